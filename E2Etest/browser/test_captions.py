@@ -5,10 +5,8 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import expect
 
-from asr_server.features.translation.conftest import ScriptedLlm, refusal, translation
 from E2Etest import recordings
 from E2Etest.browser.conftest import opened
-from E2Etest.live.readers import say, share
 from E2Etest.live.session import act, data, open_session, pieces, upto_flush
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.timeout(300)]
@@ -47,28 +45,6 @@ def test_the_page_shows_the_words_as_they_are_committed_and_takes_none_back(brow
         socket.close(4001)  # the client will not come back
         expect(page.locator("#state")).to_have_text("The session has ended.")
         expect(page.locator("#lines p")).to_have_text(said)
-
-
-def test_the_page_shows_a_language_of_the_link_and_marks_what_was_not_translated(browser, start):
-    """The second utterance comes while the endpoint refuses."""
-    with (
-        ScriptedLlm() as llm,
-        start(OPENAI_BASE_URL=llm.base_url, TRANSLATE_MODEL="scripted") as server,
-        opened(browser, server.base) as watched,
-        open_session(server) as socket,
-    ):
-        link = share(server, socket, languages=["de"])
-        path, _, token = link["page"].partition("#")
-        page = watched.page
-        page.goto(f"{server.base}{path}?language=de#{token}")
-        expect(page.locator("#state")).to_have_text("Waiting for words…")
-        first = say(socket, recordings.samples())
-        expect(page.locator("#lines p")).to_have_text(translation(first))
-        expect(page.locator("#lines p")).to_have_attribute("lang", "de")
-        llm.restart(lambda call: refusal(401))
-        second = say(socket, recordings.samples())
-        expect(page.locator("#lines p.untranslated")).to_have_text(second)
-        expect(page.locator("#lines p")).to_have_count(2)
 
 
 def test_over_a_picture_the_page_has_no_ground_and_says_nothing_of_itself(browser, guarded):

@@ -16,7 +16,7 @@ from E2Etest.process import running
 pytestmark = pytest.mark.integration
 
 # The first is tested anyway; the others are no text.
-NOT_HERE = (ResponseFormat.VERBOSE_JSON, ResponseFormat.DOCX, ResponseFormat.PDF)
+NOT_HERE = (ResponseFormat.VERBOSE_JSON, ResponseFormat.DOCX)
 
 
 def _transcribe(server, *arguments, **more):

@@ -168,7 +168,7 @@ def test_a_text_that_is_far_longer_than_the_recording_is_refused(server, sample)
         ("Gr\u00fc\u00df Gott".encode("latin-1"), {}, "invalid_value", "text"),
         (b"a " * 150_001, {}, "string_above_max_length", "text"),
         (b"a" * 1_300_000, {}, "string_above_max_length", "text"),
-        ("hello", {"response_format": "pdf"}, "invalid_value", "response_format"),
+        ("hello", {"response_format": "odt"}, "invalid_value", "response_format"),
         ("hello", {"language": "klingon"}, "unsupported_language", "language"),
         ("hello", {"model": "gone"}, "model_not_found", None),
     ],

@@ -60,7 +60,7 @@ def test_the_language_is_detected(server):
 
 def test_what_is_wrong_is_said(server):
     """With the name of the option or the part."""
-    assert _asr(server, output="pdf").json()["error"]["param"] == "output"
+    assert _asr(server, output="odt").json()["error"]["param"] == "output"
     assert _asr(server, language="klingon").json()["error"]["code"] == "unsupported_language"
     assert _asr(server, task="translate").json()["error"]["code"] == "translation_unavailable"
     answer = server.client.post("/asr", files={"other": ("x", b"x")})

@@ -12,7 +12,6 @@ import pytest
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from asr_server.engine.protocol import Finish
 from E2Etest import recordings
-from E2Etest.live import session as live
 
 SECOND = 16_000
 
@@ -152,40 +151,6 @@ def test_damage_of_a_file_is_unheard_where_its_times_show_it(server):
     (damaged,) = [part for part in body["coverage"]["parts"] if part.get("reason") == "damaged"]
     assert (damaged["start"], damaged["end"]) == pytest.approx((1.0, 2.5), abs=0.1)
     assert server.transcribe(bytes(content), strict="true").json()["error"]["code"] == "incomplete_transcript"
-
-
-def test_a_live_session_tells_the_same_to_who_asks_for_it(server, recording):
-    """Words, silence, what was left out or failed, and what is pending add up to the audio received."""
-
-    def sent(socket):
-        for at in range(0, len(recording), 3_200):
-            socket.send(recording[at : at + 3_200].tobytes())
-        live.act(socket, "flush")
-
-    def told():
-        with live.open_session(server, stats="true") as socket:
-            sent(socket)
-            stats = {"received": 0.0, "pending": 0.0}
-            # What is pending at the end may be the beginning of the next utterance.
-            while stats["received"] < len(recording) / SECOND - 0.001 or stats["pending"] > 0.4:
-                message = live.receive(socket)
-                if message.get("type") == "session.stats":
-                    stats = message
-                    ms = {name: round(1000 * value) for name, value in stats.items() if isinstance(value, float)}
-                    assert ms.pop("received") == sum(ms.values())
-            return stats
-
-    try:
-        last = told()
-        assert last["reasons"] == {"detector": last["unheard"]}
-        assert (4 < last["unheard"] <= 5, last["words"] > 1, last["silence"] > 4) == (True, True, True)
-        with live.open_session(server) as socket:
-            sent(socket)
-            assert not [message for message in live.upto_flush(socket) if "type" in message]
-        server.replace_script(FakeScript(rules=(Rule(live=True, fault=Fault.RAISE),)))
-        assert told()["reasons"].keys() == {"detector", "failed"}
-    finally:
-        server.replace_script(FakeScript())
 
 
 PIECES = ("speech", "noise", "room", "silence", "tone")

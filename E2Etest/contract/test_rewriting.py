@@ -5,7 +5,6 @@ import json
 
 import docx
 import numpy as np
-import pypdf
 import pytest
 
 from asr_server.engine.fake_script import FakeScript, Rule
@@ -99,8 +98,6 @@ def test_files_of_documents_are_redacted(server, two):
     """Captions are told apart by the text that their readers see."""
     word = server.transcribe(two, response_format="docx", **REDACT).content
     _assert_clean("\n".join(one.text for one in docx.Document(io.BytesIO(word)).paragraphs))
-    pdf = server.transcribe(two, response_format="pdf", **REDACT).content
-    _assert_clean(" ".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(pdf)).pages))
 
 
 def test_speakers_subtitles_and_deepgrams_answer_are_redacted(server, two):

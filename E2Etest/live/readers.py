@@ -11,11 +11,11 @@ _TIMEOUT_S = 60.0
 
 
 @contextmanager
-def reader(server, link, language="", **headers):
-    """Yield the events of a link, read without a key, in a language that it offers."""
+def reader(server, link, **headers):
+    """Yield the events of a link, read without a key."""
     with (
         httpx.Client(base_url=server.base, timeout=_TIMEOUT_S) as client,
-        client.stream("GET", link["events"], params={"language": language}, headers=headers) as response,
+        client.stream("GET", link["events"], headers=headers) as response,
     ):
         yield events(response) if response.status_code == 200 else error(response)
 

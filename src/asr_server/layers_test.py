@@ -81,8 +81,6 @@ ONLY_IN = {
     "rapidfuzz": {"cli.evaluate"},
     "whisper_normalizer": {"cli.evaluate"},
     "docx": {"features.documents.word"},
-    "fpdf": {"features.documents.pdf"},
-    "fontTools": {"features.documents.fonts"},
     "prometheus_client": {"ops", "features.gateway"},
 }
 VAGUE_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
@@ -100,8 +98,6 @@ HEAVY = (
     "babel",
     "prometheus_client",
     "docx",
-    "fpdf",
-    "fontTools",
 )
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 600, 50
 

@@ -10,9 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from asr_server.cli.failure import Failure, UsageError
+from asr_server.cli.failure import UsageError
 from asr_server.cli.parser import unknown_name
-from asr_server.core.errors import UnsupportedValue
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
 from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue
@@ -33,7 +32,6 @@ class Format(StrEnum):
     ASS = "ass"
     MARKDOWN = "markdown"
     DOCX = "docx"
-    PDF = "pdf"
 
     @property
     def suffix(self) -> str:
@@ -43,7 +41,7 @@ class Format(StrEnum):
     @property
     def is_binary(self) -> bool:
         """True if a file of it is no text."""
-        return self in (Format.DOCX, Format.PDF)
+        return self is Format.DOCX
 
 
 _SUFFIXES = {
@@ -52,7 +50,7 @@ _SUFFIXES = {
     Format.DIARIZED_JSON: ".json",
     Format.MARKDOWN: ".md",
 }
-DOCUMENTS = (Format.MARKDOWN, Format.DOCX, Format.PDF)
+DOCUMENTS = (Format.MARKDOWN, Format.DOCX)
 _RENDER = {
     Format.SRT: files.render_srt,
     Format.VTT: files.render_vtt,
@@ -113,10 +111,7 @@ def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers:
 
 
 def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str | bytes]:
-    """Return the files' contents from an answer with the options that `answer_options` has chosen.
-
-    Raises `Failure` where a PDF needs a font that this machine has not.
-    """
+    """Return the files' contents from an answer with the options that `answer_options` has chosen."""
     if [given.response_format.value] == list(wanted):
         return {wanted[0]: _ended(answer)}
     if given.response_format.is_subtitles:
@@ -138,7 +133,7 @@ def _content(content: dict[str, Any], cues: Sequence[Cue], wanted: Format) -> st
 
 
 def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
-    """Return a document, of the paragraphs of verbose_json. Raises `Failure`."""
+    """Return a document, of the paragraphs of verbose_json."""
     from asr_server.features.documents.document import Document, DocumentPart, clean
     from asr_server.features.documents.writers import WRITERS
 
@@ -146,10 +141,7 @@ def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
         DocumentPart(round(1000 * one["start"]), clean(one.get("speaker", "")), clean(one["text"]))
         for one in content["paragraphs"]
     ]
-    try:
-        written = WRITERS[wanted.value](Document(parts))
-    except UnsupportedValue as error:
-        raise Failure(error.code, error.message) from None
+    written = WRITERS[wanted.value](Document(parts))
     return written if wanted.is_binary else written.decode()
 
 

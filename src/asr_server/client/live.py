@@ -110,7 +110,7 @@ class LiveClient:
 
     It also survives its server, where that hands sessions over: when the server asks for it, `lines` goes on at another
     one, and `resume` reaches any. `speakers_lost`: why the server does not distinguish speakers any more, "" while it
-    does. `stats`: with the option of this name, the last message about what became of the audio.
+    does.
     """
 
     def __init__(self, server: str, options: LiveOptions | None = None) -> None:
@@ -129,7 +129,6 @@ class LiveClient:
         self._continuation: CarriedPlace | None = None
         self._closed = False
         self.speakers_lost = ""
-        self.stats: dict[str, Any] = {}
         first = open_connection(self._url, self._options)
         self._socket, self.hello = first.socket, first.hello
         self._continuation = CarriedPlace.of(first.hello)
@@ -218,8 +217,6 @@ class LiveClient:
             if line.final:
                 self._received = number
             yield self._kept(line)
-        elif message.get("type") == "session.stats":
-            self.stats = message
         elif status == "reconnect":
             self._move = _Tries(time.monotonic())
         elif status == "buffer_reset":  # an open line will not be continued

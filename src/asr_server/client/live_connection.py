@@ -37,7 +37,6 @@ class LiveOptions:
     token: str = ""  # the key, where the server has keys
     words: Literal["", "accurate", "fast"] = ""  # for word times, "" for none
     speakers: bool = False  # distinguish speakers
-    stats: bool = False  # have the server tell what became of the audio
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +98,6 @@ def open_connection(
 def _query(options: LiveOptions, known: KnownSession | None) -> str:
     query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, "words": options.words}
     query |= {"speakers": "true"} if options.speakers else {}
-    query |= {"stats": "true"} if options.stats else {}
     # A server waits for the first frame of a client that says so.
     query |= {"handover": "true"} if known is None or known.first_frame else {}
     query |= {"session_id": known.session_id, "received": known.received} if known is not None else {}

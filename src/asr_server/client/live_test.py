@@ -195,22 +195,6 @@ def test_a_line_comes_again_when_its_speakers_change_until_they_are_settled():
     assert (word.text, word.start_ms, word.end_ms, word.speaker) == ("on", 250, 750, "A")
 
 
-def test_the_last_sums_are_kept():
-    """Messages with sums are no lines of text."""
-
-    def script(side):
-        assert "stats=true" in side.path
-        side.hello()
-        for words in (1.0, 3.0):
-            side.say({"type": "session.stats", "words": words})
-        side.say(text(1, "done", ending="pause"))
-        side.end()
-
-    with servers(script) as url, LiveClient(url, LiveOptions(stats=True)) as client:
-        assert [line.text for line in client.lines(wait_s=10)] == ["done"]
-        assert client.stats["words"] == 3.0
-
-
 def test_labels_are_settled_when_another_server_does_not_know_the_voices():
     """Lines of finals that were not settled yet come again."""
 

@@ -62,7 +62,6 @@ class Query(_Endpointing):
     received: int = Field(0, ge=0)
     handover: bool = False
     turn_events: bool = False
-    stats: bool = False
 
 
 class ClientAction(_Endpointing):

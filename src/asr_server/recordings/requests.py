@@ -40,7 +40,6 @@ class ResponseFormat(StrEnum):
     DIARIZED_JSON = "diarized_json"
     MARKDOWN = "markdown"
     DOCX = "docx"
-    PDF = "pdf"
 
     @property
     def is_subtitles(self) -> bool:
@@ -50,7 +49,7 @@ class ResponseFormat(StrEnum):
     @property
     def is_document(self) -> bool:
         """True if the answer is a file of paragraphs to read."""
-        return self in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX, ResponseFormat.PDF)
+        return self in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX)
 
 
 class WordTimes(StrEnum):

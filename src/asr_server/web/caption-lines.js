@@ -1,9 +1,8 @@
 // The lines of the page of captions: one for each utterance, in the order in which they were first shown.
 //
 // new CaptionLines(element)
-// lines.show({ utterance, text, language_code, translated, reason })
-//     add what the line lacks of the text; the text begins with what it has. A text that should have been translated and
-//     was not is in italics.
+// lines.show({ utterance, text, language_code })
+//     add what the line lacks of the text; the text begins with what it has.
 // lines.isEmpty
 
 const MOST = 40; // far more than fit on a screen
@@ -21,10 +20,9 @@ export class CaptionLines {
     return this.#shown.size === 0;
   }
 
-  show({ utterance, text, language_code: language, translated = true, reason }) {
+  show({ utterance, text, language_code: language }) {
     if (utterance <= this.#last) return;
     const line = this.#shown.get(utterance) ?? this.#added(utterance, language);
-    line.parentNode.classList.toggle("untranslated", !translated && reason !== "same_language");
     if (text.startsWith(line.data)) line.appendData(text.slice(line.length));
   }
 

@@ -1,7 +1,6 @@
 // The page of captions of a shared session: /captions#TOKEN. Text is only ever added to a line, so that nothing flickers.
 //
-// In the query: background=transparent for programs that lay the page over a picture, size=1.5 for larger type, language=de for a
-// translation that the link offers.
+// In the query: background=transparent for programs that lay the page over a picture, size=1.5 for larger type.
 
 import { url } from "./api.js";
 import { CaptionLines } from "./caption-lines.js";
@@ -17,10 +16,9 @@ function setLooks(query) {
   document.documentElement.style.setProperty("--size", String(size));
 }
 
-function read(token, lines, language) {
+function read(token, lines) {
   const state = find("state");
-  const query = language ? `?${new URLSearchParams({ language })}` : "";
-  const source = new EventSource(url(`v1/live/shared/${encodeURIComponent(token)}/events${query}`));
+  const source = new EventSource(url(`v1/live/shared/${encodeURIComponent(token)}/events`));
   source.onmessage = ({ data }) => {
     const event = JSON.parse(data);
     if (event.type === "begin") text(state, lines.isEmpty ? "shared.waiting" : "");
@@ -40,5 +38,5 @@ const query = new URLSearchParams(location.search);
 setLooks(query);
 await i18n.load();
 addEventListener("hashchange", () => location.reload());
-if (location.hash.length > 1) read(location.hash.slice(1), new CaptionLines(find("lines")), query.get("language"));
+if (location.hash.length > 1) read(location.hash.slice(1), new CaptionLines(find("lines")));
 else text(find("state"), "shared.refused");

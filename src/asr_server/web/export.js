@@ -1,4 +1,4 @@
-// Transcripts as files: text, subtitles, Markdown, Word, PDF, tables, JSON, and all of them in a zip.
+// Transcripts as files: text, subtitles, Markdown, Word, tables, JSON, and all of them in a zip.
 //
 // `exported(format, transcript, rows, options)` resolves to {name, type, bytes} or {name, type, text}, and rejects with a `Problem` where the
 // server writes the file and cannot. `rows` are paragraphs. `options`: {translation: "none" | "both" | "only", words: {speaker(id), cut}}: which
@@ -20,7 +20,6 @@ export const formats = [
   { id: "srt", ending: "srt", type: "application/x-subrip", label: "export.srt", write: (t) => srt(subtitles(t)) },
   { id: "vtt", ending: "vtt", type: "text/vtt", label: "export.vtt", write: (t) => vtt(subtitles(t, { voices: true })) },
   { id: "docx", ending: "docx", type: DOCX, label: "export.docx", write: (t) => written("docx", t) },
-  { id: "pdf", ending: "pdf", type: "application/pdf", label: "export.pdf", write: (t) => written("pdf", t) },
   { id: "md", ending: "md", type: "text/markdown", label: "export.md", write: (t) => written("markdown", t) },
   { id: "csv", ending: "csv", type: "text/csv", label: "export.csv", write: csv },
   { id: "json", ending: "json", type: "application/json", label: "export.json", write: json },

@@ -27,7 +27,7 @@ const TALK = {
   state: "complete",
   speakers: { a: "Anna" },
 };
-const WRITTEN_BY_SERVER = ["docx", "pdf", "md"];
+const WRITTEN_BY_SERVER = ["docx", "md"];
 const options = { words: { speaker: (id) => `Speaker ${id}`, cut: "Cut off here." } };
 const text = async (format, rows = ROWS, more = {}) => (await exported(format, { ...TALK, ...more }, rows, { ...options, ...more.options })).text;
 const inZip = (bytes) => Object.fromEntries(Object.entries(unzipSync(bytes)).map(([name, found]) => [name, strFromU8(found)]));

@@ -13,11 +13,10 @@ from typing import Any
 import generated
 
 recording, server = sys.argv[1:]
-# The generator knows no types of audio and playlists.
+# The generator knows no types of audio.
 CONFIG = {
     "content_type_overrides": {
         **dict.fromkeys(("audio/*", "audio/mpeg", "audio/pcm"), "application/octet-stream"),
-        "application/vnd.apple.mpegurl": "text/plain",
     }
 }
 

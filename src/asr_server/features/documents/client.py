@@ -1,5 +1,4 @@
-"""Documents are written in a process that is started when it is needed: a PDF of an hour takes seconds of a core, in
-which live sessions must not wait for the interpreter."""
+"""Writes documents in a process of their own, so that live sessions do not wait for the interpreter meanwhile."""
 
 from __future__ import annotations
 
@@ -21,13 +20,12 @@ from asr_server.recordings.pipeline import TranscriptWriter
 from asr_server.recordings.render import paragraphs_of
 from asr_server.recordings.requests import RecordingRequest, ResponseFormat, Result, TranscriptionRequest
 
-# A day of speech. A PDF takes up to 0.1 ms for each character, on a slow machine several times that.
+# A day of speech.
 MAX_CHARS = 1_000_000
 _CHAR_S = 0.0005
 MEDIA_TYPES = {
     ResponseFormat.MARKDOWN: "text/markdown; charset=utf-8",
     ResponseFormat.DOCX: "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ResponseFormat.PDF: "application/pdf",
 }
 _SUFFIXES = {ResponseFormat.MARKDOWN: "md"}
 
@@ -81,8 +79,7 @@ class Documents(WorkerClient[_DocumentProcess], TranscriptWriter):
     async def written(self, content: Document, response_format: ResponseFormat) -> Result:
         """Return the file, within a `turn`.
 
-        Raises `InvalidValue` for more than `MAX_CHARS`, `UnsupportedValue` where a PDF needs a font that this machine
-        has not, and `DocumentUnavailable`.
+        Raises `InvalidValue` for more than `MAX_CHARS`, and `DocumentUnavailable`.
         """
         chars = sum(map(len, content.texts))
         check_length(chars)
@@ -93,8 +90,6 @@ class Documents(WorkerClient[_DocumentProcess], TranscriptWriter):
             answer = await process.request(request, work_s=chars * _CHAR_S)
         finally:
             self.idle.release()
-        if "refused" in answer.content:
-            raise UnsupportedValue(answer.content["refused"], param="response_format")
         if "error" in answer.content:
             logger.error("a document cannot be written", error=answer.content["error"])
             raise DocumentUnavailable("The document cannot be written.")

@@ -6,15 +6,12 @@ import io
 import docx
 import pytest
 
-from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue, UnsupportedValue
+from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.documents import word
 from asr_server.features.documents.client import MAX_CHARS, Documents
 from asr_server.features.documents.document import Document, DocumentPart
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
-
-# Letters of scripts that are new in Unicode, for which hardly any machine has a font.
-UNDRAWN = "\U0001aff0\U00012f90\U0001cf50"
 
 
 def _run(use):
@@ -43,23 +40,10 @@ def test_a_transcript_becomes_a_file_with_a_name():
     assert (file.file_name, file.media_type.rpartition(".")[2]) == ("transcript.docx", "document")
 
 
-def test_a_text_without_a_font_is_refused_and_the_process_goes_on():
-    async def use(documents):
-        with pytest.raises(UnsupportedValue, match="needs a font") as refused:
-            await documents.written(Document([DocumentPart(0, "", UNDRAWN)]), ResponseFormat.PDF)
-        assert refused.value.param == "response_format"
-        pid = documents.pid
-        pdf = await documents.written(Document([DocumentPart(0, "", "Yes.")]), ResponseFormat.PDF)
-        assert pdf.content.startswith(b"%PDF")
-        assert documents.pid == pid
-
-    _run(use)
-
-
 def test_a_text_that_is_too_long_is_refused_before_a_process_is_started():
     async def use(documents):
         with pytest.raises(InvalidValue, match="1_000_000 characters"):
-            await documents.written(Document([DocumentPart(0, "", "a" * MAX_CHARS)]), ResponseFormat.PDF)
+            await documents.written(Document([DocumentPart(0, "", "a" * MAX_CHARS)]), ResponseFormat.DOCX)
         assert documents.pid is None
 
     _run(use)
@@ -68,7 +52,7 @@ def test_a_text_that_is_too_long_is_refused_before_a_process_is_started():
 def test_a_process_that_is_killed_is_told_of_and_started_again():
     async def use(documents):
         long = Document([DocumentPart(0, "", "one two three " * 20)] * 300)
-        writing = asyncio.create_task(documents.written(long, ResponseFormat.PDF))
+        writing = asyncio.create_task(documents.written(long, ResponseFormat.DOCX))
         await documents._running()  # it has started, and is writing or about to
         await asyncio.sleep(0)
         await documents.close_idle()

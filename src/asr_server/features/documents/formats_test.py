@@ -3,10 +3,9 @@
 import io
 
 import docx
-import pytest
 
 from asr_server.cli import formats
-from asr_server.cli.failure import Exit, Failure
+from asr_server.cli.failure import Exit
 from asr_server.cli.formats import Format
 from asr_server.cli.main import main
 from asr_server.core.transcript import Segment, Transcript
@@ -27,15 +26,9 @@ def _converted(text, *wanted):
 def test_documents_are_made_alone_and_among_other_formats():
     """Markdown is a text, the others are bytes."""
     assert _converted("Yes.", Format.MARKDOWN) == {Format.MARKDOWN: "**1:05 Ann** Yes.\n"}
-    found = _converted("Yes.", Format.TEXT, Format.DOCX, Format.PDF)
+    found = _converted("Yes.", Format.TEXT, Format.DOCX)
     assert found[Format.TEXT] == "Ann: Yes.\n"
     assert [one.text for one in docx.Document(io.BytesIO(found[Format.DOCX])).paragraphs] == ["1:05  Ann: Yes."]
-    assert found[Format.PDF].startswith(b"%PDF")
-
-
-def test_a_font_that_is_missing_is_a_failure_with_a_reason(font_folder):
-    with pytest.raises(Failure, match=r"needs a font with .*THAI"):
-        _converted("สวัสดี", Format.PDF)
 
 
 def test_a_format_that_is_no_text_needs_a_file(capsys, tmp_path):

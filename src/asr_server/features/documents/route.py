@@ -43,7 +43,6 @@ class DocumentFormat(StrEnum):
     JSON = "json"
     MARKDOWN = "markdown"
     DOCX = "docx"
-    PDF = "pdf"
 
 
 class DocumentSegment(BaseModel):
@@ -98,7 +97,6 @@ class ParagraphsBody(BaseModel):
             **content(
                 {
                     "text/markdown": "**0:00 A** Turn on the kitchen lights, please.\n",
-                    "application/pdf": "",
                     MEDIA_TYPES[ResponseFormat.DOCX]: "",
                 }
             ),

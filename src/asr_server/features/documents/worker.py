@@ -1,7 +1,7 @@
 """The process that writes documents, one at a time.
 
 Run as `python -m asr_server.features.documents.worker` with pipes as standard input and output. Its memory and its
-time are limited. It is not confined like the processes that read a caller's files, as it opens fonts of the machine.
+time are limited.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import resource
 import sys
 from typing import Any
 
-from asr_server.core.errors import UnsupportedValue
 from asr_server.features.documents.document import Document, DocumentPart
 from asr_server.features.documents.writers import WRITERS
 from asr_server.processes import messages, worker
@@ -29,13 +28,10 @@ def main() -> None:
 
 
 def answer(content: dict[str, Any], data: bytes, kept: dict[int, None]) -> bytes:
-    """Answer a request with the file, or with the reason why this text cannot be written in this format."""
+    """Answer a request with the file."""
     fields = content["document"]
     parts = [DocumentPart(**part) for part in fields.pop("parts")]
-    try:
-        return messages.packed({}, WRITERS[content["format"]](Document(parts, **fields)))
-    except UnsupportedValue as error:
-        return messages.packed({"refused": error.message})
+    return messages.packed({}, WRITERS[content["format"]](Document(parts, **fields)))
 
 
 if __name__ == "__main__":

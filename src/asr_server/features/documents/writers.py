@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from asr_server.features.documents import pdf, word
+from asr_server.features.documents import word
 from asr_server.features.documents.document import Document, DocumentPart
 
 _MARKUP = re.compile(r"[\\`*_\[\]<>~|&$]")
@@ -41,4 +41,4 @@ def _escaped(text: str) -> str:
     return f"\\{escaped}"
 
 
-WRITERS: dict[str, Callable[[Document], bytes]] = {"markdown": markdown, "docx": word.write, "pdf": pdf.write}
+WRITERS: dict[str, Callable[[Document], bytes]] = {"markdown": markdown, "docx": word.write}

@@ -47,9 +47,6 @@ class Caption:
     language: str  # the model's name of it, "" where it is not known
     is_final: bool = False
     number: int = 0  # rises from caption to caption of a session, from 1 on
-    tag: str = ""  # BCP 47 tag of a language that is not one of the model's
-    # For readers of another language: why something stayed as it was said, "" where all is translated; None for others.
-    reason: str | None = None
 
     def has_text_of(self, other: Caption) -> bool:
         """Return True if a reader of this one needs not read the other."""
@@ -64,10 +61,8 @@ class Caption:
             "text": self.text,
             "start": round(self.start_s, 3),
             "end": round(self.end_s, 3),
-            "language_code": self.tag or languages.code(self.language),
+            "language_code": languages.code(self.language),
         }
-        if self.reason is not None:
-            content |= {"translated": not self.reason, "reason": self.reason}
         return f"id: {self.number}\n{frame(content)}"
 
     @cached_property
@@ -86,9 +81,8 @@ def vtt(finals: Iterable[Caption]) -> str:
 class Captions:
     """The newest finals of a session and its open utterance, and the readers. For one event loop."""
 
-    def __init__(self, *, is_behind: bool = False) -> None:
+    def __init__(self) -> None:
         self.readers: set[Reader] = set()
-        self.is_behind = is_behind  # texts may follow although the session has ended
         self.newest = 0  # the number of the newest caption
         self.dropped = 0  # the number of the newest final that is no longer kept, 0 for none
         self.open: Caption | None = None  # of an utterance without a final
@@ -96,9 +90,9 @@ class Captions:
         self._characters = 0  # of the finals
 
     def put(self, caption: Caption) -> None:
-        """Keep a caption, which gets the next number unless it has one, and wake the readers."""
-        caption = caption if caption.number else replace(caption, number=self.newest + 1)
-        self.newest = caption.number
+        """Keep a caption, which gets the next number, and wake the readers."""
+        self.newest += 1
+        caption = replace(caption, number=self.newest)
         if not caption.is_final:
             self.open = caption
         else:
@@ -144,10 +138,6 @@ class Reader:
         self.end_reason = self.end_reason or reason
         self._woken.set()
 
-    def skip(self) -> None:
-        """Go on after what was dropped that it has not taken."""
-        self._after = max(self._after, self._captions.dropped)
-
     async def captions(self) -> AsyncGenerator[Caption, None]:
         """Yield what is kept and what comes, until the stream is ended.
 
@@ -164,7 +154,7 @@ class Reader:
                 self._after = caption.number
                 yield caption
             if not new:
-                if self.end_reason is not None and not self._captions.is_behind:
+                if self.end_reason is not None:
                     return
                 self._woken.clear()
                 await self._woken.wait()

@@ -9,41 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from asr_server.core.audio import samples_to_s
-from asr_server.core.errors import InvalidValue, Overloaded, SessionNotFound
-from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader, vtt
-from asr_server.features.sharing.segments import Segments
-from asr_server.features.sharing.translated import Translate, TranslatedCaptions
+from asr_server.core.errors import Overloaded, SessionNotFound
+from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
 from asr_server.live.machine.events import Final, Partial, ResetDone
 from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import Message, Outgoing
-from asr_server.processes.threads import in_thread
-from asr_server.text import languages
-from asr_server.text.languages import LanguageTag
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from asr_server.live.machine.utterance import Frame
 
 _TOKEN_BYTES = 24
 _MAX_LINKS = 16  # of a session
-MAX_LANGUAGES = 4  # of a session: each final is translated into each of them
 # A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text.
 _MAX_READERS_OF_LINK, _MAX_READERS = 500, 1_000
 _RETRY_S = 30
-# So that players find the end of a playlist, and readers that were cut off the last texts.
+# So that readers that were cut off find the last texts.
 _KEPT_AFTER_END_S, _MAX_ENDED_LINKS = 60, 200
-# What is said before the first words of an utterance are there, and the longest time until its final.
-_FIRST_WORDS_S, _LONGEST_UTTERANCE_S = 5.0, 60.0
 
 
 @dataclass(eq=False, slots=True)
@@ -52,34 +42,9 @@ class Link:
 
     session: SharedPart
     captions: Captions
-    translations: dict[str, TranslatedCaptions]  # by tags: the languages that it offers
     expiry: asyncio.TimerHandle
     readers: set[Reader] = field(default_factory=set)
-    segments: dict[str, Segments] = field(default_factory=dict)  # by tags, "" for the language of the speaker
     is_ended: bool = False  # its session is
-
-    def captions_in(self, language: str) -> Captions:
-        """Return the captions in a language, "" for that of the speaker. Raises `InvalidInput` and its kinds."""
-        if not language:
-            return self.captions
-        tag = languages.find(language, param="language").tag
-        if tag not in self.translations:
-            offered = ", ".join(self.translations) or "none"
-            raise InvalidValue(f"The link has no captions in this language. It offers: {offered}.", param="language")
-        self.translations[tag].begin()
-        return self.translations[tag].captions
-
-    async def segments_in(self, language: str) -> Segments:
-        """Return the segments of now in a language. Raises as `captions_in`."""
-        captions = self.captions_in(language)
-        name = language and languages.find(language).tag
-        segments = self.segments.setdefault(name, Segments())
-        # It makes the cues, which finals keep. In a thread: the first request has those of many finals to make.
-        await in_thread(vtt, segments.new(captions.finals, self.session.settled_s))
-        untranslated = (one.start_s for one in self.captions.finals if one.number > captions.newest)
-        settled_s = min(self.session.settled_s, *untranslated, math.inf)
-        segments.advance(captions.finals, settled_s, is_complete=self.is_ended and not captions.is_behind)
-        return segments
 
     def close(self, reason: EndReason) -> None:
         """End its readers."""
@@ -111,29 +76,17 @@ class Sharing:
         owner = socket.state.caller.owner
         return opening.with_part(PartRequest(lambda session: SharedPart(session, owner, self)))
 
-    def share(
-        self, session_id: str, owner: str, expires_s: float, translators: Mapping[LanguageTag, Translate] | None = None
-    ) -> IssuedLink:
-        """Return a new link to a session. `translators`: by the languages that the link offers.
-
-        Raises `SessionNotFound`, also for another owner's, and `Overloaded`.
-        """
+    def share(self, session_id: str, owner: str, expires_s: float) -> IssuedLink:
+        """Return a new link to a session. Raises `SessionNotFound`, also for another owner's, and `Overloaded`."""
         session = self._session(session_id, owner)
         if len(session.links) >= _MAX_LINKS:
             raise Overloaded(f"A session has {_MAX_LINKS} links at most: revoke one first.", retry_after_s=_RETRY_S)
         if session.captions is None:
             session.captions = Captions()
-        wanted = {language.tag: (language, translate) for language, translate in (translators or {}).items()}
-        if len(session.translations.keys() | wanted.keys()) > MAX_LANGUAGES:
-            message = f"The links of a session offer {MAX_LANGUAGES} languages at most: revoke one first."
-            raise Overloaded(message, retry_after_s=_RETRY_S)
-        for tag in wanted.keys() - session.translations.keys():
-            session.translations[tag] = TranslatedCaptions(session.captions, *wanted[tag])
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         digest = _digest(token)
         timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, digest, EndReason.EXPIRED)
-        offered = {tag: session.translations[tag] for tag in wanted}
-        self._links[digest] = session.links[digest] = Link(session, session.captions, offered, timer)
+        self._links[digest] = session.links[digest] = Link(session, session.captions, timer)
         return IssuedLink(token, time.time() + expires_s)
 
     def revoke(self, session_id: str, owner: str, token: str) -> None:
@@ -151,28 +104,26 @@ class Sharing:
         return link
 
     @contextmanager
-    def reading(self, token: str, after: int, language: str = "") -> Iterator[Reader]:
-        """Give the link one more reader until the block ends. Raises as `Link.captions_in`, `SessionNotFound` and
-        `Overloaded`.
+    def reading(self, token: str, after: int) -> Iterator[Reader]:
+        """Give the link one more reader until the block ends. Raises `SessionNotFound` and `Overloaded`.
 
         `after`: the number of the newest caption that it has, 0 for none.
         """
         link = self.link(token)
         if len(link.readers) >= _MAX_READERS_OF_LINK or self._readers >= _MAX_READERS:
             raise Overloaded("There are as many readers as the server takes; try again later.", retry_after_s=_RETRY_S)
-        captions = link.captions_in(language)
-        reader = Reader(captions, after)
+        reader = Reader(link.captions, after)
         if link.is_ended:
             reader.end(EndReason.SESSION)
         self._readers += 1
         link.readers.add(reader)
-        captions.readers.add(reader)
+        link.captions.readers.add(reader)
         try:
             yield reader
         finally:
             self._readers -= 1
             link.readers.remove(reader)
-            captions.readers.remove(reader)
+            link.captions.readers.remove(reader)
 
     def end(self, session: SharedPart) -> None:
         """Forget a session that has ended, and end its links, which can be read for a minute more."""
@@ -184,10 +135,7 @@ class Sharing:
             ends_s = min(link.expiry.when(), loop.time() + _KEPT_AFTER_END_S)
             link.expiry = loop.call_at(ends_s, self._forget, digest)
             self._ended[digest] = None
-        for translation in session.translations.values():
-            translation.reader.end(EndReason.SESSION)
         session.links.clear()
-        session.translations.clear()
         while len(self._ended) > _MAX_ENDED_LINKS:
             self._forget(next(iter(self._ended)))
 
@@ -198,9 +146,6 @@ class Sharing:
     def _close(self, session: SharedPart, digest: bytes, reason: EndReason) -> None:
         del self._links[digest]
         session.links.pop(digest).close(reason)
-        offered = {tag for link in session.links.values() for tag in link.translations}
-        for tag in session.translations.keys() - offered:
-            session.translations.pop(tag).reader.end(reason)
 
     def _session(self, session_id: str, owner: str) -> SharedPart:
         session = self.sessions.get(session_id)
@@ -215,30 +160,12 @@ class SharedPart(SessionPart):
     def __init__(self, session: PartSession, owner: str, sharing: Sharing) -> None:
         self.id, self.owner = session.id, owner
         self.links: dict[bytes, Link] = {}
-        self.translations: dict[str, TranslatedCaptions] = {}  # by tags: the languages that its links offer
         self.captions: Captions | None = None  # None before the first link: what was said before is not kept
         self._begin, self._sharing = session.begin, sharing
-        self._samples = 0  # that it has heard
-        self._open_s: dict[int, float] = {}  # where utterances begin that have words and no final
         sharing.sessions[self.id] = self
-
-    @property
-    def settled_s(self) -> float:
-        """Return the time of the session before which no final will begin that the readers lack.
-
-        One may all the same where the engine is late, as an utterance is known with its first words alone.
-        """
-        heard_s = samples_to_s(self._begin.samples + self._samples)
-        settled_s = min(heard_s - _FIRST_WORDS_S, *self._open_s.values(), math.inf)
-        return max(settled_s, heard_s - _LONGEST_UTTERANCE_S, 0.0)
-
-    def on_frame(self, frame: Frame) -> None:
-        """Count its samples, as the clock of the session does."""
-        self._samples += len(frame.samples)
 
     def completed(self, outgoing: Outgoing) -> Outgoing:
         """Give the committed words to the readers; the message stays as it is."""
-        self._note_open(outgoing.message)
         if self.captions is not None and (caption := self._caption(outgoing.message, self.captions.open)) is not None:
             self.captions.put(caption)
         return outgoing
@@ -246,16 +173,6 @@ class SharedPart(SessionPart):
     def close(self) -> None:
         """End the links: the session is over."""
         self._sharing.end(self)
-
-    def _note_open(self, message: Message) -> None:
-        match message:
-            case Partial() if message.committed or message.tentative:
-                start_s = samples_to_s(self._begin.samples + message.start_samples)
-                self._open_s.setdefault(message.utterance, start_s)
-            case Final():  # they come in order
-                self._open_s = {n: start_s for n, start_s in self._open_s.items() if n > message.utterance}
-            case ResetDone():
-                self._open_s.clear()
 
     def _caption(self, message: Message, shown: Caption | None) -> Caption | None:
         """Return the caption of a message that has words which the readers lack. `shown`: that of the open utterance.

@@ -9,7 +9,6 @@ from asr_server.features.sharing import sharing as module
 from asr_server.features.sharing.captions import EndReason
 from asr_server.features.sharing.sharing import SharedPart, Sharing
 from asr_server.live.machine.events import Ending, Final, Partial, ResetDone
-from asr_server.live.machine.utterance import Frame
 from asr_server.live.options import SessionBegin
 from asr_server.live.outbox import Outgoing
 
@@ -135,23 +134,6 @@ async def test_links_of_ended_sessions_are_bounded(monkeypatch):
     with pytest.raises(SessionNotFound):
         sharing.link(token)
     assert sharing.link(last).is_ended
-
-
-async def test_no_final_begins_before_the_settled_time():
-    """The settled time is that of the open utterance with words, or some seconds before what was heard last."""
-    _, part, _ = shared()
-    assert part.settled_s == 0
-    part.on_frame(Frame(bytes(160_000), 0.0))
-    assert part.settled_s == 5
-    part.completed(partial("", "turn"))
-    assert part.settled_s == 1
-    part.on_frame(Frame(bytes(16_000 * 80), 0.0))
-    assert part.settled_s == 30
-    part.completed(final("turn on."))
-    assert part.settled_s == 85
-    part.completed(partial("the", utterance=2))
-    part.completed(Outgoing(ResetDone(2)))
-    assert part.settled_s == 85
 
 
 async def test_a_link_expires_by_itself_and_a_revoked_one_leaves_no_timer():
