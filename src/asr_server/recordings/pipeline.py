@@ -247,7 +247,8 @@ class RecordingPipeline:
         self._count(coverage, assembly.answered)
         if request.strict:
             _check_heard(coverage)
-        warnings = [*producer.signal.warnings, *(warning for step in producer.steps for warning in step.warnings)]
+        warnings = [*producer.signal.warnings, *producer.progress.warnings]
+        warnings += [warning for step in producer.steps for warning in step.warnings]
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
