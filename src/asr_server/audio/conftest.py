@@ -27,17 +27,23 @@ def tone(seconds: float, rate_hz: int, channels: int = 1, hz: float = 440.0) -> 
     return np.tile(wave.astype(np.float32), (channels, 1))
 
 
+def packed(samples: NDArray[np.float32], layout: str, rate_hz: int) -> av.AudioFrame:
+    """A frame of (channels, n). PyAV makes none of eight separate channels."""
+    frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples.T).reshape(1, -1), format="flt", layout=layout)
+    frame.sample_rate = rate_hz
+    return frame
+
+
 def encode(container: str, codec: str, samples: NDArray[np.float32], rate_hz: int, **options: str) -> BinaryIO:
     """`samples` (channels, n) in a container; what the encoder wants of format and frame size is seen to."""
     file = open_bytes(b"")
-    layout = {1: "mono", 2: "stereo"}[samples.shape[0]]
+    layout = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}[samples.shape[0]]
     with av.open(file, "w", format=container) as out:
         stream = out.add_stream(codec, rate=rate_hz, layout=layout, options=options)
         assert isinstance(stream, av.AudioStream)
         wanted = stream.codec_context.codec.audio_formats
         resampler = av.AudioResampler(format=wanted[0] if wanted else "fltp", layout=layout, rate=rate_hz)
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples), format="fltp", layout=layout)
-        frame.sample_rate = rate_hz
+        frame = packed(samples, layout, rate_hz)
         stream.codec_context.open()
         fifo = av.AudioFifo()
         for converted in [*resampler.resample(frame), *resampler.resample(None)]:
@@ -81,8 +87,23 @@ def read_all(file: BinaryIO) -> bytes:
     return file.read()
 
 
+# The codecs of picture and sound for each container of films. H.264 has pictures out of order, which get no time of
+# decoding in Matroska.
+FILMS = {
+    "mp4": ("mpeg4", "aac"),
+    "mov": ("libx264", "aac"),
+    "matroska": ("libx264", "aac"),
+    "webm": ("libvpx", "libopus"),
+    "avi": ("mpeg4", "mp2"),  # its writer leaves out late starts and holes
+    "asf": ("wmv2", "mp2"),
+    "flv": ("libx264", "aac"),
+    "mpegts": ("libx264", "aac"),
+    "vob": ("mpeg2video", "mp2"),
+}
+
+
 def film(
-    codec: str, sound: NDArray[np.float32] | None, late_s: float = 0.0, pause_s: float = 0.0, begins_s: float = 0.0
+    container: str, sound: NDArray[np.float32] | None, late_s: float = 0.0, pause_s: float = 0.0, begins_s: float = 0.0
 ) -> BinaryIO:
     """Two seconds of black, with a mono 48 kHz track of `sound` (1, n) or without one.
 
@@ -90,20 +111,23 @@ def film(
     hole of `pause_s` after its first second.
     """
     file = open_bytes(b"")
-    with av.open(file, "w", format="mp4" if codec == "mpeg4" else "matroska") as out:
-        video = out.add_stream(
-            codec, rate=10, width=64, height=64, pix_fmt="yuvj420p" if codec == "mjpeg" else "yuv420p"
-        )
+    with av.open(file, "w", format=container) as out:
+        picture_codec, sound_codec = FILMS[container]
+        video = out.add_stream(picture_codec, rate=25, width=64, height=64, pix_fmt="yuv420p")
         assert isinstance(video, av.VideoStream)
-        audio = out.add_stream("aac", rate=48_000, layout="mono") if sound is not None else None
-        for number in range(20):
-            picture = av.VideoFrame(64, 64, "yuv420p").reformat(format=video.pix_fmt)
-            picture.pts = round(10 * begins_s) + number
+        audio = out.add_stream(sound_codec, rate=48_000, layout="mono") if sound is not None else None
+        for number in range(50):
+            picture = av.VideoFrame(64, 64, "yuv420p")
+            picture.pts = round(25 * begins_s) + number
             out.mux(video.encode(picture))
         out.mux(video.encode(None))
         if isinstance(audio, av.AudioStream) and sound is not None:
-            for at in range(0, sound.shape[1], 1024):
-                frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound[:, at : at + 1024]), "fltp", "mono")
+            sample_format, step = audio.codec_context.format.name, audio.codec_context.frame_size
+            if sample_format == "s16":
+                sound = np.round(sound * 32_767).astype(np.int16)
+            for at in range(0, sound.shape[1], step):
+                piece = np.ascontiguousarray(sound[:, at : at + step])
+                frame = av.AudioFrame.from_ndarray(piece, sample_format, "mono")
                 hole_s = begins_s + late_s + (pause_s if at >= 48_000 else 0.0)
                 frame.sample_rate, frame.pts = 48_000, at + round(48_000 * hole_s)
                 out.mux(audio.encode(frame))

@@ -1,8 +1,7 @@
 """Any audio file to float32, at 16 kHz unless a caller asks for another rate, under limits, in a child process. This
 process reads no byte of the file, unless it is a short WAV whose samples need no decoding.
 
-Formats, by content: WAV (also RF64 and W64), AIFF, AU, CAF, FLAC, MP3, AAC (ADTS), AMR, Ogg (Opus, Vorbis, FLAC,
-Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `decoder_child.mix` for the mixing of
+`sniff.DEMUXERS` lists the containers and `decoder_child.DECODERS` the codecs. See `mixing` for the mixing of
 channels, `resample` for the filter, `sandbox` for the limits. `FrameReader` is the server's side of the child's pipe.
 """
 
@@ -14,6 +13,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import time
@@ -35,6 +35,7 @@ from asr_server.audio.decoder_wire import (
     MAX_CHANNELS,
     MAX_PCM_BYTES,
     MIN_DURATION_S,
+    SOURCE,
     DecodeLimits,
     DecodeRequest,
     FileLimits,
@@ -103,8 +104,7 @@ def plain_samples(content: bytes) -> NDArray[np.int16] | None:
         name, size = content[at : at + 4], int.from_bytes(content[at + 4 : at + 8], "little")
         at, end = at + 8, at + 8 + size
         if name == b"data":
-            # After the end of the samples there may be other chunks, but no more samples.
-            is_whole = is_plain and size % 2 == 0 and end <= len(content) and b"data" not in content[end:]
+            is_whole = is_plain and size % 2 == 0 and end == len(content)
             return np.frombuffer(content, "<i2", size // 2, at) if is_whole else None
         if name == b"fmt " and not is_plain and content[at:end] in _FORMATS:
             is_plain = True
@@ -118,7 +118,12 @@ def plain_samples(content: bytes) -> NDArray[np.int16] | None:
 _PIPE_BYTES = 262_144
 _STEP_S = 0.5
 _KINDS = {int(kind): kind for kind in FrameType}
-_EXACT_BYTES = {FrameType.CLAIM: CLAIM.size, FrameType.CHANNELS: CHANNELS.size, FrameType.LOST: LOST.size}
+_EXACT_BYTES = {
+    FrameType.CLAIM: CLAIM.size,
+    FrameType.CHANNELS: CHANNELS.size,
+    FrameType.LOST: LOST.size,
+    FrameType.SOURCE: SOURCE.size,
+}
 
 
 class IncompleteReply(Exception):
@@ -241,6 +246,9 @@ class Progress:
     is_complete: bool = False  # no block follows the present one; of most files only their end tells
     # [from, to) in seconds, in order: silence that stands for damaged packets
     lost_s: list[tuple[float, float]] = field(default_factory=list)
+    container: str = ""  # its name, if it or its codec is not read
+    codec: str = ""  # that is not read
+    instead_track: int = 0  # that is heard, 1 for the first
 
     @property
     def decoded_s(self) -> float:
@@ -255,6 +263,20 @@ class Progress:
     def sample_bytes(self) -> int:
         """Return how many bytes a sample of all channels takes."""
         return 4 * self.channels
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the caller should know."""
+        if not self.instead_track:
+            return ()
+        return (f"sound in {self.codec} cannot be decoded: track {self.instead_track} is heard instead",)
+
+    def note_source(self, payload: bytes | bytearray) -> None:
+        """Note what is not read: names of a child that a file may have taken over."""
+        container, codec, self.instead_track = SOURCE.unpack(payload)
+        self.container, self.codec = (
+            re.sub(r"[^\w (),-]", "", name.decode("ascii", "ignore")) for name in (container, codec)
+        )
 
     def note_lost(self, begin_s: float, end_s: float) -> None:
         """Note a part that stands for damaged packets; one that is known, of a decode that begins again, or that cannot
@@ -478,7 +500,7 @@ class Decoder:
     ) -> bytearray | None:
         """Return the next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
         kind = FrameType.CLAIM
-        while kind in (FrameType.CLAIM, FrameType.CHANNELS, FrameType.LOST):
+        while kind in _EXACT_BYTES:
             try:
                 kind, payload = await frames.next()
             except TimeoutError:
@@ -487,18 +509,20 @@ class Decoder:
                 # The child of a dead fork server dies with it: then the file is not at fault.
                 if await self.fork_server.has_died(process):
                     raise ForkServerLost from None
-                raise self._error(FrameType.INVALID_AUDIO) from None
+                raise self._error(FrameType.INVALID_AUDIO, progress) from None
             if kind is FrameType.CLAIM:
                 progress.claimed_s = CLAIM.unpack(payload)[0]
             if kind is FrameType.LOST:
                 progress.note_lost(*LOST.unpack(payload))
+            if kind is FrameType.SOURCE:
+                progress.note_source(payload)
             if kind is FrameType.CHANNELS and not progress.decoded_samples:
                 progress.file_channels = max(1, CHANNELS.unpack(payload)[0])
         if kind is FrameType.PCM and len(payload) % progress.sample_bytes == 0:
             return payload
         if kind is FrameType.END:
             return None
-        raise self._error(kind)
+        raise self._error(kind, progress)
 
     def _file(self, source: Source, caller: str) -> _File:
         restore_directory()
@@ -526,14 +550,18 @@ class Decoder:
         )
         return json.dumps(asdict(request)).encode()
 
-    def _error(self, kind: FrameType) -> AsrError:
+    def _error(self, kind: FrameType, progress: Progress) -> AsrError:
         if kind is FrameType.NO_AUDIO_TRACK:
             return NoAudioTrack("The file has no audio track.", param="file")
         if kind is FrameType.AUDIO_TOO_SHORT:
             return AudioTooShort("The audio is shorter than 0.1 s.", param="file")
         if kind is FrameType.AUDIO_TOO_LONG:
             return AudioTooLong(f"The audio is longer than {self._limits.max_audio_s:g} s.", param="file")
-        return InvalidAudio("The file is not audio in a supported format, or it is damaged.", param="file")
+        what = "not audio in a supported format"
+        if progress.container:
+            what = f"{progress.container}" + (f" with sound in {progress.codec}" if progress.codec else "")
+            what += ", which is not supported"
+        return InvalidAudio(f"The file is {what}, or it is damaged.", param="file")
 
 
 def _finite(pcm: bytearray | memoryview) -> Samples:

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from numpy.typing import NDArray
 
-from asr_server.audio.conftest import encode, film, is_tone, open_bytes, pcm16, read_all, tone, wav
+from asr_server.audio.conftest import FILMS, encode, film, is_tone, open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
@@ -49,14 +49,30 @@ FORMATS = [  # container, codec, rate in Hz, channels, how much the length may d
     ("au", "pcm_mulaw", 8_000, 1, 0.0),
     ("w64", "pcm_s16le", 96_000, 2, 0.0),
     ("wav", "adpcm_ms", 22_050, 1, 0.1),
+    ("wav", "adpcm_yamaha", 44_100, 2, 0.01),
+    ("wav", "g726", 8_000, 1, 0.0),
+    ("au", "g726le", 8_000, 1, 0.0),
+    ("wv", "wavpack", 48_000, 2, 0.0),
+    ("ac3", "ac3", 48_000, 2, 0.005),
+    ("avi", "libmp3lame", 44_100, 2, 0.05),
+    ("avi", "adpcm_ima_wav", 22_050, 1, 0.08),
+    ("asf", "wmav2", 44_100, 2, 0.02),
+    ("flv", "libmp3lame", 44_100, 1, 0.05),
+    ("flv", "nellymoser", 22_050, 1, 0.03),
+    ("mpegts", "mp2", 48_000, 1, 0.02),
+    ("mpegts", "aac", 44_100, 2, 0.08),
+    ("mpegts", "libopus", 48_000, 2, 0.03),
+    ("vob", "ac3", 48_000, 2, 0.01),
+    ("vob", "pcm_dvd", 48_000, 2, 0.0),
     ("amr", "libopencore_amrnb", 8_000, 1, 0.02),
 ]
+BITS_PER_S = {"amr": "12200", "asf": "96000"}
 
 
 async def test_reads_every_format(decoder: Decoder) -> None:
     """A tone comes back from each container and codec with its pitch, level and length."""
     for container, codec, rate_hz, channels, slack_s in FORMATS:
-        options = {"b": "12200"} if container == "amr" else {"strict": "experimental"}
+        options = {"b": BITS_PER_S[container]} if container in BITS_PER_S else {"strict": "experimental"}
         with encode(container, codec, tone(1.5, rate_hz, channels), rate_hz, **options) as file:
             assert is_tone(await decoder.decode(file), 1.5, slack_s), (container, codec)
 
@@ -116,15 +132,6 @@ async def test_length_follows_rate(decoder: Decoder) -> None:
         assert abs(len(samples) - count * SAMPLE_RATE / rate_hz) <= 1, rate_hz
         expected = tone(len(samples) / SAMPLE_RATE, SAMPLE_RATE, hz=100.0)[0]
         assert np.abs(samples - expected)[3000:-3000].max() < 1e-3, rate_hz
-
-
-async def test_channels_are_averaged(decoder: Decoder) -> None:
-    for channels in (1, 2, 6, 32):
-        levels = np.linspace(0.2, 1.0, channels, dtype=np.float32)[:, None]
-        wave = tone(0.5, SAMPLE_RATE, channels) * levels
-        with wav(pcm16(wave), channels=channels) as file:
-            samples = await decoder.decode(file)
-        assert np.abs(samples - wave.mean(axis=0)).max() < 1e-4, channels
 
 
 async def test_opposite_channels_do_not_cancel(decoder: Decoder) -> None:
@@ -252,7 +259,7 @@ async def test_floats_that_are_no_samples(decoder: Decoder) -> None:
 
 async def test_film_with_sound(decoder: Decoder) -> None:
     """The first audio track of a film is taken."""
-    with film("mpeg4", tone(2.0, 48_000)) as file:
+    with film("mp4", tone(2.0, 48_000)) as file:
         assert is_tone(await decoder.decode(file), 2.0, 0.05)
 
 
@@ -272,7 +279,7 @@ async def test_damage_in_an_mp4_is_silence_of_which_the_place_is_told(decoder: D
                 pass
         assert np.array(progress.lost_s) == pytest.approx(np.array([(1.5, 3.0), (4.0, 4.5)]), abs=0.05)
         assert progress.decoded_s == pytest.approx(6.0, abs=0.05)
-    with film("mpeg4", tone(2.0, 48_000), 1.0, 2.0) as file:
+    with film("mp4", tone(2.0, 48_000), 1.0, 2.0) as file:
         content = bytearray(read_all(file))
     with av.open(io.BytesIO(bytes(content))) as container:
         packets = [(p.pos, p.size, float(p.pts * p.time_base)) for p in container.demux(audio=0) if p.size]
@@ -298,11 +305,11 @@ async def test_lost_parts_are_in_order_and_bounded() -> None:
     assert progress.lost_s[-1][1] == 29_999
 
 
-@pytest.mark.parametrize("codec", ["mpeg4", "mjpeg"])  # in MP4 and in Matroska
-async def test_sound_keeps_its_place_beside_the_picture(decoder: Decoder, codec: str) -> None:
+@pytest.mark.parametrize("container", [container for container in FILMS if container != "avi"])
+async def test_sound_keeps_its_place_beside_the_picture(decoder: Decoder, container: str) -> None:
     """A track that begins late, or has a hole, is silent there: subtitles follow the picture. Jitter is no hole."""
     for late_s, pause_s in ((1.5, 0.0), (0.0, 1.5), (1.0, 2.0), (0.1, 0.1)):
-        with film(codec, tone(2.0, 48_000), late_s, pause_s) as file:
+        with film(container, tone(2.0, 48_000), late_s, pause_s) as file:
             samples = await decoder.decode(file)
         loud_s = np.flatnonzero(np.abs(samples) > 0.1) / SAMPLE_RATE
         found = len(samples) / SAMPLE_RATE, loud_s[0], np.diff(loud_s).max()
@@ -310,11 +317,11 @@ async def test_sound_keeps_its_place_beside_the_picture(decoder: Decoder, codec:
         assert found == pytest.approx((2.0 + sum(silent), *silent), abs=0.05), (late_s, pause_s)
 
 
-@pytest.mark.parametrize("codec", ["mpeg4", "mjpeg"])  # in MP4 and in Matroska
+@pytest.mark.parametrize("container", [container for container in FILMS if container != "avi"])
 @pytest.mark.parametrize("late_s", [0.0, 1.5])
-async def test_times_count_from_the_beginning_of_the_file(decoder: Decoder, codec: str, late_s: float) -> None:
+async def test_times_count_from_the_beginning_of_the_file(decoder: Decoder, container: str, late_s: float) -> None:
     """A part of a longer film may begin at 5 s by its own clock: that is no silence, and a late track is late."""
-    with film(codec, tone(2.0, 48_000), late_s, begins_s=5.0) as file:
+    with film(container, tone(2.0, 48_000), late_s, begins_s=5.0) as file:
         samples = await decoder.decode(file)
     assert len(samples) / SAMPLE_RATE == pytest.approx(2.0 + late_s, abs=0.05)
     loud_s = np.flatnonzero(np.abs(samples) > 0.1) / SAMPLE_RATE
@@ -323,15 +330,8 @@ async def test_times_count_from_the_beginning_of_the_file(decoder: Decoder, code
 
 async def test_a_time_that_cannot_be_is_no_gap(decoder: Decoder) -> None:
     """A damaged time a day ahead does not fill a day with silence."""
-    with film("mjpeg", tone(2.0, 48_000), 0.0, 86_400.0) as file:
+    with film("matroska", tone(2.0, 48_000), 0.0, 86_400.0) as file:
         assert is_tone(await decoder.decode(file), 2.0, 0.05)
-
-
-async def test_wrong_sizes_in_the_header_do_not_matter(decoder: Decoder) -> None:
-    """A WAV whose header claims nothing or hours is read to its end: recorders that stream write such headers."""
-    for size in (0, 0xFFFF_FFFF, 0x7FFF_FFFF, 0xFFFF_FF00):
-        with wav(pcm16(tone(1.0, SAMPLE_RATE)), riff_bytes=size, data_bytes=size) as file:
-            assert is_tone(await decoder.decode(file), 1.0), size
 
 
 async def test_webm_without_duration(decoder: Decoder) -> None:

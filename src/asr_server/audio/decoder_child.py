@@ -1,6 +1,6 @@
 """A child process of the fork server: it decodes one file and exits. One descriptor in, one out.
 
-The first audio track becomes float32 blocks at the track's own rate. libavformat reads through `FileBytes`, which has
+One audio track becomes float32 blocks at the track's own rate. libavformat reads through `FileBytes`, which has
 one descriptor and no path. The demuxer is chosen here (see `sniff`), only the audio decoders listed here may be opened,
 and every request to open something else (external data references, segments) fails.
 """
@@ -8,16 +8,20 @@ and every request to open something else (external data references, segments) fa
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, cast
 
 import av
 import av.subtitles.codeccontext  # PyAV imports these two at the first file with subtitles, when nothing can be opened
 import av.subtitles.stream
 import numpy as np
-from av.stream import Discard
+from av.audio.plane import AudioPlane
+from av.stream import Discard, Disposition
 from numpy.typing import NDArray
 
 from asr_server.audio import sniff
@@ -28,70 +32,43 @@ from asr_server.audio.decoder_wire import (
     LOST,
     MAX_PCM_BYTES,
     MIN_DURATION_S,
+    SOURCE,
     DecodeError,
     DecodeRequest,
     FrameType,
     kept_channels,
 )
+from asr_server.audio.mixing import AudioBlock, Samples, interleaved
 from asr_server.audio.resample import Resampler
 from asr_server.processes import sandbox
 
-
-def interleaved(channels: Samples, count: int) -> Samples:
-    """Return (channels, n) float32 as (n, count), or as (n,) where `count` is 1.
-
-    A part of a file whose channels are others than before (chained Ogg) is mixed, and goes to the first of several.
-    """
-    if count == 1:
-        return mix(channels)
-    if len(channels) == count:
-        return np.ascontiguousarray(channels.T)
-    frames: Samples = np.zeros((channels.shape[1], count), np.float32)
-    frames[:, 0] = mix(channels)
-    return frames
-
-
-def mix(channels: Samples) -> Samples:
-    """(channels, n) float32 -> (n,): the mean, as ffmpeg and the SDK do, unless the channels cancel each other.
-
-    A balanced line recorded as stereo has its voice in opposite phase, and the mean would be near silence. If the
-    mean has less than 1/20 of the energy that uncorrelated channels would leave in it (1 / channels), the first
-    channel that is at least half as strong as the strongest is used instead. The choice is made again about every
-    second.
-    """
-    count = channels.shape[0]
-    first: Samples = channels[0]
-    if count == 1:
-        return first
-    mean: Samples = channels.mean(axis=0, dtype=np.float32)
-    energies = np.einsum("cn,cn->c", channels, channels, dtype=np.float64)
-    if float(mean @ mean) >= 0.05 / count * float(energies.mean()):
-        return mean
-    strong: Samples = channels[int(np.argmax(energies >= 0.5 * energies.max()))]
-    return strong
-
-
-Samples = NDArray[np.float32]
-
 MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000  # too low for speech; too high for any converter: a damaged header
 MAX_CHANNELS = 64  # more is a damaged header
-_MAX_ID3_TAGS = 8
 _MAX_PACKET_S = 10.0  # a FLAC block at 8 kHz lasts 8.2 s; an Ogg with a wrong last granule claims a packet of a day
 
 # Containers with presentation times: a track may begin after the picture and pause. In the others times are counted
-# from the bytes.
-_TIMED = frozenset({"mov", "matroska"})
-# A shorter gap is jitter, or a recorder's clock that drifts; a longer one is a damaged time.
-_LEAST_GAP_S, _LONGEST_GAP_S = 0.25, 3_600.0
+# from the bytes. The clock of an MPEG stream may jump where recordings were joined.
+_JUMPING = frozenset({"mpeg", "mpegts"})
+_TIMED = frozenset({"mov", "matroska", "avi", "asf", "flv"}) | _JUMPING
+# A shorter gap is jitter, or a recorder's clock that drifts; a longer one is a damaged time, or a jump of the clock.
+_LEAST_GAP_S, _LONGEST_GAP_S, _LONGEST_JUMP_S = 0.25, 3_600.0, 10.0
+_MOST_HELD = 256  # packets of sound that wait for the first picture
 
-_OGG_FIRST_PAGE = b"OggS\x00\x02"  # a page that begins a stream (RFC 3533, section 6)
+_NEXT_LINK = {  # how the next file begins in a chain
+    "ogg": re.compile(rb"OggS\x00\x02"),  # a page that begins a stream (RFC 3533, section 6)
+    "wav": re.compile(rb"(?s)(?:RIFF|RIFX|RF64|BW64)....WAVE"),
+}
+_LINK_BYTES = 12
+_MAX_CHUNKS = 64  # before the samples of a WAV
 
 _PCM = [f"pcm_{kind}{bits}{order}" for kind in "suf" for bits in (16, 24, 32, 64) for order in ("le", "be")]
-_PLAIN = ["pcm_u8", "pcm_s8", "pcm_alaw", "pcm_mulaw", "adpcm_ms", "adpcm_ima_wav", "adpcm_ima_qt"]
-_PHONE = ["gsm", "gsm_ms", "g722", "amrnb", "amrwb", "speex"]
-_MODERN = ["flac", "alac", "opus", "vorbis", "aac", "ac3", "eac3"]
+_PLAIN = ["pcm_u8", "pcm_s8", "pcm_alaw", "pcm_mulaw", "pcm_bluray", "pcm_dvd"]
+_ADPCM = ["adpcm_ms", "adpcm_ima_wav", "adpcm_ima_qt", "adpcm_swf", "adpcm_yamaha", "g722", "g726", "g726le"]
+_PHONE = ["gsm", "gsm_ms", "amrnb", "amrwb", "speex", "nellymoser"]
+_MODERN = ["flac", "alac", "opus", "vorbis", "aac", "aac_latm", "ac3", "eac3", "dca", "truehd", "mlp", "wavpack"]
+_WINDOWS = ["wmav1", "wmav2", "wmapro", "wmalossless", "wmavoice"]
 _MPEG = ["mp1", "mp2", "mp3", "mp1float", "mp2float", "mp3float"]
-DECODERS = frozenset([*_PCM, *_PLAIN, *_PHONE, *_MODERN, *_MPEG])
+DECODERS = frozenset([*_PCM, *_PLAIN, *_ADPCM, *_PHONE, *_MODERN, *_WINDOWS, *_MPEG])
 
 _OPTIONS = {
     "protocol_whitelist": "none",
@@ -102,7 +79,13 @@ _OPTIONS = {
 }
 # Nothing seeks, and to sort the 800,000 cues of a 13 MB Matroska file takes a minute and more. Not for MP4: without its
 # index, a fragmented one claims the length of its first fragment.
-_MATROSKA_OPTIONS = {**_OPTIONS, "fflags": "+ignidx"}
+_NO_INDEX = {"fflags": "+ignidx"}
+# These have no list of their tracks, which are found by their first packets, nor do they always name the codec.
+_UNLISTED = {**_NO_INDEX, "probesize": "8388608", "analyzeduration": "60000000", "max_probe_packets": "2500"}
+_DEMUXER_OPTIONS = {
+    **dict.fromkeys(("matroska", "avi", "asf"), _NO_INDEX),
+    **dict.fromkeys(("flv", "mpeg", "mpegts"), _UNLISTED),
+}
 _DTYPES = {  # libav sample format without its planar mark: numpy type, value of silence, full scale
     "u8": (np.uint8, 128.0, 128.0),
     "s16": (np.int16, 0.0, 32_768.0),
@@ -112,18 +95,21 @@ _DTYPES = {  # libav sample format without its planar mark: numpy type, value of
     "dbl": (np.float64, 0.0, 1.0),
 }
 
+_PICTURE = Disposition.attached_pic | Disposition.timed_thumbnails
+_ASIDE = Disposition.comment | Disposition.hearing_impaired | Disposition.visual_impaired
+
 
 class FileBytes:
-    """A descriptor from byte `begin` on, as the file object that PyAV reads.
+    """The bytes of a descriptor from `begin` to `end`, as the file object that PyAV reads.
 
     Keeps its own position: the descriptor's position is shared with the server and must not move.
     """
 
-    def __init__(self, fd: int, size_bytes: int, begin: int = 0) -> None:
-        self._fd, self._size_bytes, self._begin, self._at = fd, size_bytes - begin, begin, 0
+    def __init__(self, fd: int, begin: int, end: int) -> None:
+        self._fd, self._size_bytes, self._begin, self._at = fd, end - begin, begin, 0
 
     def read(self, count: int) -> bytes:
-        piece = os.pread(self._fd, count, self._begin + self._at)
+        piece = os.pread(self._fd, max(0, min(count, self._size_bytes - self._at)), self._begin + self._at)
         self._at += len(piece)
         return piece
 
@@ -136,56 +122,64 @@ class FileBytes:
         return self._at
 
 
-def _demuxer_of_file(fd: int) -> str | None:
-    """Name of the demuxer for the content behind `fd`, ID3v2 tags skipped; None if there is none."""
-    at = 0
-    for _ in range(_MAX_ID3_TAGS):
-        head = os.pread(fd, sniff.HEAD_BYTES, at)
-        tag_bytes = sniff.id3_bytes(head)
-        if not tag_bytes:
-            return sniff.demuxer_of(head)
-        at += tag_bytes
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class AudioBlock:
-    """Decoded audio at one rate."""
-
-    samples: Samples  # (channels, n) float32, finite; full scale is 1, louder is possible
-    rate_hz: int
-    is_lost: bool = False  # it is silence in place of damaged packets
-
-
 class Demuxer:
-    """The first audio track of the file behind `fd`, which has `size_bytes`.
+    """One audio track of the file behind `fd`, which has `size_bytes`: as players do, the first that is flagged as
+    default, or the first; if its codec is not read, the next whose codec is.
 
     Raises `DecodeError(INVALID_AUDIO)` if no listed demuxer or decoder reads it, `DecodeError(NO_AUDIO_TRACK)` for
     video alone, and libav's own errors, which all mean invalid audio.
     """
 
     def __init__(self, fd: int, size_bytes: int) -> None:
-        demuxer = _demuxer_of_file(fd)
-        if demuxer is None:
-            raise DecodeError(FrameType.INVALID_AUDIO)
+        demuxer, begin = sniff.locate(lambda count, at: os.pread(fd, count, at)) or ("", 0)
+        if demuxer not in sniff.DEMUXERS:
+            raise DecodeError(FrameType.INVALID_AUDIO, demuxer)
         self._fd, self._size_bytes, self._demuxer = fd, size_bytes, demuxer
-        self._read_to = 0
-        self._open(0)
-        self._gaps = _Gaps(self._container.start_time if demuxer in _TIMED else None)
+        self.name = sniff.DEMUXERS[demuxer]
+        self._gaps = _Gaps(_LONGEST_JUMP_S if demuxer in _JUMPING else _LONGEST_GAP_S)
         self.damaged = False
         self._has_lost = False  # a packet could not be decoded since the last frame
+        self._open(begin)
 
     def _open(self, begin: int) -> None:
+        end, options = self._size_bytes, {**_OPTIONS, **_DEMUXER_OPTIONS.get(self._demuxer, {})}
+        if self._demuxer == "wav":
+            end = _find(self._fd, _NEXT_LINK["wav"], begin + 1) or end
+            options["ignore_length"] = str(int(_wav_is_longer(self._fd, begin, end)))
         self._container = av.open(
-            FileBytes(self._fd, self._size_bytes, begin),
+            FileBytes(self._fd, begin, end),
             "r",
             format=self._demuxer,
-            options=_MATROSKA_OPTIONS if self._demuxer == "matroska" else _OPTIONS,
+            options={**options, "format_whitelist": self._demuxer},  # AVI would open subtitles with any other
             metadata_errors="ignore",
             io_open=_refuse_to_open,
         )
-        self._stream = _first_audio(self._container)
-        self._begin = begin
+        self._read_to = self._begin = begin
+        tracks = sorted(self._container.streams.audio, key=_preference)
+        if not tracks:
+            kind = FrameType.NO_AUDIO_TRACK if len(self._container.streams) else FrameType.INVALID_AUDIO
+            raise DecodeError(kind, self.name)
+        self._stream = next((track for track in tracks if _codec(track) in DECODERS), tracks[0])
+        # What is heard in place of the track that a player takes: the codec of that one, and the number of this one.
+        self.instead_of = _codec_name(tracks[0]) if self._stream is not tracks[0] else ""
+        self.number = self._container.streams.audio.index(self._stream) + 1
+        self.codec = _codec_name(self._stream)
+        if _codec(self._stream) not in DECODERS:
+            raise DecodeError(FrameType.INVALID_AUDIO, self.name, self.codec)
+        context = self._stream.codec_context
+        context.thread_count = 1  # the sandbox forbids threads
+        layout = context.layout
+        self._channels = tuple(channel.name for channel in layout.channels)
+        if " channels (" in layout.name:  # PyAV frees a list of channels again with each frame, which crashes
+            context.layout = f"{layout.nb_channels} channels"
+        # Streams whose first packet tells when the presentation begins. The data of others is skipped without being
+        # read, in MP4 and Matroska.
+        self._awaited = {}
+        for stream in self._container.streams:
+            if self._demuxer in _TIMED and stream.type in {"audio", "video"} and not stream.disposition & _PICTURE:
+                self._awaited[stream.index] = stream
+            elif stream is not self._stream:
+                stream.discard = Discard.all
 
     def claimed_s(self) -> float | None:
         """Return the longest duration that the headers claim, or None. Headers may be wrong."""
@@ -211,7 +205,7 @@ class Demuxer:
 
         Damaged packets are left out, and a truncated file ends early, as in players; `damaged` is then True.
         """
-        buffer = _FrameBuffer()
+        buffer = _FrameBuffer(self._channels)
         try:
             for packet in self._packets():
                 for frame in self._frames(packet):
@@ -223,22 +217,35 @@ class Demuxer:
         yield from buffer.drain()
 
     def _packets(self) -> Iterator[av.Packet[av.AudioStream]]:
-        """Yield all packets, up to where the file breaks off."""
+        """Yield all packets of the track, up to where the file breaks off.
+
+        In a container with times the first packets wait until all streams have begun: the earliest begins the file.
+        """
         while True:
+            held: list[av.Packet[av.AudioStream]] = []
             try:
-                for packet in self._container.demux(self._stream):
+                for packet in self._container.demux(self._stream, *self._awaited.values()):
+                    if self._awaited.pop(packet.stream_index, None):
+                        self._gaps.begin(packet.dts if packet.pts is None else packet.pts, packet.time_base)
+                    if packet.stream_index != self._stream.index:
+                        packet.stream.discard = Discard.all
+                        continue
                     self._read_to = max(self._read_to, self._begin + (packet.pos or 0))
-                    yield packet
-                return
+                    held.append(cast("av.Packet[av.AudioStream]", packet))
+                    if not self._awaited or len(held) > _MOST_HELD:
+                        yield from held
+                        held.clear()
             except (av.error.FFmpegError, OSError):
                 self.damaged = True
+            yield from held
             if not self._open_next_link():
                 return
 
     def _open_next_link(self) -> bool:
-        """Go to the next link of a chained Ogg; libavformat stops at one with another codec or other channels."""
-        at = _find(self._fd, _OGG_FIRST_PAGE, self._read_to + 1) if self._demuxer == "ogg" else None
-        if at is None:
+        """Go to the next file of a chain. libavformat stops at an Ogg with another codec or other channels."""
+        pattern = _NEXT_LINK.get(self._demuxer)
+        at = pattern and _find(self._fd, pattern, self._read_to + 1)
+        if not at:
             return False
         self._read_to = at
         try:
@@ -257,86 +264,135 @@ class Demuxer:
             return []
 
 
-def _find(fd: int, pattern: bytes, begin: int) -> int | None:
+def _preference(track: av.AudioStream) -> int:
+    """Sort the tracks as players do: those flagged as default first, commentaries and descriptions last."""
+    return -bool(track.disposition & Disposition.default) - (not track.disposition & _ASIDE)
+
+
+def _codec(track: av.AudioStream) -> str:
+    return track.codec_context.name if track.codec_context else "unknown"
+
+
+def _codec_name(track: av.AudioStream) -> str:
+    return track.codec_context.codec.canonical_name if track.codec_context else "an unknown codec"
+
+
+def _find(fd: int, pattern: re.Pattern[bytes], begin: int) -> int | None:
     """Return the position of `pattern` in the file, from byte `begin` on."""
     while block := os.pread(fd, sniff.HEAD_BYTES, begin):
-        if (found := block.find(pattern)) >= 0:
-            return begin + found
-        if len(block) <= len(pattern):
+        if found := pattern.search(block):
+            return begin + found.start()
+        if len(block) <= _LINK_BYTES:
             return None
-        begin += len(block) - len(pattern)
+        begin += len(block) - _LINK_BYTES
     return None
 
 
+def _is_chunk(head: bytes, order: Literal["big", "little"], left: int) -> bool:
+    return all(32 <= letter < 127 for letter in head[:4]) and int.from_bytes(head[4:8], order) <= left
+
+
+def _wav_is_longer(fd: int, begin: int, end: int) -> bool:
+    """True if more follows the samples than the header of a WAV claims, and it is no other chunk of the file."""
+    order: Literal["big", "little"] = "big" if os.pread(fd, 4, begin) == b"RIFX" else "little"
+    at = begin + 12
+    for _ in range(_MAX_CHUNKS):
+        chunk, size = os.pread(fd, 4, at), int.from_bytes(os.pread(fd, 4, at + 4), order)
+        at += 8 + size
+        if chunk == b"data":  # some writers leave out the byte that makes a size even
+            after = os.pread(fd, 9, at)
+            return size > 0 and at + 8 < end and not any(_is_chunk(after[pad:], order, end - at) for pad in (0, 1))
+        at += size % 2
+    return False
+
+
 class _Gaps:
-    """The silence between the packets of a track by their own times.
+    """The silence between the packets of a track by their own times."""
 
-    `start_us`: when the file begins, all its tracks together; None if the container has no such times.
-    """
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._due_s = math.inf  # unknown: the container has no times
+        self._has_begun = False
 
-    def __init__(self, start_us: int | None) -> None:
-        self._due_s = None if start_us is None else start_us / 1e6
+    def begin(self, starts: int | None, time_base: Fraction) -> None:
+        """The file begins no later than that."""
+        if starts is not None and not self._has_begun:
+            self._due_s = min(self._due_s, float(starts * time_base))
 
     def before(self, starts_s: float | None, lasts_s: float) -> float:
         """Seconds of silence before the next packet or frame."""
-        if self._due_s is None or starts_s is None:
+        if self._due_s == math.inf:
             return 0.0
+        starts_s = self._due_s if starts_s is None else starts_s
+        longest_s, self._has_begun = self._longest_s if self._has_begun else _LONGEST_GAP_S, True
         lack_s = starts_s - self._due_s
-        gap_s = lack_s if _LEAST_GAP_S <= lack_s <= _LONGEST_GAP_S else 0.0
-        begins_s = starts_s if lack_s > _LONGEST_GAP_S else self._due_s + gap_s
-        self._due_s = begins_s + lasts_s
+        gap_s = lack_s if _LEAST_GAP_S <= lack_s <= longest_s else 0.0
+        is_jump = not -_LONGEST_JUMP_S <= lack_s <= longest_s
+        self._due_s = lasts_s + (starts_s if is_jump else self._due_s + gap_s)
         return gap_s
 
 
 class _FrameBuffer:
     """Collects frames of one format to about a second, so that numpy and the resampler are called once a second."""
 
-    def __init__(self) -> None:
-        self._format: tuple[str, int, int] = ("", 0, 0)  # sample format, channels, rate
+    def __init__(self, channels: tuple[str, ...]) -> None:
+        self._channels = channels  # as the container has them, for frames that do not name them
+        self._format = ("", "", 0)  # sample format, layout, rate
+        self._names: tuple[str, ...] = ()
         self._planes: list[NDArray[np.generic]] = []
         self._samples = 0
 
     def add(self, frame: av.AudioFrame, gap_s: float, *, is_lost: bool) -> Iterator[AudioBlock]:
-        kind = (frame.format.name, frame.layout.nb_channels, frame.sample_rate)
+        kind = (frame.format.name, frame.layout.name, frame.sample_rate)
         if kind != self._format:
             yield from self.drain()
-            _check_format(kind)
-            self._format = kind
+            _check_format(frame)
+            self._format, self._names = kind, tuple(channel.name for channel in frame.layout.channels)
+            if "NONE" in self._names and len(self._names) == len(self._channels):
+                self._names = self._channels
         if gap_s:
             yield from self.drain()
-            yield from _silence(round(gap_s * kind[2]), kind, is_lost=is_lost)
-        self._planes.append(frame.to_ndarray())
+            yield from self._silence(round(gap_s * frame.sample_rate), is_lost=is_lost)
+        self._planes.append(_samples(frame))
         self._samples += frame.samples
-        if self._samples >= kind[2]:
+        if self._samples >= frame.sample_rate:
             yield from self.drain()
 
     def drain(self) -> Iterator[AudioBlock]:
         if self._planes:
             raw = np.concatenate(self._planes, axis=1)
             self._planes, self._samples = [], 0
-            yield AudioBlock(_to_channels(raw, self._format), self._format[2])
+            yield AudioBlock(_to_channels(raw, self._format[0], len(self._names)), self._format[2], self._names)
+
+    def _silence(self, samples: int, *, is_lost: bool) -> Iterator[AudioBlock]:
+        rate_hz = self._format[2]
+        second: Samples = np.zeros((len(self._names), rate_hz), np.float32)
+        for at in range(0, samples, rate_hz):
+            yield AudioBlock(second[:, : samples - at], rate_hz, self._names, is_lost)
 
 
-def _silence(samples: int, kind: tuple[str, int, int], *, is_lost: bool) -> Iterator[AudioBlock]:
-    _, channels, rate_hz = kind
-    second: Samples = np.zeros((channels, rate_hz), np.float32)
-    for at in range(0, samples, rate_hz):
-        yield AudioBlock(second[:, : samples - at], rate_hz, is_lost)
-
-
-def _check_format(kind: tuple[str, int, int]) -> None:
-    name, channels, rate_hz = kind
+def _check_format(frame: av.AudioFrame) -> None:
     if (
-        name.removesuffix("p") not in _DTYPES
-        or not 1 <= channels <= MAX_CHANNELS
-        or not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ
+        frame.format.name.removesuffix("p") not in _DTYPES
+        or not 1 <= frame.layout.nb_channels <= MAX_CHANNELS
+        or not MIN_RATE_HZ <= frame.sample_rate <= MAX_RATE_HZ
     ):
         raise DecodeError(FrameType.INVALID_AUDIO)
 
 
-def _to_channels(raw: NDArray[np.generic], kind: tuple[str, int, int]) -> Samples:
+def _samples(frame: av.AudioFrame) -> NDArray[np.generic]:
+    """Return the samples as libav has them. `AudioFrame.to_ndarray` reads beyond the last of eight or more planes."""
+    channels = frame.layout.nb_channels
+    planes, width = (channels, 1) if frame.format.is_planar else (1, channels)
+    dtype = np.dtype(_DTYPES[frame.format.name.removesuffix("p")][0])
+    raw = np.empty((planes, width * frame.samples), dtype)
+    for place in range(planes):
+        raw[place] = np.frombuffer(memoryview(AudioPlane(frame, place)), dtype, raw.shape[1])
+    return raw
+
+
+def _to_channels(raw: NDArray[np.generic], name: str, channels: int) -> Samples:
     """Samples of libav, planar (channels, n) or packed (1, n * channels) -> (channels, n) float32, full scale 1."""
-    name, channels, _ = kind
     _, silence, scale = _DTYPES[name.removesuffix("p")]
     planes = raw if name.endswith("p") else raw.reshape(-1, channels).T
     if name.startswith(("flt", "dbl")):
@@ -348,20 +404,6 @@ def _to_channels(raw: NDArray[np.generic], kind: tuple[str, int, int]) -> Sample
         signal -= np.float32(silence)
     signal *= np.float32(1.0 / scale)
     return signal
-
-
-def _first_audio(container: av.container.InputContainer) -> av.AudioStream:
-    if not container.streams.audio:
-        raise DecodeError(FrameType.NO_AUDIO_TRACK if len(container.streams) else FrameType.INVALID_AUDIO)
-    stream = container.streams.audio[0]
-    context = stream.codec_context
-    if context is None or context.name not in DECODERS:
-        raise DecodeError(FrameType.INVALID_AUDIO)
-    context.thread_count = 1  # the sandbox forbids threads
-    for other in container.streams:
-        if other.index != stream.index:
-            other.discard = Discard.all  # MP4 and Matroska then skip video data without reading it
-    return stream
 
 
 def _refuse_to_open(url: str, flags: int, options: dict[str, str]) -> object:
@@ -399,6 +441,7 @@ def _outcome(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     try:
         return decode(request, source_fd, out_fd)
     except DecodeError as error:
+        _write_source(out_fd, error.container, error.codec, 0)
         return error.outcome
     except Exception:  # whatever libav, numpy or the memory limit raise here, this file cannot be decoded
         return FrameType.INVALID_AUDIO
@@ -413,6 +456,8 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     """
     sandbox.limit_cpu_from_now(request.first_cpu_s)
     demuxer, output = Demuxer(source_fd, request.file_bytes), _Output(out_fd, request)
+    if demuxer.instead_of:
+        _write_source(out_fd, demuxer.name, demuxer.instead_of, demuxer.number)
     claimed_s = demuxer.claimed_s() or 0.0
     trusted_s = claimed_s if claimed_s <= request.max_audio_s else 0.0
     if trusted_s > 0:
@@ -432,7 +477,9 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     if written > max_samples:
         return FrameType.AUDIO_TOO_LONG
     if written < MIN_DURATION_S * request.rate_hz:
-        return FrameType.INVALID_AUDIO if demuxer.damaged else FrameType.AUDIO_TOO_SHORT
+        if demuxer.damaged:
+            raise DecodeError(FrameType.INVALID_AUDIO, demuxer.name, demuxer.codec)
+        return FrameType.AUDIO_TOO_SHORT
     return FrameType.END
 
 
@@ -456,7 +503,7 @@ class _Output:
         begin_s, self._end_s = self._end_s, self._end_s + block.samples.shape[1] / block.rate_hz
         if block.is_lost:
             _write(self._out_fd, HEADER.pack(FrameType.LOST, LOST.size) + LOST.pack(begin_s, self._end_s))
-        return self._pcm(self._resampler.push(interleaved(block.samples, self._channels), block.rate_hz))
+        return self._pcm(self._resampler.push(interleaved(block, self._channels), block.rate_hz))
 
     def flush(self) -> int:
         """Write what the resampler still holds. Returns how many samples of each channel were written."""
@@ -473,6 +520,11 @@ class _Output:
             _write(self._out_fd, HEADER.pack(FrameType.PCM, len(piece)))
             _write(self._out_fd, piece)
         return len(samples)
+
+
+def _write_source(fd: int, container: str, codec: str, track: int) -> None:
+    names = (name.encode("ascii", "replace") for name in (container, codec))
+    _write(fd, HEADER.pack(FrameType.SOURCE, SOURCE.size) + SOURCE.pack(*names, track))
 
 
 def _write(fd: int, data: bytes | memoryview) -> None:

@@ -2,12 +2,17 @@
 
 A request is a `DecodeRequest` as a JSON object, sent with the file and the write end of a pipe through the fork server
 (`processes/fork_server.py`). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and
-payload: `STARTED`, before the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as
-float32; before the first `PCM`, and only if the request allows more than one channel, `CHANNELS`, the number of the
-file's channels, as uint32; any number of `PCM` frames of float32 at the request's rate, interleaved if there are
-several channels (`kept_channels`), and before those of silence that stands for damaged packets `LOST`, its beginning
-and end in seconds, as float64; then exactly one other type, without payload. A pipe that ends without one means that
-the child died. The limits of a file follow from its size; the memory of all files has a limit too. No I/O.
+payload:
+
+- `STARTED`, before the child reads the file;
+- at most one `CLAIM`, the seconds that the file's headers claim, as float32;
+- `SOURCE`, if a container or codec is not read: its names, and the number of the track that is decoded instead, or 0;
+- `CHANNELS` before the first `PCM`, only if the request allows more than one: how many the file has, as uint32;
+- any number of `PCM`: float32 at the request's rate, interleaved if there are several channels (`kept_channels`);
+- `LOST` before `PCM` of silence that stands for damaged packets: its beginning and end in seconds, as float64;
+- exactly one other type, without payload. A pipe that ends without one means that the child died.
+
+The limits of a file follow from its size; the memory of all files has a limit too. No I/O.
 """
 
 from __future__ import annotations
@@ -88,12 +93,13 @@ MAX_PCM_BYTES = 128_000  # a frame is 2 s of mono at most: what one unread block
 CLAIM = struct.Struct("<f")
 CHANNELS = struct.Struct("<I")
 LOST = struct.Struct("<dd")
+SOURCE = struct.Struct("<32s32sI")
 MIN_DURATION_S = 0.1  # less than any word
 MAX_CHANNELS = 8  # that are kept apart: a file with more is mixed
 
 
 class FrameType(IntEnum):
-    """The kinds of frames. All but `PCM`, `CLAIM`, `CHANNELS`, `LOST` and `STARTED` are outcomes and end the reply."""
+    """The kinds of frames. Those from `END` to `AUDIO_TOO_LONG` are outcomes and end the reply."""
 
     PCM = 0
     END = 1
@@ -105,6 +111,7 @@ class FrameType(IntEnum):
     STARTED = 7
     CHANNELS = 8
     LOST = 9
+    SOURCE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +129,11 @@ class DecodeRequest:
 
 
 class DecodeError(Exception):
-    """Raised in the child when the file cannot be decoded; the server reads `outcome` from the pipe."""
+    """Raised in the child when the file cannot be decoded; the server reads its attributes from the pipe."""
 
-    def __init__(self, outcome: FrameType) -> None:
+    def __init__(self, outcome: FrameType, container: str = "", codec: str = "") -> None:
         super().__init__(outcome.name)
-        self.outcome = outcome
+        self.outcome, self.container, self.codec = outcome, container, codec
 
 
 def kept_channels(found: int, most: int) -> int:

@@ -1,16 +1,22 @@
-"""Chooses the demuxer from the first bytes of a file, never from its name, and none that can open other files.
+"""Finds the container of a file by its content, never by its name, and chooses a demuxer that cannot open other files.
 
 libavformat's own probing is not used: it tries some 350 demuxers, among them playlists, and it takes random bytes for
-MP3 after a single plausible frame header. Here a container is recognised by its magic number, and raw MPEG audio or
-ADTS by three consecutive frames whose lengths agree.
+MP3 after a single plausible frame header. Here a container is recognised by its magic number, an MPEG stream by its
+repeating packet headers, and raw MPEG audio or ADTS by consecutive frames whose lengths agree.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-HEAD_BYTES = 65_536  # how much of the file (after an ID3v2 tag) is looked at
-_MIN_FRAMES = 3  # chance of three agreeing headers in random bytes is below 1e-9 a position
+HEAD_BYTES = 65_536  # read at once
+_MAX_ID3_TAGS = 8
+_SEARCH_BYTES = 32 * 1024 * 1024  # how much junk, padding or pictures may precede the first frame
+# Three agreeing headers in random bytes have a chance below 1e-9 a position. Inside other content, such as the packets
+# of an unknown container, three frames may follow each other, but not as many as a search asks for.
+_MIN_FRAMES, _MIN_FRAMES_INSIDE = 3, 10
+_FRAME = re.compile(rb"\xff[\xe2-\xff][\x00-\xef]")  # the first three bytes that any frame below can have
 
 _MPEG1_KBPS = {
     1: (0, 32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448),
@@ -22,7 +28,76 @@ _MPEG2_KBPS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 _MPEG_RATES_HZ = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 _ADTS_RATES = 13  # sampling_frequency_index 13 to 15 are reserved (ISO 13818-7, table 35)
 _FrameBytes = Callable[[bytes], int]
-_MOV_ATOMS = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp"})
+
+# The demuxers that may be used, by libavformat's names, and what people call their files.
+DEMUXERS = {
+    "wav": "WAV",
+    "w64": "W64",
+    "aiff": "AIFF",
+    "au": "AU",
+    "caf": "CAF",
+    "flac": "FLAC",
+    "wv": "WavPack",
+    "amr": "AMR",
+    "mp3": "MP3",
+    "aac": "AAC",
+    "ac3": "AC-3",
+    "dts": "DTS",
+    "ogg": "Ogg",
+    "mov": "MP4 or MOV",
+    "matroska": "Matroska or WebM",
+    "avi": "AVI",
+    "asf": "ASF (WMA, WMV)",
+    "flv": "FLV",
+    "mpeg": "MPEG program stream",
+    "mpegts": "MPEG transport stream",
+}
+# The group is the demuxer, or the name of a container that is not read.
+_MAGIC = re.compile(
+    rb"""(?xs)
+    (?P<wav>(?:RIFF|RIFX|RF64|BW64)....WAVE) | (?P<avi>RIFF....AVI[\ X\x19]) | (?P<aiff>FORM....AIF[FC])
+    | (?P<mov>....(?:ftyp|moov|mdat|wide|free|skip|pnot|styp)) | (?P<matroska>\x1a\x45\xdf\xa3) | (?P<flac>fLaC)
+    | (?P<ogg>OggS) | (?P<w64>riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb) | (?P<caf>caff\0\x01) | (?P<au>\.snd)
+    | (?P<amr>\#!AMR(?:-WB)?\n) | (?P<wv>wvpk) | (?P<flv>FLV\x01) | (?P<mpeg>\0\0\x01[\xba-\xff])
+    | (?P<asf>\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c)
+    | (?P<dts>\x7f\xfe\x80\x01) | (?P<ac3>\x0b\x77.{10,4094}?\x0b\x77)
+    | (?P<RealMedia>\.(?:RMF|ra\xfd)) | (?P<TTA>TTA[12]) | (?P<APE>MAC\ ) | (?P<Musepack>MPCK|MP\+) | (?P<TAK>tBaK)
+    | (?P<SWF>[FCZ]WS[\x03-\x32]) | (?P<NUT>nut/multimedia\ container\0) | (?P<WTV>\xb7\xd8\x00\x20\x37\x49\xda\x11)
+    | (?P<MXF>\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02) | (?P<DSF>DSD\ ) | (?P<DSDIFF>FRM8....)
+    | (?P<MIDI>MThd\0\0\0\x06) | (?P<VOC>Creative\ Voice\ File)
+    """
+)
+_STREAMS = re.compile(  # a recording of a broadcast may begin anywhere
+    rb"(?s)(?P<mpegts>G(?:(?:.{187}G){5}|(?:.{191}G){5}|(?:.{203}G){5}))"
+    rb"|(?P<mpeg>\0\0\x01\xba(?:.{8}|.{10,17})\0\0\x01[\xb9-\xff])"
+)
+
+
+def locate(read: Callable[[int, int], bytes]) -> tuple[str, int] | None:
+    """Return the container of a file and the byte where it begins, or None if it is not known.
+
+    The container is a key of `DEMUXERS`, or the name of one that is not read. `read` returns so many bytes at a
+    position. A container may follow ID3v2 tags. Frames may follow anything: the size in a tag may be wrong.
+    """
+    begin = 0
+    for _ in range(_MAX_ID3_TAGS):
+        head = read(HEAD_BYTES, begin)
+        tag_bytes = id3_bytes(head)
+        begin += tag_bytes
+        if not tag_bytes:
+            break
+    if found := _MAGIC.match(head) or _STREAMS.search(head):
+        return str(found.lastgroup), begin
+    if name := _frames(head, 0, _MIN_FRAMES):
+        return name, begin
+    for begin in range(0, _SEARCH_BYTES, HEAD_BYTES // 2):
+        head = read(HEAD_BYTES, begin)
+        for found in _FRAME.finditer(head, 0, HEAD_BYTES // 2 + 2):
+            if name := _frames(head, found.start(), _MIN_FRAMES_INSIDE):
+                return name, begin + found.start()
+        if len(head) <= HEAD_BYTES // 2:
+            break
+    return None
 
 
 def id3_bytes(head: bytes) -> int:
@@ -33,50 +108,17 @@ def id3_bytes(head: bytes) -> int:
     return 10 + size + (10 if head[5] & 0x10 else 0)
 
 
-def demuxer_of(head: bytes) -> str | None:
-    """Return the libavformat demuxer for a file that starts with `head` (past any ID3v2 tag), or None if none fits."""
-    return _by_magic(head) or _by_frames(head)
-
-
-def _by_magic(head: bytes) -> str | None:
-    if head[:4] in {b"RIFF", b"RIFX", b"RF64", b"BW64"} and head[8:12] == b"WAVE":
-        return "wav"
-    if head[:4] == b"FORM" and head[8:12] in {b"AIFF", b"AIFC"}:
-        return "aiff"
-    if head[4:8] in _MOV_ATOMS:
-        return "mov"
-    for magic, name in _MAGIC:
-        if head.startswith(magic):
+def _frames(head: bytes, at: int, count: int) -> str | None:
+    """ "mp3" or "aac" if that many of its frames follow each other from `at` on."""
+    for name, length in (("mp3", _mpeg_frame_bytes), ("aac", _adts_frame_bytes)):
+        if _run_of_frames(head, at, count, length):
             return name
     return None
 
 
-_MAGIC = (
-    (b"fLaC", "flac"),
-    (b"OggS", "ogg"),
-    (b"\x1a\x45\xdf\xa3", "matroska"),
-    (b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb", "w64"),
-    (b"caff\x00\x01", "caf"),
-    (b".snd", "au"),
-    (b"#!AMR\n", "amr"),
-    (b"#!AMR-WB\n", "amr"),
-)
-
-
-def _by_frames(head: bytes) -> str | None:
-    """ "mp3" or "aac" if frames of one of them follow each other somewhere in `head`: a stream may start mid-frame."""
-    at = head.find(b"\xff")
-    while at >= 0:
-        for name, length in (("mp3", _mpeg_frame_bytes), ("aac", _adts_frame_bytes)):
-            if _run_of_frames(head, at, length):
-                return name
-        at = head.find(b"\xff", at + 1)
-    return None
-
-
-def _run_of_frames(head: bytes, at: int, frame_bytes: _FrameBytes) -> bool:
-    """True if `_MIN_FRAMES` frames (or two, if `head` ends there) follow each other from `at` on."""
-    for seen in range(_MIN_FRAMES):
+def _run_of_frames(head: bytes, at: int, count: int, frame_bytes: _FrameBytes) -> bool:
+    """True if `count` frames (or two, if `head` ends there) follow each other from `at` on."""
+    for seen in range(count):
         size = frame_bytes(head[at : at + 7])
         if not size:
             return seen >= 2 and at >= len(head)

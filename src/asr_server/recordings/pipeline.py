@@ -245,7 +245,7 @@ class RecordingPipeline:
         self._count(coverage, assembly.answered)
         if request.strict:
             check_heard(coverage)
-        warnings = [warning for step in producer.steps for warning in step.warnings]
+        warnings = [*producer.progress.warnings, *(warning for step in producer.steps for warning in step.warnings)]
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)

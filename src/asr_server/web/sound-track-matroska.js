@@ -1,4 +1,4 @@
-// The sound of a Matroska or WebM file (RFC 9559): its clusters with the blocks of the sound track alone.
+// The sound of a Matroska or WebM file (RFC 9559): its clusters with only the blocks of the sound tracks.
 //
 // Of every other track the first block is kept, since times count from the first block of the file. The index is left out.
 
@@ -40,7 +40,7 @@ export async function matroskaSound(file, signal) {
       const bytes = await reader.bytes(at, element.end);
       made.add(bytes);
       if (element.id === IDS.tracks) tracks = tracksOf(bytes.subarray(element.body - at));
-      if (tracks && !(tracks.sound && tracks.others.size)) return null;
+      if (tracks && !(tracks.sounds.size && tracks.others.size)) return null;
     }
     if (element.id === IDS.cluster) {
       if (!tracks) return null;
@@ -64,7 +64,7 @@ async function copyCluster(reader, cluster, tracks, made) {
       const body = element.id === IDS.block ? element.body : await innerBlock(reader, element);
       const number = body === null ? null : (await reader.vint(body))?.value;
       // `delete` tells whether this is the first block of another track.
-      if (number === tracks.sound || tracks.others.delete(number)) parts.push(await reader.bytes(at, element.end));
+      if (tracks.sounds.has(number) || tracks.others.delete(number)) parts.push(await reader.bytes(at, element.end));
     }
     at = element.end;
   }
@@ -82,16 +82,15 @@ async function innerBlock(reader, group) {
   return null;
 }
 
-/** {sound: number of the first sound track, others: numbers of all other tracks}. */
+/** {sounds: numbers of the sound tracks, others: numbers of the other tracks}. */
 function tracksOf(bytes) {
-  const found = [];
+  const [sounds, others] = [new Set(), new Set()];
   for (const track of elements(bytes)) {
     if (track.id !== IDS.track) continue;
     const fields = Object.fromEntries(elements(track.body).map(({ id, body }) => [id, body.reduce((sum, byte) => sum * 256 + byte, 0)]));
-    found.push({ number: fields[IDS.number], kind: fields[IDS.kind] });
+    (fields[IDS.kind] === SOUND ? sounds : others).add(fields[IDS.number]);
   }
-  const sound = found.find(({ kind }) => kind === SOUND)?.number;
-  return { sound, others: new Set(found.map(({ number }) => number).filter((number) => number !== sound)) };
+  return { sounds, others };
 }
 
 function elements(bytes) {

@@ -1,4 +1,4 @@
-// The sound of an MP4 or MOV file (ISO 14496-12): its sound track with all tables, and new places of its chunks.
+// The sound of an MP4 or MOV file (ISO 14496-12): its sound tracks with all tables, and new places of their chunks.
 //
 // The new file has the parts ftyp, mdat, moov. The picture's track keeps its first sample, since times count from the
 // first track's beginning.
@@ -17,20 +17,22 @@ export async function mp4Sound(file, signal) {
   if (!found || found.size > MOST_MOOV_BYTES || top.some(({ type }) => type === "moof")) return null;
   const moov = parsed(new Uint8Array(await file.slice(found.at, found.at + found.size).arrayBuffer()));
   const tracks = moov.children.filter(({ type }) => type === "trak");
-  const sound = tracks.find((track) => handler(track) === "soun");
+  const sounds = tracks.filter((track) => handler(track) === "soun");
   const picture = tracks.find((track) => handler(track) === "vide");
-  if (!sound || !picture) return null;
+  if (!sounds.length || !picture) return null;
 
   const ftyp = top.find(({ type }) => type === "ftyp");
   const head = ftyp ? [file.slice(ftyp.at, ftyp.at + ftyp.size)] : [];
   const begin = (ftyp?.size ?? 0) + 16;
   const copied = new Copied(file, begin);
-  const chunks = chunksOf(sound);
-  if (!chunks) return null;
-  move(sound, chunks.map(({ at, size }) => copied.add(at, size)));
+  for (const sound of sounds) {
+    const chunks = chunksOf(sound);
+    if (!chunks) return null;
+    move(sound, chunks.map(({ at, size }) => copied.add(at, size)));
+  }
   const first = chunksOf(picture, 1)?.[0];
   if (first) keepFirst(picture, copied.add(first.at, first.firstSize), first.firstSize);
-  const kept = moov.children.filter((box) => box.type !== "trak" || box === sound || (first && box === picture));
+  const kept = moov.children.filter((box) => box.type !== "trak" || sounds.includes(box) || (first && box === picture));
   const body = bytesOf({ ...moov, children: kept });
   return new Blob([...head, mdatHead(copied.size), ...copied.parts(), body], { type: "video/mp4" });
 }

@@ -7,7 +7,7 @@ import { matroskaSound } from "./sound-track-matroska.js";
 const SMALL_BYTES = 20 * 1024 * 1024; // of less, the whole file is uploaded
 const WORTH = 0.7; // share of the file's size, above which the sound alone is not worth it
 
-/** A Blob with the first sound track of a large video, or null: it is small, has no picture worth leaving out, or a form
+/** A Blob with the sound tracks of a large video, or null: it is small, has no picture worth leaving out, or a form
  * that is not known here. Then the file is uploaded as it is. */
 export async function soundTrack(file, { smallBytes = SMALL_BYTES, worth = WORTH, signal } = {}) {
   if (file.size < smallBytes) return null;
