@@ -169,6 +169,7 @@ class Transcript:
     timings: Timings = Timings()
     warnings: tuple[str, ...] = ()  # what of the request had no effect, and why
     coverage: tuple[CoveragePart, ...] = ()  # the parts of the recording, in order and without gaps
+    peaks: tuple[float, ...] = ()  # the loudness of parts of equal length, 0 to 1, if they are shown
 
     def covered_ms(self, kind: CoverageKind) -> int:
         """Return the milliseconds of that kind. Those of all kinds add up to the duration."""

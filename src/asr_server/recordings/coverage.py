@@ -27,6 +27,7 @@ _SPEECH = 0.5  # the least probability of a frame of speech for that
 _QUIET_DB = -50.0  # dBFS: the level where nobody speaks
 _LEAST_UNHEARD_MS = 500  # a shorter pause has hardly room for a word
 _FLOOR_DB = -100.0
+_PEAKS = 600  # what a waveform shows
 
 
 class SoundLevels:
@@ -93,6 +94,15 @@ class SoundLevels:
     def peak_probability(self, first: int, last: int) -> float:
         """Return the highest speech probability of the frames [first, last), of which there is one at least."""
         return max(self._probabilities[first:last]) / 255
+
+    def peaks(self) -> tuple[float, ...]:
+        """Return the highest amplitude (root mean square, 0 to 1) of each of `_PEAKS` parts of equal length."""
+        loudness = np.frombuffer(bytes(self._loudness), np.uint8)
+        if not len(loudness):
+            return ()
+        starts = np.linspace(0, len(loudness), _PEAKS, endpoint=False).astype(int)
+        highest = np.maximum.reduceat(loudness, starts) + _FLOOR_DB
+        return tuple(np.round(10 ** (highest / 20), 3).tolist())
 
     def _heard(self, segment: Segment, start_ms: int, end_ms: int) -> CoveragePart:
         """Return the outcome of a stretch that the model was given."""

@@ -249,7 +249,8 @@ class RecordingPipeline:
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
-        return replace(transcript, warnings=tuple(warnings), coverage=coverage)
+        peaks = producer.levels.peaks() if options.streams else ()
+        return replace(transcript, warnings=tuple(warnings), coverage=coverage, peaks=peaks)
 
     def _count(self, coverage: Sequence[CoveragePart], segments: Sequence[Segment]) -> None:
         for part in coverage:

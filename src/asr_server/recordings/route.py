@@ -428,7 +428,7 @@ class SegmentFrames:
                 # Without the numbers of segments: spans without text are chunks, too.
                 listed = [one.listed(segments=False) for one in found]
                 chunk |= {"is_final": True, "complete": self._complete, "coverage": coverage(whole)}
-                chunk["paragraphs"] = listed
+                chunk |= {"paragraphs": listed, "peaks": whole.peaks}
                 return [frame(chunk), frame({"done": True})]
             case _:
                 return []

@@ -55,6 +55,11 @@ export function postJson(path, body, read = jsonOf) {
   return asked(path, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LONG_ANSWER_MS) }, read);
 }
 
+/** Delete this. Throws a `Problem`. */
+export function remove(path) {
+  return asked(path, { method: "DELETE", headers: authorization(), signal: AbortSignal.timeout(ANSWER_MS) }, () => null);
+}
+
 /** The bytes of the answer to such a POST. Throws a `Problem`. */
 export function postForFile(path, body) {
   return postJson(path, body, async (answer) => new Uint8Array(await answer.arrayBuffer()));

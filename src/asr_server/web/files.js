@@ -9,7 +9,7 @@ import { clock, find, icon, make, save, say } from "./dom.js";
 import { droppedFiles } from "./dropped-files.js";
 import { exportMenu, wordings } from "./export-menu.js";
 import { hasOption, modelNote, watch } from "./health.js";
-import { i18n, t, text } from "./i18n.js";
+import { i18n, sizeOf, t, text, timeOf } from "./i18n.js";
 import { fill } from "./languages.js";
 import * as library from "./library.js";
 import { notice } from "./notice.js";
@@ -19,7 +19,7 @@ import * as reader from "./reader.js";
 import * as speech from "./speech.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
-import { described, giveUp, megabytes, transcribe } from "./transcription.js";
+import { MB, described, giveUp, transcribe } from "./transcription.js";
 
 const STATES = {
   waiting: "files.state_waiting",
@@ -56,7 +56,7 @@ export function begin() {
   find("files-leave").onclick = leaveInterrupted;
   catchDrops();
   exportMenu(find("reader-export"), reader.current);
-  reader.offer({ again: transcribeAgain });
+  reader.offer({ again: transcribeAgain, goOn, working });
   library.offer({ exportAll: saveZip });
   i18n.onchange(() => {
     queue.items.forEach(show);
@@ -115,13 +115,26 @@ async function transcribeAgain({ id }) {
   if (item) await opened(item);
 }
 
+/** The rest of a transcription that stopped, in the same transcript. */
+async function goOn({ id, title, options, media }) {
+  const before = queue.items.find((item) => item.id === id);
+  if (before) return queue.retry(before);
+  const sound = await store.sound(id);
+  if (!sound) return toast(t("files.sound_missing"));
+  if (queued(id, new File([sound], media.name, { type: media.type }), title, options)) await store.update(id, { state: "open", error: undefined });
+}
+
 async function add(file, title, options) {
   await store.open();
   const transcript = await store.create(described(file, title, options));
-  const item = queue.add({ id: transcript.id, name: file.name, file, title, options, kept: null, note: "", durationS: 0, seconds: 0 });
+  const item = queued(transcript.id, file, title, options);
   if (item) keep(item);
   else await store.remove(transcript.id);
   return item;
+}
+
+function queued(id, file, title, options) {
+  return queue.add({ id, name: file.name, file, title, options, kept: null, note: "", durationS: 0, seconds: 0, words: false, endMs: 0 });
 }
 
 /** Store the sound, so that it can be played, and transcribed again after a reload. */
@@ -132,14 +145,15 @@ function keep(item) {
   });
 }
 
-/** A new version where the transcript has words, which may have been corrected; else the same transcript again. */
+/** The rest where one can be had; else a new transcript: the words of the old one may have been corrected. */
 async function again(item) {
-  const rows = await store.rows(item.id);
-  if (rows.length || !(await store.get(item.id))) {
-    const transcript = await store.create(described(item.file, item.title, item.options));
-    Object.assign(item, { id: transcript.id, note: "" });
+  const transcript = await store.get(item.id);
+  if (transcript && reader.continues(transcript)) await store.update(item.id, { state: "open", error: undefined });
+  else {
+    const { id } = await store.create(described(item.file, item.title, item.options));
+    Object.assign(item, { id, note: "" });
     keep(item);
-  } else await store.update(item.id, { state: "open", error: undefined });
+  }
   queue.retry(item);
 }
 
@@ -172,18 +186,20 @@ function numberOption(count) {
 
 function changed(item) {
   show(item);
-  showInReader(item);
+  reader.showWork(item.id);
 }
 
 function show(item) {
   const view = views.get(item) ?? made(item);
   const over = isOver(item);
-  view.name.href = `#t/${item.id}`;
+  // One without words has no transcript.
+  if (over && !item.words) view.name.removeAttribute("href");
+  else view.name.href = `#t/${item.id}`;
   view.bar.hidden = over || item.state === "waiting";
   if (item.fraction === null) view.bar.removeAttribute("value");
   else view.bar.value = item.fraction;
   view.line.dataset.state = item.state;
-  view.state.textContent = `${t("files.size", { size: megabytes(item.file.size) })} · ${stateOf(item)}`;
+  view.state.textContent = `${sizeOf(item.file.size)} · ${stateOf(item)}`;
   say(view.note, [item.problem?.text, item.note, item.kept === false ? t("files.not_kept") : ""].filter(Boolean).join(" "));
   view.cancel.hidden = over;
   view.retry.hidden = !over || item.state === "done";
@@ -215,12 +231,20 @@ function made(item) {
 }
 
 function stateOf(item) {
-  const { state, fraction, seconds, durationS, untilMs } = item;
+  const { state, fraction, seconds, durationS, untilMs, endMs } = item;
   if (state === "waiting" && untilMs) return t("files.waiting_server", { seconds: Math.max(1, Math.round((untilMs - Date.now()) / 1000)) });
   if (state === "uploading") return t("files.uploading", { percent: Math.floor(100 * fraction) });
   if (state !== "transcribing" || !seconds) return t(STATES[state]);
   if (!durationS) return t("files.transcribing_at", { time: clock(seconds) });
-  return t("files.transcribing_of", { time: clock(seconds), length: clock(durationS) });
+  const said = t("files.transcribing_of", { time: clock(seconds), length: clock(durationS) });
+  const left = (endMs - Date.now()) / 1000;
+  return left >= 1 ? `${said} · ${t("files.left", { time: timeOf(left) })}` : said;
+}
+
+/** What the reader shows of a transcript that this page works on: {said, fraction, cancel}; `fraction` is null if it is not known. */
+function working(id) {
+  const item = queue.items.find((one) => one.id === id && !isOver(one));
+  return item && { said: [stateOf(item), model].filter(Boolean).join(" "), fraction: item.state === "waiting" ? 0 : item.fraction, cancel: () => cancel(item) };
 }
 
 function summarize() {
@@ -245,19 +269,14 @@ function summarize() {
 function showModel(state) {
   model = modelNote(state);
   say(find("files-model"), model);
-  queue.items.forEach(showInReader);
-}
-
-/** A file that was given alone is not seen in the list. */
-function showInReader(item) {
-  if (reader.current()?.transcript.id === item.id && !isOver(item)) say(find("reader-state-text"), [stateOf(item), model].filter(Boolean).join(" "));
+  for (const { id } of queue.items) reader.showWork(id);
 }
 
 function showLimits() {
   if (!limits) return;
   const [unit, amount] = limits.audio_s % 3600 ? ["minute", Math.floor(limits.audio_s / 60)] : ["hour", limits.audio_s / 3600];
   const length = new Intl.NumberFormat(i18n.language, { style: "unit", unit, unitDisplay: "long" }).format(amount);
-  find("files-limits").textContent = t("files.limits", { size: megabytes(limits.upload_bytes), length });
+  find("files-limits").textContent = t("files.limits", { size: Math.round(limits.upload_bytes / MB), length });
 }
 
 async function saveZip(transcripts) {
@@ -296,12 +315,13 @@ async function continueInterrupted() {
   const found = await interrupted();
   await leaveInterrupted();
   let lost = 0;
-  for (const { id, title, options, media } of found.reverse()) {
+  for (const transcript of found.reverse()) {
+    const { id, title, options, media } = transcript;
     const sound = await store.sound(id);
-    const rows = await store.rows(id);
     if (!sound) lost++;
+    else if (reader.continues(transcript)) await goOn(transcript);
     else if (!(await add(new File([sound], media.name, { type: media.type }), title, options))) break;
-    else if (!rows.length) await store.remove(id);
+    else if (!(await store.rows(id)).length) await store.remove(id);
   }
   if (lost) toast(t("files.interrupted_lost", { count: lost }));
 }

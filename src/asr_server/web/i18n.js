@@ -7,6 +7,7 @@
 // i18n.use(code, messages) use these messages, without fetching: for tests in Node
 // t(key, values)           t("live.start"); {name} in a message is replaced by values.name; values.count chooses the plural
 // text(element, key, values)  show t(key, values) in `element`, also after the language changes; key "" empties it
+// sizeOf(bytes), timeOf(seconds)  a size and a length of time with their units
 // name(element, key, ...attributes)  set attributes to t(key), also after the language changes
 // apply(root)              fill data-t (text) and data-t-aria-label, data-t-title, data-t-placeholder below `root`
 
@@ -63,6 +64,19 @@ async function fetched(code) {
   const answer = await fetch(new URL(`messages/${code}.json`, import.meta.url));
   if (!answer.ok) throw new Error(`messages/${code}.json: ${answer.status}`);
   return answer.json();
+}
+
+/** Seconds, or minutes from one on. */
+export function timeOf(seconds) {
+  const [unit, count] = seconds < 60 ? ["second", seconds] : ["minute", seconds / 60];
+  return new Intl.NumberFormat(i18n.language, { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: 0 }).format(count);
+}
+
+/** A size in bytes with its unit, of 1024, as the server counts. */
+export function sizeOf(bytes) {
+  const at = bytes < 1024 ? 0 : bytes < 1024 ** 2 ? 1 : bytes < 1024 ** 3 ? 2 : 3;
+  const [count, unit] = [bytes / 1024 ** at, ["byte", "kilobyte", "megabyte", "gigabyte"][at]];
+  return new Intl.NumberFormat(i18n.language, { style: "unit", unit, unitDisplay: at ? "short" : "narrow", maximumFractionDigits: at && count < 10 ? 1 : 0 }).format(count);
 }
 
 /** Whether there is a message of this key. */

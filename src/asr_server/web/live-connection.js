@@ -53,6 +53,11 @@ export class LiveConnection {
     this.gaps = []; // {start, end}: where they were lost, in seconds of the recording
   }
 
+  /** The id of the session, "" before the first. */
+  get session() {
+    return this.#session;
+  }
+
   get unsentBytes() {
     return this.buffer.end - this.#sent;
   }

@@ -50,6 +50,18 @@ test("text that shrinks moves the list up, and that is not the reader either", (
   assert.equal(follow.following, true);
 });
 
+test("a list that becomes smaller while its text shrinks was not moved by the reader", () => {
+  const [list, follow] = [new List(), new Follow()];
+  grown(list, follow, 900);
+  list.scrollHeight -= 100; // another typeface
+  list.scrollTop = list.scrollTop;
+  list.clientHeight -= 150; // a card above it
+  follow.scrolled(list);
+  assert.equal(follow.following, true);
+  follow.changed(list);
+  assert.equal(list.below, 0);
+});
+
 test("a reader who scrolls up stays where he is, until he is at the end again or asks for it", () => {
   const [list, follow] = [new List(), new Follow()];
   grown(list, follow, 2000);

@@ -79,6 +79,16 @@ export class LiveRecording {
     return (this.#keeper?.soundEnd ?? 0) / BYTES_PER_SECOND;
   }
 
+  /** The id of the server's session. */
+  get session() {
+    return this.#connection.session;
+  }
+
+  /** Seconds of sound that wait for the connection. */
+  get unsentS() {
+    return this.#connection.unsentBytes / BYTES_PER_SECOND;
+  }
+
   get microphone() {
     return this.#microphone?.deviceId ?? "";
   }

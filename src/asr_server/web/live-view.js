@@ -31,8 +31,10 @@ export class LiveView {
       this.#scrolled(() => this.#follow.toEnd(sheet));
       sheet.focus({ preventScroll: true }); // the button is hidden now
     };
-    // A sheet that becomes smaller hides its newest line.
-    new ResizeObserver(() => this.#grown()).observe(sheet);
+    // A sheet that becomes smaller hides its newest line, as text does that grows when its typeface arrives.
+    const sizes = new ResizeObserver(() => this.#grown());
+    sizes.observe(sheet);
+    sizes.observe(list);
   }
 
   /** All lines in order: {key, start, end, committed, tentative, speakers, final, translation?}. */

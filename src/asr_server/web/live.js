@@ -10,12 +10,14 @@ import { i18n, t, text } from "./i18n.js";
 import { fill, nameOf } from "./languages.js";
 import { keepAwake } from "./live-awake.js";
 import { InterruptedOffer } from "./live-interrupted.js";
+import { Lag } from "./live-lag.js";
 import { Meter } from "./live-meter.js";
 import { modelState } from "./live-model.js";
 import { LINE_STEP } from "./live-keeper.js";
 import { LiveRecording } from "./live-recording.js";
 import { keepTail, leftOf } from "./live-recovery.js";
 import { Replay } from "./live-replay.js";
+import { Share } from "./live-share.js";
 import { LiveView, spokenText } from "./live-view.js";
 import { fillDevices } from "./microphone.js";
 import { notice } from "./notice.js";
@@ -27,6 +29,7 @@ import { toast } from "./toast.js";
 import { storage } from "./web-storage.js";
 
 const FAILURES_TO_EXPLAIN = 3;
+const LAG_MS = 1000; // how often it is counted
 const SHORTEST_S = 2; // a recording that failed earlier holds nothing yet
 const WORDS = { idle: "live.start", starting: "live.starting", live: "live.stop", paused: "live.stop", finishing: "live.finishing" };
 
@@ -38,6 +41,9 @@ let view;
 let captions;
 let offer;
 let meter;
+let share;
+let lag = new Lag();
+let connected = false;
 const replay = new Replay();
 const ui = {};
 
@@ -45,6 +51,7 @@ export function begin() {
   for (const name of ["start", "pause", "lag", "heard", "connection", "translation", "language", "device", "hotwords", "target", "speakers", "unlabelled"])
     ui[name] = find(`live-${name}`);
   meter = new Meter();
+  share = new Share(() => recording?.session ?? "");
   const parts = { list: find("live-lines"), sheet: find("live-sheet"), latest: find("live-latest"), announcer: find("live-announcer") };
   view = new LiveView(parts, { replay: playLine, rename: nameSpeaker });
   captions = new Captions();
@@ -61,6 +68,7 @@ export function begin() {
   listen();
   listDevices();
   become("idle");
+  setInterval(showLag, LAG_MS);
   offer.begin();
 }
 
@@ -134,7 +142,8 @@ function made(found) {
   replay.stop();
   offer.hide();
   failures = 0;
-  ui.lag.textContent = ui.heard.textContent = "";
+  ui.heard.textContent = "";
+  lag = new Lag();
   say(ui.translation, "");
   ui.unlabelled.hidden = true;
   // The rows behind the last final come again.
@@ -226,12 +235,24 @@ function showSound(level, seconds) {
 function showLine(line) {
   view.show(line);
   captions.update(view.lines, view.names);
-  text(ui.lag, "live.behind", { seconds: (line.lagMs / 1000).toFixed(1) });
+  lag.line(line, Date.now());
+  showLag();
   if (line.language) ui.heard.textContent = nameOf(line.languageCode) || line.language;
   refresh();
 }
 
+function showLag() {
+  const ms = state() === "idle" ? null : lag.now(Date.now(), 1000 * recording.unsentS);
+  text(ui.lag, ms === null ? "" : "live.behind", { seconds: ((ms ?? 0) / 1000).toFixed(1) });
+  // Without a connection, that is what is said.
+  const slow = ms !== null && connected && lag.slow;
+  if (slow === find("live-slow").hidden) text(find("live-slow"), slow ? "live.too_slow" : "");
+  find("live-slow").hidden = !slow;
+}
+
 async function connection(name, detail) {
+  connected = name === "live";
+  share.update(state() === "live" || state() === "paused");
   // Otherwise every attempt would clear the message about the last one.
   if (name === "connecting" && ui.connection.textContent) return;
   if (name === "live") {
@@ -287,7 +308,8 @@ function become(name) {
   if (now !== "live") meter.clear();
   if (now === "starting") say(find("live-kept"), "");
   keepAwake(now === "live");
-  if (now === "idle") text(ui.lag, "");
+  showLag();
+  share.update(now === "live" || now === "paused");
   meter.mark(recording?.seconds ?? 0, now);
   // While it records, the state of the model matters more.
   watch(showServer, now === "idle" ? 10 : 2);

@@ -122,7 +122,8 @@ export class Player {
     URL.revokeObjectURL(this.#address);
     this.#address = "";
     this.#media.removeAttribute("src");
-    this.#media.load();
+    this.#media.load(); // which drops the event of the pause
+    this.#setButton(false);
     this.#screen.hidden = this.#subtitle.hidden = true;
   }
 

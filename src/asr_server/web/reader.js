@@ -3,15 +3,17 @@
 // begin(), open(id), close()
 // current()                the open {transcript, rows}, or null
 // lookFor(query)           search for this when the next transcript is opened
-// offer({again, resume})   other modules give what a transcription that was cut off or failed can get: again(transcript)
-//                          transcribes the whole sound once more, resume(transcript) what is missing of a recording. A function that is
-//                          not given has no button.
+// continues(transcript)    whether a transcription of a file that stopped can continue where it did
+// showWork(id)             the work on this transcript has changed
+// offer({again, resume, goOn, working})   other modules give what a transcription that was cut off or failed can get: again(transcript)
+//                          transcribes the whole sound once more, resume(transcript) what is missing of a live recording, goOn(transcript)
+//                          of a file. A function that is not given has no button. working(id) gives what is done now: {said, fraction, cancel}.
 //
 // Rows that arrive while the transcript is shown come through the store's `onchange`.
 
 import { showCoverage, unheard } from "./coverage.js";
 import { clock, find, say } from "./dom.js";
-import { i18n, t } from "./i18n.js";
+import { i18n, t, timeOf } from "./i18n.js";
 import { editInline } from "./inline-edit.js";
 import { nameOf } from "./languages.js";
 import { mayGoOn } from "./live-recovery.js";
@@ -37,7 +39,7 @@ const LOST_S = 600; // a text that another tab has overwritten is offered for so
 const WRITTEN_ROWS = 200; // in one transaction: more would take a long task
 
 const kept = storage("localStorage");
-const offers = { again: null, resume: null };
+const offers = { again: null, resume: null, goOn: null, working: null };
 let player, waveform, view, editor, finder;
 let transcript = null;
 let rowsRead = null; // a promise: the rows of the transcript are in the view's history
@@ -72,7 +74,9 @@ export function begin() {
   find("reader-search").onclick = () => finder.open();
   find("reader-rename").onclick = rename;
   find("reader-follow").onclick = () => setFollowing(true);
-  for (const name of ["again", "resume"]) find(`reader-${name}`).onclick = () => offers[name]?.(transcript);
+  find("reader-again").onclick = () => offers.again?.(transcript);
+  find("reader-resume").onclick = () => (transcript.kind === "file" ? offers.goOn : offers.resume)?.(transcript);
+  find("reader-cancel").onclick = () => offers.working?.(transcript.id)?.cancel();
   find("reader-unsure").checked = view.unsure;
   find("reader-unsure").onchange = (event) => {
     view.unsure = event.target.checked;
@@ -148,7 +152,7 @@ async function drawPeaks() {
   const mine = turn;
   waveform.show({ durationS: player.durationS });
   const sound = await store.sound(transcript.id);
-  const peaks = sound && (await peaksOf(sound, player.durationS, leaving.signal));
+  const peaks = sound && (await peaksOf(sound, transcript.peaks, leaving.signal));
   if (mine === turn && peaks) waveform.show({ peaks });
 }
 
@@ -158,15 +162,41 @@ function showTranscript() {
   find("reader-title").textContent = transcript.title || t("reader.untitled");
   document.title = `${find("reader-title").textContent} · ${t("shell.title")}`;
   const { state, error } = transcript;
-  const said = { open: t("reader.open"), cut: t("reader.cut"), failed: error ? new Problem(error.code, error.message).text : t("reader.failed") }[state];
-  say(find("reader-state-text"), said ?? "");
+  const problem = error && new Problem(error.code, error.message);
+  const said = { open: t("reader.open"), cut: stopped(problem), failed: problem?.text ?? t("reader.failed") }[state];
+  if (state !== "open") say(find("reader-state-text"), said ?? "");
   find("reader-state").hidden = !said;
   find("reader-state").classList.toggle("notice", state !== "open");
   const ended = state === "cut" || state === "failed";
   find("reader-again").hidden = !(ended && offers.again);
-  find("reader-resume").hidden = !(mayGoOn(transcript) && offers.resume);
+  find("reader-resume").hidden = !((mayGoOn(transcript) && offers.resume) || (continues(transcript) && offers.goOn));
   find("reader-rows").setAttribute("aria-busy", String(state === "open"));
+  showWork(transcript.id);
   showFacts();
+}
+
+/** Where a transcription of a file stopped, and why. */
+function stopped(problem) {
+  const { kind, error, durationS } = transcript;
+  if (kind !== "file" || problem?.code === "incomplete") return t(kind === "file" ? "reader.parts_missing" : "reader.cut");
+  const at = clock(view.history.rows.at(-1)?.end ?? 0);
+  const place = durationS ? t("reader.position_of", { at, of: clock(durationS) }) : at;
+  if (problem?.code === "deadline_exceeded" && error.limitS) return t("reader.stopped_limit", { place, limit: timeOf(error.limitS) });
+  if (!problem || problem.code === "interrupted") return t("reader.stopped_closed", { place });
+  return `${t("reader.stopped", { place })} ${problem.code === "cancelled" ? "" : problem.text}`.trim();
+}
+
+export function continues({ kind, state, error, options }) {
+  return kind === "file" && state === "cut" && error?.code !== "incomplete" && !options.speakers;
+}
+
+export function showWork(id) {
+  if (transcript?.id !== id) return;
+  const work = transcript.state === "open" ? offers.working?.(id) : null;
+  find("reader-progress").hidden = find("reader-cancel").hidden = !work;
+  if (transcript.state === "open") say(find("reader-state-text"), work?.said || t("reader.open"));
+  if (work?.fraction == null) find("reader-progress").removeAttribute("value");
+  else find("reader-progress").value = work.fraction;
 }
 
 function showFacts() {
@@ -185,7 +215,7 @@ function showRows() {
   find("reader-redo").disabled = !canRedo;
   find("reader-unsure-field").hidden = !rows.some((row) => row.words?.some(({ confidence }) => confidence !== undefined));
   find("reader-rows").classList.toggle("two", rows.some((row) => row.translation));
-  find("reader-empty").hidden = rows.length > 0 || transcript.state === "open";
+  find("reader-empty").hidden = rows.length > 0 || transcript.state !== "complete";
   const style = getComputedStyle(find("reader"));
   const colour = (speaker) => speaker !== undefined && style.getPropertyValue(`--speaker-${speakerColour(speaker, view.people)}`);
   waveform.show({ rows, gaps: unheard(transcript), colour, durationS: player.durationS || transcript.durationS });
@@ -269,7 +299,8 @@ async function made(change) {
 async function changed({ type, id, here, removed, put: keys, rows }) {
   if (id !== transcript?.id) return;
   const mine = turn;
-  if (type === "removed") return open(id);
+  // One that was being transcribed failed or was cancelled: the list of files says so.
+  if (type === "removed") return transcript.state === "open" ? void (location.hash = "files") : open(id);
   if (type === "transcript") {
     const found = await store.get(id);
     if (mine !== turn || !found) return;
@@ -282,6 +313,7 @@ async function changed({ type, id, here, removed, put: keys, rows }) {
     }
     // A recording had less sound, or none, when it was opened.
     if (ended && found.kind === "live" && player.paused) openSound(await store.sound(id), mine);
+    if (ended && found.peaks) drawPeaks();
     showTranscript();
     if (found.state !== "open") showRows();
     if (ended && !editor.open) await keepParagraphs(store, found);

@@ -15,9 +15,11 @@ export class Writer {
   #turns = [];
   #people = new People((changes) => this.update(changes));
 
-  constructor(store, id) {
+  /** `rows`: those that the transcript has, where an earlier transcription stopped. */
+  constructor(store, id, rows = []) {
     this.#store = store;
     this.#id = id;
+    this.#rows = [...rows];
   }
 
   /** Returns how many rows are new. */

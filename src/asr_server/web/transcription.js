@@ -9,6 +9,7 @@ import { Writer, spoken } from "./transcript-writer.js";
 import { translateTranscript } from "./translation.js";
 import { stream } from "./upload.js";
 
+export const MB = 1024 ** 2; // as the server counts
 const FORM_BYTES = 64 * 1024; // of a request beside the recording
 
 /** Metadata of the transcript of a file. */
@@ -19,55 +20,67 @@ export function described(file, title, options) {
 
 /** The work of an item {id, file, options} of the queue. Resolves to "done", or to "cut" where the text is not whole. */
 export async function transcribe(item, signal, report) {
-  let count = 0;
+  const rows = await store.rows(item.id); // of an earlier try: this one continues after them
+  const start = continuedAt(rows);
+  let count = rows.length;
+  let health = null;
   try {
-    report({ state: "preparing" });
-    const health = await get("health");
+    report({ state: "preparing", seconds: start, words: count > 0 });
+    health = await get("health");
     const { soundTrack } = await import("./sound-track.js");
     const sound = (await soundTrack(item.file, { signal })) ?? item.file;
     signal.throwIfAborted();
     const { upload_bytes: limit } = health.limits;
-    if (sound.size + FORM_BYTES > limit) throw new Problem("file_too_large", t("files.limit_size", { size: megabytes(limit) }));
-    await store.update(item.id, { state: "open", error: undefined, coverage: undefined, model: health.model_id });
-    const whole = await received(item, sound, health, { signal, report, counted: (rows) => (count += rows) });
+    if (sound.size + FORM_BYTES > limit) throw new Problem("file_too_large", t("files.limit_size", { size: Math.round(limit / MB) }));
+    await store.update(item.id, { state: "open", error: undefined, coverage: undefined, paragraphs: undefined, model: health.model_id });
+    const whole = await received(item, sound, { ...fieldsOf(item.options, health), start }, { rows, signal, report, counted: (more) => (count += more) });
     const end = whole.complete ? { state: "complete" } : { state: "cut", error: { code: "incomplete", message: "" } };
-    await store.update(item.id, { ...end, durationS: whole.duration, coverage: whole.coverage, ...spoken(whole.language) });
     if (!count) throw new Problem("no_speech");
+    const { coverage, peaks } = whole;
+    await store.update(item.id, { ...end, durationS: whole.duration, coverage, peaks, ...(rows.length ? {} : spoken(whole.language)) });
     if (item.options.target) await translate(item, signal, report);
     return whole.complete ? "done" : "cut";
   } catch (problem) {
     // It is tried again soon.
     if (problem.retryAfterS && !signal.aborted) throw problem;
-    await giveUp(item, count, signal.aborted ? null : problem);
+    await giveUp(item, count, signal.aborted ? null : problem, health?.limits.request_s);
     throw problem;
   }
 }
 
-/** Close the transcript of an item that ended early: what there is stays. */
-export async function giveUp(item, count, problem) {
-  if (count || problem) {
-    const error = problem ? { code: problem.code ?? "internal_error", message: problem.text ?? "" } : { code: "cancelled", message: "" };
-    const state = problem?.code === "no_speech" ? "complete" : count ? "cut" : "failed";
-    await store.update(item.id, { state, error });
-  } else await store.remove(item.id);
+/** Close the transcript of an item that ended early: what there is stays, and one without words is removed. */
+export async function giveUp(item, count, problem, limitS) {
+  if (!count) await store.remove(item.id);
+  else if (problem) await store.update(item.id, { state: "cut", error: { code: problem.code ?? "internal_error", message: problem.text ?? "", limitS } });
+  else await store.update(item.id, { state: "cut", error: { code: "cancelled", message: "" } });
+}
+
+/** The second from which a transcript with these rows continues: the server leaves out what begins before their last word. */
+export function continuedAt(rows) {
+  return Math.max(0, ...rows.map(({ end }) => end));
 }
 
 /** The answer of the server; the rows are written on the way. */
-async function received(item, sound, health, { signal, report, counted }) {
-  let [duration, done] = [0, 0];
-  const writer = new Writer(store, item.id);
-  const started = stream(sound, fieldsOf(item.options, health), {
-    sent: (fraction) => report(fraction < 1 ? { state: "uploading", fraction } : { state: "transcribing", fraction: null, seconds: 0 }),
+async function received(item, sound, fields, { rows, signal, report, counted }) {
+  const from = fields.start;
+  let [duration, done, begunMs] = [0, from, 0];
+  const writer = new Writer(store, item.id, rows);
+  const started = stream(sound, fields, {
+    sent: (fraction) => report(fraction < 1 ? { state: "uploading", fraction } : { state: "transcribing", fraction: null, seconds: from }),
     duration: (seconds) => {
       duration = seconds;
+      begunMs = Date.now();
       report({ durationS: seconds });
       writer.update({ durationS: seconds });
     },
     segment: (segment) => {
-      counted(writer.segment(segment));
+      const more = writer.segment(segment);
+      counted(more);
+      if (more) report({ words: true });
       // Speakers come once more from the beginning on.
       done = Math.max(done, segment.end);
-      report({ state: "transcribing", fraction: duration ? Math.min(1, done / duration) : null, seconds: done });
+      const endMs = Date.now() + ((Date.now() - begunMs) / (done - from)) * (duration - done); // at the speed so far
+      report({ state: "transcribing", fraction: duration ? Math.min(1, done / duration) : null, seconds: done, endMs });
     },
   });
   const abort = () => started.abort();
@@ -101,10 +114,4 @@ async function translate(item, signal, report) {
 
 function canPlay(type) {
   return !type || document.createElement(type.startsWith("video/") ? "video" : "audio").canPlayType(type) !== "";
-}
-
-/** A size in MB of 1024 times 1024 bytes, as the server counts. */
-export function megabytes(bytes) {
-  const size = bytes / 1024 / 1024;
-  return size < 10 ? Math.max(0.1, Math.round(10 * size) / 10) : Math.round(size);
 }

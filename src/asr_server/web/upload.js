@@ -38,8 +38,8 @@ function refusal(request) {
 }
 
 /** As `post`, on the route of native events. `on.duration(seconds)` where the recording says how long it is, and
- * `on.segment({text, start, end, language, complete, words?})` for each span. Resolves to {language, duration, complete, coverage}, the last the parts of the
- * recording as they are stored. */
+ * `on.segment({text, start, end, language, complete, words?})` for each span. Resolves to {language, duration, complete, coverage, peaks}: the parts of the
+ * recording as they are stored, and its loudness. */
 export function stream(file, fields, on) {
   const parser = new EventParser();
   let read = 0;
@@ -59,7 +59,7 @@ export function stream(file, fields, on) {
     take(all);
     if (failure || !whole) throw failure ?? new Problem("cut");
     const coverage = whole.coverage?.parts.map(({ kind, reason, start, end }) => ({ kind, reason, start, end }));
-    return { language: whole.language, duration: whole.end, complete: whole.complete, coverage };
+    return { language: whole.language, duration: whole.end, complete: whole.complete, coverage, peaks: whole.peaks };
   });
   return { done, abort: sending.abort };
 }

@@ -1,25 +1,20 @@
 // The waveform of a recording: its peaks, computed in slices, and the drawing that one can seek in.
 
-import { breathe, clock, make } from "./dom.js";
+import { clock, make } from "./dom.js";
 import { name, t } from "./i18n.js";
 import { lastBefore } from "./transcript.js";
 import { pcmOf } from "./wav.js";
 
 const BUCKETS = 1200;
 const READ_BYTES = 512 * 1024; // of a WAV file at a time
-const SLICE_SAMPLES = 400_000; // looked at in one task
-const DECODED_S = 600; // longer compressed sound would take too much memory when it is decoded
-const DECODED_BYTES = 64 * 1024 * 1024;
-const DECODED_RATE = 8000;
 const STEP_S = 5;
 
-/** Peaks from 0 to 1, BUCKETS of them, of a recording of this length; or null where that would take too much memory, or
- * the file is gone, or the browser cannot decode it. A WAV file of any length is read piece by piece. */
-export async function peaksOf(blob, durationS, signal) {
+/** Peaks from 0 to 1 of a recording: read from a WAV file, of others what the server has sent; null if there are none. */
+export async function peaksOf(blob, known, signal) {
   let peaks = null;
   try {
     const pcm = await pcmOf(blob);
-    peaks = pcm ? await ofPcm(blob, pcm, signal) : await ofDecoded(blob, durationS, signal);
+    peaks = pcm ? await ofPcm(blob, pcm, signal) : (known ?? null);
   } catch {
     // The player says that the file cannot be played.
   }
@@ -34,18 +29,6 @@ async function ofPcm(blob, { at, bytes, channels }, signal) {
     const piece = await blob.slice(at + from, at + Math.min(from + step, bytes)).arrayBuffer();
     const samples = new Int16Array(piece, 0, piece.byteLength >> 1);
     raise(peaks, samples, from / 2, bytes / 2);
-  }
-  return signal.aborted ? null : peaks;
-}
-
-async function ofDecoded(blob, durationS, signal) {
-  if (!(durationS > 0 && durationS <= DECODED_S) || blob.size > DECODED_BYTES) return null;
-  const context = new OfflineAudioContext(1, 1, DECODED_RATE);
-  const samples = (await context.decodeAudioData(await blob.arrayBuffer())).getChannelData(0);
-  const peaks = new Float32Array(BUCKETS);
-  for (let from = 0; from < samples.length && !signal.aborted; from += SLICE_SAMPLES) {
-    raise(peaks, samples.subarray(from, from + SLICE_SAMPLES), from, samples.length);
-    await breathe();
   }
   return signal.aborted ? null : peaks;
 }
@@ -171,7 +154,7 @@ export class Waveform {
   /** Without peaks, rows are blocks and pauses a line. */
   #peak(bar, bars, row) {
     if (!this.#peaks) return row ? 0.5 : 0;
-    const [from, to] = [Math.floor((bar / bars) * BUCKETS), Math.ceil(((bar + 1) / bars) * BUCKETS)];
-    return Math.max(...this.#peaks.subarray(from, to));
+    const { length } = this.#peaks;
+    return Math.max(...this.#peaks.slice(Math.floor((bar / bars) * length), Math.ceil(((bar + 1) / bars) * length)));
   }
 }

@@ -26,6 +26,23 @@ _NEVER_MS = -1e12
 def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
     """Return the speaker of each word. `words` in order; `turns` of at least one speaker.
 
+    An aligner may put the first word of a speaker before the pause, right after the sentence of the one before: a word
+    that follows a sentence and ends none, and after which the speaker changes at a pause, belongs to the next speaker.
+    """
+    found = _cheapest(words, turns)
+    for place in range(2, len(words)):
+        lone, before = words[place - 1], words[place - 2]
+        pause_ms = words[place].start_ms - lone.end_ms
+        if found[place] == found[place - 1] or pause_ms < max(_PAUSE_MS, lone.start_ms - before.end_ms):
+            continue
+        if boundary.after(before.text) is Boundary.SENTENCE and boundary.after(lone.text) is not Boundary.SENTENCE:
+            found[place - 1] = found[place]
+    return found
+
+
+def _cheapest(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
+    """Return a speaker for each word.
+
     Finds the least sum of two costs by dynamic programming: the time by which words are outside of their speaker's
     turns, and the changes of speaker, which are cheap after a sentence and at a pause.
     """

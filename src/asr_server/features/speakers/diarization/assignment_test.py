@@ -47,6 +47,14 @@ def test_the_speaker_changes_at_a_pause(early_ms):
     assert assigned(spoken, (0, 0, border_ms), (1, border_ms, 2100)) == "000111"
 
 
+def test_the_first_word_of_a_speaker_is_not_the_last_of_the_other():
+    """The aligner has put it before the pause, into the other's turn. A word that is a sentence stays."""
+    before = sentence("He went home.")
+    behind = sentence("so we left", start_ms=2000)
+    assert assigned([*before, *words(("And", 900, 1200)), *behind], (0, 0, 1200), (1, 2000, 2900)) == "0001111"
+    assert assigned([*before, *words(("Yes.", 900, 1200)), *behind], (0, 0, 1200), (1, 2000, 2900)) == "0000111"
+
+
 def test_a_title_stays_with_its_name():
     """The point after it ends no sentence, and a longer turn does not tear them apart."""
     spoken = sentence("Ask Dr. Who. I did.")
@@ -115,4 +123,4 @@ def test_no_other_choice_is_cheaper(timed, turns):
         return changed + sum(cost[who] for cost, who in zip(costs, choice, strict=True))
 
     cheapest = min(total(choice) for choice in itertools.product(range(count), repeat=len(spoken)))
-    assert total(assignment.speakers(spoken, turns)) == pytest.approx(cheapest)
+    assert total(assignment._cheapest(spoken, turns)) == pytest.approx(cheapest)
