@@ -206,7 +206,9 @@ def test_sizes_of_installations_agree():
     """What `make` says before it installs is what the quick start says."""
     makefile, page = (ROOT / "Makefile").read_text("utf-8"), (DOCS / "start/quick-start.md").read_text("utf-8")
     assert re.search(r"English model into .*: (.*) GB", makefile)[1] == re.search(r"installs about (.*) GB", page)[1]
-    assert re.search(r"what Qwen3-ASR needs: about (.*) GB", makefile)[1] == re.search(r"OpenVINO first: (.*) GB", page)[1]
+    assert (
+        re.search(r"what Qwen3-ASR needs: about (.*) GB", makefile)[1] == re.search(r"OpenVINO first: (.*) GB", page)[1]
+    )
 
 
 # E2Etest/cli/test_docs.py runs those of docs/use/cli.md; a test below those of the README, without `make`.
