@@ -202,6 +202,15 @@ def test_make_targets_of_the_docs_exist():
         assert set(named) <= targets | {"what"}, page
 
 
+def test_sizes_of_installations_agree():
+    """What `make` says before it installs is what the quick start says."""
+    makefile, page = (ROOT / "Makefile").read_text("utf-8"), (DOCS / "start/quick-start.md").read_text("utf-8")
+    assert re.search(r"English model into .*: (.*) GB", makefile)[1] == re.search(r"installs about (.*) GB", page)[1]
+    assert (
+        re.search(r"what Qwen3-ASR needs: about (.*) GB", makefile)[1] == re.search(r"OpenVINO first: (.*) GB", page)[1]
+    )
+
+
 # E2Etest/cli/test_docs.py runs those of docs/use/cli.md; a test below those of the README, without `make`.
 ELSEWHERE_RUN = {ROOT / "docs" / "use" / "cli.md", ROOT / "README.md"}
 RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason and page not in ELSEWHERE_RUN]

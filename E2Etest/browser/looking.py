@@ -16,7 +16,7 @@ VIOLATIONS = """axe.run(document, { rules: {
 } }).then(found => found.violations.map(
     one => [one.id, one.nodes.map(node => node.target.join(" "))]))"""
 # The page does without its typeface where that is late, as in a browser that has just been started.
-_TYPEFACE = """async () => {
+TYPEFACE = """async () => {
     const address = document.querySelector("link[as=font]").href;
     const face = new FontFace("Source Sans 3", `url(${address})`, { weight: "200 900" });
     document.fonts.add(await face.load());
@@ -27,7 +27,7 @@ _PICTURES = os.environ.get("E2E_PICTURES", "")
 
 def looked_at(page: Page, shots: Path, name: str) -> Any:
     """Return the findings of axe on the page, and keep a picture of it."""
-    page.evaluate(_TYPEFACE)
+    page.evaluate(TYPEFACE)
     page.wait_for_timeout(300)
     folder = Path(_PICTURES or shots)
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 from asr_server import demo
 from asr_server.engine.fake_script import FakeScript
 from E2Etest.browser.conftest import DESK, PHONE, opened
+from E2Etest.browser.looking import TYPEFACE
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -92,16 +93,37 @@ def test_the_demonstration_model_is_reported_as_one(browser, page_server, model,
         expect(page.locator("#files .model-note[data-model=demo]")).to_be_visible(visible=told)
 
 
-def test_nothing_is_scrolled_sideways_at_320_pixels(browser, page_server):
+@pytest.mark.parametrize("locale", ["en", pytest.param("de", marks=pytest.mark.nightly), "ar"])
+def test_nothing_is_scrolled_sideways_at_320_pixels(browser, page_server, locale):
     """In any panel (WCAG 1.4.10); the title of the tab begins with the panel's name."""
-    with opened(browser, page_server.base, viewport={"width": 320, "height": 640}) as watched:
+    with opened(browser, page_server.base, viewport={"width": 320, "height": 640}, locale=locale) as watched:
         page = watched.page
-        expect(page.locator("#live-drop")).to_have_text("or drop a recording here")
+        expect(page.locator("#live-drop")).to_be_visible()
         for panel, shown in {"live": "#live-start", "files": "#files-drop", "speak": "#speak-read"}.items():
             page.click(f"#tab-{panel}")
             expect(page.locator(shown)).to_be_visible()
-            expect(page).to_have_title(f"{panel.capitalize()} · Speech to text")
+            expect(page).to_have_title(re.compile(f"^{page.locator(f'#tab-{panel}').inner_text()} · "))
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_nothing_moves_when_the_typeface_comes_late(browser, page_server):
+    """Until then the text is in Arial, or its like, with the widths and heights of the page's own typeface."""
+    place = """() => ["tabs", "live-empty", "live-more"].flatMap(id => {
+        const { x, y, width, height } = document.getElementById(id).getBoundingClientRect();
+        return [x, y, width, height];
+    })"""
+    places = []
+    for late in (False, True):
+        with opened(browser, page_server.base) as watched:
+            watched.allowed += ["ERR_FAILED"]
+            if late:
+                watched.page.route("**/*.woff2", lambda route: route.abort())
+                watched.page.reload()
+            expect(watched.page.locator("#live-more .chip").first).to_be_visible()
+            if not late:
+                watched.page.evaluate(TYPEFACE)
+            places.append(watched.page.evaluate(place))
+    assert places[1] == pytest.approx(places[0], abs=4)
 
 
 @pytest.mark.nightly

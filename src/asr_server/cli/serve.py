@@ -226,8 +226,8 @@ def _is_loggable(record: logging.LogRecord) -> bool:
 
 
 def announce(settings: Settings, port: int | None, *, model: bool = True) -> None:
-    """Print a few lines on a terminal, or write lines of the log elsewhere, the address last. `port`: None for a worker, which others do
-    not call. `model`: False for a gateway, whose worker has the model."""
+    """Print a few lines on a terminal, or write lines of the log elsewhere, the address last. `port`: None for a
+    worker, which others do not call. `model`: False for a gateway, whose worker has the model."""
     there, about = _model(settings) if model else (True, "")
     pages = _pages(settings, port) if port else []
     if pages and sys.stderr.isatty() and not settings.log_json and settings.log_level in _SHOWS_INFO:

@@ -30,10 +30,11 @@ def add_summary_and_example(verb: str, path: str, operation: Schema, schemas: Sc
 
 def _body(operation: Schema, schemas: Schema) -> list[str]:
     """Return curl's arguments for a body with the required fields, and those that have an example."""
-    kind, content = next(iter(operation.get("requestBody", {}).get("content", {}).items()), ("", {}))
-    if not kind:
+    content: Schema = operation.get("requestBody", {}).get("content", {})
+    if not content:
         return []
-    schema = _resolved(content["schema"], schemas)
+    kind = next(iter(content))
+    schema = _resolved(content[kind]["schema"], schemas)
     fields = {name: _resolved(field, schemas) for name, field in schema.get("properties", {}).items()}
     shown = {
         name: _example(field)
