@@ -153,7 +153,9 @@ def test_a_text_that_is_far_longer_than_the_recording_is_refused(server, sample)
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "string_above_max_length"
     assert "too long for this recording" in refused.json()["error"]["message"]
-    assert _align(server, sample[0], "Ça, c'est le reste du livre. " * 10_000).json()["error"]["code"] == "malformed_body"
+    assert (
+        _align(server, sample[0], "Ça, c'est le reste du livre. " * 10_000).json()["error"]["code"] == "malformed_body"
+    )
 
 
 @pytest.mark.parametrize(

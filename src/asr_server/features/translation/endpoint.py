@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from asr_server.core.errors import TranslationUnavailable
+from asr_server.processes.shares import FairShares
+from asr_server.processes.threads import current_caller
 
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 # Local servers require a key in the header and ignore its value.
 _NO_KEY = "none"
+_MAX_ANSWER_BYTES = 2**20
+# Headers of a response that has been read and decompressed do not hold for its content.
+_OF_TRANSFER = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 _DENIED = {
     401: "refuses this server's key (401): check OPENAI_API_KEY",
     402: "requires payment (402)",
@@ -83,11 +88,11 @@ _RESPONSE_FORMATS = ("json_schema", "json_object", "")
 
 
 class ChatEndpoint:
-    """Sends at most `concurrency` requests at once; further ones wait in order. For one event loop."""
+    """Sends at most `concurrency` requests at once; callers take turns. For one event loop."""
 
     def __init__(self, config: EndpointConfig) -> None:
         self._config = config
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._slots = FairShares(config.concurrency, config.concurrency)
         self._client: AsyncOpenAI | None = None
         self._capabilities = _Capabilities()
         self._accepted = False
@@ -99,7 +104,7 @@ class ChatEndpoint:
         Raises `PromptRefused` for this prompt, `NoResponse` if the endpoint failed, and `TranslationUnavailable` if it
         denies access.
         """
-        async with self._slots:
+        async with self._slots.taken(current_caller()):
             try:
                 written = await self._adapt(prompt)
             except (NoResponse, TranslationUnavailable) as failure:
@@ -190,14 +195,28 @@ def _client(config: EndpointConfig) -> AsyncOpenAI:
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
     class Bounded(DefaultAsyncHttpxClient):
-        """Limits the whole attempt: the library's own timeout starts again with every byte that arrives."""
+        """Bounds the time and the size of the whole response: the library's own timeout starts again with every byte
+        that arrives."""
 
         async def send(self, *args: Any, **options: Any) -> httpx2.Response:
             try:
                 async with asyncio.timeout(config.timeout_s):
-                    return await super().send(*args, **options)
+                    response = await super().send(*args, **{**options, "stream": True})
+                    return await _read(response)
             except TimeoutError:
                 raise httpx2.ReadTimeout("the whole response took too long") from None
+
+    async def _read(response: httpx2.Response) -> httpx2.Response:
+        content = bytearray()
+        try:
+            async for piece in response.aiter_bytes():
+                content += piece
+                if len(content) > _MAX_ANSWER_BYTES:
+                    raise httpx2.ReadError("the response is too large")
+        finally:
+            await response.aclose()
+        kept = [one for one in response.headers.multi_items() if one[0] not in _OF_TRANSFER]
+        return httpx2.Response(response.status_code, headers=kept, content=bytes(content), request=response.request)
 
     client = AsyncOpenAI(
         base_url=config.base_url,
