@@ -144,6 +144,13 @@ def serve_parent(settings: Settings, listener: socket.socket) -> int:
 def _run_server(settings: Settings, address: dict[str, Any], listener: socket.socket | None = None) -> int:
     from asr_server.app import create_app, drain
 
+    async def drain_and_end() -> None:
+        await drain(app)
+        # A thread may keep the interpreter from ending: one that asks a name server, or reads from a slow disk.
+        end = threading.Timer(_DRAIN_S + _CLOSE_S, os._exit, [1])
+        end.daemon = True
+        end.start()
+
     failed = threading.Event()
 
     def on_failure(error: EngineFailed) -> None:
@@ -154,7 +161,7 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
         failed.set()
 
     app = create_app(settings, on_failure)
-    server = http_server(app, functools.partial(drain, app), address, failed.is_set, granian=settings.use_granian)
+    server = http_server(app, drain_and_end, address, failed.is_set, granian=settings.use_granian)
     server.announce = functools.partial(announce, settings)
     code = _serve_app(server, listener)
     return _FAILED if failed.is_set() else code
@@ -188,18 +195,10 @@ def http_server(
 ) -> _Server | GranianServer:
     """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
     `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
-
-    async def drain_and_end() -> None:
-        await drain()
-        # A thread may keep the interpreter from ending: one that asks a name server, or reads from a slow disk.
-        end = threading.Timer(_DRAIN_S + _CLOSE_S, os._exit, [1])
-        end.daemon = True
-        end.start()
-
     if granian:
         from asr_server.features.host.granian_server import GranianConfig, GranianServer
 
-        return GranianServer(app, drain_and_end, GranianConfig(**address, drain_s=_DRAIN_S), failed)
+        return GranianServer(app, drain, GranianConfig(**address, drain_s=_DRAIN_S), failed)
     config = uvicorn.Config(
         app,
         **address,
@@ -215,7 +214,7 @@ def http_server(
         ws_ping_timeout=_PONG_S,
         ws_per_message_deflate=False,  # compressing audio saves nothing and costs more time than sending it
     )
-    return _Server(config, drain_and_end, failed)
+    return _Server(config, drain, failed)
 
 
 def _is_loggable(record: logging.LogRecord) -> bool:

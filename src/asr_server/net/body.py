@@ -136,6 +136,7 @@ _RECORDING_TYPES = ("audio/", "video/", "application/octet-stream", "application
 # Samples without a header: 16 bits, little-endian. The header of a WAV file is put before them.
 _PCM = "audio/pcm"
 _PCM_RATES_HZ, _PCM_CHANNELS = range(8_000, 192_001), range(1, 9)
+_PCM_NUMBER = re.compile(rb"[0-9]{1,6}")
 SPOOL_BYTES = 1024 * 1024  # of a body that are held in memory; a longer one is written to a file
 # A string as a whole, also one without an end, or the beginning of another value. Nothing is read twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
@@ -206,7 +207,8 @@ async def _recording(request: Request, kind: str) -> FormData:
 def _pcm_header(kind: str, size_bytes: int) -> bytes:
     _, options = parse_options_header(kind)
     rate, channels = options.get(b"rate", b"16000"), options.get(b"channels", b"1")
-    if not (rate.isdigit() and int(rate) in _PCM_RATES_HZ and channels.isdigit() and int(channels) in _PCM_CHANNELS):
+    are_numbers = all(map(_PCM_NUMBER.fullmatch, (rate, channels)))
+    if not (are_numbers and int(rate) in _PCM_RATES_HZ and int(channels) in _PCM_CHANNELS):
         raise UnsupportedContentType(f"Samples are sent as {_PCM};rate=16000, with channels=2 where there are two.")
     return wav_header(size_bytes, int(rate), int(channels))
 

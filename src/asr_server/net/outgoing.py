@@ -133,8 +133,11 @@ class OutgoingClient:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def host_of(self, url: str) -> str:
-        """Return the host of a URL, in lower case. Nothing is sent, and the host's addresses are not looked up."""
-        return parsed(url).host
+        """Return the host of a URL, in lower case. The addresses of a name are not looked up, and nothing is sent."""
+        target = parsed(url)
+        with suppress(ValueError):
+            self._rules.check(target.host, _port(target), [ip_address(target.host)])
+        return target.host
 
     async def fetch(self, url: str, sink: Sink, *, max_bytes: int, limit_s: float) -> None:
         """Get the URL, over at most three redirects, and give its content to `sink` piece by piece.
@@ -195,7 +198,7 @@ class OutgoingClient:
             await response.aclose()
 
     async def _addresses(self, url: httpx.URL) -> list[Address]:
-        port = url.port if url.port is not None else 443 if url.scheme == "https" else 80
+        port = _port(url)
         try:
             addresses: list[Address] = [ip_address(url.host)]
         except ValueError:
@@ -231,6 +234,10 @@ def parsed(url: str) -> httpx.URL:
                 return found
         raise InvalidValue("The host of the URL is neither a name nor an address in its usual form.")
     return found
+
+
+def _port(url: httpx.URL) -> int:
+    return url.port if url.port is not None else 443 if url.scheme == "https" else 80
 
 
 async def _read(response: httpx.Response, sink: Sink, max_bytes: int) -> None:

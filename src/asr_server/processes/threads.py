@@ -28,8 +28,12 @@ _caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default=
 
 
 def work_for(caller: str) -> None:
-    """Count the threads of the present task, and of all that it starts, as the caller's."""
+    """Count the work of the present task, and of all that it starts, as the caller's."""
     _caller.set(caller)
+
+
+def current_caller() -> str:
+    return _caller.get()
 
 
 async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
@@ -38,7 +42,7 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs)
     Cancelling ends the code, as the limit does: an exception is raised in it.
     """
     loop = asyncio.get_running_loop()
-    async with _shares.setdefault(loop, FairShares(_OF_ONE_CALLER, _OF_ALL)).taken(_caller.get()):
+    async with _shares.setdefault(loop, FairShares(_OF_ONE_CALLER, _OF_ALL)).taken(current_caller()):
         thread = _WorkThread(loop, partial(contextvars.copy_context().run, work, *args, **options))
         thread.start()
         try:

@@ -12,8 +12,8 @@ import select
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from loguru import logger
@@ -23,6 +23,7 @@ from asr_server.core.idle import IdleTimer
 from asr_server.processes import messages
 from asr_server.processes.launcher import child_environment, python_command
 from asr_server.processes.messages import Message
+from asr_server.processes.threads import current_caller
 
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
 # keep the machine busy.
@@ -253,42 +254,50 @@ class WorkerClient(ABC, Generic[P]):
             raise ShuttingDown("The server is stopping.")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turn:
+    caller: str
+    comes: asyncio.Future[None]
+
+
 class RequestOrder:
-    """The order of requests: live work first, but recordings are not kept waiting for ever."""
+    """The order of requests: callers in turn, live work first, but recordings are not kept waiting for ever."""
 
     def __init__(self) -> None:
-        self._live: deque[asyncio.Future[None]] = deque()
-        self._recordings: deque[asyncio.Future[None]] = deque()
+        self._live: list[_Turn] = []
+        self._recordings: list[_Turn] = []
         self._is_taken = False
         self._live_in_a_row = 0
+        self._served: dict[str, int] = {}  # the number of each caller's last turn since somebody last waited
+        self._numbers = itertools.count(1)
 
     async def take(self, *, is_live: bool) -> None:
         """Wait for a turn. `give_back` must follow."""
+        caller = current_caller()
         if not self._is_taken:
-            self._is_taken = True
+            self._is_taken, self._served = True, {caller: next(self._numbers)}
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._live if is_live else self._recordings).append(turn)
+        turn = _Turn(caller, asyncio.get_running_loop().create_future())
+        queue = self._live if is_live else self._recordings
+        queue.append(turn)
         try:
-            await turn
+            await turn.comes
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the turn came in the same moment
+            if turn in queue:
+                queue.remove(turn)
+            else:  # the turn came in the same moment
                 self.give_back()
             raise
 
     def give_back(self) -> None:
         """The turn is over."""
-        live, recordings = _waiting(self._live), _waiting(self._recordings)
-        is_live = bool(live) and not (recordings and self._live_in_a_row >= _LIVE_IN_A_ROW)
+        is_live = bool(self._live) and not (self._recordings and self._live_in_a_row >= _LIVE_IN_A_ROW)
         self._live_in_a_row = self._live_in_a_row + 1 if is_live else 0
-        queue = live if is_live else recordings
+        queue = self._live if is_live else self._recordings
         self._is_taken = bool(queue)  # handed on without a gap, in which whoever comes now would overtake
         if queue:
-            queue.popleft().set_result(None)
-
-
-def _waiting(queue: deque[asyncio.Future[None]]) -> deque[asyncio.Future[None]]:
-    """Return the queue without those at its head who have gone."""
-    while queue and queue[0].done():
-        queue.popleft()
-    return queue
+            turn = min(queue, key=lambda turn: self._served.get(turn.caller, 0))
+            queue.remove(turn)
+            self._served[turn.caller] = next(self._numbers)
+            if not turn.comes.done():  # it was cancelled this moment, and gives the turn back when it runs
+                turn.comes.set_result(None)

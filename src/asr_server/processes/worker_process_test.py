@@ -15,6 +15,7 @@ import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.processes import worker_process
+from asr_server.processes.threads import work_for
 from asr_server.processes.worker_process import RequestOrder, WorkerProcess
 
 # Answers with the number of the request, what is dropped, and how many requests came so far. A number below 0 ends it,
@@ -129,6 +130,22 @@ async def test_live_sessions_go_first_and_recordings_are_not_starved():
     shares = {name: order.count(name) for name in "abXYZ"}
     assert shares["a"] + shares["b"] == pytest.approx(len(order) / 5, abs=2)
     assert max(shares[name] for name in "XYZ") - min(shares[name] for name in "XYZ") <= 2
+
+
+async def test_callers_take_turns():
+    """One asks from six sockets, and another from one."""
+    turns, order = RequestOrder(), []
+
+    async def take(caller):
+        work_for(caller)
+        while len(order) < 40:
+            await turns.take(is_live=True)
+            order.append(caller)
+            await asyncio.sleep(0)
+            turns.give_back()
+
+    await asyncio.gather(*map(take, "aaaaaab"))
+    assert order.count("b") >= 18
 
 
 async def test_a_turn_of_somebody_who_has_gone_is_passed_on():

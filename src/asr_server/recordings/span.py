@@ -60,7 +60,7 @@ class CheckedAnswer:
 class ContextCheck:
     """Checks the answers to utterances with a context. This one accepts all."""
 
-    def is_doubtful(self, context: str, text: str) -> bool:
+    async def is_doubtful(self, context: str, text: str) -> bool:
         """Return True if an answer that begins with this text may have been made of the context alone."""
         return False
 
@@ -171,7 +171,10 @@ class SpanTask:
             if self._is_retried:
                 return None
             held += text
-            if self._taken or not self._context.check.is_doubtful(self._utterance.context, held):
+            is_doubtful = not self._taken and await self._context.check.is_doubtful(self._utterance.context, held)
+            if self._is_retried:  # meanwhile
+                return None
+            if not is_doubtful:
                 self._taken += held
                 return held
         return None
@@ -247,8 +250,8 @@ class SpanTask:
         if self._span.is_doubtful and not _has_support(first.hypothesis, first.end - first.start):
             first = replace(first, hypothesis=replace(first.hypothesis, text=""))
         check, output = self._context.check, self._context.request.output
-        if not self._taken and check.is_doubtful(utterance.context, first.hypothesis.text):
-            self._is_retried = True
+        if not self._taken and await check.is_doubtful(utterance.context, first.hypothesis.text):
+            self._is_retried = not self._taken
         is_sent, marks = bool(self._taken), output.words
         return await self._timed(await check.checked(utterance, first, self._ask, is_sent=is_sent, marks=marks))
 

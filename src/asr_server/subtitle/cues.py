@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from asr_server.text.scripts import TURNING
+
 
 @dataclass(frozen=True, slots=True)
 class Cue:
@@ -46,7 +48,7 @@ def text_lines(text: str) -> list[str]:
 
 def _without_controls(line: str) -> str:
     return (
-        "".join(" " if unicodedata.category(char) == "Cc" else char for char in line)
+        "".join(" " if unicodedata.category(char) == "Cc" else char for char in line if char not in TURNING)
         if not line.isprintable()
         else line
     )

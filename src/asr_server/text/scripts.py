@@ -24,6 +24,9 @@ LETTERS = f"{THAI}{KANA}{HAN}\u0e80-\u0eff\u1000-\u109f\u1780-\u17ff"  # and Lao
 # Other characters among those letters: the rest of the Thai block, CJK punctuation, full-width forms.
 PUNCTUATION = "\u0e00-\u0e7f\u2fe0-\u303f\u30fb\u3200-\u33ff\uff00-\uff65\uffa0-\uffef"
 
+# Marks that turn the direction of the text around them.
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
 _UNSPACED = re.compile(f"[{LETTERS}{PUNCTUATION}]")
 
 

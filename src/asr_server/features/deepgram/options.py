@@ -6,6 +6,7 @@ served is refused; what only concerns Deepgram's own business (`tag`, `mip_opt_o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -95,7 +96,7 @@ class LiveListenOptions(ListenOptions):
         """The pause that ends an utterance; None for what the server does by itself. Raises `InvalidValue`."""
         if self.endpointing.lower() in ("", "true", "false"):
             return None
-        if not self.endpointing.isdigit() or not int(self.endpointing) <= _LONGEST_PAUSE_MS:
+        if not _PAUSE.fullmatch(self.endpointing) or int(self.endpointing) > _LONGEST_PAUSE_MS:
             raise InvalidValue(
                 f"'endpointing' must be milliseconds, at most {_LONGEST_PAUSE_MS}, or false.", param="endpointing"
             )
@@ -109,6 +110,7 @@ class LiveListenOptions(ListenOptions):
 
 
 _SHORTEST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 10_000
+_PAUSE = re.compile(r"[0-9]{1,5}")
 
 
 def read(query: QueryParams, kind: type[ListenOptions]) -> ListenOptions:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from asr_server.recordings.paragraphs import Paragraph
+from asr_server.text.scripts import TURNING
 
 # Blanks that end a line or are one in a table; others, such as the French one before "!", stay.
 _BLANKS = re.compile(r"[ \t\n\r\v\f\x1c-\x1f\x85\u2028\u2029]+")
-# Control characters, halves of surrogate pairs, private and unassigned characters, and marks that turn the direction of
-# the text around them: no file format needs them, and XML has no place for most of them.
+# Control characters, halves of surrogate pairs, private and unassigned characters: no file format needs them, and XML
+# has no place for most of them.
 _DROPPED = frozenset({"Cc", "Cs", "Co", "Cn"})
-_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def of(paragraphs: Iterable[Paragraph]) -> Document:
 
 def clean(text: str) -> str:
     """Return the text in one line, without characters that no document has."""
-    kept = (char for char in _BLANKS.sub(" ", text) if char not in _TURNING)
+    kept = (char for char in _BLANKS.sub(" ", text) if char not in TURNING)
     shown = "".join(char for char in kept if unicodedata.category(char) not in _DROPPED)
     return _BLANKS.sub(" ", shown).strip()  # blanks may have been around what was dropped
 

@@ -16,6 +16,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from asr_server.engine.protocol import Finish
+from asr_server.processes.threads import in_thread
 from asr_server.recordings.span import ROW_FAILURES, CheckedAnswer, ContextCheck
 from asr_server.text import words
 from asr_server.text.stable_merge import key
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # Contexts whose terms are kept; those of the longest take 12 to 27 ms to find, and 3 MB.
 _KEPT = 16
+_SHORT = 1_000  # characters of a context that is searched on the event loop
 # How much less likely, in natural logarithms per token, the answer may be without the context than the one that is
 # written then. It is what decoders that search for hotwords usually add for each token of one.
 _MOST_BONUS = 1.5
@@ -73,10 +75,21 @@ class HotwordCheck(ContextCheck):
     def __init__(self) -> None:
         self._terms = lru_cache(_KEPT)(Terms)
 
-    def is_doubtful(self, context: str, text: str) -> bool:
+    async def is_doubtful(self, context: str, text: str) -> bool:
         """Return True if most words of the text are terms of the context."""
-        written = words.split(text) if context else []
-        return 2 * len(self._terms(context).found(written, is_open=True)) > len(written)
+        found, count = await self._found(context, text, is_open=True)
+        return 2 * len(found) > count
+
+    async def _found(self, context: str, text: str, *, is_open: bool = False) -> tuple[set[int], int]:
+        """Return the numbers of the words of the text that belong to terms, and how many words it has."""
+        if not context:
+            return set(), 0
+
+        def search() -> tuple[set[int], int]:
+            written = words.split(text)
+            return self._terms(context).found(written, is_open=is_open), len(written)
+
+        return search() if len(context) <= _SHORT else await in_thread(search)
 
     async def checked(
         self, utterance: Utterance, answer: Transcription, ask: Ask, *, is_sent: bool = False, marks: bool = False
@@ -87,8 +100,8 @@ class HotwordCheck(ContextCheck):
         and the steps of another answer where it is not. With `marks` this is done for every answer with a term.
         """
         context, hypothesis = utterance.context, answer.hypothesis
-        is_doubtful = not is_sent and self.is_doubtful(context, hypothesis.text)
-        listed = self._terms(context).found(words.split(hypothesis.text)) if context and (is_doubtful or marks) else ()
+        is_doubtful = not is_sent and await self.is_doubtful(context, hypothesis.text)
+        listed, _ = await self._found(context, hypothesis.text) if is_doubtful or marks else (set[int](), 0)
         if not listed:
             return CheckedAnswer(answer)
         without = replace(

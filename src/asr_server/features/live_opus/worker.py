@@ -24,6 +24,7 @@ _OGG = b"OggS"
 _PAGE = struct.Struct("<4sBBqIIIB")
 _WHOLE_SEGMENT = 255  # the packet goes on in the next one
 _MAX_PACKET_BYTES = 61_440  # 48 frames of 1,275 bytes and their lengths (RFC 6716, section 3.2)
+_MAX_SEGMENTS = 16_000  # of a request, with its pages: twice as many as 20 s of the shortest packets have
 _HEADERS = (b"OpusHead", b"OpusTags")
 
 
@@ -37,19 +38,21 @@ class OggPackets:
     def push(self, data: bytes) -> Iterator[bytes]:
         """Add a piece, and yield the packets that it completes. Raises ValueError for what is no Ogg stream."""
         self._bytes += data
-        begin = 0
+        begin = count = 0
         while len(self._bytes) >= begin + _PAGE.size:
             pattern, *_, segments = _PAGE.unpack_from(self._bytes, begin)
             if pattern != _OGG:
                 raise ValueError("no page begins here")
             head = begin + _PAGE.size + segments
+            if (count := count + 1 + segments) > _MAX_SEGMENTS:
+                raise ValueError("more segments than a request may have")
             sizes = self._bytes[begin + _PAGE.size : head]
             end = head + sum(sizes)
             if len(self._bytes) < end:
                 break
             yield from self._packets(sizes, self._bytes[head:end])
             begin = end
-        del self._bytes[:begin]  # once: a frame may have pages without end that hold nothing
+        del self._bytes[:begin]
 
     def _packets(self, sizes: bytearray, body: bytearray) -> Iterator[bytes]:
         begin = 0

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 _TOKEN_BYTES = 24
 _MAX_LINKS = 16  # of a session
-# A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text.
-_MAX_READERS_OF_LINK, _MAX_READERS = 500, 1_000
+# A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text. A key has at most as many
+# as are left, so that there are always some for another key.
+_MAX_READERS_OF_SESSION, _MAX_READERS = 500, 2_000
 _RETRY_S = 30
 # So that readers that were cut off find the last texts.
 _KEPT_AFTER_END_S, _MAX_ENDED_LINKS = 60, 200
@@ -67,9 +69,10 @@ class Sharing:
 
     def __init__(self) -> None:
         self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
-        self._links: dict[bytes, Link] = {}  # by the digests of their tokens: their times do not tell a token
-        self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
-        self._readers = 0
+        self._links: dict[str, Link] = {}  # by the digests of their tokens: their times do not tell a token
+        self._ended: dict[str, None] = {}  # digests of links whose sessions have ended, in that order
+        self._readers = Counter[SharedPart | str]()  # by sessions, and by their owners
+        self._all_readers = 0
 
     async def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
         """Add the part to a session of `WS /ws/transcribe`. It costs nothing until the session has a link."""
@@ -110,18 +113,22 @@ class Sharing:
         `after`: the number of the newest caption that it has, 0 for none.
         """
         link = self.link(token)
-        if len(link.readers) >= _MAX_READERS_OF_LINK or self._readers >= _MAX_READERS:
-            raise Overloaded("There are as many readers as the server takes; try again later.", retry_after_s=_RETRY_S)
+        session, owner = link.session, link.session.owner
+        left = _MAX_READERS - self._all_readers
+        if self._readers[session] >= _MAX_READERS_OF_SESSION or self._readers[owner] >= left:
+            raise Overloaded("The session has as many readers as it may; try again later.", retry_after_s=_RETRY_S)
         reader = Reader(link.captions, after)
         if link.is_ended:
             reader.end(EndReason.SESSION)
-        self._readers += 1
+        self._readers.update((session, owner))
+        self._all_readers += 1
         link.readers.add(reader)
         link.captions.readers.add(reader)
         try:
             yield reader
         finally:
-            self._readers -= 1
+            self._readers -= Counter((session, owner))
+            self._all_readers -= 1
             link.readers.remove(reader)
             link.captions.readers.remove(reader)
 

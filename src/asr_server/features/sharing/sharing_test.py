@@ -1,6 +1,7 @@
 """Links of sessions, and what a session gives its readers."""
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 
@@ -16,8 +17,8 @@ from asr_server.live.outbox import Outgoing
 class Session:
     """What the part asks of its session."""
 
-    def __init__(self, begin=None):
-        self.id = "live_1"
+    def __init__(self, begin=None, name="live_1"):
+        self.id = name
         self.begin = begin or SessionBegin(self.id, "")
 
 
@@ -149,11 +150,29 @@ async def test_a_link_expires_by_itself_and_a_revoked_one_leaves_no_timer():
     assert sharing.link(token).captions is part.captions
 
 
-@pytest.mark.parametrize("bound", ["_MAX_READERS_OF_LINK", "_MAX_READERS"])
+@pytest.mark.parametrize("bound", ["_MAX_READERS_OF_SESSION", "_MAX_READERS"])
 async def test_readers_are_bounded_and_who_leaves_makes_room(monkeypatch, bound):
-    """The readers of one link have a bound, and so have those of the server."""
+    """The readers of one session have a bound, and so have those of the server."""
     monkeypatch.setattr(module, bound, 1)
     sharing, _, token = shared()
     for _ in range(2):
         with sharing.reading(token, 0), pytest.raises(Overloaded), sharing.reading(token, 0):
             pass
+
+
+async def test_the_readers_of_one_key_leave_room_for_those_of_another(monkeypatch):
+    """The sessions of a key share its places: half of all that are free."""
+    monkeypatch.setattr(module, "_MAX_READERS", 8)
+    sharing = Sharing()
+    tokens = []
+    for name, owner in (("live_1", "me"), ("live_2", "me"), ("live_3", "you")):
+        SharedPart(Session(name=name), owner, sharing)
+        tokens.append(sharing.share(name, owner, 60).token)
+    with ExitStack() as readers:
+        for token in tokens[:2]:
+            for _ in range(2):
+                readers.enter_context(sharing.reading(token, 0))
+        with pytest.raises(Overloaded), sharing.reading(tokens[0], 0):
+            pass
+        readers.enter_context(sharing.reading(tokens[2], 0))
+        readers.enter_context(sharing.reading(tokens[2], 0))

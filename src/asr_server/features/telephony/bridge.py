@@ -12,6 +12,7 @@ import socket
 import socketserver
 import struct
 import threading
+import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -171,11 +172,18 @@ class TelephonyBridge:
 
     def serve(self, peer: _Peer) -> None:
         """Serve a connection until its call has ended and its last words have been told."""
-        if not self._places.acquire(blocking=False):
-            logger.warning("call refused", code="too_many_calls", protocol=peer.protocol)
-            return peer.close("too_many_calls", "The bridge serves as many calls as it may.")
+        has_place = False
+
+        def admit(secret: str) -> None:
+            nonlocal has_place
+            if not peer.knows(secret):
+                raise BadMessage("invalid_secret", "The secret of this bridge is missing or wrong.")
+            if not self._places.acquire(blocking=False):
+                raise BadMessage("too_many_calls", "The bridge serves as many calls as it may.")
+            has_place = True
+
         answers = [MessageQueue("socket", peer.answer)] if peer.answer is not None else []
-        call = Call(peer.protocol, self._options, [*self._options.queues, *answers], peer.knows)
+        call = Call(peer.protocol, self._options, [*self._options.queues, *answers], admit)
         code, reason = "internal_error", ""
         try:
             code, reason = call.follow(peer.events)
@@ -185,8 +193,8 @@ class TelephonyBridge:
             call.finish(code)
             for queue in answers:
                 queue.close(0)
-            self._places.release()
-        return None
+            if has_place:
+                self._places.release()
 
 
 def _anyone(_secret: str) -> bool:
@@ -252,15 +260,15 @@ class _AudioSocketConnection(socketserver.BaseRequestHandler):
     request: socket.socket
 
     def handle(self) -> None:
-        reader, stream = AudioSocketReader(), self.request.makefile("rb")
+        reader = AudioSocketReader()
 
         def events(wait_s: float) -> Iterable[Event]:
-            self.request.settimeout(wait_s)
-            header = stream.read(3)
+            ends_s = time.monotonic() + wait_s  # of the whole frame
+            header = self._received(3, ends_s)
             if not header:
                 return [Stopped()]
             kind, size = struct.unpack(">BH", header) if len(header) == 3 else (0, 1)
-            payload = stream.read(size)
+            payload = self._received(size, ends_s)
             return [reader.read(kind, payload) if len(payload) == size else Stopped("connection_lost")]
 
         def close(_code: str, _reason: str) -> None:
@@ -268,8 +276,17 @@ class _AudioSocketConnection(socketserver.BaseRequestHandler):
                 self.request.sendall(struct.pack(">BH", HANGUP, 0))
                 self.request.shutdown(socket.SHUT_RDWR)
 
-        with stream:
-            self.server.bridge.serve(_Peer("audiosocket", events, close))
+        self.server.bridge.serve(_Peer("audiosocket", events, close))
+
+    def _received(self, size: int, ends_s: float) -> bytes:
+        """Return that many bytes, fewer at the end of the connection. Raises `TimeoutError`."""
+        received = bytearray()
+        while len(received) < size:
+            self.request.settimeout(max(0.001, ends_s - time.monotonic()))
+            if not (piece := self.request.recv(size - len(received))):
+                break
+            received += piece
+        return bytes(received)
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -37,13 +37,14 @@ class BridgeOptions:
 
 
 class Call:
-    """`queues` get its messages. `knows` says whether a secret is right that comes with the begin of the call."""
+    """`queues` get its messages. `admit` raises `BadMessage` for a wrong secret in the call's begin, and if there are
+    too many calls."""
 
     def __init__(
-        self, protocol: str, options: BridgeOptions, queues: Sequence[MessageQueue], knows: Callable[[str], bool]
+        self, protocol: str, options: BridgeOptions, queues: Sequence[MessageQueue], admit: Callable[[str], None]
     ) -> None:
         self._protocol, self._options = protocol, options
-        self._queues, self._knows = queues, knows
+        self._queues, self._admit = queues, admit
         self._name = ""
         self._parties: dict[str, PartySession] = {}
         self._telling = threading.Lock()
@@ -84,13 +85,17 @@ class Call:
         logger.log(level, "call ended", code=code, protocol=self._protocol, call=self._name, seconds=seconds)
 
     def _wait_s(self) -> float:
-        return self._options.idle_s if self._name else max(0.001, self._begin_s + _BEGIN_WITHIN_S - time.monotonic())
+        if self._name:
+            return self._options.idle_s
+        wait_s = self._begin_s + _BEGIN_WITHIN_S - time.monotonic()
+        if wait_s <= 0:  # other messages have come
+            raise TimeoutError
+        return wait_s
 
     def _on(self, event: CallStarted | CallAudio | Digit | Metadata) -> None:
         match event:
             case CallStarted():
-                if not self._knows(event.secret):
-                    raise BadMessage("invalid_secret", "The secret of this bridge is missing or wrong.")
+                self._admit(event.secret)
                 self._name = event.call
                 logger.info("call started", protocol=self._protocol, call=self._name, parties=len(event.parties))
                 more = {"parties": list(event.parties), **event.details}

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from asr_server.core.errors import TranslationUnavailable
+from asr_server.processes.shares import FairShares
+from asr_server.processes.threads import current_caller
 
 if TYPE_CHECKING:
     from asr_server.features.translation.prompt import ChatPrompt
 
 # Local servers require a key in the header and ignore its value.
 _NO_KEY = "none"
+_MAX_ANSWER_BYTES = 2**20
 _DENIED = {
     401: "refuses this server's key (401): check OPENAI_API_KEY",
     402: "requires payment (402)",
@@ -88,11 +91,11 @@ _RESPONSE_FORMATS = ("json_schema", "json_object", "")
 
 
 class ChatEndpoint:
-    """Sends at most `concurrency` requests at once; further ones wait in order. For one event loop."""
+    """Sends at most `concurrency` requests at once; callers take turns. For one event loop."""
 
     def __init__(self, config: EndpointConfig) -> None:
         self._config = config
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._slots = FairShares(config.concurrency, config.concurrency)
         self._client: httpx.AsyncClient | None = None
         self._capabilities = _Capabilities()
         self._accepted = False
@@ -104,7 +107,7 @@ class ChatEndpoint:
         Raises `PromptRefused` for this prompt, `NoResponse` if the endpoint failed, and `TranslationUnavailable` if it
         denies access.
         """
-        async with self._slots:
+        async with self._slots.taken(current_caller()):
             try:
                 written = await self._adapt(prompt)
             except (NoResponse, TranslationUnavailable) as failure:
@@ -148,21 +151,29 @@ class ChatEndpoint:
         raise AssertionError("unreachable")
 
     async def _try(self, client: httpx.AsyncClient, body: dict[str, Any], capabilities: _Capabilities) -> str:
-        url = f"{self._config.base_url.rstrip('/')}/chat/completions"
+        url, content = f"{self._config.base_url.rstrip('/')}/chat/completions", bytearray()
+        # Without compression a small response cannot become a large one.
+        headers = {"authorization": f"Bearer {self._config.api_key or _NO_KEY}", "accept-encoding": "identity"}
         try:
-            headers = {"authorization": f"Bearer {self._config.api_key or _NO_KEY}"}
-            async with asyncio.timeout(self._config.timeout_s):  # of the whole attempt, however it trickles in
-                response = await client.post(url, json=body, headers=headers)
+            # The limit is for the whole attempt, however slowly the response comes in.
+            async with (
+                asyncio.timeout(self._config.timeout_s),
+                client.stream("POST", url, json=body, headers=headers) as response,
+            ):
+                async for piece in response.aiter_bytes():
+                    content += piece
+                    if len(content) > _MAX_ANSWER_BYTES:
+                        raise httpx.ReadError("the response is too large")
         except (httpx.HTTPError, TimeoutError) as error:
             raise _TryAgain(type(error).__name__) from None
         except (httpx.InvalidURL, UnicodeError):
             raise TranslationUnavailable("OPENAI_BASE_URL or OPENAI_API_KEY cannot be sent.") from None
         status = response.status_code
         if response.is_success:
-            return _content(response.content)
+            return _content(bytes(content))
         if status in _BUSY or (status >= 500 and status != _NOT_IMPLEMENTED):
             raise _TryAgain(f"status {status}", _asked_wait_s(response.headers))
-        raise self._classify(status, response.text, capabilities)
+        raise self._classify(status, content.decode(errors="replace"), capabilities)
 
     def _body(self, prompt: ChatPrompt, capabilities: _Capabilities) -> dict[str, Any]:
         messages = [("system", prompt.system), ("user", prompt.user)]

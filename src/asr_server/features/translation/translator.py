@@ -20,7 +20,7 @@ from asr_server.features.translation.endpoint import NoResponse, PromptRefused
 from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
 from asr_server.features.translation.prompt import batches, build_prompt
 from asr_server.text.languages import LanguageTag
-from asr_server.text.scripts import LETTER_NAMES, letter_names
+from asr_server.text.scripts import LETTER_NAMES, TURNING, letter_names
 
 if TYPE_CHECKING:
     from asr_server.features.translation.endpoint import ChatEndpoint
@@ -51,6 +51,7 @@ _NO_OPENING = str.maketrans("", "", "<{")
 _GAPS = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
 # Control characters other than white space, and lone surrogates, which UTF-8 cannot encode.
 _REMOVED = {"Cc", "Cs"}
+_DROPPED = TURNING + "\ufeff"
 
 
 def read_response(written: str, ids: Sequence[str]) -> dict[str, str]:
@@ -126,7 +127,7 @@ def _entry(entry: Any) -> tuple[str, Any] | None:
 def one_line(text: str) -> str:
     """Return the text on one line: any white space becomes one space, characters that cannot be encoded are removed."""
     spaced = _GAPS.sub(" ", text)
-    return "".join(c for c in spaced if unicodedata.category(c) not in _REMOVED and c != "\ufeff").strip()
+    return "".join(c for c in spaced if unicodedata.category(c) not in _REMOVED and c not in _DROPPED).strip()
 
 
 def cue_text(text: str) -> str:

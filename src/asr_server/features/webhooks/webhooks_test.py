@@ -6,7 +6,7 @@ import json
 import pytest
 
 from asr_server.core.errors import AddressRefused, InvalidValue, UnsupportedValue
-from asr_server.core.outgoing_settings import WebhookHosts
+from asr_server.core.outgoing_settings import PermittedHosts, WebhookHosts
 from asr_server.features.webhooks.webhooks import NoWebhooks, Webhooks, signed_headers
 from asr_server.jobs.follow_ups import EndedJob
 from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, new_id
@@ -45,7 +45,8 @@ def test_hosts_are_listed(hosts, has, has_not):
 
 async def test_a_callback_goes_to_a_listed_host_alone():
     """What is refused names the field."""
-    webhooks = Webhooks(OutgoingClient(OutgoingRules(None)), WebhookHosts.of("hooks.example.com"), ())
+    client = OutgoingClient(OutgoingRules(PermittedHosts.of("10.1.0.0/16")))
+    webhooks = Webhooks(client, WebhookHosts.of("hooks.example.com"), ())
     webhooks.check("https://HOOKS.example.com/in?key=1")
     for url, error in (
         ("https://example.com/in", AddressRefused),
@@ -55,6 +56,11 @@ async def test_a_callback_goes_to_a_listed_host_alone():
         with pytest.raises(error) as refused:
             webhooks.check(url)
         assert refused.value.param == "callback_url"
+    webhooks = Webhooks(client, WebhookHosts.of("*"), ())
+    webhooks.check("http://10.1.0.1:8080/in")
+    for url in ("http://127.0.0.1/in", "https://[::1]/in", "http://169.254.169.254/", "http://10.2.0.1/in"):
+        with pytest.raises(AddressRefused):
+            webhooks.check(url)
     with pytest.raises(UnsupportedValue, match="WEBHOOK_HOSTS"):
         NoWebhooks().check("https://hooks.example.com/in")
 
