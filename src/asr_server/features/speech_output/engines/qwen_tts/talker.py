@@ -199,7 +199,7 @@ class Talker(ArenaRows[SpokenRow]):
         super().seat(row, given, cached)
         row.had = torch.zeros(len(self._head), dtype=torch.bool, device=self.model.device)
 
-    def _begin(self, rows: Sequence[SpokenRow], states: Sequence[torch.Tensor]) -> Callable[[], None]:
+    def _begin(self, rows: Sequence[SpokenRow], states: Sequence[torch.Tensor], ahead: bool) -> Callable[[], None]:
         last = torch.stack([own[-1] for own in states])
         return partial(self._note, rows, last, self._first_codes(rows, last, self._chances(rows)[:, -1]).tolist())
 
