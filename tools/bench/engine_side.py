@@ -61,7 +61,7 @@ def transcribe(engine: QwenEngine, rows: int) -> dict[str, float]:
             now = time.perf_counter()
             given = [outcome.key for outcome in outcomes if isinstance(outcome, RowDelta)]
             begun.update(given)
-            if was_full and len(given) == rows:
+            if was_full and not any(map(_is_done, outcomes)):
                 steps.append(now - step_began)
             first_token_s = first_token_s or (now - admitted if len(begun) == rows else 0.0)
             done += sum(_is_done(outcome) for outcome in outcomes)

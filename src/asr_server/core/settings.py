@@ -84,8 +84,11 @@ class EngineSettings(BaseModel):
     )
     use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for passes; `auto`: NVIDIA only.")
     use_torch_compile: bool = Field(False, description="Fuse small operations of the layers by torch.compile.")
-    use_fused_kernels: bool = Field(False, description="Fuse them on a GPU by the server's own kernels instead.")
-    max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
+    use_fused_kernels: bool | Literal["auto"] = Field(
+        "auto",
+        description="Fuse them by the server's own kernels instead; `auto`: on NVIDIA's GPUs, if Triton is there.",
+    )
+    max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 64 on a GPU.")
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
     )

@@ -239,7 +239,7 @@ def test_a_dropped_row_frees_its_slot_at_once(engine, speech):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_deltas_add_up_to_the_answer(kind, engine, speech, stream):
-    """Ids, scores and, where it was asked for, text, joined, are those of the answer; they come step by step."""
+    """Ids, scores and, if the row is streamed, text, joined, are those of the answer; they come step by step."""
     engine.admit(1, Utterance(speech, stream=stream))
     deltas, steps, outcomes = [], 0, []
     while not any(isinstance(outcome, RowDone) for outcome in outcomes):
@@ -247,8 +247,8 @@ def test_deltas_add_up_to_the_answer(kind, engine, speech, stream):
         deltas += [outcome.value for outcome in outcomes if isinstance(outcome, RowDelta)]
         steps += 1
     answer = outcomes[-1].value
-    assert [one for delta in deltas for one in delta.ids] == list(answer.ids)
-    assert [one for delta in deltas for one in delta.logprobs] == list(answer.logprobs)
+    ids, logprobs = ([one for delta in deltas for one in getattr(delta, part)] for part in ("ids", "logprobs"))
+    assert (ids, logprobs) == (list(answer.ids), list(answer.logprobs))
     assert "".join(delta.text for delta in deltas) == (answer.text if stream else "")
     assert steps > 2
     assert steps == answer.passes == len(answer.ids) + 1 or not kind.scores

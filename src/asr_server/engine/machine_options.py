@@ -176,16 +176,21 @@ def torch_compile(wanted: bool, device: str, runtime: str, capabilities: Capabil
 
 
 def fused_kernels(asked: Settings, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    """Decide if kernels of the server's own are used."""
-    if not asked.use_fused_kernels:
-        return Option("use_fused_kernels", False, "", "not set; not measured on a GPU")
+    """Decide if kernels of the server's own are tried; a GPU on which they fail is used without."""
+    name, wanted, problem = "use_fused_kernels", asked.use_fused_kernels, ""
     if not device.startswith("cuda"):
-        conflicts.append("USE_FUSED_KERNELS=true is for GPUs, and the model runs on the CPU: unset it.")
+        problem = "for GPUs"
     elif "triton" not in capabilities.packages:
-        conflicts.append("USE_FUSED_KERNELS=true needs the package triton, which is not installed: unset it.")
-    if asked.use_torch_compile:
-        conflicts.append("USE_FUSED_KERNELS and USE_TORCH_COMPILE fuse the same operations: unset one of them.")
-    return Option("use_fused_kernels", True, "", "as set; compared with torch's operations at the load")
+        problem = "the package triton is not installed"
+    elif asked.use_torch_compile:
+        problem = "USE_TORCH_COMPILE fuses the same operations"
+    elif wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
+        problem = "not tried on AMD's GPUs; USE_FUSED_KERNELS=true tries them"
+    if wanted is True and problem:
+        conflicts.append(f"USE_FUSED_KERNELS=true is not available here: {problem}; unset it.")
+    if problem or not wanted:
+        return Option(name, False, "", problem if wanted else AS_SET)
+    return Option(name, True, "", "compared with torch's operations at the load; not measured on a GPU")
 
 
 def exact_batching(device: str, dtype: str, quantize: Option) -> Option:

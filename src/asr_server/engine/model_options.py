@@ -43,7 +43,7 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
     if not qwen:
         changes |= {"device": "auto", "dtype": Dtype.AUTO, "quantize": Quantization.AUTO, "cpu_threads": 0}
         changes |= {"runtime": ModelLibrary.AUTO}
-        changes |= {"use_cuda_graphs": "auto", "use_torch_compile": False, "use_fused_kernels": False}
+        changes |= {"use_cuda_graphs": "auto", "use_torch_compile": False, "use_fused_kernels": "auto"}
     if not fake:
         changes["fake_engine_script"] = None
     return settings.model_copy(update=changes)

@@ -32,7 +32,7 @@ class PlanError(ValueError):
 
 
 # A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
-_MAX_BATCH = {"cpu": 8, "cuda": 32}
+_MAX_BATCH = {"cpu": 8, "cuda": 64}
 
 _ATTENTION_REASON = (
     "torch's own kernels, row by row; on a GPU the load decides. 8 s encoder windows are rows of a batch"
@@ -252,7 +252,7 @@ def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
     for name in ("use_torch_compile", "use_fused_kernels"):
-        if engine != QWEN and getattr(settings, name):
+        if engine != QWEN and getattr(settings, name) is True:
             yield f"{name.upper()}=true: MODEL_ID={model_id} does not run in torch; unset it."
     if engine != QWEN and settings.cpu_threads:
         reason = machine_options.THREADS_REASON

@@ -115,12 +115,21 @@ def test_fusing_needs_what_compiles():
 def test_the_servers_kernels_need_a_gpu_and_triton():
     """They and torch.compile fuse the same operations; the engine must compute in torch."""
     equipped = replace(GPU, packages=frozenset(("triton",)))
-    assert plan.resolve(_settings(use_fused_kernels=True), equipped).is_active("use_fused_kernels")
-    assert not plan.resolve(_settings(), equipped).is_active("use_fused_kernels")
+    amd = replace(equipped, gpus=replace(equipped.gpus, driver=Driver.AMD, build=Build.ROCM))
+    for machine, wanted, used in (
+        *((equipped, wanted, bool(wanted)) for wanted in ("auto", True, False)),
+        *((machine, "auto", False) for machine in (NO_GPU, GPU, amd)),
+        (amd, True, True),
+    ):
+        option = _option(plan.resolve(_settings(use_fused_kernels=wanted), machine), "use_fused_kernels")
+        assert option.active is used
+        assert option.reason
+    compiled = plan.resolve(_settings(use_torch_compile=True), equipped)
+    assert "USE_TORCH_COMPILE" in _option(compiled, "use_fused_kernels").reason
     for machine, values, words in (
-        (NO_GPU, {}, "on the CPU"),
+        (NO_GPU, {}, "for GPUs"),
         (GPU, {}, "triton"),
-        (equipped, {"use_torch_compile": True}, "unset one"),
+        (equipped, {"use_torch_compile": True}, "same operations"),
         (equipped, {"model_id": "fake"}, "does not run in torch"),
     ):
         with pytest.raises(plan.PlanError, match=words):

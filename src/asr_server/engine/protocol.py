@@ -72,7 +72,7 @@ class Utterance:
     # Token ids that the answer begins with, whatever the model would say: words that were given out and are not taken
     # back.
     prefix: tuple[int, ...] = ()
-    stream: bool = False  # deltas carry text
+    stream: bool = False  # every step is handed out, with text; otherwise only some
     # as `draft`, in the words of another model, whose tokens mean nothing to this one
     draft_text: Written | None = None
     prefix_text: Written | None = None  # as `prefix`, in the words of another model

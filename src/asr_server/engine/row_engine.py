@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -271,9 +271,13 @@ class RowEngine(ABC, Generic[T, W]):
             if failure is not None:
                 yield self._fail(work.key, failure)
 
+    def _may_queue(self, running: Set[Any] = frozenset()) -> bool:
+        """True if a step may be queued now: it delays no prompt of an urgent row, except those that are `running`."""
+        return not any(work.urgent and waits(work) and work.row not in running for work in self._work.values())
+
     def _prefill(self, runtime: T, tokens: int) -> Iterator[Outcome]:
         parts = runtime.decoder.next_input(tokens)[: self._prefill_rows]
-        failure = runtime.attempt(lambda: runtime.prefill(parts))
+        failure = runtime.attempt(lambda: runtime.prefill(parts, ahead=self._may_queue({row for row, _ in parts})))
         if failure is None:
             self._prefill_rows = None
             for row in (row for row, _ in parts if row.input is None):

@@ -124,12 +124,12 @@ class RowRuntime(ABC, Generic[P, R]):
         took_s = round(time.perf_counter() - began_s, 1)
         logger.info("passes are recorded as CUDA graphs", count=sum(counts), took_s=took_s)
 
-    def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
-        """Run that many tokens of the prompts of those rows; see `Rows.next_input`."""
+    def prefill(self, parts: Sequence[tuple[R, int]], *, ahead: bool = False) -> None:
+        """Run that many tokens of the prompts of those rows; see `Rows.next_input` and `Rows.prefill`."""
         began_s = time.perf_counter()
         with self.decoder.computing():
             self._encode(parts)
-            self.decoder.prefill(parts)
+            self.decoder.prefill(parts, ahead=ahead)
         self.prefill_policy.note_prefill(sum(count for _, count in parts), time.perf_counter() - began_s)
 
     def _encode(self, parts: Sequence[tuple[R, int]]) -> None:

@@ -125,10 +125,10 @@ class Rows(ABC, Generic[R]):
         any."""
 
     @abstractmethod
-    def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
+    def prefill(self, parts: Sequence[tuple[R, int]], *, ahead: bool = False) -> None:
         """Run a number of tokens of each of those rows' prompts, which must be ready, in one pass.
 
-        Rows that come to the end of theirs decode from then on.
+        Rows that come to the end of theirs decode from then on. `ahead`: as in `step`, for the step after this pass.
         """
 
     @abstractmethod

@@ -71,7 +71,7 @@ class CompiledDecoder(Rows[AnswerRow]):
         """Copy the keys and values of a row's first `tokens`."""
         return KeptTokens(tokens, self.pages.copy(row.pages[: page_count(tokens)]))
 
-    def prefill(self, parts: Sequence[tuple[AnswerRow, int]]) -> None:
+    def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
         """See `Rows`."""
         inputs = [row.input for row, _ in parts if row.input is not None]
         embeds = np.concatenate([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])

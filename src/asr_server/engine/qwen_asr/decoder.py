@@ -11,7 +11,7 @@ import torch
 from asr_server.engine.memory import Capacity
 from asr_server.engine.qwen_asr.answer_row import COLDEST, AnswerRow, Choice, Known, growth, known_tokens, note
 from asr_server.engine.row import KeptTokens
-from asr_server.engine.rows import RowInput
+from asr_server.engine.rows import RowInput, tokens_left
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.arena_rows import ArenaRows
 from asr_server.engine.torch.attention import TokenSpan
@@ -107,7 +107,7 @@ def choices(numbers: Callable[[], list[list[float]]], proposals: Sequence[list[i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Launched:
-    """A step that was launched. Each of its rows counts the token that it runs, but no proposal, in its `length`."""
+    """A pass that was launched. Each row of a step counts the token that it runs, but no proposal, in its `length`."""
 
     rows: Sequence[AnswerRow]
     proposals: Sequence[list[int]]
@@ -116,12 +116,9 @@ class _Launched:
 
     @classmethod
     def of(cls, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], chosen: torch.Tensor) -> _Launched:
-        """Return the step of which the device computes `chosen`, and count its tokens in the rows. What is `chosen` is
-        copied now, before another pass can overwrite it."""
-        launched = cls(rows, proposals, chosen[:, 0].long(), memory.download(chosen))
-        for row in rows:
-            row.length += 1
-        return launched
+        """Return the pass of which the device computes `chosen`. This is copied now, before another pass can overwrite
+        it."""
+        return cls(rows, proposals, chosen[:, 0].long(), memory.download(chosen))
 
 
 class ArenaDecoder(ArenaRows[AnswerRow]):
@@ -142,7 +139,7 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
         self._end_ids = end_ids
         self._no_speech_id = no_speech_id
         self._graphs: PassGraphs | None = None  # recorded steps
-        self._launched: _Launched | None = None  # a step that was launched before the one before it was read
+        self._queued: list[_Launched] = []  # steps that were launched and not read, two at most
 
     def generator(self, seed: int) -> torch.Generator:
         """Return the source of chance of a row that is sampled."""
@@ -155,12 +152,19 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
         row.reserved = kept + given.left - len(row.proposed) + row.expected
         super().seat(row, given, cached)
 
-    def _begin(self, rows: Sequence[AnswerRow], states: Sequence[torch.Tensor]) -> Callable[[], None]:
+    def _begin(self, rows: Sequence[AnswerRow], states: Sequence[torch.Tensor], ahead: bool) -> Callable[[], None]:
         if not rows:
             return lambda: None
         proposals = [row.proposed for row in rows]
         last = [own[-len(row.proposed) - 1 :] for row, own in zip(rows, states, strict=True)]
-        found = choices(memory.download(self._choose(rows, proposals, torch.cat(last))), proposals)
+        begun, before = _Launched.of(rows, proposals, self._choose(rows, proposals, torch.cat(last))), len(self._queued)
+        try:
+            if ahead:
+                self._launch_after([*self._queued[-1:], begun], rows)
+            found = choices(begun.numbers, proposals)
+        except Exception:
+            self._take_back(before)
+            raise
 
         def note() -> None:
             for row in rows:
@@ -201,25 +205,36 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
 
     def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
         """Run one pass: one new token for each row, more where a draft comes true; see `Rows.step`."""
-        launched, self._launched = self._launched, None
         seated = set(self.rows)
-        if launched is None or seated.isdisjoint(launched.rows):
-            launched = self._launch(rows or tuple(self.decoding))
-        following = None
+        while self._queued and seated.isdisjoint(self._queued[0].rows):
+            del self._queued[0]
+        if not self._queued:
+            self._launch(rows or tuple(self.decoding))
+        launched = self._queued[0]
         try:
-            following = self._launch_after(launched) if ahead else None
+            if ahead and len(self._queued) == 1:
+                self._launch_after(self._queued)
             found = choices(launched.numbers, launched.proposals)
         except Exception:
-            # Neither was made: their tokens are run again.
-            for row in (*launched.rows, *(following.rows if following is not None else ())):
-                row.length -= 1
+            self._take_back(0)
             raise
-        self._launched = following
+        del self._queued[0]
         # Rows that have ended or left since this step was launched are in it for nothing.
         kept = [n for n, row in enumerate(launched.rows) if row in seated]
         self._note([launched.rows[n] for n in kept], [launched.proposals[n] for n in kept], [found[n] for n in kept])
 
-    def _launch(self, rows: Sequence[AnswerRow]) -> _Launched:
+    def _queue(self, step: _Launched) -> None:
+        for row in step.rows:
+            row.length += 1
+        self._queued.append(step)
+
+    def _take_back(self, first: int) -> None:
+        """Forget the queued steps from this one on, which were not made: their tokens are run again."""
+        for row in (row for step in self._queued[first:] for row in step.rows):
+            row.length -= 1
+        del self._queued[first:]
+
+    def _launch(self, rows: Sequence[AnswerRow]) -> None:
         """Launch a pass over the last token of each row and what it proposes."""
         fed = [row.proposal() for row in rows]
         for row, own in zip(rows, fed, strict=True):
@@ -234,27 +249,31 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
         else:
             hidden = recorded[0][: len(ids)] if recorded is not None else self._hidden(self._pass(spans, ids))
             chosen = self._choose(rows, fed, hidden)
-        return _Launched.of(rows, fed, chosen)
+        self._queue(_Launched.of(rows, fed, chosen))
 
-    def _launch_after(self, launched: _Launched) -> _Launched | None:
-        """Launch the step after one whose results are on the device only.
+    def _launch_after(self, launched: Sequence[_Launched], beginning: Sequence[AnswerRow] = ()) -> None:
+        """Launch the step after passes whose results are on the device only. `beginning`: rows whose prompts end in one
+        of them.
 
-        Returns None where more must be known first: a row proposes tokens, is sampled, may not go on with every token,
-        or needs more room; and where the step was not recorded, since the host is busy with it longer than the device.
+        Nothing is launched if more must be known first: a row proposes tokens, is sampled, may not continue with every
+        token, or needs more room. Nor is a step that was not recorded, since it takes the host longer than the device.
         """
-        rows, place = self.decoding, {row: n for n, row in enumerate(launched.rows)}
-        if self._graphs is None or len(rows) < len(self.rows) or not all(map(_is_plain, rows)):
-            return None
+        rows = [*self.decoding, *beginning]
+        place = {row: n for n, row in enumerate(row for one in launched for row in one.rows)}
+        if self._graphs is None or not all(map(_is_plain, rows)):
+            return
         known = [(n, place[row]) for n, row in enumerate(rows) if row in place]
+        tokens = torch.cat([one.tokens for one in launched])
 
         def fill(ids: torch.Tensor) -> None:
             targets, sources = memory.upload(torch.tensor(known).T, ids.device)
-            ids.index_copy_(0, targets, launched.tokens.index_select(0, sources))
+            ids.index_copy_(0, targets, tokens.index_select(0, sources))
 
-        spans = [TokenSpan(row.places.start, row.length, 1) for row in rows]
+        spans = [TokenSpan(row.places.start, row.length + tokens_left(row), 1) for row in rows]
         # `fill` replaces those of the rows that are in `launched`.
-        recorded = self._graphs.run(spans, [row.ids[-1] for row in rows], fill=fill)
-        return _Launched.of(rows, [[]] * len(rows), recorded[1][: len(rows)]) if recorded is not None else None
+        recorded = self._graphs.run(spans, [(0, *row.ids)[-1] for row in rows], fill=fill)
+        if recorded is not None:
+            self._queue(_Launched.of(rows, [[]] * len(rows), recorded[1][: len(rows)]))
 
     def _choose(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], hidden: torch.Tensor) -> torch.Tensor:
         """Return what follows each of the hidden states (n, d), 1 + len(proposal) of each row; see `choose`."""
@@ -273,4 +292,4 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
 def _is_plain(row: AnswerRow) -> bool:
     """True if the next step needs nothing of a row but its next token."""
     limited = any(len(ids) > len(row.ids) for ids in row.beginnings)
-    return not (row.temperature or limited or row.length >= row.reserved or row.proposal())
+    return not (row.temperature or limited or row.length + tokens_left(row) >= row.reserved or row.proposal())

@@ -21,7 +21,7 @@ from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import token_budget, without_loop
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
-from asr_server.engine.row_engine import Admitted, RowEngine, waits
+from asr_server.engine.row_engine import Admitted, RowEngine
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone
 
 if TYPE_CHECKING:
@@ -152,9 +152,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         self._work[key] = _Answering(key, self._runtime.prepare(item, budget), urgent, stream=stream)
 
     def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
-        # A step that is queued already would be waited for by a prompt that comes next.
-        ahead = not any(map(waits, self._work.values()))
-        failure = runtime.attempt(partial(runtime.step, ahead=ahead))
+        failure = runtime.attempt(partial(runtime.step, ahead=self._may_queue()))
         if failure is not None:
             decoding = len(runtime.decoder.decoding)
             if runtime.is_full(failure):
@@ -166,8 +164,10 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
             yield from self._back_off(failure)
             return
         self._row_limit.succeeded()
-        for row in runtime.decoder.decoding:
-            yield from self._new_tokens(row)
+        for number, row in enumerate(runtime.decoder.decoding):
+            # One outcome is enough to say that all rows have moved; only streamed rows have readers.
+            if number == 0 or self._work[row.key].stream is not None:
+                yield from self._new_tokens(row)
 
     def _begun(self, runtime: Runtime, work: _Answering) -> Iterator[Outcome]:
         if work.row is not None:

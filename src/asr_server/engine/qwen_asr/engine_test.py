@@ -13,7 +13,7 @@ import torch
 from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.protocol import Finish, Option, Utterance
 from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 from asr_server.engine.qwen_asr.decoder import Choice
@@ -210,11 +210,28 @@ def test_out_of_memory_while_decoding_halves_the_batch_and_loses_nothing(make_en
 
     monkeypatch.setattr(runtime, "step", step)
     monkeypatch.setattr(engine, "_row_limit", RowLimit(8))
-    done, deltas = _collect(engine, [Utterance(clip) for clip in clips])
+    done, deltas = _collect(engine, [Utterance(clip, stream=True) for clip in clips])
     for key, expected in enumerate(alone):
         assert done[key].value.ids == expected.ids
         assert tuple(deltas[key]) == expected.ids
     assert engine._row_limit.rows < 8
+
+
+def test_only_streamed_rows_report_every_step(make_engine, clips):
+    """A step has an outcome, so that its time can be divided among its rows; nobody reads those of the others."""
+    engine = make_engine(8)
+    for key, clip in enumerate(clips):
+        engine.admit(key, Utterance(clip, stream=key == 5))
+    keys, steps, done = [], 0, 0
+    while done < len(clips):
+        decoding = bool(engine._runtime.decoder.decoding)
+        outcomes = list(engine.step())
+        own = [outcome.key for outcome in outcomes if isinstance(outcome, RowDelta)]
+        done += len(outcomes) - len(own)
+        assert outcomes or not decoding
+        keys, steps = keys + own, steps + 1
+    assert keys.count(5) > steps / 3
+    assert len(keys) - keys.count(5) < steps + len(clips)
 
 
 @pytest.mark.parametrize("at_fault", [0, 3, 5])
@@ -229,7 +246,7 @@ def test_a_row_that_breaks_the_decoding_of_all_fails_alone(make_engine, clips, a
         original(**given)
 
     monkeypatch.setattr(runtime, "step", step)
-    done, deltas = _collect(engine, [Utterance(clip) for clip in clips])
+    done, deltas = _collect(engine, [Utterance(clip, stream=True) for clip in clips])
     assert isinstance(done[at_fault], RowFailed)
     assert isinstance(done[at_fault].error, TranscriptionFailed)
     assert isinstance(done[at_fault].error.__cause__, ZeroDivisionError)
@@ -262,10 +279,10 @@ def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch
     engine = make_engine(8)
     runtime = engine._runtime
 
-    def prefill(parts, original=runtime.decoder.prefill):
+    def prefill(parts, *, ahead, original=runtime.decoder.prefill):
         if any(row.key == 3 for row, _ in parts):
             raise MemoryError
-        original(parts)
+        original(parts, ahead=ahead)
 
     monkeypatch.setattr(runtime.decoder, "prefill", prefill)
     done, _ = _collect(engine, [Utterance(clip) for clip in clips])
@@ -282,7 +299,7 @@ def test_a_finished_row_is_handed_out_before_others_are_prefilled(make_engine, c
     engine.admit(0, Utterance(clips[1]))
     while not decoder.decoding:
         list(engine.step())
-    monkeypatch.setattr(decoder, "prefill", lambda parts: (prefills.append(parts), prefill(parts)))
+    monkeypatch.setattr(decoder, "prefill", lambda parts, **given: (prefills.append(parts), prefill(parts, **given)))
     engine.admit(1, Utterance(clips[1]))
     while not before:
         before += [(outcome.key, len(prefills)) for outcome in engine.step() if isinstance(outcome, RowDone)]
@@ -299,7 +316,7 @@ def test_urgent_rows_are_prefilled_first(make_engine, clips, monkeypatch):
     monkeypatch.setattr(
         engine._runtime.decoder,
         "prefill",
-        lambda parts: (prefilled.append([(row.key, count) for row, count in parts]), prefill(parts)),
+        lambda parts, **given: (prefilled.append([(row.key, count) for row, count in parts]), prefill(parts, **given)),
     )
     slots = engine.free_slots
     for key in range(2):
@@ -466,3 +483,12 @@ def test_the_plans_number_of_threads_is_torchs():
         assert torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_machine_that_refuses_the_servers_kernels_is_used_without(run, clips, alone):
+    """Triton is not installed here: the option says so, and the answers are those of torch's operations."""
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 16, (Option("use_fused_kernels", True, "", ""),)))
+    engine.load()
+    (told,) = (option for option in engine.info.options if option.name == "use_fused_kernels")
+    assert (told.active, "triton" in told.reason) == (False, True)
+    assert run(engine, [Utterance(clips[0])])[0].ids == alone[0].ids

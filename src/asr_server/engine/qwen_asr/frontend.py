@@ -121,11 +121,11 @@ def _hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(above < 0, mel * _MEL_HZ, _LINEAR_HZ * np.exp(above * _LOG_STEP))
 
 
-def floor(log10_mel: Frames) -> float:
-    """Return the clamp of a clip: 8 log10_mel below its loudest value."""
-    return float(log10_mel.max()) - RANGE
+def floor(log10_mel: Frames) -> Frames:
+    """Return the clamp of a clip, 8 log10_mel below its loudest value. It stays on the GPU, if the frames are there."""
+    return log10_mel.max() - RANGE
 
 
-def features(log10_mel: Frames, lowest: float) -> Frames:
+def features(log10_mel: Frames, lowest: Frames) -> Frames:
     """Decades to what the encoder was trained on: clamped from below and scaled."""
     return (log10_mel.clip(min=lowest) + 4.0) / 4.0

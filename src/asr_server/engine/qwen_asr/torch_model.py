@@ -10,11 +10,12 @@ from itertools import accumulate
 from pathlib import Path
 
 import torch
+from loguru import logger
 from torch import nn
 
-from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.feature import Plan
 from asr_server.engine.memory import Limits, plan_capacity
+from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.aligner_runtime import PART_S, AlignerRow, Scores
 from asr_server.engine.qwen_asr.decoder import ArenaDecoder, Likeliest, likeliest
@@ -39,7 +40,7 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
         parts = replace(parts, tower=nn.Identity())  # its weights are not kept
     limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
     token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
-    operations, chooser = _operations(plan, parts)
+    operations, chooser, refused = _operations(plan, parts)
     text = LanguageModel(parts.text, layers.language_model, operations)
     weights = memory.addresses(parts.tower, parts.text, parts.head)
     capacity = plan_capacity(plan.device, token_bytes, limits, weights)
@@ -51,6 +52,7 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
         capacity,
         (
             *options,
+            *refused,
             *device.attention_options(plan.device, decoder.arena.problem),
             *encoder.options,
             *layers.options(plan.quantize),
@@ -59,17 +61,22 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
     )
 
 
-def _operations(plan: Plan, parts: Parts) -> tuple[Operations, Likeliest]:
-    """Return what computes between matrix products, and what chooses a token. Raises `ModelUnavailable`."""
-    config = parts.text.config
-    if not plan.is_active("use_fused_kernels"):
-        compiled = plan.is_active("use_torch_compile")
-        return TorchOperations(parts.text.layers[0].mlp.act_fn, config.rms_norm_eps, compiled=compiled), likeliest
-    from asr_server.engine.torch import fused  # Triton comes with torch's builds for GPUs
+def _operations(plan: Plan, parts: Parts) -> tuple[Operations, Likeliest, tuple[Option, ...]]:
+    """Return what computes between matrix products, what chooses a token, and the option that this GPU refuses."""
+    config, refused = parts.text.config, tuple[Option, ...]()
+    if plan.is_active("use_fused_kernels"):
+        try:
+            from asr_server.engine.torch import fused  # Triton comes with torch's builds for GPUs
 
-    if problem := fused.problem(config, parts.device, parts.dtype):
-        raise ModelUnavailable(f"USE_FUSED_KERNELS=true: {problem}. Unset it.")
-    return fused.FusedOperations(config.rms_norm_eps), fused.likeliest
+            problem = fused.problem(config, parts.device, parts.dtype)
+        except ImportError as error:
+            problem = str(error)
+        if not problem:
+            return fused.FusedOperations(config.rms_norm_eps), fused.likeliest, refused
+        logger.warning("the server's own kernels are not used", reason=problem)
+        refused = (Option("use_fused_kernels", False, "", problem),)
+    compiled = plan.is_active("use_torch_compile")
+    return TorchOperations(parts.text.layers[0].mlp.act_fn, config.rms_norm_eps, compiled=compiled), likeliest, refused
 
 
 def _encoder(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:

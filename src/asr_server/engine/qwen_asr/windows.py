@@ -106,7 +106,7 @@ class WindowedClip:
 
     encoder: Encoder
     log10_mel: Frames  # those of the whole clip, (128, T), not clamped
-    clamp: float  # its lower bound
+    clamp: Frames  # its lower bound, a single number
     cached: CachedPrefix | None  # what an earlier partial of the session left of its first windows
 
     @property
@@ -141,7 +141,7 @@ class WindowedAudio:
         if cached is not None:
             log10_mel = self._mel.join([cached.log10_mel, log10_mel])
         clamp = floor(log10_mel)
-        if cached is not None and not cached.exact_under(clamp):
+        if cached is not None and not cached.exact_under(float(clamp)):
             cached = None
         return WindowedClip(self._encoder, log10_mel, clamp, cached)
 
@@ -162,7 +162,7 @@ class WindowedAudio:
             probe=prefix_cache.probe(work.audio, samples),
             log10_mel=log10_mel,
             lowest=float(log10_mel.min()),
-            floor=clip.clamp,
+            floor=float(clip.clamp),
             windows=windows,
             kv=copy(len(before) + windows * self._encoder.window_tokens),
         )

@@ -40,9 +40,9 @@ class ArenaRows(Rows[R]):
         self._shapes = PassShapes(self.arena, capacity.rows, capacity.share)
 
     @abstractmethod
-    def _begin(self, rows: Sequence[R], states: Sequence[torch.Tensor]) -> Callable[[], None]:
+    def _begin(self, rows: Sequence[R], states: Sequence[torch.Tensor], ahead: bool) -> Callable[[], None]:
         """Compute what follows the prompts of rows, by the last hidden states (n, d) of each; the function that is
-        returned notes it and cannot fail."""
+        returned notes it and cannot fail. `ahead`: see `prefill`."""
 
     def computing(self) -> AbstractContextManager[Any]:
         """See `Rows`."""
@@ -85,7 +85,7 @@ class ArenaRows(Rows[R]):
         """Bytes of the arena."""
         return self.arena.nbytes
 
-    def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
+    def prefill(self, parts: Sequence[tuple[R, int]], *, ahead: bool = False) -> None:
         """See `Rows`."""
         spans = [TokenSpan(row.places.start, row.length, count) for row, count in parts]
         inputs = [row.input for row, _ in parts if row.input is not None]
@@ -96,7 +96,7 @@ class ArenaRows(Rows[R]):
         ended = [
             (row, states) for (row, count), states in zip(parts, states_of, strict=True) if count == tokens_left(row)
         ]
-        note = self._begin([row for row, _ in ended], [states for _, states in ended])
+        note = self._begin([row for row, _ in ended], [states for _, states in ended], ahead)
         # From here on nothing fails: a pass that does has moved no row, and may be tried again.
         for given, (row, count) in zip(inputs, parts, strict=True):
             given.skip(count)

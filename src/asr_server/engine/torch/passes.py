@@ -222,17 +222,17 @@ def rounded(tokens: int) -> int:
     return shorter if tokens <= shorter else power
 
 
-# Padded steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay every load.
+# Padded steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay each load.
 _WIDEST = 4096
-# Where rows of any lengths attend in one call, their length only decides how a kernel divides the work. Steps up to these
-# lengths are recorded, and for any length.
+# Where rows of any lengths attend in one call, their length only decides how a kernel divides the work: steps up to
+# these lengths are recorded, and steps of any length.
 _LONGEST = (512, 1024, 4096)
 # The most tokens of a row in a step: its last one and all that a draft proposes.
 _PROPOSED = 13
 # Where rows of any lengths attend in one call: the tokens of a step with proposals, for each row; the most rows whose
 # prompts are recorded together; their tokens, of which at most a fifth is padding from 256 on.
-_EACH, _ROWS = (2, 4, 7, _PROPOSED), 8
-_TOKENS = (64, 128, 192, *(n * step for step in (64, 128, 256) for n in range(4, 8)), 2048)
+_EACH, _ROWS = (2, 4, 7, _PROPOSED), 32
+_TOKENS = (64, 128, 192, *(n * step for step in (64, 128, 256, 512) for n in range(4, 8)), 4096)
 # Elsewhere: the tokens that each row is padded to, of steps and of prompts, the rows of prompts, and how long they may
 # be, half a minute: more tokens keep a GPU busy by themselves.
 _QUERIES, _PROMPT_QUERIES, _PROMPT_ROWS, _WIDEST_PROMPT = (4, _PROPOSED), (64, 256, 384, 512), (1, 2, 4), 1024

@@ -19,7 +19,7 @@ CONNECTIONS = 32
 _TRAITS = EngineTraits(max_audio_s=30.0, scores=False, detects_among=False)
 # Settings of a model that runs in this process.
 _LOCAL_ONLY = (
-    *("cpu_threads", "kv_budget_mb", "use_torch_compile", "use_fused_kernels", "fake_engine_script"),
+    *("cpu_threads", "kv_budget_mb", "use_torch_compile", "fake_engine_script"),
     *("models", "fast_model_id", "dual_model", "use_speculative"),
     *("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder"),
 )
@@ -123,7 +123,7 @@ def _misfits(asked: Asked, only_here: Collection[str]) -> Iterator[str]:
     setting = "USE_VLLM" if settings.use_vllm else "VLLM_BASE_URL"
     unfit = [name for name in _LOCAL_ONLY if getattr(settings, name) != Settings.model_fields[name].default]
     unfit += ["quantize"] * (settings.quantize not in (Quantization.AUTO, Quantization.NONE))
-    unfit += ["use_cuda_graphs"] * (settings.use_cuda_graphs is True)
+    unfit += [name for name in ("use_cuda_graphs", "use_fused_kernels") if getattr(settings, name) is True]
     unfit += ["model_revision"] * bool(settings.model_revision and not settings.use_vllm)
     for name in unfit:
         yield f"{name.upper()} is for a model that runs in this process, and with {setting} none does: unset it."

@@ -69,8 +69,8 @@ class Sharing:
 
     def __init__(self) -> None:
         self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
-        self._links: dict[str, Link] = {}  # by the digests of their tokens: their times do not tell a token
-        self._ended: dict[str, None] = {}  # digests of links whose sessions have ended, in that order
+        self._links: dict[bytes, Link] = {}  # by the digests of their tokens: their times do not tell a token
+        self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
         self._readers = Counter[SharedPart | str]()  # by sessions, and by their owners
         self._all_readers = 0
 
