@@ -7,6 +7,10 @@
 # and /tmp (uploads) only, so the rest may be read-only, as in docker-compose.yml.
 FROM python:3.11-slim-bookworm AS server
 WORKDIR /app
+LABEL org.opencontainers.image.title="asr-server" \
+      org.opencontainers.image.description="Self-hosted speech server on Qwen3-ASR" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY LICENSE NOTICE /usr/share/doc/asr-server/
 RUN useradd --create-home --uid 10001 asr && mkdir /models /state && chown asr /models /state
 # HOST lets other machines in: the server starts with API_KEYS, or with ALLOW_ANONYMOUS=true.
 ENV HF_HOME=/models STATE_DIR=/state HOST=0.0.0.0 PORT=8100 PYTHONUNBUFFERED=1

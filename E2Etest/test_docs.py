@@ -32,7 +32,16 @@ CODE = "".join(path.read_text("utf-8") for path in SOURCES if path.suffix in {".
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
 ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "vad_filter", "NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}
 ELSEWHERE |= {"af_bella", "lang_code", "length_scale", "on_reconnecting", "runtime_env", "target_ongoing_requests"}
-ELSEWHERE |= {"PIP_EXTRA_INDEX_URL", "E2E_BASE_URL", "E2E_WS_URL", "E2E_API_KEY", "requires_gpu"}
+ELSEWHERE |= {
+    "ASR_BIND",
+    "ASR_IMAGE",
+    "ASR_PORT",
+    "PIP_EXTRA_INDEX_URL",
+    "E2E_BASE_URL",
+    "E2E_WS_URL",
+    "E2E_API_KEY",
+    "requires_gpu",
+}
 
 
 def _named(value):
@@ -148,14 +157,15 @@ def test_every_option_of_the_engine_is_explained():
 def test_the_deployment_page_fits_the_settings():
     """What it sets exists; proxies and units wait and take as much as the server does by default."""
     page = (ROOT / "docs" / "run" / "deployment.md").read_text("utf-8")
-    unit = " ".join(re.findall(r"^Environment=(.*)$", page, re.MULTILINE))
+    service = (ROOT / "deploy" / "asr-server.service").read_text("utf-8")
+    unit = " ".join(re.findall(r"^Environment=(.*)$", service, re.MULTILINE))
     assert {name.lower() for name in re.findall(r"(\w+)=", unit)} - {"hf_home"} <= set(Settings.model_fields)
     upload_mb, timeout_s = (Settings.model_fields[n].default for n in ("max_upload_mb", "request_timeout"))
     (nginx_mb,), (caddy_mb,) = re.findall(r"client_max_body_size (\d+)m;", page), re.findall(r"max_size (\d+)MB", page)
     assert int(nginx_mb) >= upload_mb
     assert int(caddy_mb) * 1e6 >= upload_mb * 1024 * 1024
     assert all(int(seconds) > timeout_s for seconds in re.findall(r"proxy_\w+_timeout (\d+)s;", page))
-    (stop_s,) = re.findall(r"TimeoutStopSec=(\d+)", page)
+    (stop_s,) = re.findall(r"TimeoutStopSec=(\d+)", service)
     assert f"stop_grace_period: {stop_s}s" in (ROOT / "docker-compose.yml").read_text("utf-8")
 
 

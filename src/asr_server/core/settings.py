@@ -11,6 +11,7 @@ import json
 import os
 import re
 from contextlib import suppress
+from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -20,7 +21,7 @@ from dotenv import dotenv_values
 from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from asr_server.core.environment import process_environment
+from asr_server.core.environment import prefer, process_environment
 from asr_server.core.outgoing_settings import OutgoingSettings
 from asr_server.core.setting_types import Dtype, Endpointing, LogLevel, ModelLibrary, Quantization
 
@@ -502,9 +503,16 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
 
 
 def load(**overrides: Any) -> Settings:
-    """Read the environment; `overrides` (from the command line) take precedence. Raises `SettingsError`."""
+    """Read the environment; `overrides` (from the command line) take precedence. Raises `SettingsError`.
+
+    Variables of the hub's library in `.env` become the process's.
+    """
     try:
-        return Settings(**overrides)
+        settings = Settings(**overrides)
+        for name, value in dotenv_values(".env").items():
+            if name.startswith("HF_") and value:
+                prefer(name, value)
+        return settings
     except ValidationError as error:
         raise SettingsError("\n".join(_line(e) for e in error.errors())) from None
     except OSError as error:
@@ -514,9 +522,13 @@ def load(**overrides: Any) -> Settings:
 
 
 def superseded() -> dict[str, str]:
-    """Variables of other servers that are set here and have no effect, and what to use instead."""
-    present = {name.upper() for name in (*os.environ, *dotenv_values(".env"))}
-    return {name: advice for name, advice in _SUPERSEDED.items() if name in present}
+    """Variables without effect, and what to use instead: of other servers, and in `.env` those that are misspelt."""
+    settings, file = [name.upper() for name in Settings.model_fields], {name.upper() for name in dotenv_values(".env")}
+    others = (file | {name.upper() for name in os.environ}) - set(settings)
+    # Not those of the environment: it has SSL_CERT_FILE, for instance, which OpenSSL reads.
+    meant = {name: get_close_matches(name, settings, n=1, cutoff=0.85) for name in file & others}
+    misspelt = {name: f"it is no setting, and {found[0]} is one" for name, found in sorted(meant.items()) if found}
+    return misspelt | {name: advice for name, advice in _SUPERSEDED.items() if name in others}
 
 
 def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Settings from the environment."""
 
+import os
+
 import pytest
 
 from asr_server.core import settings
@@ -158,3 +160,19 @@ def test_settings_of_other_servers_are_named_with_what_replaces_them(monkeypatch
         "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
     }
     assert settings.load().port == 8100
+
+
+def test_a_misspelt_setting_in_the_file_is_named_with_the_one_that_is_meant(tmp_path):
+    """Variables of other programs are not."""
+    (tmp_path / ".env").write_text("IDEL_TIMEOUT=0\nHF_ENDPOINT=http://127.0.0.1:9\nCOMPOSE_PROJECT_NAME=asr\n")
+    assert settings.superseded() == {"IDEL_TIMEOUT": "it is no setting, and IDLE_TIMEOUT is one"}
+
+
+def test_variables_of_the_hubs_library_in_the_file_reach_it(monkeypatch, tmp_path):
+    """Those of the process win."""
+    monkeypatch.setenv("HF_ENDPOINT", "")
+    monkeypatch.delenv("HF_ENDPOINT")
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    (tmp_path / ".env").write_text("HF_ENDPOINT=http://127.0.0.1:9\nHF_TOKEN=other\n")
+    settings.load()
+    assert (os.environ["HF_ENDPOINT"], os.environ["HF_TOKEN"]) == ("http://127.0.0.1:9", "mine")

@@ -1,0 +1,116 @@
+"""The wheel in empty environments: what pip and uv install, that it runs, and wheels for other machines."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from packaging.requirements import Requirement
+
+from asr_server import demo
+from E2Etest.process import free_port
+from tools import requirements, sizes
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).parents[1]
+UV = ROOT / ".venv" / "tools" / "bin" / "uv"
+# No wheel of it exists. Only the command line of num2words imports it, so that pip makes one of its sources.
+SOURCES = {"docopt"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Path of the wheel."""
+    return sizes.wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def _installed(installer, wheel, extras, folder):
+    """Install into an empty environment below `folder`, and return its commands and what it has beside pip."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python, wanted = folder / "bin" / "python", f"{wheel}[{','.join(extras)}]"
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    command = [*pip, "install", "--quiet"] if installer == "pip" else [UV, "pip", "install", "--python", python]
+    subprocess.run([*command, wanted], check=True)
+    listed = json.loads(subprocess.run([*pip, "list", "--format=json"], capture_output=True, check=True).stdout)
+    names = {package["name"].lower().replace("_", "-").replace(".", "-") for package in listed}
+    return folder / "bin", names - {"pip", "setuptools", "asr-server"}
+
+
+def _locked(*sections):
+    """The names of the lock file's packages for this machine."""
+    parts = re.split(r"^# section: (\w+)\n", requirements.LOCK.read_text("utf-8"), flags=re.MULTILINE)
+    found = dict(zip(parts[1::2], parts[2::2], strict=True))
+    lines = re.findall(r"^([a-z0-9.-]+==\S+(?: ;.*?)?) \\$", "".join(found[name] for name in sections), re.MULTILINE)
+    here = (one for one in map(Requirement, lines) if one.marker is None or one.marker.evaluate())
+    return {one.name.replace(".", "-") for one in here}
+
+
+def _run(commands, *arguments, **settings):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MODEL"))}
+    command = [commands / "asr-server", *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**environment, **settings}, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_an_empty_environment_gets_what_the_lock_file_has_and_runs_the_quick_start(installer, wheel, tmp_path):
+    """The demonstration, then the commands after it, without a word about which model."""
+    if installer == "uv" and not UV.exists():
+        pytest.skip("uv is not installed: make .venv/.tools")
+    commands, names = _installed(installer, wheel, requirements.SLIM, tmp_path / "venv")
+    assert names == _locked("slim")
+    port = free_port()
+    settings = {"STATE_DIR": str(tmp_path / "state")}
+    sample = demo.speech()
+    _run(commands, "demo", "--once", "--port", port, **settings)
+    assert "moonshine-tiny-en" in _run(commands, "doctor", "--all", **settings)
+    heard = _run(commands, "transcribe", "--local", sample.recording, **settings)
+    assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", sample.text.lower())
+    server = subprocess.Popen([commands / "asr-server", "serve", "--port", str(port)], env={**os.environ, **settings})
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(retries=9)) as client, sample.recording.open("rb") as file:
+            form = {"files": {"file": file}, "data": {"model": "whisper-1"}}
+            answer = client.post(f"http://127.0.0.1:{port}/v1/audio/transcriptions", timeout=120, **form)
+        assert re.findall(r"\w+", answer.json()["text"].lower()) == re.findall(r"\w+", sample.text.lower())
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def test_qwen3_asr_on_a_cpu_is_what_the_lock_file_has_and_runs(wheel, tmp_path):
+    """The bundled checkpoint, which needs no download."""
+    commands, names = _installed("pip", wheel, [*requirements.SLIM, *requirements.QWEN], tmp_path / "venv")
+    assert names == _locked("slim", "qwen")
+    heard = _run(commands, "transcribe", "--local", "--model", "demo", demo.sample().recording)
+    assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", demo.sample().text.lower())
+
+
+@pytest.mark.parametrize("extras", sizes.LIMITS)
+def test_an_installation_is_no_larger_than_its_limit(extras, wheel, tmp_path):
+    """In packages, and in megabytes that are downloaded."""
+    packages, megabytes = sizes.measured(wheel, extras, tmp_path)
+    most_packages, most_megabytes = sizes.LIMITS[extras]
+    assert packages <= most_packages
+    assert megabytes <= most_megabytes
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+def test_every_locked_package_has_a_wheel(python, machine, tmp_path):
+    """For the machines that are named in the docs, glibc 2.39."""
+    wanted = tmp_path / "wanted.txt"
+    text = requirements.LOCK.read_text("utf-8").partition("# section: speech")[0]
+    without = re.sub(rf"^({'|'.join(SOURCES)})==(?:.*\\\n)+.*\n", "", text, flags=re.MULTILINE)
+    wanted.write_text(without, encoding="utf-8")
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(39, 4, -1)] + [f"manylinux2014_{machine}"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command += [f"--python-version={python}", *(f"--platform={one}" for one in platforms)]
+    subprocess.run([*command, "--dest", tmp_path / "wheels", "-r", wanted], check=True)
