@@ -6,7 +6,7 @@ import io
 import docx
 import pytest
 
-from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue
+from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue, UnsupportedValue
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.documents import word
 from asr_server.features.documents.client import MAX_CHARS, Documents
