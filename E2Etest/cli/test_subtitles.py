@@ -69,43 +69,6 @@ def test_standard_input_lies_beside_nothing(cli_server, sample):
     assert "-->" in _subtitles(cli_server, "-", "--output", "-", stdin=sample[0]).stdout
 
 
-def test_what_was_made_can_be_checked(cli_server, talks):
-    """With the rules that it was made by it is fine; with narrower ones every cue is named, also in the file itself."""
-    fine = _subtitles(cli_server, talks / "hello.wav", "--burn-check", "--quiet")
-    assert (fine.returncode, fine.stdout, fine.stderr) == (0, "", "")
-    narrow = command("subtitles", talks / "hello.srt", "--burn-check", "--max-line-chars", 10)
-    assert (narrow.returncode, narrow.stderr) == (1, "")
-    cues = (talks / "hello.srt").read_text().count("-->")
-    assert {int(number) for number in re.findall(r"cue (\d+) at 00:00:\d\d\.\d{3}: line_width", narrow.stdout)} == set(
-        range(1, cues + 1)
-    )
-
-
-@pytest.mark.nightly
-def test_faults_of_new_files_fail_the_command_but_not_the_files(talks, tmp_path):
-    """Cues that may stay for 2 s at most are no fault by the defaults; the same file is, by the rules of --local."""
-    made = command("subtitles", talks / "hello.wav", "--burn-check", "--quiet", "--local", "--model", "demo")
-    assert (made.returncode, made.stdout) == (0, "")
-    short = {"SUBTITLE_MIN_DURATION": "2", "SUBTITLE_MAX_DURATION": "2", "MODEL_ID": "demo"}
-    checked = command("subtitles", talks / "hello.srt", "--burn-check", "--local", **short)
-    assert checked.returncode == 1
-    assert "max_duration" in checked.stdout
-    again = command("subtitles", talks / "hello.wav", "--burn-check", "--quiet", "--local", "--force", **short)
-    written = (talks / "hello.srt").read_text()
-    assert (again.returncode, bool(again.stdout), written.count("-->") > 1) == (1, True, True)
-
-
-def test_one_broken_file_among_several_is_named(talks):
-    """And one that is not there has its code; all are looked at."""
-    good = "1\n00:00:00,000 --> 00:00:02,000\nturn on\n\n"
-    (talks / "good.srt").write_text(good)
-    (talks / "long.srt").write_text(good.replace("02,000", "09,000"))
-    found = command("subtitles", "good.srt", "none.srt", "long.srt", "--burn-check", cwd=talks)
-    assert found.returncode == 1
-    assert found.stdout == "long.srt: cue 1 at 00:00:00.000: max_duration 9000 ms (limit 7000 ms)\n"
-    assert found.stderr == "asr-server subtitles: none.srt: no_such_file: There is no such file.\n"
-
-
 def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, long_talk, tmp_path):
     """The file is that of the route, and the job is gone from the server."""
     direct = _subtitles(cli_server, talks / "hello.wav", "--output", tmp_path / "direct.srt")

@@ -63,13 +63,6 @@ def test_bilingual_subtitles_lie_beside_the_recording_named_by_their_language(
     assert max(map(len, cue.split("\n"))) <= 30
 
 
-def test_translated_subtitles_can_be_checked(translating, talks):
-    """As any others."""
-    arguments = ["--to", "de", "--burn-check", "--quiet", "--server", translating.base]
-    done = command("subtitles", talks / "hello.wav", *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 @pytest.mark.nightly
 def test_without_an_endpoint_it_says_what_to_set(cli_server, talks):
     """A server that has none fails each recording; right here it is a wrong setting, reported once."""

@@ -1,12 +1,10 @@
 """Who gets in, and how it ends: keys, subprotocols, a failing model, a client that is gone, a server that stops."""
 
-import base64
 import json
 import random
 import threading
 import time
 
-import openai
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -66,18 +64,12 @@ def test_an_ephemeral_key_opens_its_session_at_any_server_with_the_same_api_keys
 
 
 def test_a_session_that_does_not_fit_into_a_key_is_refused(realtime_server):
-    """With what to do instead, on both routes."""
+    """The error says what to do instead."""
     noise = random.Random(1).randbytes(4_000).hex()
-    for path, body in (
-        (
-            "client_secrets",
-            {"session": {"type": "transcription", "audio": {"input": {"transcription": {"prompt": noise}}}}},
-        ),
-        ("transcription_sessions", {"input_audio_transcription": {"prompt": noise}}),
-    ):
-        answer = realtime_server.client.post(f"/v1/realtime/{path}", json=body)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
-        assert "session.update" in answer.json()["error"]["message"]
+    body = {"session": {"type": "transcription", "audio": {"input": {"transcription": {"prompt": noise}}}}}
+    answer = realtime_server.client.post("/v1/realtime/client_secrets", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
+    assert "session.update" in answer.json()["error"]["message"]
 
 
 def test_an_unknown_ephemeral_key_opens_nothing(realtime_server):
@@ -124,51 +116,6 @@ def test_a_key_for_a_wrong_session_is_refused(realtime_server, body, code, param
     answer = realtime_server.client.post("/v1/realtime/client_secrets", json=body)
     assert answer.status_code == 400
     assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, param)
-
-
-def test_a_beta_session_is_made_over_http(realtime_server):
-    """The flat shape, with its key; what is wrong is named as the flat shape names it."""
-    made = realtime_server.openai().beta.realtime.transcription_sessions.create(
-        input_audio_format="g711_ulaw",
-        input_audio_transcription={"model": "whisper-1", "language": "en"},
-        turn_detection={"type": "server_vad", "silence_duration_ms": 300},
-    )
-    assert made.client_secret.value.startswith("ek_")
-    assert made.input_audio_format == "g711_ulaw"
-    assert made.turn_detection.silence_duration_ms == 300
-    with pytest.raises(openai.NotFoundError) as refused:
-        realtime_server.openai().beta.realtime.transcription_sessions.create(
-            input_audio_transcription={"model": "gpt-9"}
-        )
-    assert refused.value.param == "input_audio_transcription.model"
-
-
-def test_a_beta_connection_speaks_the_beta_shape(realtime_server, said):
-    """Its first event, its answer to an update, and one event for an item where GA has two."""
-    base = realtime_server.base.replace("http", "ws", 1) + "/v1"
-    caller = realtime_server.openai(websocket_base_url=base)
-    with caller.beta.realtime.connect(model="x", extra_query={"intent": "transcription"}) as connection:
-
-        def receive():
-            return json.loads(connection.recv_bytes())
-
-        assert receive()["type"] == "transcription_session.created"
-        connection.transcription_session.update(
-            session={"input_audio_transcription": {"model": "whisper-1"}, "turn_detection": None}
-        )
-        updated = receive()
-        assert updated["type"] == "transcription_session.updated"
-        assert updated["session"]["turn_detection"] is None
-        assert updated["session"]["input_audio_format"] == "pcm16"
-        connection.transcription_session.update(session={"input_audio_format": "mp3"})
-        assert receive()["error"]["param"] == "session.input_audio_format"
-        connection.input_audio_buffer.append(audio=base64.b64encode(speech()).decode())
-        connection.input_audio_buffer.commit()
-        events = [receive()]
-        while events[-1]["type"] != COMPLETED:
-            events.append(receive())
-    assert [e["type"] for e in events if "delta" not in e] == [COMMITTED, "conversation.item.created", COMPLETED]
-    assert recordings.word_errors(said.split(), events[-1]["transcript"].split()) <= 1
 
 
 def test_a_turn_that_fails_says_so_and_the_next_is_heard(start):

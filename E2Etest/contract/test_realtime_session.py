@@ -79,8 +79,8 @@ def _update(**heard):
         ({"type": "session.update", "session": {"type": "\ud800"}}, "invalid_value", "session"),
         ({"type": "session.update", "session": {"type": "dance"}}, "invalid_value", "session.type"),
         (
-            {"type": "session.update", "session": {"input_audio_format": "mp3"}},
-            "invalid_value",
+            {"type": "session.update", "session": {"type": "transcription", "input_audio_format": "pcm16"}},
+            "unknown_parameter",
             "session.input_audio_format",
         ),
         (_update(format="pcm16"), "invalid_type", "session.audio.input.format"),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.subtitle import lint
 from asr_server.subtitle.cues import CueConfig
 from asr_server.subtitle.files import parse_srt, parse_vtt
 from E2Etest import recordings
+from E2Etest.cue_rules import LintRule, check
 
 pytestmark = pytest.mark.demo_server
 
@@ -67,9 +67,9 @@ def test_a_subtitle_file_keeps_the_rules(server, talk, sample, kind, parse, mode
     assert answer.headers["x-subtitle-timing"] in timing
     cues = parse(answer.text)
     assert " ".join(" ".join(cue.lines) for cue in cues).split() == 3 * sample[1].split()
-    broken = lint.check(cues, CueConfig(max_line_columns=24))
+    broken = check(cues, CueConfig(max_line_columns=24))
     # Speech may be faster than one can read; everything else can be kept here.
-    assert {violation.rule for violation in broken} <= {lint.LintRule.READING_SPEED, lint.LintRule.MIN_DURATION}
+    assert {violation.rule for violation in broken} <= {LintRule.READING_SPEED, LintRule.MIN_DURATION}
 
 
 def test_the_native_stream_carries_words_where_they_are_wanted(server, talk, sample):
@@ -93,7 +93,7 @@ def test_silence_is_an_empty_file(server):
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"format": "ass"}, "format"),
+        ({"format": "sub"}, "format"),
         ({"mode": "best"}, "mode"),
         ({"max_line_chars": "1"}, "max_line_chars"),
         ({"max_lines": "0"}, "max_lines"),

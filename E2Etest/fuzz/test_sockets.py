@@ -51,7 +51,6 @@ REALTIME = [
     {"type": "input_audio_buffer.clear"},
     {"type": "conversation.item.retrieve", "item_id": "item_1"},
     {"type": "conversation.item.delete", "item_id": "item_1"},
-    {"type": "transcription_session.update", "session": {"input_audio_format": "pcm16"}},
 ]
 
 

@@ -12,7 +12,7 @@ def main() -> None:
     client = openai.OpenAI(
         base_url=script["base"], api_key=script["key"], websocket_base_url=script["base"].replace("http", "ws", 1)
     )
-    realtime = client.beta.realtime if script["beta"] else client.realtime
+    realtime = client.realtime
     seen = []
     with realtime.connect(**script["props"]) as connection:
         for event in connection:

@@ -17,13 +17,6 @@ from tools.clients import openai_clients
 pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration]
 
 GA = ["session.created", "session.updated", COMMITTED, ADDED, DONE, COMPLETED]
-BETA = [
-    "transcription_session.created",
-    "transcription_session.updated",
-    COMMITTED,
-    "conversation.item.created",
-    COMPLETED,
-]
 NEWEST_PYTHON = openai_clients.OLDER_PYTHON[0]
 NEWEST, OLDER = openai_clients.javascript_packages()
 TURN = [{"type": "input_audio_buffer.append", "audio": encoded(speech())}, {"type": "input_audio_buffer.commit"}]
@@ -38,30 +31,25 @@ def tls_server(tmp_path_factory):
         yield server
 
 
-def _script(base, *, beta, until=COMPLETED, **more):
-    update = (
-        {"type": "transcription_session.update", "session": {"turn_detection": None}}
-        if beta
-        else {"type": "session.update", "session": GA_UPDATE}
-    )
-    return {"base": f"{base}/v1", "key": "any", "send": [update, *TURN], "until": until, "beta": beta} | more
+def _script(base, *, until=COMPLETED, **more):
+    update = {"type": "session.update", "session": GA_UPDATE}
+    return {"base": f"{base}/v1", "key": "any", "send": [update, *TURN], "until": until} | more
 
 
-def _check(events, beta, said):
-    assert [e["type"] for e in events if not e["type"].endswith("delta")] == (BETA if beta else GA)
+def _check(events, said):
+    assert [e["type"] for e in events if not e["type"].endswith("delta")] == GA
     assert "".join(e["delta"] for e in events if e["type"].endswith("delta")) == events[-1]["transcript"]
     assert recordings.word_errors(said.split(), events[-1]["transcript"].split()) <= 1
 
 
-@pytest.mark.parametrize("beta", [False, True])
-def test_an_older_python_client(realtime_server, said, beta):
-    """The newest of the older ones, GA and beta."""
+def test_an_older_python_client(realtime_server, said):
+    """The newest of the older ones."""
     folder = openai_clients.python(NEWEST_PYTHON)
     props = {"model": "whisper-1", "extra_query": {"intent": "transcription"}}
-    script = _script(realtime_server.base, beta=beta, props=props)
+    script = _script(realtime_server.base, props=props)
     seen = clients.play([sys.executable, str(clients.HERE / "drive.py")], script, PYTHONPATH=str(folder))
     assert seen["version"] == NEWEST_PYTHON
-    _check(seen["events"], beta, said)
+    _check(seen["events"], said)
 
 
 def _javascript(server, version, module, **more):
@@ -78,18 +66,14 @@ def _javascript(server, version, module, **more):
         (NEWEST, "realtime/ws", {"intent": "transcription"}),
         (NEWEST, "realtime/ws", {"model": "whisper-1"}),
         (NEWEST, "realtime/websocket", {"intent": "transcription"}),
-        (NEWEST, "beta/realtime/ws", {"model": "gpt-realtime"}),
         (OLDER, "realtime/ws", {"model": "whisper-1"}),
         (OLDER, "realtime/websocket", {"model": "whisper-1"}),
-        (OLDER, "beta/realtime/ws", {"model": "whisper-1"}),
-        (OLDER, "beta/realtime/websocket", {"model": "whisper-1"}),
     ],
 )
 def test_javascript(tls_server, said, version, module, props):
-    """Key by header and by subprotocol, with an intent and with a model only, GA and beta; closed in order."""
-    beta = module.startswith("beta")
-    seen = _javascript(tls_server, version, module, props=props, beta=beta)
-    _check(seen["events"], beta, said)
+    """Key by header and by subprotocol, with an intent and with a model only; closed in order."""
+    seen = _javascript(tls_server, version, module, props=props)
+    _check(seen["events"], said)
     assert seen["protocol"] == ("realtime" if module.endswith("websocket") else "")
     assert seen["code"] == 1000
 
@@ -97,9 +81,7 @@ def test_javascript(tls_server, said, version, module, props):
 def test_javascript_with_a_wrong_key_in_a_browser(tls_server):
     """Told by an event, then closed for good."""
     props = {"model": "whisper-1"}
-    seen = _javascript(
-        tls_server, OLDER, "realtime/websocket", props=props, beta=False, key="ek_unknown", until="never"
-    )
+    seen = _javascript(tls_server, OLDER, "realtime/websocket", props=props, key="ek_unknown", until="never")
     assert [event["error"]["code"] for event in seen["events"]] == ["invalid_api_key"]
     assert (seen["code"], seen["reason"]) == (3000, "invalid_request_error.invalid_api_key")
 

@@ -10,7 +10,7 @@ from asr_server.subtitle import cue_segmentation, files
 from asr_server.subtitle.alignment import estimate
 from asr_server.subtitle.cue_segmentation import Passage
 from asr_server.subtitle.cues import CueConfig
-from asr_server.subtitle.lint import check
+from E2Etest.cue_rules import check
 
 COUNT = 10_000
 ROUNDS = 3

@@ -34,13 +34,13 @@ def explain(parser: argparse.ArgumentParser, examples: Iterable[str], codes: str
     parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in examples), "", codes])
 
 
-def add_recordings(parser: argparse.ArgumentParser, more: str = "") -> None:
+def add_recordings(parser: argparse.ArgumentParser) -> None:
     """Add the recordings to process."""
     parser.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
-        help=f"recordings in any container, directories, or - for standard input{more}",
+        help="recordings in any container, directories, or - for standard input",
     )
     parser.add_argument("-r", "--recursive", action="store_true", help="search directories within directories")
 

@@ -187,7 +187,7 @@ async def test_a_job_that_goes_on_is_named_with_its_server(tmp_path, capsys):
     """The command can be pasted: it asks the same server, with the same key."""
     sources = _sources(tmp_path, "forever", "forever")
     given = {"server": "http://asr.example:8202", "api_key_file": Path("my key.txt")}
-    batch, _ = _batch(backend := _Scripted(), sources, formats=(Format.TSV,), **given)
+    batch, _ = _batch(backend := _Scripted(), sources, formats=(Format.VTT,), **given)
     task = asyncio.create_task(batch.run(sources, jobs=2))
     await backend.two.wait()
     task.cancel()

@@ -27,9 +27,6 @@ class Format(StrEnum):
     DIARIZED_JSON = "diarized_json"
     SRT = "srt"
     VTT = "vtt"
-    TSV = "tsv"
-    LRC = "lrc"
-    ASS = "ass"
     MARKDOWN = "markdown"
     DOCX = "docx"
 
@@ -51,16 +48,9 @@ _SUFFIXES = {
     Format.MARKDOWN: ".md",
 }
 DOCUMENTS = (Format.MARKDOWN, Format.DOCX)
-_RENDER = {
-    Format.SRT: files.render_srt,
-    Format.VTT: files.render_vtt,
-    Format.TSV: files.render_tsv,
-    Format.LRC: files.render_lrc,
-    Format.ASS: files.render_ass,
-}
-CUE_FORMATS = tuple(_RENDER)
+CUE_FORMATS = (Format.SRT, Format.VTT)
 # The formats that Whisper's command writes for `all`. Its json lists the segments.
-_ALL = (Format.TEXT, Format.VTT, Format.SRT, Format.TSV, Format.VERBOSE_JSON)
+_ALL = (Format.TEXT, Format.VTT, Format.SRT, Format.VERBOSE_JSON)
 _JSON_FIELDS = ("text", "language", "language_code", "languages", "usage")
 
 
@@ -147,7 +137,7 @@ def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
 
 def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
     """Return a file of cues; `first`: the number of its first cue, if it numbers them."""
-    return files.render_srt(cues, first) if wanted is Format.SRT else _RENDER[wanted](cues)
+    return files.render_srt(cues, first) if wanted is Format.SRT else files.render_vtt(cues)
 
 
 def _text_format(content: dict[str, Any], wanted: Format) -> str:

@@ -11,7 +11,7 @@ from asr_server.cli.formats import CUE_FORMATS, Format
 
 EXAMPLES = (
     "asr-server translate talk.mp3 --to de",
-    "asr-server translate talk.mp4 --to French -f srt,ass --bilingual --beside",
+    "asr-server translate talk.mp4 --to French -f srt,vtt --bilingual --beside",
     "asr-server translate -r recordings --to pt-BR --term kitchen=cozinha --output texts",
 )
 _FORMATS = tuple(one for one in Format if one is not Format.DIARIZED_JSON)

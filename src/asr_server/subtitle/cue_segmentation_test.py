@@ -10,9 +10,9 @@ from asr_server.subtitle import cue_segmentation
 from asr_server.subtitle.conftest import VOCABULARY, text, transcript, transcripts
 from asr_server.subtitle.cue_segmentation import Passage, units
 from asr_server.subtitle.cues import CueConfig, SpeakerStyle, with_names
-from asr_server.subtitle.lint import LintRule, check
 from asr_server.text import words
 from asr_server.text.words import measure
+from E2Etest.cue_rules import LintRule, check
 
 RULES = CueConfig()
 # Six scripts: over 10,000 transcripts in the nightly run.

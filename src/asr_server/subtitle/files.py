@@ -1,7 +1,7 @@
-"""Writes and reads files of cues: SubRip (SRT), WebVTT, and for other programs ASS, tab-separated values and lyrics.
+"""Writes and reads files of cues: SubRip (SRT) and WebVTT.
 
 SubRip has no escapes. An invisible word joiner (U+2060) is inserted into text that would be read as a time line or as
-markup. A cue of SRT, TSV or LRC begins with the name of its speaker where that is another than before.
+markup. A cue of SRT begins with the name of its speaker where that is another than before.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from asr_server.subtitle.cues import Cue, with_names
-from asr_server.text.scripts import unbroken
 
 JOINER = "\u2060"
 
 _TIME = r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})[.,](\d{3})"  # VTT may leave out the hours
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
-_LIKE_TIMES = re.compile(r"\s*\d+:\d[\d:.,]*\s*-+>\s*\d+:\d.*")
 
 
 def time_line(cue: Cue, point: str) -> str:
@@ -53,15 +51,6 @@ def blocks(file: str) -> Iterator[tuple[int, int, str]]:
         if len(text) == end - at - 1 and end < len(lines) and text and text[-1].strip().isdecimal():
             text.pop()
         yield _ms(times.groups()[:4]), _ms(times.groups()[4:]), "\n".join(text)
-
-
-def unread_time_lines(file: str) -> list[int]:
-    """Return the numbers, from 1, of lines that look like time lines but are invalid: their cues are lost."""
-    return [
-        number
-        for number, line in enumerate(_lines(file), start=1)
-        if _LIKE_TIMES.fullmatch(line) and not _TIMES.fullmatch(line)
-    ]
 
 
 def _lines(file: str) -> list[str]:
@@ -130,77 +119,3 @@ def _speaker(text: str) -> str:
 def _vtt_text(cue: Cue) -> str:
     voice = f"<v {cue.speaker.translate(_ESCAPES)}>" if cue.speaker else ""
     return voice + "\n".join(map(without_timecode, cue.lines)).translate(_ESCAPES)
-
-
-# Sizes are in the units of PlayRes. The colours are &HAABBGGRR: white text with a black outline.
-_ASS_HEAD = """\
-[Script Info]
-ScriptType: v4.00+
-PlayResX: 1920
-PlayResY: 1080
-WrapStyle: 0
-ScaledBorderAndShadow: yes
-
-[V4+ Styles]
-Format: Name, Fontname, Fontsize, PrimaryColour, SecondaryColour, OutlineColour, BackColour, Bold, Italic, Underline, \
-StrikeOut, ScaleX, ScaleY, Spacing, Angle, BorderStyle, Outline, Shadow, Alignment, MarginL, MarginR, MarginV, Encoding
-Style: Default,Arial,64,&H00FFFFFF,&H00FFFFFF,&H00000000,&H00000000,0,0,0,0,100,100,0,0,1,3,0,2,60,60,50,1
-
-[Events]
-Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
-"""
-
-
-def render_ass(cues: Iterable[Cue]) -> str:
-    """Return the whole file, as libass, mpv, VLC and ffmpeg read it.
-
-    It has one style at the bottom of the picture, and a `Dialogue` line for each cue, with its speaker as its name.
-    """
-    times = ((cue, _ass_time(cue.start_ms), _ass_time(cue.end_ms)) for cue in cues)
-    return _ASS_HEAD + "".join(
-        # A comma would end the field of the name.
-        f"Dialogue: 0,{start},{end},Default,{cue.speaker.replace(',', ' ')},0,0,0,,{_ass_text(cue)}\n"
-        for cue, start, end in times
-    )
-
-
-def _ass_time(ms: int) -> str:
-    """Return `H:MM:SS.cc`."""
-    minutes, seconds, centiseconds = _parts(ms)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}.{centiseconds:02}"
-
-
-def _ass_text(cue: Cue) -> str:
-    """A brace would begin markup, and a backslash before a letter or a brace would be a command."""
-    lines = (line.replace("\\", f"\\{JOINER}").replace("{", "\\{").replace("}", "\\}") for line in cue.lines)
-    return "\\N".join(lines)
-
-
-def render_tsv(cues: Iterable[Cue]) -> str:
-    """Return a header, then start and end in milliseconds and the text of each cue. No value has a tab inside.
-
-    The command of Whisper writes such files.
-    """
-    rows = (f"{cue.start_ms}\t{cue.end_ms}\t{_on_one_line(cue)}\n" for cue in with_names(cues))
-    return "start\tend\ttext\n" + "".join(rows)
-
-
-def render_lrc(cues: Iterable[Cue]) -> str:
-    """Return `[MM:SS.cc]` and the text of each cue; from 100 minutes on, minutes have three digits. "" for no cues."""
-    return "".join(f"{_lrc_time(cue.start_ms)}{_on_one_line(cue)}\n" for cue in with_names(cues))
-
-
-def _on_one_line(cue: Cue) -> str:
-    return unbroken("\n".join(cue.lines))
-
-
-def _lrc_time(ms: int) -> str:
-    minutes, seconds, centiseconds = _parts(ms)
-    return f"[{minutes:02}:{seconds:02}.{centiseconds:02}]"
-
-
-def _parts(ms: int) -> tuple[int, int, int]:
-    """Return the minutes, seconds and hundredths of a second of a time."""
-    seconds, centiseconds = divmod(round(ms / 10), 100)
-    return *divmod(seconds, 60), centiseconds

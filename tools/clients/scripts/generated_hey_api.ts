@@ -35,7 +35,6 @@ await call("readyz", made.readyz({ client }));
 await call("metrics", made.metrics({ client }));
 await call("list_voices", made.listVoices({ client }));
 await call("create_client_secret", made.createClientSecret({ client, body: {} }));
-await call("create_transcription_session", made.createTranscriptionSession({ client, body: {} }));
 const listed = await call("list_models", made.listModels({ client }));
 await call("retrieve_model", made.retrieveModel({ client, path: { model_id: listed.data[0].id } }));
 

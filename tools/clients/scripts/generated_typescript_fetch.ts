@@ -43,7 +43,6 @@ await call("readyz", operations.readyzRaw());
 await call("metrics", operations.metricsRaw());
 await call("list_voices", speech.listVoicesRaw());
 await call("create_client_secret", realtime.createClientSecretRaw({ secretRequest: {} }));
-await call("create_transcription_session", realtime.createTranscriptionSessionRaw({ body: {} }));
 const listed = await call("list_models", models.listModelsRaw());
 await call("retrieve_model", models.retrieveModelRaw({ modelId: listed.data[0].id }));
 

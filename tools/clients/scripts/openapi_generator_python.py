@@ -46,7 +46,6 @@ def call(method: Callable[..., Any], wanted: str = "", **arguments: Any) -> Any:
 for simple in (operations.health, operations.livez, operations.readyz, operations.metrics, speech.list_voices):
     call(simple)
 call(realtime.create_client_secret, secret_request=made.SecretRequest())
-call(realtime.create_transcription_session, body={})
 models = call(models_api.list_models)
 call(models_api.retrieve_model, model_id=models.data[0].id)
 

@@ -77,7 +77,6 @@ for name in ("health", "livez", "readyz", "metrics", "list_voices", "create_clie
     call(name, body={} if name == "create_client_secret" else None)
 models = call("list_models")
 call("retrieve_model", model_id=models["data"][0]["id"])
-call("create_transcription_session", body={})
 
 verbose = {"response_format": "verbose_json", "timestamp_granularities": ["word", "segment"]}
 call("create_transcription", body={"file": audio, **verbose})

@@ -15,9 +15,8 @@ from typing import Any
 from asr_server.core.audio import samples_to_s, samples_to_whole_ms
 from asr_server.core.errors import AsrError, ItemNotFound
 from asr_server.core.transcript import Token
-from asr_server.features.realtime import shapes
 from asr_server.features.realtime.config import Config
-from asr_server.features.realtime.shapes import Identity
+from asr_server.features.realtime.session_body import Identity, session_body
 from asr_server.live.machine.events import (
     Configured,
     Ending,
@@ -56,13 +55,12 @@ class _Turn:
 class Conversation:
     """Pass the messages of the live session to `on_message`; it returns the events to send, in order.
 
-    `beta`: the events have the form of the beta protocol. Every event has an id of its own.
+    Every event has an id of its own.
     """
 
-    def __init__(self, config: Config, identity: Identity, *, beta: bool) -> None:
+    def __init__(self, config: Config, identity: Identity) -> None:
         self._config = config
         self._identity = identity
-        self._beta = beta
         self._pending_configs: deque[Config] = deque()
         self._token = secrets.token_hex(6)
         self._events = self._turns = 0
@@ -164,9 +162,10 @@ class Conversation:
         self._items[turn.item_id] = item
         if len(self._items) > _ITEMS_KEPT:
             del self._items[next(iter(self._items))]
-        names = ("created",) if self._beta else ("added", "done")
         committed = self._event("input_audio_buffer.committed", item_id=turn.item_id, previous_item_id=previous)
-        events = [self._event(f"conversation.item.{n}", item=item, previous_item_id=previous) for n in names]
+        events = [
+            self._event(f"conversation.item.{n}", item=item, previous_item_id=previous) for n in ("added", "done")
+        ]
         return [committed, *events]
 
     def _reset_done(self, discarded: int | None) -> list[Json]:
@@ -233,9 +232,7 @@ class Conversation:
         return {"type": name, "event_id": f"event_{self._token}_{self._events}", **fields}
 
     def _session(self, what: str, config: Config) -> Json:
-        if self._beta:
-            return self._event(f"transcription_session.{what}", session=shapes.beta(config, self._identity))
-        return self._event(f"session.{what}", session=shapes.ga(config, self._identity))
+        return self._event(f"session.{what}", session=session_body(config, self._identity))
 
     def _item(self, item_id: str) -> Json:
         if item_id not in self._items:

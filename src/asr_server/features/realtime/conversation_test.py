@@ -16,7 +16,7 @@ from asr_server.core.transcript import Token
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime.config import ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
-from asr_server.features.realtime.shapes import Identity
+from asr_server.features.realtime.session_body import Identity
 from asr_server.live.machine.conftest import Run, silence, speech
 from asr_server.live.machine.conftest import config as machine
 from asr_server.live.machine.events import (
@@ -51,13 +51,13 @@ VOICE = {"type": "transcription", "audio": {"input": {"turn_detection": {"type":
 class Talk:
     """A live machine and a conversation that hears what it says, as the socket's writer does."""
 
-    def __init__(self, rng, *, manual, beta=False, failures=0.0):
+    def __init__(self, rng, *, manual, failures=0.0):
         self.session_config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL if manual else VOICE)
         rules = DEFAULTS.rules_of(self.session_config)
         limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
         session = LiveMachine(machine(rules=rules, **limits))
         self.run = Run(session, rng, delay=0.6, failures=failures)
-        self.conversation = Conversation(self.session_config, Identity("sess_1", 5), beta=beta)
+        self.conversation = Conversation(self.session_config, Identity("sess_1", 5))
         self.events = [self.conversation.created()]
         self._heard = 0
 
@@ -160,9 +160,9 @@ def test_nothing_is_kept_of_turns_that_are_over(talk):
     assert not talk.conversation._turn_of
 
 
-def _told(manual=False, beta=False, **more):
+def _told(manual=False, **more):
     return Conversation(
-        DEFAULTS.updated(DEFAULTS.initial(), {**(MANUAL if manual else VOICE), **more}), Identity("s", 5), beta=beta
+        DEFAULTS.updated(DEFAULTS.initial(), {**(MANUAL if manual else VOICE), **more}), Identity("s", 5)
     )
 
 
@@ -181,13 +181,6 @@ def _events(conversation, *messages):
 
 def _kinds(conversation, *messages):
     return [event["type"] for event in _events(conversation, *messages)]
-
-
-def test_a_beta_conversation_has_one_event_for_an_item():
-    """`created` where GA has `added` and `done`."""
-    messages = UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.PAUSE), _final(1, "words")
-    kinds = _kinds(_told(beta=True), *messages)
-    assert kinds == [STARTED, STOPPED, COMMITTED, "conversation.item.created", DELTA, COMPLETED]
 
 
 def test_a_cut_ends_a_turn_of_the_detector_and_not_one_of_the_caller():
@@ -312,7 +305,7 @@ def test_cleared_audio_has_no_item():
 
 def test_only_committed_items_fail_when_the_server_ends():
     """Each once, with the error; a turn that is still open has no item that a client could wait for."""
-    conversation = Conversation(DEFAULTS.initial(), Identity("sess_1", 5), beta=False)
+    conversation = Conversation(DEFAULTS.initial(), Identity("sess_1", 5))
     ended = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.PAUSE), UtteranceStarted(2, 20_000)]
     committed = [
         event["item_id"] for each in ended for event in conversation.on_message(each) if event["type"] == COMMITTED
@@ -339,7 +332,7 @@ def _cut_turn(conversation, *, then=()):
 
 def _by_commit(**changes):
     config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL | changes)
-    return config, Conversation(config, Identity("sess_1", 5), beta=False)
+    return config, Conversation(config, Identity("sess_1", 5))
 
 
 LOGPROBS = {"include": ["item.input_audio_transcription.logprobs"]}

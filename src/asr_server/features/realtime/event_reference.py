@@ -4,7 +4,6 @@ from __future__ import annotations
 
 CLIENT: dict[str, str] = {
     "session.update": "changes the given keys of `session`; answered by `session.updated`",
-    "transcription_session.update": "the same in the flat beta format",
     "input_audio_buffer.append": "`audio`: the next audio in base64, at most 15 MiB; no answer",
     "input_audio_buffer.commit": "ends the turn; requires 100 ms of audio since the last commit",
     "input_audio_buffer.clear": "discards the open turn; answered by `input_audio_buffer.cleared`",
@@ -17,15 +16,12 @@ _PLACE = "`item_id`, `content_index` 0"
 SERVER: dict[str, str] = {
     "session.created": "the first event: `session`",
     "session.updated": "the complete effective `session`",
-    "transcription_session.created": "beta: the first event",
-    "transcription_session.updated": "beta: the complete effective session",
     "input_audio_buffer.speech_started": "`item_id`, `audio_start_ms`, including the prefix",
     "input_audio_buffer.speech_stopped": "`item_id`, `audio_end_ms`: the end of the audio that the model receives",
     "input_audio_buffer.committed": f"the audio of the turn is complete: {_ORDER}",
     "input_audio_buffer.cleared": "the open turn was discarded",
     "conversation.item.added": "the `item` of the turn, `previous_item_id`",
     "conversation.item.done": "the same, immediately afterwards; only the transcript of the item is still to come",
-    "conversation.item.created": "beta: instead of both",
     "conversation.item.retrieved": "the `item`, with its transcript if there is one; the audio is not kept",
     "conversation.item.deleted": "`item_id`",
     "conversation.item.input_audio_transcription.delta": f"{_PLACE}, `delta`: committed words, which never change",

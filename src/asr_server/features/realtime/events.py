@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from asr_server.core.errors import InvalidEvent, InvalidType, InvalidValue, MissingParameter, UnsupportedValue
-from asr_server.features.realtime import shapes
 from asr_server.net import websocket_io
 
 MAX_APPEND_BYTES = 15 * 1024 * 1024
@@ -20,8 +19,7 @@ MAX_APPEND_BYTES = 15 * 1024 * 1024
 class Update:
     """Change the configuration."""
 
-    session: Mapping[str, Any]  # in the nested form
-    flat: bool = False  # the client sent the flat form of the beta
+    session: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +85,8 @@ def parse(event: Mapping[str, Any]) -> ClientEvent:
     return PARSERS[kind](event)
 
 
-def _nested(event: Mapping[str, Any]) -> ClientEvent:
-    """Return the update. Clients that have not followed the protocol send the flat form of its beta here."""
-    session = _object(event, "session")
-    if not shapes.is_flat(session):
-        return Update(session)
-    return Update(shapes.from_beta(shapes.heard(session)), flat=True)
-
-
-def _flat(event: Mapping[str, Any]) -> ClientEvent:
-    return Update(shapes.from_beta(_object(event, "session")), flat=True)
+def _update(event: Mapping[str, Any]) -> ClientEvent:
+    return Update(_object(event, "session"))
 
 
 def _append(event: Mapping[str, Any]) -> ClientEvent:
@@ -140,8 +130,7 @@ def _text(event: Mapping[str, Any], name: str) -> str:
 
 
 PARSERS: dict[str, Callable[[Mapping[str, Any]], ClientEvent]] = {
-    "session.update": _nested,
-    "transcription_session.update": _flat,
+    "session.update": _update,
     "input_audio_buffer.append": _append,
     "input_audio_buffer.commit": lambda _: Commit(),
     "input_audio_buffer.clear": lambda _: Clear(),

@@ -1,6 +1,5 @@
 """What headers and subprotocols say."""
 
-import pytest
 from starlette.websockets import WebSocket
 
 from asr_server.features.realtime.route import read_handshake
@@ -10,21 +9,6 @@ def _read(headers=(), protocols=(), query=""):
     raw = [(name.encode(), value.encode()) for name, value in headers]
     scope = {"type": "websocket", "headers": raw, "subprotocols": list(protocols), "query_string": query.encode()}
     return read_handshake(WebSocket(scope, None, None))
-
-
-@pytest.mark.parametrize(
-    ("headers", "protocols", "beta"),
-    [
-        ([], ["realtime"], False),
-        ([("openai-beta", "realtime=v1")], [], True),
-        ([("openai-beta", "assistants=v2,realtime=v1")], [], True),
-        ([("openai-beta", "assistants=v2")], [], False),
-        ([], ["realtime", "openai-beta.realtime-v1"], True),
-    ],
-)
-def test_beta_is_marked_by_header_or_subprotocol(headers, protocols, beta):
-    """Anything else is GA."""
-    assert _read(headers, protocols).beta is beta
 
 
 def test_the_model_and_the_subprotocol():

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, WebSocket
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from asr_server.audio import g711
 from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
-from asr_server.features.realtime import events, shapes
+from asr_server.features.realtime import events
 from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
-from asr_server.features.realtime.shapes import Identity
+from asr_server.features.realtime.session_body import Identity, session_body
 from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
@@ -33,8 +33,6 @@ from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(tags=["realtime"])
 
-_BETA_PROTOCOL = "openai-beta.realtime-v1"
-_BETA_HEADER = "realtime=v1"
 _MIN_COMMIT_MS = 100
 _GOODBYE_S = 1.0
 _LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on the event loop
@@ -55,14 +53,14 @@ async def realtime(socket: WebSocket) -> None:
         await reject_websocket(socket, error)
         return
     await socket.accept(subprotocol=opening.subprotocol)
-    connection = _RealtimeConnection(socket, services, config, caller.owner, beta=opening.beta)
+    connection = _RealtimeConnection(socket, services, config, caller.owner)
     await websocket_io.serve(socket, connection.run(), connection.render_error)
 
 
 class _RealtimeConnection:
     """The state that the reader and the writer of one connection share."""
 
-    def __init__(self, socket: WebSocket, services: Services, config: Config, owner: str, *, beta: bool) -> None:
+    def __init__(self, socket: WebSocket, services: Services, config: Config, owner: str) -> None:
         self._socket = socket
         self._services = services
         self._defaults = ServerDefaults.of(services)
@@ -70,7 +68,7 @@ class _RealtimeConnection:
         self._config = config
         self._max_duration_s = services.settings.realtime_session_s
         identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._max_duration_s))
-        self._conversation = Conversation(self._config, identity, beta=beta)
+        self._conversation = Conversation(self._config, identity)
         self._uncommitted_ms = 0.0
         self._whole_samples = WholeSamples()
 
@@ -168,7 +166,7 @@ class _RealtimeConnection:
             )
 
     async def _update(self, connection: LiveConnection, update: events.Update) -> None:
-        config = self._updated(update)
+        config = self._defaults.updated(self._config, update.session)
         rules = self._defaults.rules_of(config)
         self._services.live.prepare(rules)
         changed = config.input.format != self._config.input.format
@@ -179,27 +177,18 @@ class _RealtimeConnection:
         await connection.send(Configure(rules, config.input.format.rate_hz if changed else None))
         await self._socket.send_json(answer)
 
-    def _updated(self, update: events.Update) -> Config:
-        try:
-            return self._defaults.updated(self._config, update.session)
-        except InvalidInput as error:
-            raise shapes.with_beta_path(error) if update.flat else error from None
-
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
     """The properties that the opening request asks for."""
 
-    beta: bool  # the client speaks the beta protocol
     model: str | None
     subprotocol: str | None  # the one to select
 
 
 def read_handshake(socket: WebSocket) -> Handshake:
     """Return the handshake of this socket. An unknown value counts as absent."""
-    offered: list[str] = socket.scope.get("subprotocols") or []
     return Handshake(
-        beta=_BETA_PROTOCOL in offered or _BETA_HEADER in socket.headers.get("openai-beta", ""),
         model=socket.query_params.get("model"),
         subprotocol=credentials.realtime_subprotocol(socket),
     )
@@ -230,13 +219,6 @@ class SecretBody(BaseModel):
     session: dict[str, Any]
 
 
-class _BetaSecret(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    expires_at: Expiry | None = None
-    expires_after: Expiry | None = None
-
-
 _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 404, 413)}
 
 
@@ -256,25 +238,7 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
     if wanted.session is not None:
         config = defaults.updated(config, wanted.session)
     key = services.ephemeral_keys.issue(config.model_dump(), wanted.expires_after.seconds, caller.owner)
-    return SecretBody(value=key.value, expires_at=key.expires_at, session=shapes.ga(config, _identity(key)))
-
-
-_FLAT_SESSION = {"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}}
-
-
-@router.post("/v1/realtime/transcription_sessions", responses=_ERRORS, openapi_extra=_FLAT_SESSION)
-async def create_transcription_session(request: Request, services: ServicesDep, caller: CallerDep) -> dict[str, Any]:
-    """Create a key for a session in the form of the beta protocol."""
-    flat = await body.read_json(request, _MAX_BODY_BYTES)
-    wanted = body.validated(_BetaSecret, flat.pop("client_secret", None) or {})
-    defaults = ServerDefaults.of(services)
-    try:
-        config = defaults.updated(defaults.initial(), shapes.from_beta(flat, ""), "")
-    except InvalidInput as error:
-        raise shapes.with_beta_path(error) from None
-    expiry = wanted.expires_at or wanted.expires_after or Expiry()
-    key = services.ephemeral_keys.issue(config.model_dump(), expiry.seconds, caller.owner)
-    return shapes.beta(config, _identity(key), {"value": key.value, "expires_at": key.expires_at})
+    return SecretBody(value=key.value, expires_at=key.expires_at, session=session_body(config, _identity(key)))
 
 
 def _identity(key: EphemeralKey) -> Identity:
