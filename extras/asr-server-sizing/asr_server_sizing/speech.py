@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from asr_server.audio.segmentation import MIN_SPEECH_MS
-from asr_server.core.audio import FRAME_MS, SAMPLE_RATE, ms_to_frames
+from asr_server.core.audio import FRAME_MS, PAD_MS, SAMPLE_RATE, ms_to_frames
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -44,8 +44,8 @@ class LiveRules:
         return cls(
             partial_every_s=_whole_frames_s(1000 * settings.ws_buffer_size / 2 / SAMPLE_RATE),
             min_silence_s=_whole_frames_s(settings.vad_min_silence_ms),
-            prefix_s=_whole_frames_s(settings.vad_prefix_ms),
-            tail_s=_whole_frames_s(min(settings.vad_suffix_ms, settings.vad_min_silence_ms)),
+            prefix_s=_whole_frames_s(PAD_MS),
+            tail_s=_whole_frames_s(min(PAD_MS, settings.vad_min_silence_ms)),
             max_utterance_s=settings.ws_utterance_max_s,
         )
 
@@ -81,7 +81,7 @@ def asks(regions: Regions, rules: LiveRules) -> list[Asked]:
         at_s = speech_s
         if start_s is None:
             start_s = max(free_s, speech_s - rules.prefix_s)
-            fresh_s = speech_s - start_s
+            fresh_s = 0.0
         while True:
             due_s = max(at_s + rules.partial_every_s - fresh_s, speech_s + _whole_frames_s(MIN_SPEECH_MS))
             full_s = start_s + rules.max_utterance_s

@@ -19,7 +19,7 @@ def _machine_asks(regions, length_s):
     """What the real state machine asks for while someone speaks in these regions: seconds, and the kind."""
     config = LiveMachineConfig(
         resampler=lambda rate: lambda block, last: block,
-        rules=TurnConfig(min_silence_ms=500, prefix_ms=300),
+        rules=TurnConfig(min_silence_ms=500),
     )
     machine, found = LiveMachine(config), []
     pcm = np.zeros(FRAME_SAMPLES, "<i2").tobytes()
@@ -47,8 +47,8 @@ def _machine_asks(regions, length_s):
     [
         [(1.0, 3.0)],
         [(1.0, 1.4), (3.0, 3.9)],
-        [(0.5, 2.0), (2.1, 3.0), (3.3, 5.0)],
-        [(0.0, 12.7), (13.0, 20.0), (21.0, 22.0)],
+        [(0.5, 2.0), (2.1, 3.1), (3.5, 5.1)],
+        [(0.0, 12.7), (13.1, 20.0), (21.0, 22.0)],
     ],
 )
 def test_a_session_asks_when_the_state_machine_does(regions, rules):

@@ -24,7 +24,7 @@ from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
-    from asr_server.live.machine.events import Final, FinalPart, Samples
+    from asr_server.live.machine.events import Final, Samples
 
 
 @dataclass(slots=True)
@@ -198,7 +198,12 @@ class FinalWordTimes:
         if final.utterance != self._utterance:
             return
         audio, self._audio = self._audio, {}
-        spoken = [(part, audio[part.start_samples]) for part in final.parts if part.text.strip()]
+        spoken = [
+            (part.text, begin, audio[begin])
+            for part in final.parts
+            if part.text.strip()
+            for begin in [max(at for at in audio if at <= part.start_samples)]
+        ]
         if spoken:
             task = asyncio.create_task(self._find(final, spoken))
             self._tasks.add(task)  # asyncio itself holds a task only weakly
@@ -215,15 +220,13 @@ class FinalWordTimes:
         for task in self._tasks:
             task.cancel()
 
-    async def _find(self, final: Final, spoken: list[tuple[FinalPart, Samples]]) -> None:
+    async def _find(self, final: Final, spoken: list[tuple[str, int, Samples]]) -> None:
         words: list[Word] = []
         engine = self._engine_of(self._model)
         try:
-            for part, audio in spoken:
-                span = SpeechSpan(part.start_samples, part.start_samples + len(audio), audio, 1.0)
-                words += await time_words(
-                    engine, span, part.text, final.language, self._how, priority=Priority.INTERACTIVE
-                )
+            for text, begin, audio in spoken:
+                span = SpeechSpan(begin, begin + len(audio), audio, 1.0)
+                words += await time_words(engine, span, text, final.language, self._how, priority=Priority.INTERACTIVE)
         except AsrError:  # the server shuts down; the text was sent
             return
         self._send(WordTimestamps(final.utterance, tuple(words)))

@@ -141,7 +141,7 @@ async def test_an_utterance_without_words_is_sound_or_silence():
     """The model was given it: nothing of it is unheard."""
     heard = Heard(rules=TurnConfig(detection=Detection.MANUAL))
     heard.run.delay = 2.0
-    for event in (Audio(silence(2_048).tobytes()), Audio(pulses(2_048).tobytes()), Flush()):
+    for event in (Audio(speech([1] * 7).tobytes()), Flush()):
         heard.feed(event)
     while heard.run.pending:
         actions = heard.run.session.receive(result_for(heard.run.pending.pop(0).ticket, ()))
@@ -149,8 +149,7 @@ async def test_an_utterance_without_words_is_sound_or_silence():
         heard.told(actions)
     now = heard.now
     assert (now["words"], now["unheard"]) == (0, 0)
-    assert now["silence"] == pytest.approx(2, abs=0.6)
-    assert now["sound"] == pytest.approx(2, abs=0.6)
+    assert now["silence"] + now["sound"] == pytest.approx(now["received"])
     heard.part.close()
 
 
