@@ -182,6 +182,8 @@ class Transcribe:
     context: str
     prefix: tuple[int, ...]  # ids with which the result must begin
     draft: tuple[int, ...]  # ids that the result may turn out to be
+    peak_probability: float = 1.0  # the highest of its frames: how likely they hold speech
+    speech: tuple[int, int] | None = None  # from the first frame of speech to the last, without the margins
     model: str = ""
     committed: str = ""  # the text of `prefix`
     text: str = ""  # the text of `draft`

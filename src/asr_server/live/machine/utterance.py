@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -178,11 +178,17 @@ class Part:
         self._frames.append(frame)
         self._samples += len(frame.samples)
 
-    def _speech_samples(self, samples: int) -> int:
-        """Return how many of the first samples are likely speech."""
-        ends = zip(accumulate(len(frame.samples) for frame in self._frames), self._frames, strict=True)
+    @property
+    def peak_probability(self) -> float:
+        """The highest speech probability of a frame."""
+        return max((frame.probability for frame in self._frames), default=0.0)
+
+    def speech(self, samples: int) -> list[tuple[int, int]]:
+        """Return where the frames of the first samples lie that are likely speech."""
+        ends = accumulate((len(frame.samples) for frame in self._frames), initial=0)
         least = off_threshold(self.utterance.rules.threshold)
-        return sum(len(frame.samples) for end, frame in ends if end <= samples and frame.probability >= least)
+        places = zip(pairwise(ends), self._frames, strict=True)
+        return [(begin, end) for (begin, end), frame in places if end <= samples and frame.probability >= least]
 
     @property
     def useful_samples(self) -> int:
@@ -239,7 +245,7 @@ class Part:
         """A hypothesis made from the first `samples`."""
         if not self.committed:  # then the language of its committed words stays
             self.language = result.language or self.language
-        quiet_samples = samples - self._speech_samples(samples)
+        quiet_samples = samples - sum(end - begin for begin, end in self.speech(samples))
         self._agreement.on_result(result, samples, quiet_samples=quiet_samples, may_commit=may_commit)
         if may_commit:
             self.confirmed_samples = samples
@@ -473,6 +479,7 @@ class RequestScheduler:
 
     def _submit(self, part: Part, samples: int, kind: ResultKind) -> None:
         self._tickets += 1
+        speech = part.speech(samples)
         self._request = _Request(self._tickets, part, samples, kind)
         self._out.append(
             Transcribe(
@@ -485,6 +492,8 @@ class RequestScheduler:
                 context=part.utterance.rules.context,
                 prefix=part.prefix,
                 draft=part.draft,
+                peak_probability=part.peak_probability,
+                speech=(part.start_samples + speech[0][0], part.start_samples + speech[-1][1]) if speech else None,
                 model=part.utterance.rules.model,
                 committed=part.committed,
                 text=part.text,
