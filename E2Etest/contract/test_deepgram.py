@@ -120,3 +120,27 @@ def test_by_default_an_address_of_a_recording_is_not_fetched(server):
     """A clear error says what to do."""
     answer = server.client.post("/v1/listen", json={"url": "http://127.0.0.1/x.wav"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "url")
+
+
+@pytest.mark.parametrize("head", [b"fLaC", b"OggS", b"\x1a\x45\xdf\xa3", b"RIFF\x24\x00\x00\x00WAVEfmt "])
+def test_a_file_without_its_encoding_is_refused_with_the_reason(server, head):
+    """Its bytes would be heard as noise. Raw audio needs no encoding."""
+    with _listen(server) as socket:
+        error, *_, last = _streamed(socket, head + _pcm())
+    assert error["type"] == "Error"
+    assert "encoding" in error["description"]
+    assert (last["type"], last["duration"]) == ("Metadata", 0)
+    for named in ({}, {"encoding": "linear16"}):
+        with _listen(server, **named) as socket:
+            assert _streamed(socket, _pcm())[-1]["type"] == "Metadata"
+
+
+def test_an_empty_message_ends_the_stream(server):
+    """Clients of the first version of the protocol end it so."""
+    with _listen(server, encoding="linear16") as socket:
+        for part in (_pcm(), b""):
+            socket.send(part)
+        messages = [json.loads(message) for message in socket]
+        assert socket.close_code == 1000
+    assert messages[-1]["type"] == "Metadata"
+    assert any(message["type"] == "Results" and message["channel"]["alternatives"][0]["words"] for message in messages)

@@ -23,7 +23,7 @@ def test_the_first_message_says_what_the_session_is(live_server):
         "sample_rate": 16000,
         "format": "pcm_s16le",
         "buffer_size": 14400,
-        "overlap_size": 4800,
+        "overlap_size": 9600,
         "window_max_s": 30.0,
         "use_server_vad": True,
         "endpointing": "pause",

@@ -187,7 +187,7 @@ class SettingsError(ValueError):
 # Settings of the servers that people come from. docs/start/migration.md has them too.
 _SUPERSEDED = {
     "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
-    "WS_OVERLAP_SIZE": "utterances do not overlap; VAD_SUFFIX_MS is the audio behind the speech",
+    "WS_OVERLAP_SIZE": "the model says how much audio around the speech it needs; remove it",
     "WS_FLUSH_SILENCE_MS": "set VAD_MIN_SILENCE_MS",
     **dict.fromkeys(("SSE_CHUNK_SECONDS", "SSE_OVERLAP_SECONDS"), "recordings are cut at pauses; remove it"),
     **dict.fromkeys(("WORKER_HOST", "WORKER_PORT"), "the worker listens on a Unix socket; remove it"),
@@ -351,12 +351,6 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     )
     vad_min_silence_ms: int = Field(
         500, ge=32, le=10_000, description="Live: milliseconds of silence that end an utterance."
-    )
-    vad_prefix_ms: int = Field(
-        300, ge=0, le=2_000, description="Live: milliseconds of audio before the speech that belong to the utterance."
-    )
-    vad_suffix_ms: int = Field(
-        150, ge=0, le=1_000, description="Live: milliseconds of audio after the speech that belong to the utterance."
     )
     ws_buffer_size: int = Field(
         14400, ge=1024, le=320_000, description="Live: minimum of new speech between two partials, in bytes at 16 kHz."

@@ -45,8 +45,8 @@ class ArrivalTimes:
         self.times_s.append(time_s)
 
     def lag_ms(self, end_samples: int) -> int:
-        """Milliseconds since the sample before `end_samples` arrived."""
-        place = bisect_left(self.ends_samples, end_samples)
-        if place >= len(self.times_s):
+        """Milliseconds since the sample before `end_samples` arrived: with the last piece if no frame had it then."""
+        if not self.times_s:
             return 0
+        place = min(bisect_left(self.ends_samples, end_samples), len(self.times_s) - 1)
         return max(0, s_to_ms(time.monotonic() - self.times_s[place]))

@@ -17,14 +17,14 @@ from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeRes
 from asr_server.live.session_stats import LiveObserver
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import ROW_FAILURES, Ask, ContextCheck, part_of, retry, stopped, time_words
+from asr_server.recordings.span import ROW_FAILURES, Ask, ContextCheck, is_invented, part_of, retry, stopped, time_words
 from asr_server.recordings.spoken_language import REACH, Heard, rival
 from asr_server.schedule.job import Priority
 from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
-    from asr_server.live.machine.events import Final, FinalPart, Samples
+    from asr_server.live.machine.events import Final
 
 
 @dataclass(slots=True)
@@ -112,6 +112,8 @@ class LiveInference:
         check = self.engines.check
         checked = [await check.checked(part_of(utterance, answer), answer, ask) for answer in answers]
         hypotheses = [one.answer.hypothesis for one in checked]
+        if is_final and not request.prefix and is_invented(hypotheses[0], request.peak_probability):
+            return TranscribeResult(request.ticket, "")
         return _joined(request, hypotheses) if len(hypotheses) > 1 else _result(request, hypotheses[0])
 
     async def _weighed(
@@ -183,22 +185,26 @@ class FinalWordTimes:
         self._how = how
         self._send = send
         self._utterance = 0
-        self._audio: dict[int, Samples] = {}  # of the parts of that utterance, by where they begin
+        self._asked: dict[int, Transcribe] = {}  # of the parts of that utterance, by where their audio begins
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_request(self, request: Transcribe) -> None:
         """The engine transcribes this audio, which begins where its utterance does."""
         if self._how is not WordTimes.NONE:
             if request.utterance != self._utterance:
-                self._utterance, self._model, self._audio = request.utterance, request.model, {}
-            self._audio[request.start_samples] = request.audio
+                self._utterance, self._model, self._asked = request.utterance, request.model, {}
+            self._asked[request.start_samples] = request
 
     def on_final(self, final: Final) -> None:
         """A final has been sent: find its words."""
         if final.utterance != self._utterance:
             return
-        audio, self._audio = self._audio, {}
-        spoken = [(part, audio[part.start_samples]) for part in final.parts if part.text.strip()]
+        asked, self._asked = self._asked, {}
+        spoken = [
+            (part.text, asked[max(begin for begin in asked if begin <= part.start_samples)])
+            for part in final.parts
+            if part.text.strip()
+        ]
         if spoken:
             task = asyncio.create_task(self._find(final, spoken))
             self._tasks.add(task)  # asyncio itself holds a task only weakly
@@ -211,19 +217,18 @@ class FinalWordTimes:
 
     def close(self) -> None:
         """Look for no more words."""
-        self._audio.clear()
+        self._asked.clear()
         for task in self._tasks:
             task.cancel()
 
-    async def _find(self, final: Final, spoken: list[tuple[FinalPart, Samples]]) -> None:
+    async def _find(self, final: Final, spoken: list[tuple[str, Transcribe]]) -> None:
         words: list[Word] = []
         engine = self._engine_of(self._model)
         try:
-            for part, audio in spoken:
-                span = SpeechSpan(part.start_samples, part.start_samples + len(audio), audio, 1.0)
-                words += await time_words(
-                    engine, span, part.text, final.language, self._how, priority=Priority.INTERACTIVE
-                )
+            for text, request in spoken:
+                regions = (request.speech,) if request.speech else ()
+                span = SpeechSpan(request.start_samples, request.end_samples, request.audio, 1.0, regions)
+                words += await time_words(engine, span, text, final.language, self._how, priority=Priority.INTERACTIVE)
         except AsrError:  # the server shuts down; the text was sent
             return
         self._send(WordTimestamps(final.utterance, tuple(words)))

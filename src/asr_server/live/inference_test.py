@@ -9,8 +9,10 @@ import math
 import weakref
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
+import pytest
 
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis
@@ -111,3 +113,37 @@ async def test_a_short_final_is_heard_again_in_the_language_of_the_session():
     assert await language_of(start_samples=200_000) == "English"
     assert len(engine.asked) == 8
     assert [heard.answer.language for heard in inference.spoken] == ["French", "English", "English"]
+
+
+async def test_words_lie_in_the_speech_and_not_in_its_margins():
+    """The audio of a request may begin in the utterance before, whose words would otherwise follow."""
+    sent = asyncio.Queue()
+    words = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, sent.put_nowait)
+    words.on_request(replace(_request(1, 4_000), speech=(12_000, 16_000)))
+    words.on_final(Final(1, "one two", "English", 8_000, 20_000, Ending.PAUSE, (FinalPart(8_000, 20_000, "one two"),)))
+    found = (await sent.get()).words
+    assert (found[0].start_ms, found[-1].end_ms) == (750, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "logprob", "peak", "prefix", "kept"),
+    [
+        ("Yeah.", -1.0, 0.9, (), False),
+        ("Yes.", -0.9, 0.99, (), True),  # small models are no surer of real answers
+        ("Yeah.", -0.2, 0.9, (), True),
+        ("Yeah, I know that.", -1.0, 0.9, (), True),
+        ("Yeah.", -1.0, 0.9, (0,), True),  # it was shown as certain
+    ],
+)
+async def test_a_short_line_without_support_is_dropped(text, logprob, peak, prefix, kept):
+    """Neither the model nor the detector is sure of it. A partial stays as it is."""
+    ids = tuple(range(len(text.split()) + 1))
+    pieces = tuple(word.encode() for word in [*text.split(), "."])
+    hypothesis = Hypothesis(text, "English", ids, (logprob,) * len(ids), Finish.END, 1, 1, 1, pieces=pieces)
+    engine = _Engine()
+    engine.transcribe = AsyncMock(return_value=Transcription(hypothesis, 0.0, 0.0, 0.0, end=16_000))
+    inference = LiveInference(Engines(engine, engine), "s", 5.0)
+    request = replace(_request(1), peak_probability=peak, prefix=prefix)
+    for kind, is_kept in ((ResultKind.FINAL, kept), (ResultKind.PARTIAL, True)):
+        result = await inference.transcribe(replace(request, kind=kind), Priority.FINAL)
+        assert (result.text, bool(result.ids)) == ((text, True) if is_kept else ("", False))

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, WebSocket
 from starlette.types import Message
 
-from asr_server.core.audio import s_to_samples, samples_to_s
+from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live import actions
 from asr_server.live.actions import TURN_LIKELY
@@ -126,7 +126,7 @@ def _hello(services: Services, connection: LiveConnection, *, is_resumed: bool) 
         "sample_rate": session.input_rate_hz,
         "format": "pcm_s16le",
         "buffer_size": settings.ws_buffer_size,
-        "overlap_size": 2 * s_to_samples(settings.vad_suffix_ms / 1000),
+        "overlap_size": 2 * services.live.margin_samples,
         "window_max_s": services.live.max_utterance_s,
         "use_server_vad": session.rules.detection is Detection.VOICE,
         "endpointing": endpointing(session.rules),

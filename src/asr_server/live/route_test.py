@@ -75,12 +75,12 @@ def test_only_a_gateway_says_when_its_audio_began(serve, is_worker):
 
 
 @pytest.mark.parametrize("is_worker", [False, True])
-def test_only_a_gateway_says_that_its_client_has_left(serve, is_worker):
+def test_only_a_gateway_says_that_its_client_has_left(serve, speech, is_worker):
     """It ends the utterance, and is no action; to a client it is an unknown one."""
     client = serve(gateway_mode=is_worker)
     with _socket(client, "&endpointing=manual&handover=true") as socket:
         socket.receive_json()
-        socket.send_bytes(bytes(32_000))
+        socket.send_bytes(speech)
         socket.send_text('{"action":"left"}')
         answer = socket.receive_json()
         while answer.get("is_partial"):

@@ -93,6 +93,11 @@ class LiveSessions:
         """The length at which an utterance without a pause is cut: as set, or what the engine can take if less."""
         return min(self._settings.ws_utterance_max_s, *(traits.max_audio_s for traits in self._engines.traits))
 
+    @property
+    def margin_samples(self) -> int:
+        """Audio before and after the speech of an utterance: as much as every engine wants around that of a span."""
+        return max(traits.margin_ms for traits in self._engines.traits) * SAMPLE_RATE // 1000
+
     def turn_config(
         self,
         *,
@@ -111,14 +116,13 @@ class LiveSessions:
         if semantic is None:
             semantic = s.endpointing is not Endpointing.PAUSE
         if manual:
-            return TurnConfig(Detection.MANUAL, language, context, prefix_ms=0, model=model)
+            return TurnConfig(Detection.MANUAL, language, context, model=model)
         return TurnConfig(
             language=language,
             context=context,
             model=model,
             threshold=s.vad_threshold,
             min_silence_ms=s.vad_min_silence_ms,
-            prefix_ms=s.vad_prefix_ms,
             end_of_turn=EndOfTurnRules() if semantic and self.judges_pauses else None,
         )
 
@@ -273,7 +277,7 @@ class LiveSessions:
 
     def _config(self, options: LiveSessionOptions) -> LiveMachineConfig:
         s, traits = self._settings, self._engines.traits
-        margin_samples = max(each.margin_ms for each in traits) * SAMPLE_RATE // 1000
+        margin_samples = self.margin_samples
         # A gateway, which alone says when the audio began, keeps the borders where they are in its next worker.
         in_speech = options.begin is not None and options.begin.in_speech
         return LiveMachineConfig(
@@ -282,7 +286,6 @@ class LiveSessions:
             input_rate_hz=options.input_rate_hz,
             first_prefix_samples=_LATEST_ONSET_SAMPLES if in_speech else 0,
             partial_every_samples=s.ws_buffer_size // 2,
-            tail_samples=s_to_samples(s.vad_suffix_ms / 1000),
             max_utterance_samples=s_to_samples(self.max_utterance_s),
             max_pause_samples=s_to_samples(min(each.max_pause_s for each in traits)) + margin_samples,
             margin_samples=margin_samples,

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 # sentence with some confidence, which would be slower than anybody speaks.
 _LEAST_LOGPROB = math.log(0.5)  # the mean of its tokens, which are as likely as not
 _LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word a token at least
+# Models write "Yeah." for a breath or a hum that the detector takes for speech. Real short answers, of which a small
+# model is often no surer, have a frame that the detector is sure of.
+_SHORT_TOKENS = 3
+_SURE_SPEECH = 0.95
 
 # The failures of one row, after which others succeed. All other errors are of the whole recording: its caller left, its
 # time is up, the server stops, or no row can be processed.
@@ -247,7 +251,8 @@ class SpanTask:
 
     async def _result(self, first: Transcription, utterance: Utterance) -> SpanResult:
         """Return the result for the answer to an utterance."""
-        if self._span.is_doubtful and not _has_support(first.hypothesis, first.end - first.start):
+        is_doubtful = self._span.is_doubtful and not _has_support(first.hypothesis, first.end - first.start)
+        if is_doubtful or (not self._taken and is_invented(first.hypothesis, self._span.peak_probability)):
             first = replace(first, hypothesis=replace(first.hypothesis, text=""))
         check, output = self._context.check, self._context.request.output
         if not self._taken and await check.is_doubtful(utterance.context, first.hypothesis.text):
@@ -268,12 +273,24 @@ class SpanTask:
         return SpanResult(_segment(part, checked, spoken, self._stopped), answer)
 
 
+def is_invented(hypothesis: Hypothesis, peak_probability: float) -> bool:
+    """Return True for a word or two of which neither the model nor the voice detector is sure.
+
+    `peak_probability`: the highest speech probability of a frame.
+    """
+    is_short = _spoken_tokens(hypothesis) <= _SHORT_TOKENS
+    return is_short and hypothesis.mean_logprob < _LEAST_LOGPROB and peak_probability < _SURE_SPEECH
+
+
+def _spoken_tokens(hypothesis: Hypothesis) -> int:
+    return len(hypothesis.ids) - hypothesis.pieces.count(b"")  # the others name the language
+
+
 def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
     """Return True if the words are likely enough for so many samples of sound that may be no speech."""
-    spoken = len(hypothesis.ids) - hypothesis.pieces.count(b"")
     return (
         hypothesis.mean_logprob >= _LEAST_LOGPROB
-        and spoken >= _LEAST_TOKENS_PER_S * samples_to_s(samples)
+        and _spoken_tokens(hypothesis) >= _LEAST_TOKENS_PER_S * samples_to_s(samples)
         and any(map(str.isalnum, hypothesis.text))
     )
 

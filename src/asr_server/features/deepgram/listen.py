@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 from starlette.types import Message
 
-from asr_server.audio import g711
+from asr_server.audio import g711, sniff
 from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput, InvalidValue, MissingParameter
 from asr_server.core.transcript import Word
@@ -49,7 +48,6 @@ from asr_server.services import CallerDep, Services, ServicesDep
 router = APIRouter()
 
 _LAWS = {"mulaw": g711.Companding.MU, "alaw": g711.Companding.A}
-_WORDS_S = 5.0  # a last final whose words have no times by then is sent without
 _MAX_TEXT = 1_000  # characters of a message
 _MAX_JSON_BYTES = 64 * 1024
 _FILE = {"schema": {"type": "string", "format": "binary"}}
@@ -138,10 +136,11 @@ class _ListenConnection:
         self._socket, self._services, self._wanted, self._rules = socket, services, wanted, rules
         self._meta = answers.metadata(f"req_{secrets.token_hex(12)}", services.plan.model_id)
         self._held: Final | None = None  # a final whose words are being timed
+        self._behind = deque[LiveMessage]()  # what came after it
         self._flushes = deque[bool]()  # those that are not answered yet, and whether the stream ends with them
         self._ended = asyncio.Event()  # the answer to `CloseStream` is sent
-        self._waited_for: Final | None = None
         self._samples = 0
+        self._is_file = False  # a container, which is not decoded here
 
     async def run(self) -> None:
         """Serve until the client leaves or ends the stream. Raises the `AsrError` that ended the session."""
@@ -175,12 +174,22 @@ class _ListenConnection:
                 return True
 
     def _event(self, message: Message) -> Event | None:
-        if (data := message.get("bytes")) is not None:
-            law = _LAWS.get(self._wanted.encoding)
+        if data := message.get("bytes"):
+            if self._is_file:
+                return None
+            if self._wanted.encoding is None and not self._samples and (form := sniff.demuxer_of(data)):
+                self._is_file = True
+                raise InvalidValue(
+                    f"The audio begins as a file ({form}) and is not heard. Live audio is raw: name its 'encoding' and "
+                    "'sample_rate', or send the file with POST /v1/listen.",
+                    param="encoding",
+                )
+            law = _LAWS.get(self._wanted.encoding or "")
             pcm = data if law is None else g711.decode(data, law)
             self._samples += len(pcm) // 2
-            return Audio(pcm) if pcm else None
-        kind = _kind(message.get("text") or "")
+            return Audio(pcm)
+        # An empty binary message ends the stream, as clients of the first version of the protocol do.
+        kind = "CloseStream" if message.get("text") is None else _kind(message["text"])
         if kind in ("Finalize", "CloseStream"):
             self._flushes.append(kind == "CloseStream")
             return Flush()
@@ -190,15 +199,7 @@ class _ListenConnection:
 
     async def _end(self) -> None:
         """Wait for the last words, send the last message and close. What was sent faster than speech takes its time."""
-        while not self._ended.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_WORDS_S):
-                    await self._ended.wait()
-                    continue
-            if self._held is not None and self._held is self._waited_for:
-                for message in self._final(()):
-                    await self._socket.send_json(message)
-            self._waited_for = self._held
+        await self._ended.wait()
         seconds = self._samples / int(self._wanted.sample_rate)
         await websocket_io.close(self._socket, 1000, "", answers.session_end(self._meta, seconds))
 
@@ -208,13 +209,16 @@ class _ListenConnection:
                 await self._socket.send_json(message)
 
     def _messages(self, message: LiveMessage) -> Iterator[Json]:
-        """Yield what the client is told. A final waits for its words, and for nothing else that comes."""
-        if isinstance(message, WordTimestamps):
-            if self._held is not None and self._held.utterance == message.utterance:
-                yield from self._final(message.words)
-            return
+        """Yield what the client is told. A final waits for its words, and what comes after it waits too."""
         if self._held is not None:
-            yield from self._final(())
+            if not isinstance(message, WordTimestamps) or message.utterance != self._held.utterance:
+                self._behind.append(message)
+                return
+            yield from self._final(message.words)
+            waiting, self._behind = self._behind, deque()
+            for each in waiting:
+                yield from self._messages(each)
+            return
         match message:
             case Final():
                 self._held = message

@@ -83,7 +83,7 @@ class ListenOptions(BaseModel):
 class LiveListenOptions(ListenOptions):
     """Options of live audio."""
 
-    encoding: Literal["linear16", "mulaw", "alaw"] = "linear16"
+    encoding: Literal["linear16", "mulaw", "alaw"] | None = None  # None: linear16, but no file
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
     channels: Literal["1"] = "1"
     interim_results: bool = False

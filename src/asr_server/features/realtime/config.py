@@ -209,7 +209,7 @@ class ServerDefaults:
             )
         match turn_detection:
             case None:
-                return replace(rules, detection=Detection.MANUAL, prefix_ms=0, end_of_turn=None)
+                return replace(rules, detection=Detection.MANUAL, end_of_turn=None)
             case SemanticVad(eagerness=eagerness):
                 if self.judges_pauses:
                     end = EndOfTurnRules(_SURE[eagerness], _SEMANTIC_SILENCE_MS[eagerness])
@@ -232,7 +232,7 @@ class ServerDefaults:
             "server_vad": {
                 "type": "server_vad",
                 "threshold": self.rules.threshold,
-                "prefix_padding_ms": self.rules.prefix_ms,
+                "prefix_padding_ms": 300,  # OpenAI's; the model's margin is the least
                 "silence_duration_ms": self.rules.min_silence_ms,
             },
             "semantic_vad": {"type": "semantic_vad"},

@@ -92,7 +92,7 @@ def _update(event: Mapping[str, Any]) -> ClientEvent:
 def _append(event: Mapping[str, Any]) -> ClientEvent:
     text = _text(event, "audio")
     try:
-        audio = base64.b64decode(text, validate=True)
+        audio = base64.b64decode("".join(text.split()), validate=True)  # encoders may break lines
     except (binascii.Error, ValueError):
         raise InvalidValue("Invalid value for 'audio': not base64.", param="audio") from None
     if len(audio) > MAX_APPEND_BYTES:

@@ -56,3 +56,11 @@ def test_fifteen_mebibytes_are_taken_and_one_byte_more_is_not():
     over = base64.b64encode(bytes(events.MAX_APPEND_BYTES + 1)).decode()
     with pytest.raises(InvalidInput):
         events.parse({"type": "input_audio_buffer.append", "audio": over})
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_base64_with_line_breaks_is_the_same_audio(line_break):
+    """Encoders of mail break lines after 76 characters, and end with a break."""
+    audio = bytes(range(256)) * 4
+    lines = base64.encodebytes(audio).decode().replace("\n", line_break)
+    assert events.parse({"type": "input_audio_buffer.append", "audio": lines}) == events.Append(audio)

@@ -31,8 +31,8 @@ class CommitRules:
 
     held_words: int = 2  # so many words at the end stay open
     held_characters: int = 4  # the same for scripts without spaces, where each character counts
-    age_samples: int = 6_400  # of audio for which a word must have stood
-    guess_age_samples: int = 12_800  # the same for a word with a token that is less probable than `least_probability`
+    age_samples: int = 6_400  # of speech for which a word must have stood
+    guess_age_samples: int = 48_000  # the same for a word with a token that is less probable than `least_probability`
     least_probability: float = 0.8  # of a token that is no guess
     # what first stood in a hypothesis made from more audio of the utterance is not committed
     latest_samples: float = math.inf
@@ -52,11 +52,11 @@ class _Standing:
 
     def __init__(self) -> None:
         self._words: list[str] = []  # folded
-        self.since: list[int] = []  # for each of them: the audio end at which it first stood there
+        self.since: list[float] = []  # for each of them: the speech up to the end of the audio at which it first stood
 
-    def follow(self, folded: list[str], end_samples: int) -> None:
+    def follow(self, folded: list[str], speech_samples: float) -> None:
         agreed = _agreed(self._words, folded)
-        self.since = self.since[:agreed] + [end_samples] * (len(folded) - agreed)
+        self.since = self.since[:agreed] + [speech_samples] * (len(folded) - agreed)
         self._words = folded
 
 
@@ -78,22 +78,27 @@ class Agreement:
         """The text after the committed words."""
         return self.text[len(self.committed) :]
 
-    def on_result(self, result: TranscribeResult, end_samples: int, *, may_commit: bool = True) -> None:
-        """The next hypothesis, made from the audio up to `end_samples`. `may_commit`: whether its words may be
-        committed; those of a less accurate engine only show for how long a word has stood."""
+    def on_result(
+        self, result: TranscribeResult, end_samples: int, *, quiet_samples: int = 0, may_commit: bool = True
+    ) -> None:
+        """The next hypothesis, made from the audio up to `end_samples`, of which `quiet_samples` are pauses: a word
+        does not age while nothing is said. `may_commit`: whether its words may be committed; those of a less accurate
+        engine only show for how long a word has stood."""
         words = _words(result.text)
         folded = [word.folded for word in words]
-        self._shown.follow(folded, end_samples)
+        speech_samples = end_samples - quiet_samples
+        since = math.inf if end_samples > self._rules.latest_samples else speech_samples
+        self._shown.follow(folded, since)
         if may_commit:
-            self._confirmed.follow(folded, end_samples)
+            self._confirmed.follow(folded, since)
         self.ids = result.ids
         self.text = following(self.committed, result)
         if may_commit and result.offsets and result.text == self.text:
-            self._commit(result, words, end_samples)
+            self._commit(result, words, speech_samples)
 
-    def _commit(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> None:
+    def _commit(self, result: TranscribeResult, words: list[_Word], speech_samples: int) -> None:
         """Commit as many words as are certain and lie before the held ones, up to where a token ends with one."""
-        for word in reversed(words[: self._certain(result, words, end_samples)]):
+        for word in reversed(words[: self._certain(result, words, speech_samples)]):
             count = bisect_left(result.offsets, word.end) + 1
             offset = result.offsets[count - 1]
             if offset <= len(self.committed):
@@ -103,7 +108,7 @@ class Agreement:
                 self.committed_ids, self.committed = result.ids[:count], result.text[:offset]
                 return
 
-    def _certain(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> int:
+    def _certain(self, result: TranscribeResult, words: list[_Word], speech_samples: int) -> int:
         """Return how many words, from the first, are committed, or old and probable enough."""
         held = self._rules.held_words
         if words and _UNSPACED.match(words[-1].folded):
@@ -114,7 +119,7 @@ class Agreement:
                 continue
             guess = self._is_guess(result, word)
             wanted_samples = max(1, self._rules.guess_age_samples if guess else self._rules.age_samples)
-            if end_samples - since < wanted_samples or since > self._rules.latest_samples:
+            if speech_samples - since < wanted_samples:
                 return number
         return max(0, len(words) - held)
 

@@ -131,10 +131,23 @@ def test_a_text_made_apart_goes_on_from_what_was_committed():
     assert following("turn on the", TranscribeResult(1, "turn on", detached=True)) == "turn on the"
 
 
-def test_a_word_is_committed_with_the_next_hypothesis_that_has_it_and_a_guess_with_the_one_after():
+def test_a_word_is_committed_with_the_next_hypothesis_that_has_it_and_a_guess_after_three_seconds():
     """With the default rules, and a hypothesis every 0.45 s as the default settings make them."""
     heard = _heard("a", " b", " c", " d", " e", logprobs=(0.0, 0.0, -2.0, 0.0, 0.0))
-    assert [_after(*[heard] * n, rules=CommitRules(), step=7_200).committed for n in (1, 2, 3)] == ["", "a b", "a b c"]
+    assert [_after(*[heard] * n, rules=CommitRules(), step=7_200).committed for n in (1, 2, 7, 8)] == [
+        *("", "a b", "a b"),
+        "a b c",
+    ]
+
+
+def test_a_word_does_not_age_while_nothing_is_said():
+    """In a pause the model hears the same speech again, and agrees with itself."""
+    known, heard = Agreement(_RULES), _heard("a", " b", " c")
+    known.on_result(heard, 1_000)
+    known.on_result(heard, 9_000, quiet_samples=8_000)
+    assert known.committed == ""
+    known.on_result(heard, 10_000, quiet_samples=8_000)
+    assert known.committed == "a b"
 
 
 def test_the_last_word_says_how_many_words_stay_open():

@@ -21,7 +21,7 @@ class Detection(Enum):
     """The ways to decide where an utterance begins and ends."""
 
     VOICE = "voice"  # the voice detector
-    MANUAL = "manual"  # the caller: everything between two flushes is one utterance
+    MANUAL = "manual"  # the caller: all speech between two flushes is one utterance
 
 
 class ResultKind(Enum):
@@ -66,8 +66,7 @@ class TurnConfig:
     min_silence_ms: int = 500  # a shorter pause does not end an utterance
     # but this one does, if the text so far ends as a sentence does; None: the text does not count
     sentence_silence_ms: int | None = None
-    # audio before the first frame of speech that belongs to the utterance, as far as no other has it
-    prefix_ms: int = 300
+    prefix_ms: int = 0  # of audio before the speech, if more than the margin
     model: str = ""  # the name of the model that transcribes, "" for the default
     end_of_turn: EndOfTurnRules | None = None  # None: pauses alone decide
 
@@ -177,12 +176,14 @@ class Transcribe:
     ticket: int
     kind: ResultKind
     utterance: int
-    start_samples: int  # the beginning of the utterance, or of its part
-    audio: Samples  # from there on
+    start_samples: int  # of the audio: the utterance or its part, and the pause before it
+    audio: Samples
     language: str | None
     context: str
     prefix: tuple[int, ...]  # ids with which the result must begin
     draft: tuple[int, ...]  # ids that the result may turn out to be
+    peak_probability: float = 1.0  # the highest of its frames: how likely they hold speech
+    speech: tuple[int, int] | None = None  # from the first frame of speech to the last, without the margins
     model: str = ""
     committed: str = ""  # the text of `prefix`
     text: str = ""  # the text of `draft`

@@ -34,6 +34,7 @@ from asr_server.live.machine.events import (
     Partial,
     Reset,
     ResetDone,
+    Samples,
     TranscribeFailed,
     TranscribeResult,
     TurnConfig,
@@ -56,6 +57,9 @@ from asr_server.live.machine.utterance import (
 _ASK_FRAMES = ms_to_frames(200)
 _HEARD_SAMPLES = 8 * SAMPLE_RATE
 _LIKELY = 0.5
+
+# The end of a word, which scores as quiet: the utterance after it does not hear it again.
+_WORD_END_FRAMES = ms_to_frames(150)
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.CLOSE}
@@ -82,7 +86,8 @@ class LiveMachine:
         self._frame = Frame(_NO_SAMPLES, 0.0)
         self._ending = Ending.PAUSE
         self._fresh_samples = 0  # speech since the last partial was requested
-        self._margin_frames = config.margin_samples // FRAME_SAMPLES
+        self._margin_frames = -(-config.margin_samples // FRAME_SAMPLES)
+        self._pause = _NO_SAMPLES  # at the end of the last utterance: the next one hears it again, as its margin
         self._end_of_turn: float | None = None  # as estimated in the present pause
         # The end of the last utterance that ended in the middle of speech, or the session's beginning there.
         self._speech_broken_at = 0 if config.first_prefix_samples else -1
@@ -264,10 +269,9 @@ class LiveMachine:
         self._endpointer = Endpointer(rules.threshold, pause_ms)
         self._end_frames = math.inf if manual else ms_to_frames(rules.min_silence_ms)
         self._sentence_frames = math.inf if sentence_ms is None else ms_to_frames(sentence_ms)
-        self._prefix_frames = ms_to_frames(rules.prefix_ms)
-        tail_ms = 1000 * self._config.tail_samples / SAMPLE_RATE
+        self._prefix_frames = max(self._margin_frames, ms_to_frames(rules.prefix_ms))
         # At least one frame: when the margin is complete, the text before the pause is requested.
-        self._tail_frames = max(1, ms_to_frames(min(tail_ms, pause_ms, sentence_ms or pause_ms)))
+        self._tail_frames = max(1, min(self._margin_frames, ms_to_frames(min(pause_ms, sentence_ms or pause_ms))))
 
     def _checkpoint(self) -> Checkpoint:
         waiting = self._requests.first_without_final
@@ -283,11 +287,7 @@ class LiveMachine:
         if self._state is State.CLOSED:
             return Signal.SILENT
         signal = Signal[self._endpointer.add(probability).name]
-        if self._state is State.LISTENING:
-            return Signal.ONSET if self._rules.detection is Detection.MANUAL else signal
-        if self._part is not None and signal in (Signal.SILENT, Signal.ONSET):
-            return Signal.VOICED  # the caller's utterance begins with any audio
-        if signal in (Signal.VOICED, Signal.ONSET):
+        if self._state is State.LISTENING or signal in (Signal.VOICED, Signal.ONSET):
             return signal
         if self._pause_is_over():
             return Signal.ENDPOINT
@@ -310,7 +310,7 @@ class LiveMachine:
         if rules is None or probability is None:
             return self._end_frames
         if probability >= rules.sure:
-            return 0
+            return self._tail_frames
         return self._end_frames if probability >= _LIKELY else ms_to_frames(self._longest_ms)
 
     def _note_end_of_turn(self, probability: float) -> None:
@@ -343,25 +343,30 @@ class LiveMachine:
     def _trim(self, frames: float) -> None:
         while len(self._prefix_audio) > frames:
             self._in_silence += len(self._prefix_audio.popleft().samples)
+            self._pause = _NO_SAMPLES
 
     def _open(self) -> None:
         self._prefix_audio.append(self._frame)
-        self._trim(self._kept_frames + max(1, self._endpointer.onset_frames))
-        self._start(list(self._prefix_audio))
+        wanted = self._kept_frames + max(1, self._endpointer.onset_frames)
+        self._trim(wanted)
+        missing_samples = int(min(wanted - len(self._prefix_audio), self._prefix_frames)) * FRAME_SAMPLES
+        self._start(list(self._prefix_audio), self._pause[max(0, len(self._pause) - missing_samples) :])
         self._prefix_audio.clear()
+        self._fresh_samples = self._endpointer.onset_frames * FRAME_SAMPLES
 
-    def _start(self, frames: list[Frame]) -> None:
+    def _start(self, frames: list[Frame], lead: Samples = _NO_SAMPLES) -> None:
         """Begin a part with the last frames received; with it an utterance, if none is open."""
         begin = self._clock - sum(len(frame.samples) for frame in frames)
         if self._utterance is None:
             self._number += 1
             self._utterance = OpenUtterance(self._number, begin, self._rules, begin == self._speech_broken_at)
             self._out.append(UtteranceStarted(self._number, begin))
-        self._part = Part(self._utterance, begin, self._commit)
+        self._part = Part(self._utterance, begin, self._commit, lead)
+        self._pause = _NO_SAMPLES
         self._fresh_samples = 0
         self._forget_pause()
         for frame in frames:
-            self._add(frame)
+            self._part.add(frame)
 
     def _extend(self) -> None:
         self._current_part().endpoint_samples = None
@@ -406,16 +411,12 @@ class LiveMachine:
         self._finish()
 
     def _finish(self) -> None:
-        """End the open utterance: where its margin ends if the pause is longer than that, else here.
-
-        An utterance that the caller ends has all the audio up to here.
-        """
-        if self._rules.detection is Detection.MANUAL:
-            self._trim(0)
-            self._opened().end_samples = self._clock
-        elif self._part is not None:
-            rest = self._part.split_last(max(0, self._endpointer.quiet_frames - self._tail_frames))
-            self._prefix_audio.extend(rest)
+        """End the open utterance: where its margin ends if the pause is longer than that, else here."""
+        if self._part is not None:
+            quiet_frames = self._endpointer.quiet_frames
+            self._prefix_audio.extend(self._part.split_last(max(0, quiet_frames - self._tail_frames)))
+            heard_again = max(0, min(quiet_frames, self._tail_frames) - _WORD_END_FRAMES)
+            self._pause = self._part.last_audio(heard_again * FRAME_SAMPLES).copy()
         self._close_utterance()
         self._endpointer.reset()
         self._trim(self._prefix_frames if self._state is not State.CLOSED else 0)
@@ -467,6 +468,7 @@ class LiveMachine:
             self._requests.drop(self._utterance)
             self._utterance = self._part = None
         self._prefix_audio.clear()
+        self._pause = _NO_SAMPLES
         self._endpointer.reset()
 
     def _ignore(self) -> None:

@@ -246,14 +246,48 @@ def test_new_rules_hold_from_the_next_utterance_on(talk):
     assert run.of(Configured)[0].rules.language == "German"
 
 
-def test_manual_detection_takes_everything_between_two_flushes():
-    """Silence included: the caller says where an utterance ends."""
+def test_manual_detection_takes_all_speech_between_two_flushes():
+    """No pause ends it: the caller says where an utterance ends."""
     run = _run(rules=TurnConfig(detection=Detection.MANUAL))
     run.feed(_pcm(silence(700), speech([1, 2]), silence(900), speech([3])))
     run.feed(Flush())
     (final,) = run.of(Final)
-    assert (final.text, final.start_samples) == ("one two three", 0)
+    assert final.text == "one two three"
+    assert 16 * (700 - 300) - 2 * FRAME_SAMPLES <= final.start_samples <= 16 * (700 - 300)
     assert final.end_samples == 16 * (700 + 560 + 900 + 280)
+
+
+@pytest.mark.parametrize("detection", Detection)
+def test_a_turn_without_speech_is_empty(detection):
+    """The model is not asked, whoever ends the turn; also in one that is longer than an utterance may be."""
+    run = _run(rules=TurnConfig(detection=detection), max_utterance_samples=5 * SAMPLE_RATE)
+    for ms in (100, 3_000, 12_000):
+        run.feed(_pcm(silence(ms)))
+        run.feed(Flush())
+    assert [(final.text, final.ending) for final in run.of(Final)] == [("", Ending.FLUSH)] * 3
+    assert not run.requests
+
+
+def test_silence_in_a_turn_that_the_client_ends_is_not_sent():
+    """Neither before the speech nor after it: each request has the margins at most."""
+    run = _run(rules=TurnConfig(detection=Detection.MANUAL))
+    run.feed(_pcm(silence(6_000), speech([1, 2]), silence(4_000), speech([3, 4]), silence(6_000)))
+    run.feed(Flush())
+    (final,) = run.of(Final)
+    assert final.text == "one two three four"
+    assert max(len(request.audio) for request in run.requests) <= 16 * (560 + 2 * 300) + 3 * FRAME_SAMPLES
+
+
+@pytest.mark.parametrize("pause_ms", [560, 700, 900])
+def test_the_margin_before_speech_may_be_the_end_of_the_utterance_before(pause_ms):
+    """Of a short pause both utterances hear the most, but not the end of the last word."""
+    run = play(np.concatenate([speech([1, 2]), silence(pause_ms), speech([3]), silence(900)]))
+    first, second = run.of(UtteranceEnded)
+    assert first.end_samples <= second.start_samples
+    assert first.end_samples >= 16 * (560 + 300) - 2 * FRAME_SAMPLES
+    request = run.requests[-1]
+    assert request.start_samples <= 16 * (560 + pause_ms - 300) + FRAME_SAMPLES
+    assert [final.text for final in run.of(Final)] == ["one two", "three"]
 
 
 def test_a_long_utterance_is_cut_in_its_last_third_and_nothing_is_lost():

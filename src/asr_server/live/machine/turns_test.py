@@ -56,10 +56,10 @@ def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(mark, utterances
     assert [e.ending for e in actions if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
 
 
-@pytest.mark.parametrize("tail_samples", [0, 2_400, 16_000])
-def test_a_sentence_ends_after_its_own_pause_whatever_margin_belongs_to_it(tail_samples):
+@pytest.mark.parametrize("margin_samples", [0, 2_400, 16_000])
+def test_a_sentence_ends_after_its_own_pause_whatever_margin_belongs_to_it(margin_samples):
     """The text is requested in time, also with no margin or with one longer than the pause."""
-    session = LiveMachine(config(rules=SENTENCES, tail_samples=tail_samples))
+    session = LiveMachine(config(rules=SENTENCES, margin_samples=margin_samples))
     pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
     frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
     assert sum(isinstance(e, UtteranceEnded) for e in _fed(session, frames, ".")) == 2

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
 
-from asr_server.audio.segmentation import cut_cost, quietest_frame
+from asr_server.audio.segmentation import cut_cost, off_threshold, quietest_frame
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import Token, UnheardReason
 from asr_server.live.machine.agreement import Agreement, CommitRules, following
@@ -36,6 +37,7 @@ from asr_server.text import scripts
 from asr_server.text.boundary import ends_sentence
 
 _SAMPLE_BYTES = 4
+_NO_SAMPLES = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,13 +51,11 @@ class LiveMachineConfig:
     # middle of speech, which voice detection without history hears late.
     first_prefix_samples: int = 0
     partial_every_samples: int = 7_200  # of new speech between two partials
-    tail_samples: int = 2_400  # of audio behind the speech that belong to the utterance
     # The length at which a part without a long pause is cut. An utterance that is longer in all ends in its next long
     # pause.
     max_utterance_samples: int = 30 * SAMPLE_RATE
-    # An utterance with a longer pause is transcribed in parts, each with the margin before and behind its speech.
-    max_pause_samples: int = 36_800
-    margin_samples: int = 4_800
+    max_pause_samples: int = 36_800  # an utterance with a longer pause is transcribed in parts
+    margin_samples: int = 4_800  # before and after the speech of an utterance or part, as far as the pause goes
     commit: CommitRules = field(default_factory=CommitRules)
     # For the default model, partials come from a less accurate engine than finals. None of them serves as a final or
     # commits a word; the engine of the finals is asked too after `confirm_every_samples` without a pause.
@@ -124,7 +124,10 @@ class OpenUtterance:
 class Part:
     """A part of an utterance, which is transcribed on its own: between two long pauses, or the whole utterance."""
 
-    def __init__(self, utterance: OpenUtterance, start_samples: int, commit: CommitRules) -> None:
+    def __init__(
+        self, utterance: OpenUtterance, start_samples: int, commit: CommitRules, lead: Samples = _NO_SAMPLES
+    ) -> None:
+        """`lead`: the audio before the start, which belongs to the utterance before and is heard again."""
         self.utterance = utterance
         self.start_samples = start_samples
         self.is_last = False  # known once the utterance has ended
@@ -140,8 +143,9 @@ class Part:
         self._agreement = Agreement(commit)
         self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
         self._frames: list[Frame] = []
-        self._audio = np.zeros(0, np.float32)  # of the frames, and room for more
-        self._bytes = memoryview(b"")  # the same memory
+        self.lead_samples = len(lead)
+        self._audio = lead.copy()  # then the frames, and room for more
+        self._bytes = self._audio.data.cast("B")  # the same memory
         self._samples = 0
 
     # -- audio -------------------------------------------------------------------------------------------------------
@@ -158,12 +162,13 @@ class Part:
 
     def add(self, frame: Frame) -> None:
         """Add the next frame. Its samples move behind those before them, so that no request has to join them."""
-        begin, end = self._samples, self._samples + len(frame.samples)
+        begin = self.lead_samples + self._samples
+        end = begin + len(frame.samples)
         if end > len(self._audio):
             before, self._audio = self._bytes, np.empty(SAMPLE_RATE + 3 * end // 2, np.float32)
             self._bytes = self._audio.data.cast("B")
             self._bytes[: _SAMPLE_BYTES * begin] = before[: _SAMPLE_BYTES * begin]
-            at = 0
+            at = self.lead_samples
             for each in self._frames:  # or they would keep the memory before
                 each.samples = self._audio[at : at + len(each.samples)]
                 at += len(each.samples)
@@ -171,7 +176,19 @@ class Part:
         self._bytes[_SAMPLE_BYTES * begin : _SAMPLE_BYTES * end] = frame.samples.data.cast("B")
         frame.samples = self._audio[begin:end]  # or the part would have its audio twice
         self._frames.append(frame)
-        self._samples = end
+        self._samples += len(frame.samples)
+
+    @property
+    def peak_probability(self) -> float:
+        """The highest speech probability of a frame."""
+        return max((frame.probability for frame in self._frames), default=0.0)
+
+    def speech(self, samples: int) -> list[tuple[int, int]]:
+        """Return where the frames of the first samples lie that are likely speech."""
+        ends = accumulate((len(frame.samples) for frame in self._frames), initial=0)
+        least = off_threshold(self.utterance.rules.threshold)
+        places = zip(pairwise(ends), self._frames, strict=True)
+        return [(begin, end) for (begin, end), frame in places if end <= samples and frame.probability >= least]
 
     @property
     def useful_samples(self) -> int:
@@ -179,12 +196,13 @@ class Part:
         return self._samples if self.endpoint_samples is None else self.endpoint_samples
 
     def audio(self, samples: int) -> Samples:
-        """Return the first `samples`, which stay as they are. `samples` lies between two frames."""
-        return self._audio[:samples]
+        """Return the lead and the first `samples`, which stay as they are. `samples` lies between two frames."""
+        return self._audio[: self.lead_samples + samples]
 
     def last_audio(self, samples: int) -> Samples:
         """Return the last `samples`, or all if there are fewer, which stay as they are."""
-        return self._audio[max(0, self._samples - samples) : self._samples]
+        end = self.lead_samples + self._samples
+        return self._audio[max(0, end - samples) : end]
 
     def split_at(self, frames: int) -> list[Frame]:
         """Keep the first frames, return the others. No frame may be added after it."""
@@ -227,7 +245,8 @@ class Part:
         """A hypothesis made from the first `samples`."""
         if not self.committed:  # then the language of its committed words stays
             self.language = result.language or self.language
-        self._agreement.on_result(result, samples, may_commit=may_commit)
+        quiet_samples = samples - sum(end - begin for begin, end in self.speech(samples))
+        self._agreement.on_result(result, samples, quiet_samples=quiet_samples, may_commit=may_commit)
         if may_commit:
             self.confirmed_samples = samples
         self.result_samples, self.result_kind, self.result_truncated = samples, kind, result.truncated
@@ -460,18 +479,21 @@ class RequestScheduler:
 
     def _submit(self, part: Part, samples: int, kind: ResultKind) -> None:
         self._tickets += 1
+        speech = part.speech(samples)
         self._request = _Request(self._tickets, part, samples, kind)
         self._out.append(
             Transcribe(
                 ticket=self._tickets,
                 kind=kind,
                 utterance=part.utterance.number,
-                start_samples=part.start_samples,
+                start_samples=part.start_samples - part.lead_samples,
                 audio=part.audio(samples),
                 language=part.utterance.rules.language,
                 context=part.utterance.rules.context,
                 prefix=part.prefix,
                 draft=part.draft,
+                peak_probability=part.peak_probability,
+                speech=(part.start_samples + speech[0][0], part.start_samples + speech[-1][1]) if speech else None,
                 model=part.utterance.rules.model,
                 committed=part.committed,
                 text=part.text,

@@ -1,0 +1,46 @@
+"""The order of the messages of a live session."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from asr_server.core.transcript import TimeSource, Word
+from asr_server.features.deepgram.listen import _ListenConnection
+from asr_server.features.deepgram.options import LiveListenOptions
+from asr_server.live.inference import WordTimestamps
+from asr_server.live.machine.events import Ending, Final, Partial, TurnConfig, UtteranceStarted
+
+
+def _final(number, text):
+    return Final(number, text, "English", 16_000 * number, 16_000 * (number + 1), Ending.PAUSE)
+
+
+def _words(number, text):
+    begin_ms = 1_000 * number
+    return WordTimestamps(number, (Word(text, begin_ms, begin_ms + 500, TimeSource.ESTIMATED, None, None),))
+
+
+@pytest.mark.parametrize("late", [1, 3, 5])
+def test_a_final_waits_for_its_words_and_all_that_follows_waits_behind_it(late):
+    """However late the words are, also behind those of the next final."""
+    wanted = LiveListenOptions(interim_results=True, vad_events=True, utterance_end_ms=1_000)
+    services = SimpleNamespace(plan=SimpleNamespace(model_id="demo"))
+    connection = _ListenConnection(None, services, wanted, TurnConfig())
+    messages = [
+        _final(1, "one"),
+        UtteranceStarted(2, 32_000),
+        Partial(2, "", "two", "English", 32_000, 40_000),
+        _final(2, "two"),
+        _words(2, "two"),
+    ]
+    messages.insert(late, _words(1, "one"))
+    told = [each for message in messages for each in connection._messages(message)]
+    assert [each["type"] for each in told] == [
+        *("Results", "UtteranceEnd", "SpeechStarted"),
+        *("Results", "Results", "UtteranceEnd"),
+    ]
+    finals = [each["channel"]["alternatives"][0] for each in told if each.get("is_final")]
+    assert [(final["transcript"], [word["word"] for word in final["words"]]) for final in finals] == [
+        ("one", ["one"]),
+        ("two", ["two"]),
+    ]
