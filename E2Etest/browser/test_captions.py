@@ -1,5 +1,6 @@
 """The page of captions of a shared session, in a browser that has no key."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -7,6 +8,7 @@ from playwright.sync_api import expect
 
 from E2Etest import recordings
 from E2Etest.browser.conftest import opened
+from E2Etest.browser.looking import looked_at
 from E2Etest.live.session import act, data, open_session, pieces, upto_flush
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.timeout(300)]
@@ -45,6 +47,30 @@ def test_the_page_shows_the_words_as_they_are_committed_and_takes_none_back(brow
         socket.close(4001)  # the client will not come back
         expect(page.locator("#state")).to_have_text("The session has ended.")
         expect(page.locator("#lines p")).to_have_text(said)
+
+
+@pytest.mark.nightly
+def test_a_live_session_is_shared_and_no_longer(speaking, page_server, shots):
+    """From its recording: by a link and its QR code, until the speaker revokes it."""
+    with speaking(times=8) as browser, opened(browser, page_server.base) as watched:
+        page = watched.page
+        expect(page.locator("#live-share")).to_be_hidden()
+        page.click("#live-start")
+        page.click("#live-share")
+        link = page.locator("#share-address")
+        expect(link).to_have_value(re.compile(f"^{page_server.base}/captions#[\\w-]+$"))
+        assert int(page.locator("#share-code").get_attribute("viewBox").split()[2]) > 25
+        assert page.locator("#share-code path").get_attribute("d").count("M") > 200
+        assert looked_at(page, shots, "live-share") == []
+        reader = page.context.new_page()
+        reader.goto(link.input_value())
+        expect(reader.locator("#lines")).to_contain_text("kitchen")
+        page.click("#share-stop")
+        expect(reader.locator("#state")).to_have_text("This link was revoked.")
+        expect(page.locator("#share")).to_be_hidden()
+        expect(page.locator("#live-share")).to_have_text("Share")
+        page.click("#live-start")
+        expect(page.locator("#live-share")).to_be_hidden()
 
 
 def test_over_a_picture_the_page_has_no_ground_and_says_nothing_of_itself(browser, guarded):

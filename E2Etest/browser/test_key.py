@@ -54,14 +54,15 @@ def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
         watched.allowed += ["401"]
         page = watched.page
         page.set_input_files("#files-input", path)
-        expect(page.locator("#reader-state")).to_have_text(re.compile("key is missing or wrong"))
+        expect(page.locator("#files-queue li")).to_have_text(re.compile("key is missing or wrong"))
         expect(page.locator("#server-word")).to_have_text("Key needed")
         _enter(page, guarded.key)
         expect(page.locator("#server-word")).not_to_have_text("Key needed")
-        page.get_by_role("button", name="Transcribe again", exact=True).click()
-        expect(page.locator("#reader-rows")).to_contain_text(words)
-        page.click("#tab-files")
         expect(page.locator("#files-limits")).to_contain_text("MB")
+        page.get_by_role("button", name="Transcribe hello.wav again", exact=True).click()
+        expect(page.locator("#files-queue li")).to_contain_text("Finished")
+        page.locator("#files-queue").get_by_role("link").click()
+        expect(page.locator("#reader-rows")).to_contain_text(words)
 
 
 @pytest.mark.nightly

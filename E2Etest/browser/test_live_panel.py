@@ -61,6 +61,25 @@ def test_the_newest_line_stays_in_sight_and_a_reader_above_is_left_in_peace(beep
 
 
 @pytest.mark.nightly
+def test_what_is_behind_is_counted_while_nothing_arrives(beeping, page_server):
+    """From ten seconds on the server is called too slow, until words come again."""
+    with opened(beeping, page_server.base) as watched:
+        page = watched.page
+        page.clock.install()
+        speech = _start(page)
+        speech.partial("turn on")
+        expect(page.locator("#live-lag")).to_have_text("0.0 s behind")
+        page.clock.run_for(6_000)
+        expect(page.locator("#live-lag")).to_have_text(re.compile(r"^[56]\.\d s behind"))
+        expect(page.locator("#live-slow")).to_be_hidden()
+        page.clock.run_for(6_000)
+        expect(page.locator("#live-slow")).to_contain_text("The server is too slow for live speech")
+        speech.final("turn on the lights")
+        expect(page.locator("#live-slow")).to_be_hidden()
+        expect(page.locator("#live-lag")).to_have_text("0.0 s behind")
+
+
+@pytest.mark.nightly
 def test_a_new_recording_leaves_the_last_one_in_the_list(beeping, page_server):
     """Both are kept, each with its words."""
     with opened(beeping, page_server.base) as watched:

@@ -38,6 +38,17 @@ SMALL = """() => [...document.querySelectorAll("button, select, input")]
     .filter(([, label, box]) => box.height && Math.max(label, box.height) < 24).map(([html]) => html)"""
 
 
+def test_the_first_visit_asks_for_few_files(browser, page_server):
+    """Scripts are one file, and styles are in the page."""
+    asked = []
+    with browser.new_context(service_workers="block") as context:
+        page = context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(page_server.base, wait_until="networkidle")
+        expect(page.locator("#server-word")).to_have_text("Ready")
+    assert len(asked) <= 12, asked
+
+
 @pytest.mark.parametrize(
     "viewport",
     [

@@ -94,6 +94,21 @@ def test_a_click_plays_from_there_and_the_spoken_word_is_marked(browser, page_se
 
 
 @pytest.mark.nightly
+def test_a_transcript_that_was_left_while_it_played_does_not_play_later(browser, page_server):
+    """The button says so."""
+    with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
+        page = watched.page
+        _open(page, stored(page, _two(), hum(30), durationS=30))
+        page.locator("#reader-player").get_by_role("button", name="Play", exact=True).click()
+        expect(page.locator("#reader-player").get_by_role("button", name="Pause")).to_be_visible()
+        page.click("#reader-back")
+        page.go_back()
+        expect(page.locator("#reader-rows .line").first).to_be_visible()
+        expect(page.locator("#reader-player").get_by_role("button", name="Play", exact=True)).to_be_visible()
+        assert _media(page)["paused"]
+
+
+@pytest.mark.nightly
 def test_an_edit_keeps_the_times_of_all_other_words(browser, page_server):
     """One corrected word costs no other word its time; what is typed is stored at once, and a reload has it."""
     with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
@@ -456,7 +471,9 @@ def test_a_transcription_that_was_cut_off_looks_so(browser, page_server):
             "async () => (await pageModule('reader.js')).offer({ again: ({ title }) => { document.title = title; } })"
         )
         _open(page, made)
-        expect(page.locator("#reader-state")).to_contain_text("cut off before its end")
+        expect(page.locator("#reader-state-text")).to_have_text(
+            re.compile("Stopped at 0:.* of 0:30: the page was closed.")
+        )
         page.locator("#reader-state").get_by_role("button", name="Transcribe again").click()
         assert page.title() == "broken off"
         page.evaluate(

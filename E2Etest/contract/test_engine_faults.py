@@ -147,6 +147,20 @@ def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp
     assert max(after_s for _, after_s in waited) < 3.0
 
 
+@pytest.mark.parametrize("stream", ["", "true"])
+def test_a_recording_takes_longer_than_the_limit_if_it_moves_on(start, sample, stream):
+    """Each of its spans takes a part of the time, and all of them together more, in a stream and as a whole answer."""
+    limit_s, pause = 3.0, np.zeros(6 * 16_000, np.int16)
+    long = recordings.wav(np.concatenate([recordings.samples(), pause] * 6))
+    with start(script=FakeScript(step_s=0.08), REQUEST_TIMEOUT=str(limit_s), MAX_BATCH="1") as server:
+        began_s = time.monotonic()
+        answer = server.transcribe(long, stream=stream)
+        took_s = time.monotonic() - began_s
+    assert answer.status_code == 200
+    assert " ".join([sample[1]] * 6) in answer.text
+    assert took_s > limit_s
+
+
 async def test_nothing_remains_of_callers_who_leave(server, sample):
     """Twenty leave at random moments, among as many that stay: these get their words, and no work is left."""
     server.replace_script(FakeScript(step_s=0.005))

@@ -102,7 +102,7 @@ export async function take(files) {
 /** Show the reader, which opens the sound too. */
 async function opened(item) {
   await storing;
-  location.hash = `t/${item.id}`;
+  location.hash = isGone(item) ? "files" : `t/${item.id}`;
 }
 
 /** A new transcript of the stored sound: the words of the old one may have been corrected. */
@@ -187,13 +187,18 @@ function numberOption(count) {
 function changed(item) {
   show(item);
   reader.showWork(item.id);
+  if (isGone(item) && location.hash === `#t/${item.id}`) location.hash = "files";
+}
+
+/** Whether it has failed or was cancelled without words, and has no transcript. */
+function isGone(item) {
+  return isOver(item) && !item.words;
 }
 
 function show(item) {
   const view = views.get(item) ?? made(item);
   const over = isOver(item);
-  // One without words has no transcript.
-  if (over && !item.words) view.name.removeAttribute("href");
+  if (isGone(item)) view.name.removeAttribute("href");
   else view.name.href = `#t/${item.id}`;
   view.bar.hidden = over || item.state === "waiting";
   if (item.fraction === null) view.bar.removeAttribute("value");

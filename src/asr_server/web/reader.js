@@ -299,8 +299,7 @@ async function made(change) {
 async function changed({ type, id, here, removed, put: keys, rows }) {
   if (id !== transcript?.id) return;
   const mine = turn;
-  // One that was being transcribed failed or was cancelled: the list of files says so.
-  if (type === "removed") return transcript.state === "open" ? void (location.hash = "files") : open(id);
+  if (type === "removed") return open(id);
   if (type === "transcript") {
     const found = await store.get(id);
     if (mine !== turn || !found) return;
