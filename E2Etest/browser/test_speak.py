@@ -326,6 +326,21 @@ def test_stop_ends_the_request(browser, page_server):
         expect(page.locator("#speak-notice")).to_be_hidden()
 
 
+def test_a_voice_that_is_not_loaded_is_said_to_be(browser, page_server):
+    """Until the first sentence comes; with it loaded, the page waits for the server."""
+    health = page_server.health()
+    with opened(browser, page_server.base, "speak") as watched:
+        page = watched.page
+        for state, said in {"unloaded": "Loading the voice…", "loaded": "Waiting for the server…"}.items():
+            page.route("**/health", lambda route, _, state=state: route.fulfill(json=health | {"speech_state": state}))
+            page.route(STREAM, lambda _: None)
+            page.reload()
+            _given(page)
+            _read_button(page).click()
+            expect(page.locator("#speak-state")).to_have_text(said)
+            page.click("#speak-stop")
+
+
 @pytest.mark.nightly
 def test_the_sheet_follows_until_somebody_scrolls(browser, page_server):
     """The spoken sentence is in sight; whoever looks elsewhere stays there."""

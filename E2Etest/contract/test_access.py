@@ -49,6 +49,12 @@ def test_every_route_and_socket_refuses_who_has_no_key(guarded, note):
     for path in ("/ws/transcribe", "/v1/realtime", "/no/such/socket"):
         assert _refusal(guarded, path) == (401, "missing_api_key")
         assert _refusal(guarded, path, key="sk-other") == (401, "invalid_api_key")
+    missing, wrong = (
+        httpx.get(f"{guarded.base}/v1/models", headers=one).text for one in ({}, {"Authorization": "Bearer x"})
+    )
+    for text in (missing, wrong):  # commands print it as it is
+        assert "ASR_API_KEY" in text
+        assert "--api-key-file" in text
     note(f"{len(routes)} routes and 3 WebSockets")
 
 

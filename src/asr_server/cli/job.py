@@ -48,6 +48,8 @@ def _run(parsed: argparse.Namespace) -> int:
     except Failure as failure:
         complain("job", f"{shown(parsed.id)}: {failure.code}: {failure.message}")
         return Exit.FAILED
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; the job {shown(parsed.id)} goes on") from None
 
 
 async def _execute(parsed: argparse.Namespace) -> Exit:

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit:  # of help: it need not wait for the imports below
         raise
     except KeyboardInterrupt as error:  # its text says what is kept
-        return _fail(f"asr-server {given[0]}: {str(error) or 'stopped'}.", Exit.INTERRUPTED)
+        return _fail(f"asr-server {given[0]}: {str(error) or 'stopped, and no file was written'}.", Exit.INTERRUPTED)
     except UsageError as error:
         return _fail(f"asr-server {given[0]}: {error}", Exit.USAGE)
     except NoServer as error:

@@ -212,7 +212,7 @@ def test_ctrl_c_while_a_command_is_imported_exits_with_130(monkeypatch, capsys):
     """Ctrl-C in the first half second is no traceback."""
     monkeypatch.setattr(importlib, "import_module", lambda _: _raise(KeyboardInterrupt()))
     assert main(["doctor"]) == 130
-    assert capsys.readouterr().err == "asr-server doctor: stopped.\n"
+    assert capsys.readouterr().err == "asr-server doctor: stopped, and no file was written.\n"
 
 
 def _raise(fault):

@@ -116,6 +116,8 @@ def _download(parsed: argparse.Namespace) -> int:
         stored = model_cache.find(parsed.model, parsed.revision, bundled_models())
     except ModelUnavailable as error:
         return _fail(error.message)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("stopped; files that are complete are kept") from None
     if stored:
         print(f"{stored.name}  {size_text(stored.size_bytes)}  {directory}")
     return Exit.DONE

@@ -91,8 +91,6 @@ def _run(parsed: argparse.Namespace) -> int:
             _list(parsed)
         else:
             _speak(parsed)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("stopped, and no file was written") from None
     except ServerUnreachable as error:
         raise no_server(arguments.server(parsed), ", or run without one (--local)") from error
     except (FileError, Failure) as error:
