@@ -24,7 +24,7 @@ _OGG = b"OggS"
 _PAGE = struct.Struct("<4sBBqIIIB")
 _WHOLE_SEGMENT = 255  # the packet goes on in the next one
 _MAX_PACKET_BYTES = 61_440  # 48 frames of 1,275 bytes and their lengths (RFC 6716, section 3.2)
-_MAX_SEGMENTS = 16_000  # of a request, with its pages: twice as many as 20 s of the shortest packets have
+_MAX_SEGMENTS = 10_000  # of a request, with its pages: more than 20 s of the shortest packets have
 _HEADERS = (b"OpusHead", b"OpusTags")
 
 
@@ -63,7 +63,9 @@ class OggPackets:
                 raise ValueError("the packet is too long")
             if size < _WHOLE_SEGMENT:
                 packet, self._packet = bytes(self._packet), bytearray()
-                if packet and not packet.startswith(_HEADERS):
+                if not packet:
+                    raise ValueError("a packet of Opus has a byte at least")
+                if not packet.startswith(_HEADERS):
                     yield packet
 
 

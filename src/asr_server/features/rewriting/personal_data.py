@@ -95,6 +95,7 @@ def _candidates(searched: SearchedText, kinds: Collection[PersonalData]) -> Iter
 
 _CJK_DIGITS = str.maketrans("〇零一二三四五六七八九幺", "001234567891")
 _REPEATED = {"double": 2, "triple": 3}
+_NEAR = 40  # characters
 _ENGLISH_ZERO = re.compile(r"\boh\b", re.IGNORECASE)
 _ENGLISH_REPEATED = re.compile(r"\b(double|triple)\s+\Z", re.IGNORECASE)
 
@@ -111,7 +112,7 @@ def _digit_words(text: str, language: str) -> list[tuple[int, int, str]]:
 
 
 def _repeated(text: str, start: int, end: int, digits: str) -> tuple[int, int, str]:
-    before = _ENGLISH_REPEATED.search(text, 0, start)
+    before = _ENGLISH_REPEATED.search(text, max(0, start - _NEAR), start)
     if before is None:
         return start, end, digits
     return before.start(), end, digits[0] * (_REPEATED[before[1].lower()] - 1) + digits
@@ -192,7 +193,8 @@ def _address(languages: frozenset[str]) -> _Address:
     label = rf"{_CHAR}(?:{_CHAR}|-|\s+(?:{_DASHES})\s+){{0,62}}+(?:\s+\d{{1,9}}){{0,9}}+"
     point = rf"(?:\.|\s+(?:{dot})\s+)"
     return _Address(
-        re.compile(rf"\s?@\s?|\s+(?:{at})\s+", re.IGNORECASE),
+        # At the beginning of blanks alone: a search that begins at each of them takes quadratic time.
+        re.compile(rf"\s?@\s?|(?<!\s)\s+(?:{at})\s+", re.IGNORECASE),
         re.compile(rf"(?<!{_CHAR}){_SPELLED}{name}\Z", re.IGNORECASE),
         re.compile(rf"{_SPELLED}{label}(?:{point}{label}){{0,7}}{point}{_TOP_LEVEL}", re.IGNORECASE),
     )
