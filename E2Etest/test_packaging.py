@@ -86,6 +86,37 @@ def test_hadolint_finds_nothing():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_actionlint_finds_nothing():
+    """In the workflows, whose jobs run only at GitHub."""
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    command = [Path(sys.executable).with_name("actionlint"), "-no-color", *workflows]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_release_publishes_the_images_and_runs_what_this_repository_has():
+    """Its targets are those of the Dockerfile, and the commands that find versions find one each."""
+    jobs = yaml.safe_load(_read(".github/workflows/release.yml"))["jobs"]
+    assert jobs["images"]["strategy"]["matrix"]["target"] == jobs["manifests"]["strategy"]["matrix"]["target"]
+    assert sorted(jobs["images"]["strategy"]["matrix"]["target"]) == sorted(IMAGES)
+    script = "\n".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
+    (version_of,) = re.findall(r'version="\$\((.*)\)"', script)
+    (hatchling,) = re.findall(r'pip install "\$\((.*)\)"', script)
+    (notes,) = re.findall(r"^(awk .*) > notes.md$", script, re.MULTILINE)
+
+    def printed(command):
+        environment = {**os.environ, "VERSION": __version__}
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True, env=environment
+        )
+        return done.stdout
+
+    assert printed(version_of).strip() == __version__
+    assert printed(hatchling).split() == requirements.required(["dev"])[-1:]
+    assert f"## [{__version__}]" not in printed(notes)
+    assert len(printed(notes)) > 100
+
+
 @pytest.mark.parametrize("name", IMAGES)
 def test_the_health_check_is_the_command_for_it(name):
     """Without a shell, and what it runs is below."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,6 +30,8 @@ _CAPABILITIES = (
     (r"\b(P40|P4|GTX 10\d\d)\b", (6, 1)),
     (r"\bP100\b", (6, 0)),
 )
+# How long NVIDIA's program may take; it loads the driver first.
+_SMI_S = 10.0
 BFLOAT16_FROM, FLOAT16_FROM = (8, 0), (7, 0)
 # Known for NaN in half precision.
 _FAULTY_FLOAT16 = re.compile(r"\bGTX 16\d\d\b")
@@ -61,6 +64,7 @@ class Gpus:
     driver: Driver = Driver.NONE
     driver_version: tuple[int, ...] = ()  # (major, minor, ...), () where no file tells it
     cards: tuple[str, ...] = ()  # their names
+    memory_mb: tuple[int, ...] = ()  # of the cards, () if it is not known
     build: Build = Build.CPU  # of the installed torch
     cuda: tuple[int, ...] = ()  # the version that torch was built for: (major, minor, ...), () where no file tells it
     compatible: bool = False  # a package with newer libraries of the driver is installed (cuda-compat)
@@ -92,8 +96,9 @@ class Gpus:
 NO_GPU = Gpus()
 
 
-def probe(root: Path = Path("/")) -> Gpus:
-    """Look at the files below `root` and at the installed torch."""
+def probe(root: Path = Path("/"), smi: str = "nvidia-smi") -> Gpus:
+    """Look at the files below `root` and at the installed torch, and run NVIDIA's program `smi` if its driver is
+    there."""
     build, cuda = _build()
     driver = _driver(root)
     version = root / "proc/driver/nvidia/version"
@@ -102,6 +107,7 @@ def probe(root: Path = Path("/")) -> Gpus:
         driver=driver,
         driver_version=_version(version.read_text()) if version.is_file() else (),
         cards=tuple(_model(file) for file in sorted(models)),
+        memory_mb=_memory_mb(smi) if driver in (Driver.NVIDIA, Driver.WSL) else (),
         build=build,
         cuda=cuda,
         compatible=any(root.glob("usr/local/cuda*/compat/libcuda.so.*")),
@@ -141,6 +147,15 @@ def _driver(root: Path) -> Driver:
     if (root / "dev/dxg").exists() and any(any(root.glob(pattern)) for pattern in libraries):
         return Driver.WSL
     return Driver.AMD if (root / "dev/kfd").exists() else Driver.NONE
+
+
+def _memory_mb(smi: str) -> tuple[int, ...]:
+    command = [smi, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=True)
+        return tuple(map(int, done.stdout.split()))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ()
 
 
 def _build() -> tuple[Build, tuple[int, ...]]:

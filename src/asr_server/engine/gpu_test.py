@@ -56,7 +56,7 @@ def probe(tmp_path, monkeypatch):
             return Distribution()
 
         monkeypatch.setattr(gpu.metadata, "distribution", distribution)
-        gpus = gpu.probe(tmp_path)
+        gpus = gpu.probe(tmp_path, str(tmp_path / "nvidia-smi"))
         monkeypatch.undo()
         return gpus
 
@@ -111,6 +111,18 @@ def test_a_machine_is_judged_by_its_files(probe, machine, device, dtype):
     for name in ("device", "dtype"):
         (option,) = (option for option in resolved.options if option.name == name)
         assert option.reason
+
+
+@pytest.mark.parametrize(
+    ("script", "memory_mb"),
+    [("echo 4096; echo 24564", (4096, 24564)), ("echo '[N/A]'", ()), ("exit 9", ()), ("", ())],
+)
+def test_the_memory_of_cards_is_asked_of_nvidias_program(probe, tmp_path, script, memory_mb):
+    """It is not known if the program fails or is not there."""
+    if script:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    assert probe(_nvidia(NEW, "NVIDIA L4")).memory_mb == memory_mb
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])

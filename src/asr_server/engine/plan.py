@@ -23,7 +23,8 @@ QWEN = "qwen"
 FAKE = "fake"
 # A second scripted model, for tests of what several do.
 FAST_FAKE = "fake-fast"
-# The models that MODEL_ID=auto chooses from.
+# The models that MODEL_ID=auto chooses from, and the least memory of a GPU for the larger one, whose weights take 4 GB.
+_GPU_MODEL_MB = 6_000
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
 
 
@@ -105,7 +106,7 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
     reason = added.reason if added is not None else _FAKE_REASON
     chosen = machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", reason)
     device = chosen[0]
-    model = model_option(settings.model_id, device)
+    model = model_option(settings.model_id, device, capabilities)
     dtype, runtime, quantize = _computing(asked, device, conflicts, torch=torch)
     place = placement(asked, conflicts)
     threads = machine_options.threads(settings.cpu_threads, capabilities, place.share, torch=torch)
@@ -277,10 +278,13 @@ def _aligner(settings: Settings, engine: str, added: ModelFeature | None) -> tup
     return settings.forced_aligner_id, ALIGNER_WHEN
 
 
-def model_option(wanted: str, device: str) -> Option:
+def model_option(wanted: str, device: str, capabilities: Capabilities) -> Option:
     """Return the model that a value of MODEL_ID means on a device."""
     if wanted != model_options.AUTO_MODEL:
         return Option("model", True, wanted, "as set")
+    memory_mb = min(capabilities.gpus.memory_mb, default=_GPU_MODEL_MB)
+    if device.startswith("cuda") and memory_mb < _GPU_MODEL_MB:
+        return Option("model", True, _CPU_MODEL, f"MODEL_ID=auto: the smaller model, for a GPU of {memory_mb} MB")
     if device.startswith("cuda"):
         return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")
     return Option("model", True, _CPU_MODEL, "MODEL_ID=auto: the smaller model, for a CPU")

@@ -252,13 +252,15 @@ def test_eight_bits_are_refused_in_torch_on_a_cpu():
     [
         ({}, XEON, "Qwen/Qwen3-ASR-0.6B"),
         ({}, GPU, "Qwen/Qwen3-ASR-1.7B"),
+        ({}, replace(GPU, gpus=Gpus(memory_mb=(24_564, 4_096))), "Qwen/Qwen3-ASR-0.6B"),
+        ({}, replace(GPU, gpus=Gpus(memory_mb=(8_188,))), "Qwen/Qwen3-ASR-1.7B"),
         ({"device": "cpu"}, GPU, "Qwen/Qwen3-ASR-0.6B"),
         ({"model_revision": "main"}, XEON, "Qwen/Qwen3-ASR-0.6B"),
         ({"model_id": "o/model"}, XEON, "o/model"),
     ],
 )
 def test_the_model_that_is_not_named_fits_the_device(values, machine, expected):
-    """The larger one on a GPU."""
+    """The larger one on a GPU, if the smallest card has the memory."""
     resolved = plan.resolve(_settings(**values), machine)
     assert resolved.model_id == _option(resolved, "model").value == expected
 

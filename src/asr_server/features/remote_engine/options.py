@@ -57,7 +57,7 @@ def resolve(asked: Asked, only_here: Collection[str]) -> Plan:
         device, device_reason = machine_options.device(settings.device, capabilities, refused)
         dtype, dtype_reason = machine_options.dtype(settings, device, capabilities)
         aligner_id, aligner_reason = settings.forced_aligner_id, plan.ALIGNER_WHEN
-    model = plan.model_option(settings.model_id, device)
+    model = plan.model_option(settings.model_id, device, asked.capabilities)
     if settings.model_id == model_options.AUTO_MODEL and not settings.use_vllm:
         model = Option("model", True, ENGINE, f"MODEL_ID={settings.model_id}: the first that the remote engine lists")
     place = plan.placement(asked, refused)
