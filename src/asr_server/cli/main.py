@@ -35,7 +35,7 @@ COMMANDS = {
     "doctor": "show what this machine can run, and test it",
 }
 # Commands that distributions of their own add, each by an entry point of its name in the group `asr_server.commands`.
-EXTRAS: dict[str, str] = {}
+EXTRAS = {"telephony": "asr-server-telephony"}
 # Started by other commands, not by users.
 HIDDEN = ("worker",)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
