@@ -30,7 +30,6 @@ from tools.bench import (
     pairs,
     qwen_speech,
     real,
-    replicas,
     speakers,
     speech,
     stream,
@@ -68,7 +67,6 @@ BENCHMARKS = {
     "gateway": gateway.measure,
     "host_step": host_step.measure,
     "web_server": web_server.measure,
-    "replicas": replicas.measure,
 }
 
 
