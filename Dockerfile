@@ -32,7 +32,7 @@ RUN python3 -m venv /opt/asr \
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 COPY extras ./extras
-RUN pip install --no-compile --no-deps . ./extras/asr-server-ray
+RUN pip install --no-compile --no-deps . ./extras/asr-server-ray ./extras/asr-server-telephony
 # What is never loaded: the library beside the English model's weights, copies of eSpeak NG's library under other names,
 # OpenVINO's plugins for other devices and readers of other formats, tests of packages, locales of
 # languages whose numbers are not spoken as words, and what only installs packages.
@@ -65,7 +65,7 @@ RUN python3 -m venv /opt/asr \
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 COPY extras ./extras
-RUN pip install --no-compile --no-deps . ./extras/asr-server-ray
+RUN pip install --no-compile --no-deps . ./extras/asr-server-ray ./extras/asr-server-telephony
 # What is never loaded: the library beside the English model's weights, copies of eSpeak NG's library under other names,
 # tests of packages, locales of languages whose numbers are not spoken as words, an aligner
 # that needs OpenVINO, and what only installs packages.
@@ -100,5 +100,5 @@ RUN sed -i '/^# section: speech/,$d' requirements.lock \
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 COPY extras ./extras
-RUN pip install --no-deps . ./extras/asr-server-ray
+RUN pip install --no-deps . ./extras/asr-server-ray ./extras/asr-server-telephony
 USER 10001

@@ -36,7 +36,7 @@ PYTEST = $(PY) -m pytest
 # pip warns of what the lock file leaves out on purpose.
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 # The distributions of extras/, without Ray: it is installed by `make cluster`.
-EXTRAS := asr-server-ray
+EXTRAS := asr-server-ray asr-server-telephony
 # Where there is no wheel of the English model, the demonstration runs the demonstration model of Qwen3-ASR.
 DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
 # What the server computes in: torch with an NVIDIA driver, of Linux or of Windows, and if it is asked for. An older driver

@@ -32,7 +32,6 @@ class Receiver:
         return {
             "WEBHOOK_HOSTS": "127.0.0.1",
             "WEBHOOK_SECRET": SECRET,
-            "URL_OUTPUT": "true",
             "OUTGOING_HOSTS": "127.0.0.1",
         }
 

@@ -268,7 +268,7 @@ def test_every_requirement_is_pinned_and_installed():
         assert version(package).split("+")[0] == pinned
 
 
-@pytest.mark.parametrize("name", ["asr-server-ray"])
+@pytest.mark.parametrize("name", ["asr-server-ray", "asr-server-telephony"])
 def test_an_extra_distribution_has_the_servers_version(name):
     """The distribution uses the server's modules, so it requires exactly this version."""
     project = tomllib.loads(_read(f"extras/{name}/pyproject.toml"))["project"]

@@ -19,7 +19,7 @@ def speaking(tmp_path_factory):
         "SPEECH": str(random_speech_checkpoint("small", CUSTOM_VOICE)),
         "SPEECH_CLONE_MODEL": str(random_speech_checkpoint("small", BASE)),
     }
-    with ready(folder / "log", MODEL_ID="demo", AUDIO_CACHE_MB="0", **models) as server:
+    with ready(folder / "log", MODEL_ID="demo", **models) as server:
         yield server
 
 
@@ -36,7 +36,7 @@ def _are_equal(one, other):
 
 
 def test_voice_and_seed_change_the_samples_and_nothing_else_does(speaking):
-    """The same request is answered with the same samples, without a cache, but for the last bit of some."""
+    """The same request is answered with the same samples, but for the last bit of some."""
     first = _spoken(speaking)
     assert _are_equal(first, _spoken(speaking))
     assert not _are_equal(first, _spoken(speaking, seed=4))

@@ -77,7 +77,7 @@ def test_the_wheel_holds_the_package_with_its_data_and_without_tests(wheel):
     assert {name for name in _names(wheel) if not name.startswith(f"{INFO}/")} == expected
 
 
-@pytest.mark.parametrize(("name", "commands"), [("asr-server-ray", [])])
+@pytest.mark.parametrize(("name", "commands"), [("asr-server-ray", []), ("asr-server-telephony", ["telephony"])])
 def test_a_wheel_of_the_extras_holds_its_commands_and_no_tests(name, commands, sources, tmp_path):
     """Each entry point names a module of the wheel; data files are in it."""
     names = _names(wheel := _built(sources / "extras" / name, tmp_path))

@@ -41,7 +41,7 @@ def attacked(request, tmp_path_factory):
     """A server with two keys that has done once what the tests do, so that all is loaded that one needs."""
     log = tmp_path_factory.mktemp("neighbours") / "log"
     gateway = {"GATEWAY_MODE": str(request.param == "gateway"), "LOG_LEVEL": "INFO", "WS_RESUME_S": "5"}
-    with ready(log, API_KEYS=KEYS, MALLOC_MMAP_THRESHOLD_="65536", AUDIO_CACHE_MB="8", **gateway) as server:
+    with ready(log, API_KEYS=KEYS, MALLOC_MMAP_THRESHOLD_="65536", **gateway) as server:
         # Takes decoders, and writes once to the memory of all rows, which stays.
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda _: server.transcribe(MINUTE), range(8)))

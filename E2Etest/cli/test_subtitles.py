@@ -12,7 +12,7 @@ from E2Etest.process import ServerProcess
 pytestmark = pytest.mark.integration
 
 ESTIMATED = "its times are estimated"
-JOB = re.compile(r"asr-server job (job_\S+) --wait")
+JOB = re.compile(r"/v1/jobs/(job_\w+)/result")
 
 
 def _subtitles(server, *arguments, **more):
@@ -98,29 +98,17 @@ def test_a_job_shows_how_long_it_will_take(cli_server, long_talk):
 
 @pytest.mark.nightly
 def test_a_job_goes_on_when_it_is_left_and_is_found_again(cli_server, long_talk):
-    """Ctrl-C prints the command that finds it, server included; `asr-server job` shows it, waits for it, hands out its
-    result, and removes it."""
+    """Ctrl-C prints the command that fetches the result, server included."""
     process = started("subtitles", long_talk, "--job", "--server", cli_server.base, "--output", "-")
     cli_server.wait_for(lambda health: health["queue"]["running"] > 0)
     process.send_signal(signal.SIGINT)
     printed, errors = process.communicate(timeout=60)
     assert (process.returncode, printed) == (130, "")
     (job,) = JOB.findall(errors)
-    assert f"asr-server job {job} --wait --server {cli_server.base}\n" in errors
-
-    def ask(*arguments):
-        return command("job", job, "--server", cli_server.base, *arguments)
-
-    standing = ask()
-    assert (standing.returncode, standing.stdout.split(":")[0] in {"running", "succeeded"}) == (0, True)
-    waited = ask("--wait")
-    assert (waited.returncode, waited.stderr) == (0, "")
-    assert waited.stdout.count("-->") > 20
-    assert ask("--result").stdout == waited.stdout
-    assert ask().stdout.startswith("succeeded: ")
-    assert ask("--delete").returncode == 0
-    for gone in (ask(), ask("--wait"), ask("--result"), ask("--delete")):
-        assert (gone.returncode, gone.stdout, "job_not_found" in gone.stderr) == (1, "", True)
+    assert f"curl {cli_server.base}/v1/jobs/{job}/result\n" in errors
+    cli_server.wait_for(lambda health: health["jobs"] == 0, timeout_s=120)
+    assert cli_server.client.get(f"/v1/jobs/{job}/result").text.count("-->") > 20
+    assert cli_server.client.delete(f"/v1/jobs/{job}").status_code == 200
 
 
 @pytest.mark.nightly

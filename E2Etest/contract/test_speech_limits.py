@@ -218,7 +218,6 @@ def test_a_stop_speaks_what_was_accepted_to_its_end(start):
     """Whoever comes later is sent away."""
     with start(**scripted(step_s=0.01)) as server:
         whole = speak(server, SENTENCE * 3, pause_ms=0).content
-        server.speech.cache.max_bytes = 0  # spoken again
         with speaking(server, SENTENCE * 3, pause_ms=0) as parts:
             server.begin_to_stop()
             rest = b"".join(parts)
@@ -273,7 +272,7 @@ def test_idle_processes_end_and_start_again(start):
 @pytest.fixture(scope="module")
 def espeak(start):
     """With eSpeak NG, loaded, and nothing kept."""
-    with start(AUDIO_CACHE_MB="0") as server:
+    with start() as server:
         assert speak(server).status_code == 200
         yield server
 

@@ -12,13 +12,13 @@ TEXT = "The kettle is on. Tea will be ready in two minutes."
 
 @pytest.fixture(scope="module")
 def server(start):
-    with start(SPEECH="auto", AUDIO_CACHE_MB="0") as found:
+    with start(SPEECH="auto") as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def synthesiser(start):
-    with start(SPEECH="espeak", AUDIO_CACHE_MB="0") as found:
+    with start(SPEECH="espeak") as found:
         yield found
 
 

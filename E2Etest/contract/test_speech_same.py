@@ -1,4 +1,4 @@
-"""A text has the same speech by every route, with and without the cache, alone and beside others, at every speed."""
+"""A text has the same speech by every route, alone and beside others, at every speed."""
 
 import base64
 import json
@@ -13,16 +13,9 @@ RATE = 24_000
 
 
 @pytest.fixture(scope="module")
-def forgetful(start):
-    """Speaks with eSpeak NG and keeps nothing."""
-    with start(SPEECH="espeak", AUDIO_CACHE_MB="0") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def keeping(start):
-    """Speaks with eSpeak NG and keeps answers."""
-    with start(SPEECH="espeak", AUDIO_CACHE_MB="8") as server:
+def speaking(start):
+    """Speaks with eSpeak NG."""
+    with start(SPEECH="espeak") as server:
         yield server
 
 
@@ -40,45 +33,34 @@ def _joined(parts):
     return b"".join(base64.b64decode(part) for part in parts)
 
 
-def test_every_route_sends_the_same_samples(forgetful):
+def test_every_route_sends_the_same_samples(speaking):
     """As a file, in events of both kinds, and without a header."""
-    samples = _spoken(forgetful, response_format="pcm").content
+    samples = _spoken(speaking, response_format="pcm").content
     assert len(samples) > 3 * RATE
-    assert _spoken(forgetful, "/stream/pcm").content == samples
-    assert _joined(event["audio"] for event in _events(_spoken(forgetful, "/stream"))) == samples
-    events = _events(_spoken(forgetful, response_format="pcm", stream_format="sse"))
+    assert _spoken(speaking, "/stream/pcm").content == samples
+    assert _joined(event["audio"] for event in _events(_spoken(speaking, "/stream"))) == samples
+    events = _events(_spoken(speaking, response_format="pcm", stream_format="sse"))
     assert _joined(event["audio"] for event in events if "audio" in event) == samples
-    assert _spoken(forgetful, response_format="wav").content[44:] == samples
+    assert _spoken(speaking, response_format="wav").content[44:] == samples
 
 
-@pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
-def test_the_cache_changes_no_byte(forgetful, keeping, response_format):
-    """Of a kept WAV or FLAC file only the header is another one, because it states the length."""
-    without = _spoken(forgetful, response_format=response_format)
-    first, kept = (_spoken(keeping, response_format=response_format) for _ in range(2))
-    assert [answer.headers["x-cache"] for answer in (without, first, kept)] == ["miss", "miss", "hit"]
-    assert first.content == without.content
-    header = {"wav": 44, "flac": 42}.get(response_format, 0)
-    assert kept.content[header:] == first.content[header:]
-
-
-def test_two_callers_at_once_get_what_each_gets_alone(forgetful):
+def test_two_callers_at_once_get_what_each_gets_alone(speaking):
     """Other voices, texts and formats beside each other, four times."""
     wanted = [
         {"voice": "nova", "response_format": "mp3"},
         {"voice": "onyx", "response_format": "flac", "input": "Something else. And another thing."},
     ]
-    alone = [_spoken(forgetful, **fields).content for fields in wanted]
+    alone = [_spoken(speaking, **fields).content for fields in wanted]
     with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda fields: _spoken(forgetful, **fields).content, 4 * wanted))
+        together = list(pool.map(lambda fields: _spoken(speaking, **fields).content, 4 * wanted))
     assert together == 4 * alone
 
 
 @pytest.mark.parametrize("speed", [0.5, 2.0])
-def test_speed_changes_the_duration_and_not_the_pitch(forgetful, speed):
+def test_speed_changes_the_duration_and_not_the_pitch(speaking, speed):
     """The duration within 2 %, the pitch of the voice within 3 %."""
     usual, changed = (
-        np.frombuffer(_spoken(forgetful, response_format="pcm", speed=value).content, "<i2") / 32768
+        np.frombuffer(_spoken(speaking, response_format="pcm", speed=value).content, "<i2") / 32768
         for value in (1.0, speed)
     )
     assert len(changed) == pytest.approx(len(usual) / speed, rel=0.02)

@@ -80,7 +80,7 @@ def whole(server, text, path="/stream/pcm", **fields):
 @pytest.fixture(scope="module")
 def speaking(start):
     """Nothing is kept from one answer to the next."""
-    with start(AUDIO_CACHE_MB="0") as server:
+    with start() as server:
         yield server
 
 
@@ -268,7 +268,7 @@ def test_a_silent_server_says_so(start):
 
 def test_at_shutdown_the_present_sentence_is_finished(start):
     """And the socket is closed with 1001; what was sent is a whole number of sentences."""
-    with start(AUDIO_CACHE_MB="0") as server:
+    with start() as server:
         sentence = LONG[: LONG.index(".") + 1]
         alone, two = whole(server, sentence), whole(server, f"{sentence} {sentence}")
         with opened(server) as peer:

@@ -1,4 +1,4 @@
-"""Requests that are sent when a job has ended: its result to `output_url`, and its state to `callback_url`."""
+"""Requests that are sent when a job has ended: its state to `callback_url`."""
 
 import time
 
@@ -33,30 +33,24 @@ def settled(server, identity):
         time.sleep(0.05)
 
 
-def test_the_result_is_sent_and_then_the_state(sending, receiver):
+def test_the_state_is_sent(sending, receiver):
     """The message is signed, and its data is what the job's address answers meanwhile."""
-    urls = {"output_url": f"{receiver.url}/result?X-Amz-Signature=1", "callback_url": f"{receiver.url}/hook"}
-    job = submit(sending, recordings.sample()[0], response_format="text", **urls)
+    job = submit(sending, recordings.sample()[0], response_format="text", callback_url=f"{receiver.url}/hook")
     done = settled(sending, job["id"])
-    assert [(one["field"], one["state"], one["attempts"]) for one in done["follow_ups"]] == [
-        ("output_url", "done", 1),
-        ("callback_url", "done", 1),
-    ]
-    assert receiver.paths == ["/result?X-Amz-Signature=1", "/hook"]
-    media_type, content = receiver.results["/result?X-Amz-Signature=1"]
-    assert (media_type, content.decode()) == ("text/plain; charset=utf-8", recordings.sample()[1] + "\n")
+    sent = [(one["field"], one["state"], one["attempts"]) for one in done["follow_ups"]]
+    assert (sent, receiver.paths) == ([("callback_url", "done", 1)], ["/hook"])
     (message,) = receiver.messages
     assert (message["type"], message["webhook-id"]) == ("job.succeeded", f"msg_{job['id']}")
     assert message["data"] | {"follow_ups": done["follow_ups"]} == done
-    assert [one["state"] for one in message["data"]["follow_ups"]] == ["done", "waiting"]
+    assert [one["state"] for one in message["data"]["follow_ups"]] == ["waiting"]
 
 
 def test_failed_and_cancelled_jobs_tell_so(sending, receiver):
-    """Neither has a result to send; a job that is removed tells nothing."""
+    """A job that is removed tells nothing."""
     hook = {"callback_url": f"{receiver.url}/hook"}
-    failed = submit(sending, b"this is no recording", **hook, output_url=f"{receiver.url}/result")
+    failed = submit(sending, b"this is no recording", **hook)
     states = {one["field"]: one["state"] for one in settled(sending, failed["id"])["follow_ups"]}
-    assert states == {"output_url": "failed", "callback_url": "done"}
+    assert states == {"callback_url": "done"}
     cancelled, removed = (submit(sending, long_recording(60), **hook) for _ in range(2))
     assert sending.client.delete(f"/v1/jobs/{removed['id']}").status_code == 200
     answer = sending.client.post(f"/v1/jobs/{cancelled['id']}/cancel").json()
@@ -82,7 +76,7 @@ def test_a_spoken_text_tells_too(sending, receiver):
     [
         ("callback_url", "http://127.0.0.2/hook", 403, "address_not_allowed"),
         ("callback_url", "hook", 400, "invalid_value"),
-        ("output_url", "ftp://127.0.0.1/result", 400, "invalid_value"),
+        ("callback_url", "ftp://127.0.0.1/hook", 400, "invalid_value"),
     ],
 )
 def test_a_url_that_is_not_served_makes_no_job(sending, field, url, status, code):
@@ -92,10 +86,9 @@ def test_a_url_that_is_not_served_makes_no_job(sending, field, url, status, code
     assert (answer.status_code, error["code"], error["param"]) == (status, code, field)
 
 
-@pytest.mark.parametrize(("field", "setting"), [("callback_url", "WEBHOOK_HOSTS"), ("output_url", "URL_OUTPUT")])
-def test_by_default_nothing_is_sent(server, field, setting):
+def test_by_default_nothing_is_sent(server):
     """The message names the setting."""
-    files, data = {"file": ("a.wav", recordings.sample()[0])}, {field: "https://example.com/"}
+    files, data = {"file": ("a.wav", recordings.sample()[0])}, {"callback_url": "https://example.com/"}
     error = server.client.post("/v1/jobs", files=files, data=data).json()["error"]
-    assert (error["code"], error["param"]) == ("unsupported_value", field)
-    assert setting in error["message"]
+    assert (error["code"], error["param"]) == ("unsupported_value", "callback_url")
+    assert "WEBHOOK_HOSTS" in error["message"]

@@ -39,7 +39,6 @@ from asr_server.features import (
     translation,
     turns,
     url_input,
-    url_output,
     webhooks,
 )
 from asr_server.server_feature import OpenPaths, ServerFeature, ServerHook
@@ -62,7 +61,6 @@ FEATURES: tuple[Feature, ...] = (
     deepgram.FEATURE,
     documents.FEATURE,
     url_input.FEATURE,
-    url_output.FEATURE,
     webhooks.FEATURE,
     shared_jobs.FEATURE,
     drafts.FEATURE,

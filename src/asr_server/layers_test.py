@@ -49,6 +49,7 @@ _WEB = {"net", "recordings", "live", "jobs", "ops", "services", "server_feature"
 ONLY_IN = {
     "tools": set(),  # not in the wheel
     "asr_server_ray": set(),
+    "asr_server_telephony": set(),
     "torch": {"engine", "features.encoders", "features.speech_output.engines.qwen_tts"},
     "transformers": {"features.speech_output.engines.qwen_tts"},
     "qwen_asr": set(),
@@ -66,7 +67,7 @@ ONLY_IN = {
     "flatbuffers": {"features.moonshine"},
     "asyncio": _WEB | {"core.idle", "audio", "processes", "cli", "client.jobs", "engine.client"},
     "ray": set(),
-    "websockets": {"client", "features.gateway", "features.wyoming", "features.telephony", "net.socket_protocol"},
+    "websockets": {"client", "features.gateway", "features.wyoming", "net.socket_protocol"},
     "wyoming": {"features.wyoming"},
     "asyncpg": {"features.shared_jobs.database"},
     "openai": set(),

@@ -29,7 +29,6 @@ from tools.bench import (
     overhead,
     pairs,
     real,
-    replicas,
     speakers,
     speech,
     stream,
@@ -66,7 +65,6 @@ BENCHMARKS = {
     "gateway": gateway.measure,
     "host_step": host_step.measure,
     "web_server": web_server.measure,
-    "replicas": replicas.measure,
 }
 
 

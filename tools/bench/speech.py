@@ -49,15 +49,14 @@ def measure(engine: str = "espeak") -> dict[str, object]:
         return {
             "engine": engine,
             "memory_of_loading_mb": round(server.resident_mb() - silent_mb, 1),
-            "question": "Speech: first audio, the cache, many callers, a long text, live sessions",
+            "question": "Speech: first audio, many callers, a long text, live sessions",
             "load_at_start": os.getloadavg()[0],
             "first_audio_ms": _first_audio_ms(server),
-            "cached_answer_ms": _cached_ms(server),
             "callers": _callers(server),
             "long_text": _long_text(server),
             "live_partials": _live(server),
             "load_at_end": os.getloadavg()[0],
-            "target": "first audio p50 60 ms; cached answer 5 ms; no error; 300 MB; live p95 within 20 %",
+            "target": "first audio p50 60 ms; no error; 300 MB; live p95 within 20 %",
         }
 
 
@@ -82,18 +81,6 @@ def _first_audio_ms(server: ServerProcess) -> dict[str, object]:
         )
         for at, response_format in enumerate(("pcm", "mp3"))
     }
-
-
-def _cached_ms(server: ServerProcess) -> dict[str, float]:
-    """The whole answer, the second time."""
-    text = " ".join(SENTENCES[:5])
-    _spoken(server, text)
-    took_ms = []
-    for _ in range(TEXTS):
-        began = time.perf_counter()
-        _spoken(server, text)
-        took_ms.append(1000 * (time.perf_counter() - began))
-    return percentiles([took_ms])
 
 
 def _callers(server: ServerProcess) -> dict[str, object]:
@@ -183,7 +170,7 @@ def _send(socket: Connection, pcm: np.ndarray) -> None:
 
 @contextmanager
 def _always_speaking(server: ServerProcess) -> Iterator[None]:
-    """Callers with one text after the other, none of which is in the cache."""
+    """Callers with one text after the other."""
     stopped = threading.Event()
 
     def call(number: int) -> None:

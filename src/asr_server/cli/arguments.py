@@ -62,11 +62,9 @@ def add_recognition(group: argparse._ArgumentGroup) -> None:
 
 def add_language(group: argparse._ActionsContainer) -> None:
     """Add the spoken language."""
-    option = group.add_argument(
+    group.add_argument(
         "-l", "--language", type=language, help="code or name of the spoken language (default: detect it)"
     )
-    names = languages.model_languages()
-    option.completions = [*map(languages.code, names), *names]  # type: ignore[attr-defined]  # read by complete.py
 
 
 def add_hotwords(group: argparse._ActionsContainer) -> None:
@@ -100,7 +98,7 @@ def add_formats(
 ) -> None:
     """Add the option for one or more formats. `formats.chosen` has the rules."""
     names = ", ".join(allowed)
-    option = group.add_argument(
+    group.add_argument(
         "-f",
         "--format",
         type=formats.parse,
@@ -109,7 +107,6 @@ def add_formats(
         help=f"{'one or more' if several else 'one'} of {names}{', with commas or repeated' if several else ''} "
         f"(default: by the name of --output, or {allowed[0]})",
     )
-    option.completions = allowed  # type: ignore[attr-defined]  # read by complete.py
     _add_alias(group, "--output_format", dest="format", type=formats.parse, action="extend")
 
 
@@ -233,11 +230,13 @@ def address(given: str | None, variable: str) -> str:
         raise UsageError(f"{variable}: {error}.") from None
 
 
-def job_command(parsed: argparse.Namespace, job: str, action: str) -> str:
-    """Return the command that continues with a job on the same server, for a shell."""
-    named = ["--server", parsed.server] if parsed.server else []
-    named += ["--api-key-file", str(parsed.api_key_file)] if parsed.api_key_file else []
-    return shlex.join(["asr-server", "job", job, action, *named])
+def result_command(parsed: argparse.Namespace, job: str) -> str:
+    """Return the command that fetches the result of a job from the same server, for a shell."""
+    header = ""
+    if key(parsed):
+        known = f"$(cat {shlex.quote(str(parsed.api_key_file))})" if parsed.api_key_file else "$ASR_API_KEY"
+        header = f' -H "Authorization: Bearer {known}"'
+    return f"curl {server(parsed)}/v1/jobs/{job}/result{header}"
 
 
 def key(parsed: argparse.Namespace) -> str:

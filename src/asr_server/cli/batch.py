@@ -223,11 +223,11 @@ class RecordingBatch:
                 self.totals.failed += 1
                 with self.bars.paused():
                     self.sink.drop(source, failure)
-                advice = f" Ask again: {self._job_command(source, '--wait')}" if failure.job_goes_on else ""
+                advice = f" Ask again: {self._result_command(source)}" if failure.job_goes_on else ""
                 self._report(source, f"{failure.code}: {failure.message}{advice}")
             except (asyncio.CancelledError, OSError):  # OSError: standard output is closed or its disk is full
                 if source in self._job_ids:
-                    self._report(source, f"goes on as a job: {self._job_command(source, '--wait')}")
+                    self._report(source, f"goes on as a job: {self._result_command(source)}")
                 raise
 
     async def _process(self, source: RecordingSource) -> BackendResult:
@@ -270,14 +270,14 @@ class RecordingBatch:
         except Failure as failure:
             kept = ""
             if source in self._job_ids:
-                kept = f" The server keeps the result: {self._job_command(source, '--result')}"
+                kept = f" The server keeps the result: {self._result_command(source)}"
             raise Failure(failure.code, f"{failure.message}{kept}") from failure
         if job := self._job_ids.pop(source, None):
             await self.backend.forget(job)
 
-    def _job_command(self, source: RecordingSource, action: str) -> str:
+    def _result_command(self, source: RecordingSource) -> str:
         """Return how to continue with the job of a source, and what its result is if that is not what was asked for."""
-        command = arguments.job_command(self.of.parsed, self._job_ids[source], action)
+        command = arguments.result_command(self.of.parsed, self._job_ids[source])
         given = self.of.request.output.response_format.value
         return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"
 

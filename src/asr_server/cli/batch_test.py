@@ -122,7 +122,7 @@ async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
     batch, _ = _batch(backend, sources, StdoutSink(sources, Full()))
     with pytest.raises(OSError, match="No space"):
         await batch.run(sources, jobs=1)
-    assert "asr-server job job_one" in capsys.readouterr().err
+    assert "/v1/jobs/job_one/result" in capsys.readouterr().err
     assert not backend.forgotten
 
 
@@ -171,7 +171,9 @@ async def test_a_cancelled_batch_names_the_jobs_that_go_on(tmp_path, capsys):
     with pytest.raises(asyncio.CancelledError):
         await task
     error = capsys.readouterr().err
-    assert error == (f"asr-server transcribe: {sources[1].name}: goes on as a job: asr-server job job_forever --wait\n")
+    assert error == (
+        f"asr-server transcribe: {sources[1].name}: goes on as a job: curl http://127.0.0.1:8100/v1/jobs/job_forever/result\n"
+    )
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -186,14 +188,16 @@ async def test_notes_are_reported_unless_quiet(tmp_path, capsys, quiet):
 async def test_a_job_that_goes_on_is_named_with_its_server(tmp_path, capsys):
     """The command can be pasted: it asks the same server, with the same key."""
     sources = _sources(tmp_path, "forever", "forever")
-    given = {"server": "http://asr.example:8202", "api_key_file": Path("my key.txt")}
-    batch, _ = _batch(backend := _Scripted(), sources, formats=(Format.VTT,), **given)
+    (tmp_path / "my key.txt").write_text("secret")
+    given = {"server": "http://asr.example:8202", "api_key_file": tmp_path / "my key.txt"}
+    batch, _ = _batch(backend := _Scripted(), sources, formats=(Format.SRT, Format.VTT), **given)
     task = asyncio.create_task(batch.run(sources, jobs=2))
     await backend.two.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    command = "asr-server job job_forever --wait --server http://asr.example:8202 --api-key-file 'my key.txt'"
+    header = f"Authorization: Bearer $(cat '{tmp_path / 'my key.txt'}')"
+    command = f'curl http://asr.example:8202/v1/jobs/job_forever/result -H "{header}"'
     assert capsys.readouterr().err.count(f"goes on as a job: {command} (its result is srt)\n") == 2
 
 
@@ -225,4 +229,4 @@ async def test_a_job_is_removed_after_its_result_is_delivered(tmp_path, capsys):
     batch, _ = _batch(backend, sources, filed, command="subtitles")
     assert await batch.run(sources, jobs=1) is Exit.FAILED
     assert backend.forgotten == ["job_one"]
-    assert "asr-server job job_two --result" in capsys.readouterr().err
+    assert "/v1/jobs/job_two/result" in capsys.readouterr().err

@@ -21,11 +21,10 @@ COMMANDS = {
     "serve": "run the server with the environment's settings",
     "demo": "run the server with the bundled model and transcribe a recording",
     "transcribe": "turn recordings into text",
-    "subtitles": "make subtitle files of recordings, also translated, and check subtitle files",
+    "subtitles": "make subtitle files of recordings, also translated",
     "translate": "turn recordings into text in another language",
     "align": "find when each word of a text is said in a recording",
     "speak": "turn a text into speech",
-    "job": "show a job, fetch its result, remove it",
     "speakers": "list, add and delete the voices by which a server recognises people",
     "live": "stream a file or the microphone to a server and show the text",
     "evaluate": "count word errors on recordings whose text is known, and compare servers and models",
@@ -35,12 +34,11 @@ COMMANDS = {
     "export": "write the audio encoder for ONNX Runtime or TensorRT",
     "healthcheck": "ask the server on this machine whether it is live",
     "doctor": "show what this machine can run, and test it",
-    "completion": "print a script with which a shell completes commands, options and values",
 }
 # Commands that distributions of their own add, each by an entry point of its name in the group `asr_server.commands`.
-EXTRAS: dict[str, str] = {}
-# Started by other commands and by the scripts of `completion`, not by users.
-HIDDEN = ("worker", "complete")
+EXTRAS = {"telephony": "asr-server-telephony"}
+# Started by other commands, not by users.
+HIDDEN = ("worker",)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the arguments of a command, and examples."
 

@@ -41,8 +41,6 @@ WRONG_ARGUMENTS = [
     ["live", "--file", "a.wav", "--speed", "nan"],
     ["live", "--file", "a.wav", "--speed", "-1"],
     ["live", "--file", "a.wav", "--speed", "1e-300"],
-    ["job"],
-    ["job", "job_x", "--wait", "--delete"],
     ["speakers"],
     ["speak", "text", "--speed", "0.2"],
     ["speak", "text", "--seed", "-1"],
@@ -76,7 +74,7 @@ def test_help_loads_nothing_heavy():
     """Help is there at once."""
     commands = [
         ["--help"],
-        *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "evaluate", "job")),
+        *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "evaluate")),
     ]
     code = (
         f"import sys; from asr_server.cli.main import main\nfor arguments in {commands!r}:\n"

@@ -65,17 +65,6 @@ class Parser(argparse.ArgumentParser):
         shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
         return {name: action for action in shown for name in action.option_strings}
 
-    @property
-    def choices(self) -> list[str]:
-        """Return the values of arguments without a name, where they are few: commands among them."""
-        return [str(value) for action in self._actions if not action.option_strings for value in action.choices or ()]
-
-    @property
-    def subcommands(self) -> dict[str, Parser]:
-        """Return the parsers of the commands within, by name."""
-        nested = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
-        return {name: parser for action in nested for name, parser in action.choices.items()}
-
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Check a value as argparse does, with other words in the message."""
         if action.choices is None or value in action.choices:

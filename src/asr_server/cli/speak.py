@@ -17,8 +17,6 @@ from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
 from asr_server.core.audio import SPEECH_RATE, WAV_HEADER_BYTES, wav_header
 from asr_server.features.speech_output.encoding.formats import MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
-from asr_server.features.speech_output.engines.espeak.voices import OPENAI_VOICES
-from asr_server.text import languages
 
 if TYPE_CHECKING:
     from asr_server.app import Machinery
@@ -50,13 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the text, or the name of a file that holds it, or - for standard input (default: what is piped in)",
     )
     how = parser.add_argument_group("speech")
-    voice = how.add_argument("--voice", help="one of --list-voices (default: alloy)")
-    voice.completions = sorted(OPENAI_VOICES)  # type: ignore[attr-defined]  # read by complete.py
-    option = how.add_argument(
+    how.add_argument("--voice", help="one of --list-voices (default: alloy)")
+    how.add_argument(
         "-l", "--language", type=arguments.target_language, help="code or name (default: by the text's script)"
     )
-    names = languages.model_languages()
-    option.completions = [*map(languages.code, names), *names]  # type: ignore[attr-defined]
     how.add_argument(
         "--speed", type=_speed, help=f"{MIN_SPEED:g} to {MAX_SPEED:g} times the usual one, at the same pitch"
     )

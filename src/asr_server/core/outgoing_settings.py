@@ -54,7 +54,6 @@ class OutgoingSettings(BaseModel):
     """The features that send requests, all of which are off by default, and the hosts that they may reach."""
 
     url_input: bool = Field(False, description="Take the URL of a recording in place of its bytes.")
-    url_output: bool = Field(False, description="Jobs: send the result to a URL of the caller by PUT.")
     webhook_hosts: str = Field(
         "",
         description="Jobs: comma-separated hosts that callbacks may go to, such as `hooks.example.com`, "

@@ -171,9 +171,6 @@ class SpeechSettings(BaseModel):
     max_queue_speech_s: float = Field(
         14_400.0, gt=0, description="Limit of accepted but unspoken seconds of speech; more work gets 429."
     )
-    audio_cache_mb: float = Field(
-        64.0, ge=0, description="MiB of spoken answers that are kept for the same request; 0: none."
-    )
 
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")

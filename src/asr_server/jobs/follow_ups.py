@@ -11,16 +11,15 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from loguru import logger
 
 from asr_server.core.errors import AsrError, JobsUnavailable
 from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord
-from asr_server.jobs.store import ATTEMPT_S, Claim, ClaimLost, Content, JobStore
+from asr_server.jobs.store import ATTEMPT_S, Claim, ClaimLost, JobStore
 
 # Where nothing of this server says that one is due.
 _LOOK_S = 1.0
@@ -33,14 +32,6 @@ _FIRST_WAIT_S, _GROWTH, _LONGEST_WAIT_S = 5.0, 3, 3_600.0
 _MAX_ATTEMPTS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class EndedJob:
-    """A job that is over, for what is sent about it."""
-
-    record: JobRecord
-    content: Callable[[], Awaitable[Content]]  # of its result, where it has one; the caller closes it
-
-
 class FollowUpKind(Protocol):
     """Sends the requests of one kind."""
 
@@ -51,7 +42,7 @@ class FollowUpKind(Protocol):
     def check(self, url: str) -> None:
         """Raise the leaves of `InvalidInput` where no such request is sent to the URL."""
 
-    async def send(self, job: EndedJob, url: str) -> FollowUpState:
+    async def send(self, record: JobRecord, url: str) -> FollowUpState:
         """Send the request once. WAITING: it is sent again. Raises `AsrError` and `OSError` for that too."""
 
 
@@ -133,7 +124,7 @@ class FollowUps:
             return FollowUpState.FAILED
         try:
             async with asyncio.timeout(ATTEMPT_S):
-                return await kind.send(EndedJob(record, lambda: self._store.content(record.id)), due.url)
+                return await kind.send(record, due.url)
         except (AsrError, OSError) as error:  # TimeoutError is an OSError
             code = error.code if isinstance(error, AsrError) else type(error).__name__
             logger.warning("request about a job failed", id=record.id, kind=due.field, reason=code)

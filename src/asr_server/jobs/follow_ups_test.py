@@ -28,7 +28,7 @@ class Receiver:
         pass
 
     async def send(self, job, url):
-        self.log.append((self.field, url, job.record.state))
+        self.log.append((self.field, url, job.state))
         step = self.script.pop(0) if self.script else DONE
         if step is None:
             await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Builds the parts of speech output: the engines on their threads, the encoder, the cache."""
+"""Builds the parts of speech output: the engines on their threads, and the encoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 from loguru import logger
 
 from asr_server.features.speech_output import operations, speech_jobs
-from asr_server.features.speech_output.cache import SpeechCache
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.engines import registry
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
@@ -58,9 +57,8 @@ def build(core: CoreParts) -> FeatureParts:
         ),
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
-    cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
     speaking = _speaking(core, own, thread)
-    processor = SpeechProcessor(speaking, encoder, admission, cache, settings, settings.request_timeout, watch)
+    processor = SpeechProcessor(speaking, encoder, admission, settings, settings.request_timeout, watch)
     limits = SessionLimits(settings.max_speech_chars, settings.request_timeout, settings.speech_socket_idle_s)
     sessions = SpeechSessions(processor, limits, watch)
 

@@ -69,9 +69,6 @@ SPEECH_CHARACTERS = MetricSpec(
 SPEECH_CUT_SHORT = MetricSpec(
     "asr_speech_cut_short_total", _C, "Sentences that the engine stopped at its budget, and which may lack their end."
 )
-SPEECH_CACHE_HITS = MetricSpec("asr_speech_cache_hits_total", _C, "Answers that were kept from an earlier request.")
-SPEECH_CACHE_MISSES = MetricSpec("asr_speech_cache_misses_total", _C, "Requests whose answer was not kept.")
-SPEECH_CACHE_BYTES = MetricSpec("asr_speech_cache_bytes", _G, "Bytes of kept answers; `AUDIO_CACHE_MB` is the limit.")
 SPEECH_STATE = MetricSpec(
     "asr_speech_state", _G, "1 for the current state of the speech engine; no series where nothing speaks.", ("state",)
 )
@@ -130,9 +127,6 @@ def speech_gauges(services: Services) -> Iterable[MetricSample]:
     yield single(SPEECH_LEFT, speech.sentences_left + sessions.sentences_left)
     yield single(SPEECH_HELD, speech.admission.held_s)
     yield single(SPEECH_LIMIT, speech.admission.limit_s)
-    yield single(SPEECH_CACHE_HITS, speech.cache.hits)
-    yield single(SPEECH_CACHE_MISSES, speech.cache.misses)
-    yield single(SPEECH_CACHE_BYTES, speech.cache.held_bytes)
     yield single(SPEECH_ENCODER, speech.encoder.pid is not None)
     yield single(SPEECH_FILES, speech.encoder.streams)
     state = None if speech.silent_because else speech.engines.status.state

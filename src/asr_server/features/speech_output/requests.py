@@ -85,7 +85,6 @@ class SpeechDone:
     sentences: int
     samples: int  # of the whole answer, at 24 kHz
     cut_short: int = 0  # sentences that the engine stopped at its budget
-    cached: bool = False  # the answer was kept from an earlier request
     timings: SpeechTimings = SpeechTimings()
 
 

@@ -16,9 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, Cancelled, MissingParameter
-from asr_server.features.speech_output.cache import SpokenAnswer
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.encoding.headers import with_length
 from asr_server.features.speech_output.fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
 from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import SpeechScript
@@ -28,7 +26,6 @@ from asr_server.features.speech_output.voice_sample import voice_sample
 from asr_server.net import body, event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
-from asr_server.net.request_log import server_timing
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
@@ -137,8 +134,7 @@ async def _events(
     request: Request, services: Services, wanted: SpeechRequest, to_frames: Callable[[SpeechEvent], list[str]]
 ) -> Response:
     prepared = await _prepared(request, services, wanted)
-    kept = services.of(SpeechProcessor).kept(prepared)
-    work = partial(services.of(SpeechProcessor).speak, prepared) if kept is None else kept.replay
+    work = partial(services.of(SpeechProcessor).speak, prepared)
 
     def frames(event: SpeechEvent) -> list[str]:
         if isinstance(event, SpeechDone):
@@ -146,7 +142,7 @@ async def _events(
         return to_frames(event)
 
     response = await event_stream.respond(request, work, frames)
-    response.headers.update(_headers(prepared, is_kept=kept is not None))
+    response.headers.update(_headers(prepared))
     return response
 
 
@@ -154,20 +150,14 @@ async def _prepared(request: Request, services: Services, wanted: SpeechRequest)
     """Return the script of a request. A long text waits for its turn, and no longer than its client does."""
     caller = request.state.caller
     if len(wanted.text) <= _SHORT_TEXT_CHARS:
-        return services.of(SpeechProcessor).prepare(wanted, caller.owner, caller.share)
-    work = services.of(SpeechProcessor).prepare_long(wanted, caller.owner, caller.share)
+        return services.of(SpeechProcessor).prepare(wanted, caller.share)
+    work = services.of(SpeechProcessor).prepare_long(wanted, caller.share)
     return await while_connected(request.receive, work)
 
 
 async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:
-    """Return a response that sends the audio as it is made, or as it was kept.
-
-    An error before the first audio becomes an HTTP status.
-    """
+    """Return a response that sends the audio as it is made. An error before the first audio becomes an HTTP status."""
     prepared = await _prepared(request, services, wanted)
-    kept = services.of(SpeechProcessor).kept(prepared)
-    if kept is not None:
-        return _kept_response(request, kept, prepared)
     buffer = event_stream.EventBuffer(partial(services.of(SpeechProcessor).speak, prepared))
     try:
         await while_connected(request.receive, _until_audio(buffer))
@@ -177,29 +167,11 @@ async def _audio_response(request: Request, services: Services, wanted: SpeechRe
     return _AudioResponse(request, buffer, prepared)
 
 
-def _headers(prepared: SpeechScript, *, is_kept: bool) -> dict[str, str]:
-    headers = {"X-Cache": "hit" if is_kept else "miss", "X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+def _headers(prepared: SpeechScript) -> dict[str, str]:
+    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
     if prepared.encoding.format is SpeechFormat.PCM:
         headers |= _PCM_HEADERS
     return headers | ({"X-Ignored": ", ".join(prepared.ignored)} if prepared.ignored else {})
-
-
-def _kept_response(request: Request, kept: SpokenAnswer, prepared: SpeechScript) -> StreamingResponse:
-    """Return a response with the whole file; WAV and FLAC files then state their length."""
-    _note(request, kept.done)
-    audio_format = prepared.encoding.format
-    parts = [event.data for event in kept.events if isinstance(event, AudioChunk)]
-    size = sum(map(len, parts))
-    parts[:1] = [with_length(audio_format, part, kept.done.samples) for part in parts[:1]]
-    headers = _headers(prepared, is_kept=True)
-    headers |= {"Content-Length": str(size), **server_timing(request, kept.done.timings)}
-    return StreamingResponse(_pieces(parts), media_type=audio_format.media_type, headers=headers)
-
-
-async def _pieces(parts: list[bytes]) -> AsyncGenerator[bytes, None]:
-    for part in parts:
-        for begin in range(0, len(part), _PIECE_BYTES):
-            yield part[begin : begin + _PIECE_BYTES]
 
 
 async def _until_audio(buffer: event_stream.EventBuffer[SpeechEvent]) -> None:
@@ -216,7 +188,7 @@ class _AudioResponse(StreamingResponse):
     """
 
     def __init__(self, request: Request, buffer: event_stream.EventBuffer[SpeechEvent], prepared: SpeechScript) -> None:
-        headers, media_type = _headers(prepared, is_kept=False), prepared.encoding.format.media_type
+        headers, media_type = _headers(prepared), prepared.encoding.format.media_type
         super().__init__(self._audio(), media_type=media_type, headers=headers)
         self._request = request
         self._buffer = buffer
@@ -259,7 +231,6 @@ def _note(request: Request, done: SpeechDone) -> None:
         "sentences": done.sentences,
         "audio_s": round(done.samples / SPEECH_RATE, 3),
         "cut_short": done.cut_short,
-        "cached": done.cached,
         "first_audio_ms": round(done.timings.first_audio_ms, 1),
     }
 

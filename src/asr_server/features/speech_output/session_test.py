@@ -20,7 +20,6 @@ from asr_server.core.errors import (
     UnsupportedLanguage,
 )
 from asr_server.features.speech_output import session as module
-from asr_server.features.speech_output.cache import SpeechCache
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
@@ -115,9 +114,7 @@ class _Maker:
         """Those of sessions from now on."""
         client = SpeechEngineClient(self.thread, self.voice.traits, "scripted")
         values = settings.load(model_id="fake")
-        processor = SpeechProcessor(
-            SpeechEngines((client,)), self.encoder, self.admission, SpeechCache(0), values, limits.sentence_s
-        )
+        processor = SpeechProcessor(SpeechEngines((client,)), self.encoder, self.admission, values, limits.sentence_s)
         self.sessions = SpeechSessions(processor, limits)
 
     async def session(self, **options):

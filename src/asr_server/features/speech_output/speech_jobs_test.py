@@ -15,7 +15,6 @@ from asr_server.core.errors import DeadlineExceeded, SpeechFailed
 from asr_server.core.settings import SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output import text_parts
-from asr_server.features.speech_output.cache import SpeechCache
 from asr_server.features.speech_output.chapters import Chapter
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
@@ -79,9 +78,7 @@ async def speaking(encoder):
         thread = EngineThread(engine, idle_timeout_s=0, watch=ledger)
         threads.append(thread)
         engines = SpeechEngines((SpeechEngineClient(thread, engine.traits, "fake"),))
-        processor = SpeechProcessor(
-            engines, encoder, Admission(limit_s), SpeechCache(2**20), SpeechSettings(), request_s
-        )
+        processor = SpeechProcessor(engines, encoder, Admission(limit_s), SpeechSettings(), request_s)
         return SpeechJobs(processor), ledger
 
     yield build

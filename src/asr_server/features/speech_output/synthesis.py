@@ -16,7 +16,6 @@ from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavail
 from asr_server.core.settings import SpeechSettings
 from asr_server.engine.client import until
 from asr_server.features.speech_output import script
-from asr_server.features.speech_output.cache import SpeechCache, SpokenAnswer
 from asr_server.features.speech_output.encoding.client import AudioEncoder, EncodedStream
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechStream
@@ -83,7 +82,6 @@ class SpeechProcessor:
         engines: SpeechEngines | str,
         encoder: AudioEncoder,
         admission: Admission,
-        cache: SpeechCache,
         settings: SpeechSettings,
         timeout_s: float,
         observer: SpeechObserver | None = None,
@@ -96,7 +94,6 @@ class SpeechProcessor:
         self._is_draining = False
         self.encoder = encoder
         self.admission = admission
-        self.cache = cache
 
     @property
     def engines(self) -> SpeechEngines:
@@ -136,24 +133,19 @@ class SpeechProcessor:
         """Return the delivery of a request, without looking at its text. Raises as `script.delivery`."""
         return script.delivery(request, self.engines, self._settings)
 
-    def prepare(self, request: SpeechRequest, owner: str = "", share: str = "") -> SpeechScript:
+    def prepare(self, request: SpeechRequest, share: str = "") -> SpeechScript:
         """Return the script of a request. Raises for a wrong request, `SpeechUnavailable` and `ShuttingDown`.
 
-        `owner`: the key whose kept answers may be used. Another key must not learn what was spoken for this one.
         `share`: the owner, or an address.
         """
         if self._is_draining:
             raise ShuttingDown("The server is shutting down.")
         prepared = script.prepare(request, self.engines, self._settings)
-        return replace(prepared, key=f"{owner} {prepared.key}", share=share)
+        return replace(prepared, share=share)
 
-    async def prepare_long(self, request: SpeechRequest, owner: str = "", share: str = "") -> SpeechScript:
+    async def prepare_long(self, request: SpeechRequest, share: str = "") -> SpeechScript:
         """Do as `prepare` in a thread, since live sessions share the event loop."""
-        return await in_thread(self.prepare, request, owner, share)
-
-    def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
-        """Return the answer to the same request, if it was kept."""
-        return self.cache.get(prepared.key) if self.cache.max_bytes else None
+        return await in_thread(self.prepare, request, share)
 
     async def speak(self, prepared: SpeechScript, emit: Emit, run: SpeechRun | None = None) -> SpeechDone:
         """Emit the audio as it is made, `SpeechDone` at last. Cancelling cancels all work.
@@ -163,14 +155,9 @@ class SpeechProcessor:
         run = run or SpeechRun()
         timeout_s = run.timeout_s or self._timeout_s
         bulk = run.priority is Priority.BULK
-        with (
-            self.admission.hold(time_limit_s=timeout_s, bulk=bulk, share=prepared.share) as ticket,
-            self.cache.recording(emit) as recorder,
-        ):
-            if bulk:  # a part of a long text, which would push out many answers
-                recorder.forget()
+        with self.admission.hold(time_limit_s=timeout_s, bulk=bulk, share=prepared.share) as ticket:
             self.admission.measure(ticket, prepared.duration_s)
-            text = _TextInProgress(prepared, recorder.emit, SpeechRun(run.priority, timeout_s), self.admission, ticket)
+            text = _TextInProgress(prepared, emit, SpeechRun(run.priority, timeout_s), self.admission, ticket)
             with self._counted(text):
                 try:
                     async with until(prepared.client.clock, text.deadline_s):
@@ -178,8 +165,6 @@ class SpeechProcessor:
                 except TimeoutError:
                     raise DeadlineExceeded("The time limit of the request passed while it was spoken.") from None
             self.admission.finish(ticket, prepared.duration_s)
-            if (answer := recorder.answer(done)) is not None:
-                self.cache.put(prepared.key, answer)
         await text.emit(done)
         return done
 

@@ -16,7 +16,6 @@ from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, S
 from asr_server.core.settings import Settings, SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output import synthesis
-from asr_server.features.speech_output.cache import SpeechCache
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
@@ -71,12 +70,11 @@ async def speech(encoder):
     """A function that builds what speaks, over an engine with these rules. All of it must be free at the end."""
     built = []
 
-    def build(*rules, limit_s=10_000.0, cache_bytes=0, timeout_s=60.0, clock=time.monotonic, **fields):
+    def build(*rules, limit_s=10_000.0, timeout_s=60.0, clock=time.monotonic, **fields):
         engine, ledger = FakeSpeechEngine(FakeScript(speech=SpokenScript(rules, **fields))), Ledger()
         thread = EngineThread(engine, idle_timeout_s=0, watch=ledger, request_clock=RequestClock(clock=clock))
         engines = SpeechEngines((SpeechEngineClient(thread, engine.traits, "fake"),))
-        cache = SpeechCache(cache_bytes)
-        processor = SpeechProcessor(engines, encoder, Admission(limit_s), cache, SpeechSettings(), timeout_s, ledger)
+        processor = SpeechProcessor(engines, encoder, Admission(limit_s), SpeechSettings(), timeout_s, ledger)
         built.append((processor, thread))
         return SimpleNamespace(processor=processor, ledger=ledger, thread=thread)
 
@@ -280,27 +278,6 @@ async def test_interactive_texts_go_before_jobs(speech):
     assert len(made.ledger.encoded_s) == 21
 
 
-async def test_an_answer_is_kept_for_the_same_request(speech):
-    """With the same bytes, one chunk a sentence; an answer that was not completed is not kept."""
-    made = speech(SpeechRule(text="BAD", fault=Fault.RAISE), cache_bytes=10_000_000)
-    prepared = made.processor.prepare(request())
-    assert made.processor.kept(prepared) is None
-    events, done = await events_of(made.processor, request())
-    kept = made.processor.kept(prepared)
-    assert data(kept.events) == data(events)
-    assert (kept.done.samples, kept.done.cached) == (done.samples, True)
-    with pytest.raises(SpeechFailed):
-        await events_of(made.processor, request("Good. BAD."))
-    assert made.processor.kept(made.processor.prepare(request("Good. BAD."))) is None
-
-
-async def test_nothing_is_kept_where_the_cache_is_off(speech):
-    made = speech()
-    await events_of(made.processor, request("Short."))
-    assert made.processor.kept(made.processor.prepare(request("Short."))) is None
-    assert made.processor.cache.misses == 0
-
-
 async def test_long_texts_of_one_caller_leave_a_thread_to_others(speech, monkeypatch):
     """One of each caller is divided at a time, however many of one wait; who leaves is not waited for."""
     processor, going_on, begun = speech().processor, threading.Event(), []
@@ -311,9 +288,9 @@ async def test_long_texts_of_one_caller_leave_a_thread_to_others(speech, monkeyp
         return wanted
 
     monkeypatch.setattr(processor, "prepare", prepare)
-    many = [asyncio.create_task(processor.prepare_long(request(), "one", "one")) for _ in range(8)]
+    many = [asyncio.create_task(processor.prepare_long(request(), "one")) for _ in range(8)]
     await until(lambda: begun == ["one"])
-    other = asyncio.create_task(processor.prepare_long(request(), "two", "two"))
+    other = asyncio.create_task(processor.prepare_long(request(), "two"))
     await until(lambda: begun == ["one", "two"])
     many[-1].cancel()
     going_on.set()
@@ -333,7 +310,7 @@ async def test_a_server_that_stops_takes_no_more_texts(speech):
 
 
 async def test_a_silent_server_says_why(encoder):
-    processor = SpeechProcessor("SPEECH=off", encoder, Admission(1.0), SpeechCache(0), SpeechSettings(), 1.0)
+    processor = SpeechProcessor("SPEECH=off", encoder, Admission(1.0), SpeechSettings(), 1.0)
     with pytest.raises(SpeechUnavailable, match="SPEECH=off"):
         processor.prepare(request())
 

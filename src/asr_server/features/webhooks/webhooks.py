@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from asr_server.core.errors import AddressRefused, AsrError, UnsupportedValue
 from asr_server.core.outgoing_settings import WebhookHosts
-from asr_server.jobs.follow_ups import EndedJob
-from asr_server.jobs.record import FollowUpState
+from asr_server.jobs.record import FollowUpState, JobRecord
 from asr_server.jobs.route import job_body
 from asr_server.services import FeatureParts
 
@@ -59,10 +58,10 @@ class Webhooks:
             error.param = self.field
             raise
 
-    async def send(self, job: EndedJob, url: str) -> FollowUpState:
+    async def send(self, record: JobRecord, url: str) -> FollowUpState:
         """Send the message once. Raises as `check`, since the list may be another one now, and `UrlFailed`."""
         self.check(url)
-        record, now = job.record, int(time.time())
+        now = int(time.time())
         message = {
             "type": f"job.{record.state.value}",
             "timestamp": datetime.fromtimestamp(record.ended_at, UTC).isoformat(),
@@ -86,7 +85,7 @@ class NoWebhooks:
         """Raise `UnsupportedValue`."""
         raise UnsupportedValue("This server sends no webhooks (WEBHOOK_HOSTS, WEBHOOK_SECRET).", param=self.field)
 
-    async def send(self, job: EndedJob, url: str) -> FollowUpState:
+    async def send(self, record: JobRecord, url: str) -> FollowUpState:
         """Give the message up."""
         return FollowUpState.FAILED
 

@@ -8,7 +8,6 @@ import pytest
 from asr_server.core.errors import AddressRefused, InvalidValue, UnsupportedValue
 from asr_server.core.outgoing_settings import PermittedHosts, WebhookHosts
 from asr_server.features.webhooks.webhooks import NoWebhooks, Webhooks, signed_headers
-from asr_server.jobs.follow_ups import EndedJob
 from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, new_id
 from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 from asr_server.net.outgoing_test import guarded
@@ -85,7 +84,7 @@ async def test_the_answer_decides_whether_it_is_sent_again(status, state):
         job = JobRecord(new_id(), TranscriptionRequest(), 1.0, follow_ups=(FollowUp("callback_url", url),))
         job = job.succeeded(result, 9.0).ended(1_800_000_000.0)
         for _ in range(2):
-            assert await webhooks.send(EndedJob(job, None), url) is state
+            assert await webhooks.send(job, url) is state
         (line, headers, body), (_, again, _) = server.requests
         assert line == "POST /in HTTP/1.1"
         assert headers["webhook-id"] == again["webhook-id"]

@@ -4,8 +4,8 @@ import threading
 
 from asr_server.client.conftest import servers, text
 from asr_server.client.live import LiveOptions
-from asr_server.features.telephony import party_session
-from asr_server.features.telephony.party_session import PartySession, SessionTarget
+from asr_server_telephony import party_session
+from asr_server_telephony.party_session import PartySession, SessionTarget
 
 _HZ = 8_000
 

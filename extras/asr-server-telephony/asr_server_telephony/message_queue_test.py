@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from loguru import logger
 
-from asr_server.features.telephony import message_queue
-from asr_server.features.telephony.message_queue import GivenUp, LineWriter, MessageQueue, Webhook
+from asr_server_telephony import message_queue
+from asr_server_telephony.message_queue import GivenUp, LineWriter, MessageQueue, Webhook
 
 
 def _text(number, *, final=True, call="c"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.features.telephony.protocols import (
+from asr_server_telephony.protocols import (
     CALLEE,
     CALLER,
     AsteriskReader,

@@ -11,9 +11,9 @@ from typing import Any
 
 from loguru import logger
 
-from asr_server.features.telephony.message_queue import MessageQueue
-from asr_server.features.telephony.party_session import PartySession, SessionTarget
-from asr_server.features.telephony.protocols import BadMessage, CallAudio, CallStarted, Digit, Event, Metadata, Stopped
+from asr_server_telephony.message_queue import MessageQueue
+from asr_server_telephony.party_session import PartySession, SessionTarget
+from asr_server_telephony.protocols import BadMessage, CallAudio, CallStarted, Digit, Event, Metadata, Stopped
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

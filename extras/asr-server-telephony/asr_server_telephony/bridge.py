@@ -29,9 +29,9 @@ from websockets.server import ServerProtocol
 from websockets.sync.server import Server, ServerConnection, serve
 from websockets.typing import Subprotocol
 
-from asr_server.features.telephony.call import BridgeOptions, Call
-from asr_server.features.telephony.message_queue import GivenUp, Message, MessageQueue, encoded
-from asr_server.features.telephony.protocols import (
+from asr_server_telephony.call import BridgeOptions, Call
+from asr_server_telephony.message_queue import GivenUp, Message, MessageQueue, encoded
+from asr_server_telephony.protocols import (
     HANGUP,
     WEBSOCKET_READERS,
     AudioSocketReader,

@@ -17,8 +17,8 @@ from asr_server.cli import arguments
 from asr_server.cli.failure import Exit, UsageError
 
 if TYPE_CHECKING:
-    from asr_server.features.telephony.call import Network
-    from asr_server.features.telephony.message_queue import MessageQueue
+    from asr_server_telephony.call import Network
+    from asr_server_telephony.message_queue import MessageQueue
 
 EXAMPLES = (
     "asr-server telephony                                             calls of this machine, words as lines of JSON",
@@ -114,9 +114,9 @@ def _run(parsed: argparse.Namespace) -> int:
     from asr_server.client.live import LiveOptions
     from asr_server.core.logger import configure
     from asr_server.core.setting_types import LogLevel
-    from asr_server.features.telephony.bridge import TelephonyBridge
-    from asr_server.features.telephony.call import BridgeOptions
-    from asr_server.features.telephony.party_session import SessionTarget
+    from asr_server_telephony.bridge import TelephonyBridge
+    from asr_server_telephony.call import BridgeOptions
+    from asr_server_telephony.party_session import SessionTarget
 
     secret = arguments.word_of(parsed.secret_file, "--secret-file") if parsed.secret_file else ""
     _check_hosts(parsed)
@@ -168,7 +168,7 @@ def _first(ends: SimpleQueue[Exit]) -> Exit:
 
 
 def _queues(parsed: argparse.Namespace, on_broken: Callable[[], None]) -> list[MessageQueue]:
-    from asr_server.features.telephony.message_queue import LineWriter, MessageQueue, Webhook
+    from asr_server_telephony.message_queue import LineWriter, MessageQueue, Webhook
 
     receivers = dict.fromkeys(parsed.to or ["lines"])
     lines = [MessageQueue("lines", LineWriter(sys.stdout, on_broken))] if "lines" in receivers else []
