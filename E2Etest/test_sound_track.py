@@ -36,7 +36,7 @@ FORMS = {
 
 
 def _video(container: str, codec: str, options: dict[str, str]) -> bytes:
-    """Ten seconds of noise for the eye, and two tracks of noise of different loudness for the ear, the second the default."""
+    """Ten seconds of noise for the eye, and for the ear two tracks of different loudness, the second the default."""
     chance = np.random.default_rng(1)
     with tempfile.NamedTemporaryFile() as sink, av.open(sink.name, "w", format=container, options=options) as out:
         video = out.add_stream("libvpx" if container == "webm" else "mpeg4", rate=10, width=320, height=240)

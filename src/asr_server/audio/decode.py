@@ -266,7 +266,6 @@ class Progress:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the caller should know."""
         if not self.instead_track:
             return ()
         return (f"sound in {self.codec} cannot be decoded: track {self.instead_track} is heard instead",)
