@@ -27,6 +27,44 @@ def tone(seconds: float, rate_hz: int, channels: int = 1, hz: float = 440.0) -> 
     return np.tile(wave.astype(np.float32), (channels, 1))
 
 
+FORMATS = [  # container, codec, rate in Hz, channels, how much the length may differ in s
+    ("flac", "flac", 44_100, 2, 0),
+    ("ogg", "flac", 48_000, 1, 0),
+    ("ogg", "libopus", 48_000, 2, 0.001),
+    ("ogg", "vorbis", 44_100, 2, 0.05),
+    ("webm", "libopus", 48_000, 1, 0.03),
+    ("mp3", "libmp3lame", 44_100, 2, 0.001),
+    ("mp3", "libmp3lame", 22_050, 1, 0.001),
+    ("adts", "aac", 44_100, 1, 0.08),
+    ("mp4", "aac", 48_000, 2, 0.04),
+    ("ipod", "alac", 44_100, 2, 0.0),
+    ("mov", "pcm_s16be", 48_000, 1, 0.0),
+    ("matroska", "pcm_f32le", 32_000, 2, 0.0),
+    ("aiff", "pcm_s24be", 44_100, 2, 0.0),
+    ("caf", "pcm_s16le", 16_000, 1, 0.0),
+    ("au", "pcm_mulaw", 8_000, 1, 0.0),
+    ("w64", "pcm_s16le", 96_000, 2, 0.0),
+    ("wav", "adpcm_ms", 22_050, 1, 0.1),
+    ("wav", "adpcm_yamaha", 44_100, 2, 0.01),
+    ("wav", "g726", 8_000, 1, 0.0),
+    ("au", "g726le", 8_000, 1, 0.0),
+    ("wv", "wavpack", 48_000, 2, 0.0),
+    ("ac3", "ac3", 48_000, 2, 0.005),
+    ("avi", "libmp3lame", 44_100, 2, 0.05),
+    ("avi", "adpcm_ima_wav", 22_050, 1, 0.08),
+    ("asf", "wmav2", 44_100, 2, 0.02),
+    ("flv", "libmp3lame", 44_100, 1, 0.05),
+    ("flv", "nellymoser", 22_050, 1, 0.03),
+    ("mpegts", "mp2", 48_000, 1, 0.02),
+    ("mpegts", "aac", 44_100, 2, 0.08),
+    ("mpegts", "libopus", 48_000, 2, 0.03),
+    ("vob", "ac3", 48_000, 2, 0.01),
+    ("vob", "pcm_dvd", 48_000, 2, 0.0),
+    ("amr", "libopencore_amrnb", 8_000, 1, 0.02),
+]
+_BITS_PER_S = {"amr": "12200", "asf": "96000"}
+
+
 def packed(samples: NDArray[np.float32], layout: str, rate_hz: int) -> av.AudioFrame:
     """A frame of (channels, n). PyAV makes none of eight separate channels."""
     frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples.T).reshape(1, -1), format="flt", layout=layout)
@@ -39,6 +77,7 @@ def encode(container: str, codec: str, samples: NDArray[np.float32], rate_hz: in
     file = open_bytes(b"")
     layout = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}[samples.shape[0]]
     with av.open(file, "w", format=container) as out:
+        options = {"b": _BITS_PER_S[container]} if container in _BITS_PER_S else {"strict": "experimental"} | options
         stream = out.add_stream(codec, rate=rate_hz, layout=layout, options=options)
         assert isinstance(stream, av.AudioStream)
         wanted = stream.codec_context.codec.audio_formats
@@ -93,7 +132,6 @@ FILMS = {
     "mp4": ("mpeg4", "aac"),
     "mov": ("libx264", "aac"),
     "matroska": ("libx264", "aac"),
-    "webm": ("libvpx", "libopus"),
     "avi": ("mpeg4", "mp2"),  # its writer leaves out late starts and holes
     "asf": ("wmv2", "mp2"),
     "flv": ("libx264", "aac"),

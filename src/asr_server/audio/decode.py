@@ -266,7 +266,6 @@ class Progress:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the caller should know."""
         if not self.instead_track:
             return ()
         return (f"sound in {self.codec} cannot be decoded: track {self.instead_track} is heard instead",)
@@ -557,11 +556,8 @@ class Decoder:
             return AudioTooShort("The audio is shorter than 0.1 s.", param="file")
         if kind is FrameType.AUDIO_TOO_LONG:
             return AudioTooLong(f"The audio is longer than {self._limits.max_audio_s:g} s.", param="file")
-        what = "not audio in a supported format"
-        if progress.container:
-            what = f"{progress.container}" + (f" with sound in {progress.codec}" if progress.codec else "")
-            what += ", which is not supported"
-        return InvalidAudio(f"The file is {what}, or it is damaged.", param="file")
+        what = progress.container and f" ({progress.container}{progress.codec and ', sound in '}{progress.codec})"
+        return InvalidAudio(f"The file{what} is not audio in a supported format, or it is damaged.", param="file")
 
 
 def _finite(pcm: bytearray | memoryview) -> Samples:

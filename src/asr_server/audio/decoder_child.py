@@ -81,7 +81,7 @@ _OPTIONS = {
 # index, a fragmented one claims the length of its first fragment.
 _NO_INDEX = {"fflags": "+ignidx"}
 # These have no list of their tracks, which are found by their first packets, nor do they always name the codec.
-_UNLISTED = {**_NO_INDEX, "probesize": "8388608", "analyzeduration": "60000000", "max_probe_packets": "2500"}
+_UNLISTED = {**_NO_INDEX, "probesize": "16777216", "analyzeduration": "60000000", "max_probe_packets": "2500"}
 _DEMUXER_OPTIONS = {
     **dict.fromkeys(("matroska", "avi", "asf"), _NO_INDEX),
     **dict.fromkeys(("flv", "mpeg", "mpegts"), _UNLISTED),

@@ -148,18 +148,17 @@ def _skip_folder(folder: Path, recursive: bool) -> str:
 
 
 def _skip_file(path: Path) -> str:
-    """Return why a file in a directory is skipped; "" when its first bytes are those of a recording."""
+    """Return why a file in a directory is skipped; "" if it is a recording."""
     if path.name.startswith("."):
         return "hidden"
     try:
         if not path.is_file():
             return "not a file"
         with path.open("rb") as file:
-            head = file.read(sniff.HEAD_BYTES)
+            found = sniff.locate(lambda count, at: os.pread(file.fileno(), count, at))
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    # An ID3 tag may be longer than `head`; only audio files have one.
-    return "" if sniff.id3_bytes(head) or sniff.demuxer_of(head) else "no audio or video"
+    return "" if found and found[0] in sniff.DEMUXERS else "no audio or video"
 
 
 def _standard_input() -> RecordingSource:

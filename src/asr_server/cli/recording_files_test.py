@@ -92,7 +92,7 @@ def test_an_mp3_behind_a_long_tag_is_a_recording(tmp_path):
     """The tag, with a picture in it, is longer than what is looked at."""
     size = 200_000
     tag = b"ID3\x04\x00\x00" + bytes([0, size >> 14 & 127, size >> 7 & 127, size & 127])
-    (tmp_path / "song").write_bytes(tag + b"\0" * 100_000)
+    (tmp_path / "song").write_bytes(tag + bytes(size) + (b"\xff\xfb\x90\0" + bytes(413)) * 10)
     found, _ = recording_files.find([str(tmp_path)], recursive=False)
     assert _names(found, tmp_path) == ["song"]
 

@@ -2,7 +2,7 @@
 
 const MOST_FILES = 2000;
 const DEEPEST = 8;
-const RECORDING = /\.(wav|mp3|m4a|m4b|aac|flac|ogg|oga|opus|amr|aiff?|wma|mp4|m4v|mov|mkv|webm|avi|3gp|mpe?g|ts|caf)$/i;
+const RECORDING = /\.(wav|mp[23]|m4a|m4b|aac|e?ac3|dts|flac|wv|ogg|oga|opus|amr|aiff?|au|caf|wma|mp4|m4v|mov|mk[av]|webm|avi|asf|wmv|flv|3gp|mpe?g|vob|m?2?ts)$/i;
 
 /** The files of a `DataTransfer`. Of a folder, those that look like recordings. To be called while the drop is handled. */
 export async function droppedFiles(transfer) {
