@@ -57,7 +57,7 @@ from asr_server.live.machine.utterance import (
 _ASK_FRAMES = ms_to_frames(200)
 _HEARD_SAMPLES = 8 * SAMPLE_RATE
 _LIKELY = 0.5
-_SURE_FRAMES = ms_to_frames(440)  # the longest wait for the margin if the end is sure: the client waits too
+_SURE_FRAMES = ms_to_frames(384)  # the longest wait for the margin if the end is sure: the client waits too
 
 # The end of a word, which scores as quiet: the utterance after it does not hear it again.
 _WORD_END_FRAMES = ms_to_frames(150)
