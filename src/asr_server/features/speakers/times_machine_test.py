@@ -131,7 +131,8 @@ class Times(RuleBasedStateMachine):
         times = [at for word in timed.words for at in (word.start_ms, word.end_ms)]
         assert times == sorted(times)
         assert samples_to_ms(final.start_samples) <= times[0] < times[-1] <= samples_to_ms(final.end_samples)
-        assert timed.words == tuple(word for part in final.parts for word in self.of_a_recording(part, final.language))
+        said = [word.text for part in final.parts for word in self.of_a_recording(part, final.language)]
+        assert [word.text for word in timed.words] == said
         self.finals = [(each, timed.words if each is final else words) for each, words in self.finals]
         labelled = self.labels.on_words(timed)
         assert [(word.text, word.start_ms, word.end_ms) for word in labelled.words] == [

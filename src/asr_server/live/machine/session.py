@@ -57,6 +57,7 @@ from asr_server.live.machine.utterance import (
 _ASK_FRAMES = ms_to_frames(200)
 _HEARD_SAMPLES = 8 * SAMPLE_RATE
 _LIKELY = 0.5
+_SURE_FRAMES = ms_to_frames(384)  # the longest wait for the margin if the end is sure: the client waits too
 
 # The end of a word, which scores as quiet: the utterance after it does not hear it again.
 _WORD_END_FRAMES = ms_to_frames(150)
@@ -310,7 +311,7 @@ class LiveMachine:
         if rules is None or probability is None:
             return self._end_frames
         if probability >= rules.sure:
-            return self._tail_frames
+            return min(self._tail_frames, _SURE_FRAMES)
         return self._end_frames if probability >= _LIKELY else ms_to_frames(self._longest_ms)
 
     def _note_end_of_turn(self, probability: float) -> None:
