@@ -99,7 +99,7 @@ class Deadline:
 
     @property
     def reason(self) -> str:
-        """How an error says that the time is over."""
+        """The beginning of the message of an error."""
         if self.clock.now_s() >= self._end_s:
             return f"The server's limit of {self._longest_s:g} s was reached"
         return f"The transcription made no progress for {self.idle_s:g} s, the server's limit,"

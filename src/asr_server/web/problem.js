@@ -3,6 +3,7 @@
 // new Problem(code, serverMessage)  its text is the message errors.CODE, else the server's
 // Problem.ofAnswer(status, body)    the error of an HTTP answer
 // problem.text                      what to show
+// problem.said                      the server's message, with which the same problem can be made again
 
 import { known, t } from "./i18n.js";
 
@@ -13,6 +14,7 @@ export class Problem extends Error {
   constructor(code, serverMessage = "") {
     super(known(`errors.${code}`) ? t(`errors.${code}`) : serverMessage || t("errors.cut"));
     this.code = code;
+    this.said = serverMessage;
     this.detail = WITH_DETAIL.has(code) ? serverMessage : "";
   }
 

@@ -221,7 +221,7 @@ function showRows() {
   waveform.show({ rows, gaps: unheard(transcript), colour, durationS: player.durationS || transcript.durationS });
   showHeard();
   finder.refresh();
-  showFacts();
+  showTranscript();
 }
 
 function showHeard() {

@@ -51,7 +51,7 @@ export async function transcribe(item, signal, report) {
 /** Close the transcript of an item that ended early: what there is stays, and one without words is removed. */
 export async function giveUp(item, count, problem, limitS) {
   if (!count) await store.remove(item.id);
-  else if (problem) await store.update(item.id, { state: "cut", error: { code: problem.code ?? "internal_error", message: problem.text ?? "", limitS } });
+  else if (problem) await store.update(item.id, { state: "cut", error: { code: problem.code ?? "internal_error", message: problem.said ?? "", limitS } });
   else await store.update(item.id, { state: "cut", error: { code: "cancelled", message: "" } });
 }
 
