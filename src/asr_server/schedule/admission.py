@@ -56,7 +56,6 @@ class AdmissionTicket:
 
     @property
     def left_s(self) -> float:
-        """Seconds of audio without an answer."""
         return max(0.0, self.seconds - self.done_s)
 
 
@@ -95,12 +94,10 @@ class Admission:
 
     @property
     def held_s(self) -> float:
-        """Seconds of audio under way."""
         return sum(ticket.left_s for ticket in self._all())
 
     @property
     def full(self) -> bool:
-        """True if a recording of usual length does not fit. Any one fits an empty server."""
         return self._excess_s(AdmissionTicket(self._usual_s, self._time_limit_s), self._all()) > 0
 
     def check(self) -> None:
@@ -124,7 +121,6 @@ class Admission:
             )
 
     def update(self) -> None:
-        """The number of sessions may have changed. What was measured so far was with those before."""
         self._streams.update(self._sessions, self._all_done_s())
 
     def capacity(self) -> FreeCapacity:
@@ -137,11 +133,9 @@ class Admission:
 
     @property
     def _sessions(self) -> int:
-        """Return the sessions that take a stream."""
         return streams_of(self._tickets) + self.siblings.work().streams
 
     def tell(self) -> None:
-        """Tell the other processes of the work of this one."""
         self.siblings.note_work(self._tickets, self._done_s)
 
     def _all(self) -> list[HeldAudio]:

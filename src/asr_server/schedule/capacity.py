@@ -94,7 +94,6 @@ class RecordingsShare:
 
     @property
     def behind(self) -> bool:
-        """True if it has had less than its share."""
         return self._behind_s > 0
 
     def charge(self, urgent_s: float, own_s: float, *, is_wanted: bool) -> None:
@@ -338,7 +337,6 @@ class _Faded:
 
     @property
     def ratio(self) -> float:
-        """Return the first sum divided by the last."""
         return self.sums[0] / self.sums[-1]
 
 

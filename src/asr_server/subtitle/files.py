@@ -22,7 +22,6 @@ _LIKE_TIMES = re.compile(r"\s*\d+:\d[\d:.,]*\s*-+>\s*\d+:\d.*")
 
 
 def time_line(cue: Cue, point: str) -> str:
-    """Return the time line of a cue, with `point` before the milliseconds."""
     return f"{timestamp(cue.start_ms, point)} --> {timestamp(cue.end_ms, point)}"
 
 

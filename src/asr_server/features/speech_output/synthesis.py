@@ -118,20 +118,16 @@ class SpeechProcessor:
 
     @property
     def texts(self) -> int:
-        """The number of texts that are being spoken."""
         return len(self._under_way)
 
     @property
     def sentences_left(self) -> int:
-        """The number of their sentences that are not spoken yet."""
         return sum(one.sentences_left for one in self._under_way)
 
     def drain(self) -> None:
-        """Take no more texts. The present ones are spoken to their end."""
         self._is_draining = True
 
     async def warm_up(self) -> None:
-        """Load the engine and start the encoder, by speaking a word and dropping its audio."""
         await self.speak(self.prepare(SpeechRequest(text=_WARM_UP, format=SpeechFormat.PCM)), _drop)
 
     def delivery(self, request: SpeechRequest) -> Delivery:
@@ -155,7 +151,6 @@ class SpeechProcessor:
             return await asyncio.to_thread(self.prepare, request, owner, share)
 
     def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
-        """Return the answer to the same request, if it was kept."""
         return self.cache.get(prepared.key) if self.cache.max_bytes else None
 
     async def speak(self, prepared: SpeechScript, emit: Emit, run: SpeechRun | None = None) -> SpeechDone:
