@@ -21,6 +21,7 @@ import { Problem } from "./problem.js";
 import { Finder } from "./reader-find.js";
 import { beginKeys } from "./reader-keys.js";
 import { beginPointer } from "./reader-pointer.js";
+import { setTitle } from "./recording-mark.js";
 import { RowEditor } from "./row-editor.js";
 import { RowHistory } from "./row-history.js";
 import { RowsView } from "./rows-view.js";
@@ -156,7 +157,7 @@ async function drawPeaks() {
 
 function showTranscript() {
   find("reader-title").textContent = transcript.title || t("reader.untitled");
-  document.title = `${find("reader-title").textContent} · ${t("shell.title")}`;
+  setTitle(`${find("reader-title").textContent} · ${t("shell.title")}`);
   const { state, error } = transcript;
   const said = { open: t("reader.open"), cut: t("reader.cut"), failed: error ? new Problem(error.code, error.message).text : t("reader.failed") }[state];
   say(find("reader-state-text"), said ?? "");
