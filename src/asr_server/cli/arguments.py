@@ -30,7 +30,6 @@ _KEY_HELP = (
 
 
 def explain(parser: argparse.ArgumentParser, examples: Iterable[str], codes: str = EXIT_CODES) -> None:
-    """Add examples and exit codes below the list of arguments."""
     parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in examples), "", codes])
 
 
@@ -68,7 +67,6 @@ def add_language(group: argparse._ActionsContainer) -> None:
 
 
 def add_hotwords(group: argparse._ActionsContainer) -> None:
-    """Words that help recognition."""
     group.add_argument("--hotword", action="append", default=[], metavar="WORD", help="a word to expect; repeatable")
 
 
@@ -111,7 +109,6 @@ def add_formats(
 
 
 def _add_alias(group: argparse._ActionsContainer, name: str, **options: Any) -> None:
-    """Add an option of Whisper's command with the same meaning, which the help leaves out."""
     group.add_argument(name, help=argparse.SUPPRESS, default=argparse.SUPPRESS, **options)
 
 
@@ -190,7 +187,6 @@ def add_workers(group: argparse._ArgumentGroup) -> None:
 
 
 def add_server(group: argparse._ActionsContainer) -> None:
-    """Add the server's address."""
     group.add_argument(
         "--server",
         type=server_address,
@@ -205,7 +201,6 @@ def add_key(group: argparse._ActionsContainer) -> None:
 
 
 def add_log_level(group: argparse._ActionsContainer) -> None:
-    """Add the level of a bridge's log."""
     group.add_argument(
         "--log-level",
         default="INFO",
@@ -311,7 +306,6 @@ def _language_error(text: str, error: InvalidInput) -> argparse.ArgumentTypeErro
 
 
 def _directory(text: str) -> str:
-    """Return a path that `--output` takes for a directory."""
     return f"{text.rstrip('/')}/"
 
 
@@ -323,7 +317,6 @@ def count(text: str) -> int:
 
 
 def port(text: str) -> int:
-    """Return a TCP port, but not 0."""
     return within(text, 1, 65_535)
 
 

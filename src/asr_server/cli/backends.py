@@ -153,7 +153,6 @@ def _backend_result(request: Request | AlignmentRequest, result: Result) -> Back
 
 
 def _is_plain_text(request: TranscriptionRequest) -> bool:
-    """True if the answer is the text of all spans. With speakers it is a line for each turn, made at the end."""
     return request.output.response_format is ResponseFormat.TEXT and request.speakers is None
 
 

@@ -45,12 +45,10 @@ def shown(text: str) -> str:
 
 
 def no_server(address: str, alternative: str = "") -> NoServer:
-    """Return the error where no server answers at the address."""
     return NoServer(
         f"no server answers at {address}. Start one (asr-server serve), or name another (--server URL){alternative}."
     )
 
 
 def complain(command: str, line: str) -> None:
-    """Write one line to stderr, after the name of the command."""
     print(f"asr-server {command}: {line}", file=sys.stderr, flush=True)

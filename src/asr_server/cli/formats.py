@@ -32,12 +32,10 @@ class Format(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """Return the end of a file's name."""
         return _SUFFIXES.get(self, f".{self.value}")
 
     @property
     def is_binary(self) -> bool:
-        """True if a file of it is no text."""
         return self is Format.DOCX
 
 

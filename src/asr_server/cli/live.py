@@ -387,7 +387,6 @@ class InOrder:
                 self._pass_first()
 
     def clear(self) -> None:
-        """Remove the open line, so that a message can take its place."""
         self._view.clear()
 
     def close(self) -> None:
@@ -402,7 +401,6 @@ class InOrder:
 
 
 def has_speakers(line: Line) -> bool:
-    """True if the speaker of every word is known, or will never be."""
     return line.speakers_settled or all(run.speaker is not None for run in line.speakers)
 
 

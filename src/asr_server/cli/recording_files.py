@@ -41,7 +41,6 @@ class RecordingSource:
 
     @property
     def name(self) -> str:
-        """Return the name in messages and headers."""
         return shown(str(self.path)) if self.path else "(standard input)"
 
     def open(self) -> BinaryIO:

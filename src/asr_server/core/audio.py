@@ -38,12 +38,10 @@ def wav_header(data_bytes: int | None, rate_hz: int, channels: int = 1) -> bytes
 
 
 def samples_to_s(samples: int) -> float:
-    """Seconds, unrounded."""
     return samples / SAMPLE_RATE
 
 
 def samples_to_ms(samples: int) -> int:
-    """Return the nearest millisecond."""
     return round(samples * 1000 / SAMPLE_RATE)
 
 
@@ -58,7 +56,6 @@ def s_to_samples(duration_s: float) -> int:
 
 
 def s_to_ms(duration_s: float) -> int:
-    """Return the nearest millisecond."""
     return round(1000 * duration_s)
 
 

@@ -59,7 +59,6 @@ class IdleTimer:
 
     @property
     def expired(self) -> bool:
-        """True if the timeout has passed."""
         return (remaining_s := self.remaining_s) is not None and remaining_s <= 0
 
 

@@ -82,7 +82,6 @@ class JobFolders:
             raise JobsUnavailable(f"STATE_DIR cannot be used ({error.strerror}).") from None
 
     def close(self) -> None:
-        """Unlock the directory for another server."""
         self._lock.close()
 
     def records(self) -> list[JobRecord]:
@@ -123,7 +122,6 @@ class JobFolders:
             raise _not_stored(error) from error
 
     def update(self, record: JobRecord) -> None:
-        """Store a changed record."""
         self._write(record.id, _RECORD, self._format.dumped(record))
 
     def end(self, record: JobRecord, result: bytes | None) -> None:
@@ -136,7 +134,6 @@ class JobFolders:
         self._remove_audio(record.id)
 
     def recording(self, identity: str) -> BinaryIO:
-        """The uploaded file, open for reading."""
         return (self._jobs / identity / _RECORDING).open("rb")
 
     def request(self, record: JobRecord) -> JobRequest:
@@ -150,7 +147,6 @@ class JobFolders:
         return JobParts((folder / _SPEECH).open("a+b"), (folder / _SPOKEN_PARTS).open("a+b"))
 
     def new_result(self, identity: str) -> BinaryIO:
-        """An empty file for a result that is too large for memory. The caller closes it."""
         return (self._jobs / identity / _NEW_RESULT).open("w+b")
 
     def keep_result(self, identity: str, written: BinaryIO) -> None:
@@ -160,14 +156,12 @@ class JobFolders:
         (self._jobs / identity / _NEW_RESULT).replace(self._jobs / identity / _RESULT)
 
     def keep_transcript(self, identity: str, stored: bytes) -> None:
-        """Store what the result was made of."""
         self._write(identity, _TRANSCRIPT, stored)
 
     async def keep_parts(self, identity: str, spoken: JobParts) -> None:
         """They are on the disk already."""
 
     def result(self, identity: str) -> BinaryIO:
-        """The result of a job that succeeded, open for reading."""
         return (self._jobs / identity / _RESULT).open("rb")
 
     def transcript(self, identity: str) -> bytes:
@@ -186,7 +180,6 @@ class JobFolders:
         return size
 
     def free_bytes(self) -> int:
-        """Return the bytes that the disk has left."""
         return shutil.disk_usage(self._jobs).free
 
     def remove(self, identity: str) -> None:
@@ -298,12 +291,10 @@ class DiskStore:
 
     @property
     def counts(self) -> Mapping[RecordState, int]:
-        """Count the jobs in each state."""
         return Counter(record.state for record in self._records.values())
 
     @property
     def waiting_follow_ups(self) -> int:
-        """Count the ended jobs with requests to send, without those that are being sent."""
         return len(self._follow_ups)
 
     async def start(self) -> None:
@@ -401,7 +392,6 @@ class DiskStore:
 
     @asynccontextmanager
     async def files(self, claim: Claim) -> AsyncIterator[JobFiles]:
-        """Hold the files of a claimed job, which are those of its folder."""
         yield self._opened()
 
     async def end(self, claim: Claim, files: JobFiles | None, ended: JobRecord, content: bytes | None) -> JobRecord:
@@ -563,7 +553,6 @@ class _FileContent:
             yield piece
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

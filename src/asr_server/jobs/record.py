@@ -38,7 +38,6 @@ class JobRequest(Protocol):
 
 
 def new_id() -> str:
-    """Return an id that cannot be guessed."""
     return f"job_{secrets.token_urlsafe(18)}"
 
 
@@ -49,7 +48,6 @@ def id_of(owner: str, key: str) -> str:
 
 
 def is_id(name: str) -> bool:
-    """True if it may be the id of a job."""
     return _ID.fullmatch(name) is not None
 
 
@@ -80,7 +78,6 @@ class RecordState(StrEnum):
 
     @property
     def over(self) -> bool:
-        """True if nothing more will happen."""
         return self not in (RecordState.QUEUED, RecordState.RUNNING)
 
 
@@ -102,7 +99,6 @@ class JobPriority(StrEnum):
 
     @property
     def rank(self) -> int:
-        """A number that is higher for a higher priority."""
         return list(JobPriority).index(self)
 
 
@@ -150,11 +146,9 @@ class JobRecord:
     follow_up_at: float = 0.0  # when the first of them that waits is sent next; 0: not before the end, or none waits
 
     def queued_again(self) -> JobRecord:
-        """Return the job as it was before it ran. For jobs that were running when an earlier server ended."""
         return replace(self, state=RecordState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
 
     def succeeded(self, result: Result, duration_s: float) -> JobRecord:
-        """Return the job with its result."""
         return replace(
             self,
             state=RecordState.SUCCEEDED,
@@ -165,17 +159,14 @@ class JobRecord:
         )
 
     def failed(self, error: AsrError) -> JobRecord:
-        """Return the job with the reason why it has no result."""
         return replace(
             self, state=RecordState.FAILED, result=None, error=JobError(error.code, error.message, error.param)
         )
 
     def cancelled(self) -> JobRecord:
-        """Return the job without a result."""
         return replace(self, state=RecordState.CANCELLED)
 
     def ended(self, at: float) -> JobRecord:
-        """Return the job, which is over, with the time of its end."""
         return replace(self, ended_at=at, follow_up_at=at if self.follow_ups else 0.0)
 
     def followed_up(self, state: FollowUpState, next_at: float) -> JobRecord:

@@ -260,12 +260,10 @@ def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, Upload
 
 
 def accepted(record: JobRecord) -> Response:
-    """Return the response for a job that was created."""
     return JSONResponse(job_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
 
 
 def job_body(record: JobRecord) -> dict[str, Any]:
-    """Return the state of a job, as answers have it."""
     return JobBody(
         id=record.id,
         status=record.state.value,

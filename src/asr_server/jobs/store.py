@@ -37,7 +37,6 @@ class Claim:
 
     @property
     def id(self) -> str:
-        """The job's id."""
         return self.record.id
 
 
@@ -191,7 +190,6 @@ class JobParts:
 
     @property
     def samples(self) -> int:
-        """The number of samples of all finished parts."""
         return sum(part.samples for part in self.finished)
 
     def cut(self, count: int) -> None:
@@ -201,7 +199,6 @@ class JobParts:
         self._audio.truncate(self.samples * SAMPLE_BYTES)
 
     def write(self, data: bytes) -> None:
-        """Add the next bytes of the part that is being made."""
         self._audio.write(data)
 
     def finish_part(self, key: str) -> None:
@@ -231,7 +228,6 @@ class JobParts:
             yield data
 
     def rewind(self) -> None:
-        """Read from the beginning."""
         self._audio.seek(0)
 
     def _read(self) -> list[JobPart]:

@@ -90,12 +90,10 @@ class ApiKeys:
 
 
 def owner_of(key: str) -> str:
-    """Return the name under which the holder of this key owns jobs and sessions."""
     return _name(_digest(key))
 
 
 def fingerprint(owner: str) -> str:
-    """Return the short form of an owner for log lines. It does not help to guess the key."""
     return owner[:_FINGERPRINT_DIGITS]
 
 

@@ -63,7 +63,6 @@ class CallerTime:
 
     @cached_property
     def handshakes(self) -> CallerTime:
-        """The token bucket of the caller's handshakes, which do not wait for what its open sockets take."""
         return CallerTime(self._loop_time, self, _HANDSHAKES_S)
 
     def take(self, seconds: float) -> None:
@@ -242,7 +241,6 @@ def loop_time() -> LoopTime:
 
 
 def measure(connection: ConnectionTime) -> None:
-    """Count the tasks that the present context begins from now on as the connection's."""
     _connection.set(connection)
 
 

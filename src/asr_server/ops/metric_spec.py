@@ -47,7 +47,6 @@ class MetricSample:
 
 
 def single(spec: MetricSpec, value: float) -> MetricSample:
-    """Return the sample of a metric without labels."""
     return MetricSample(spec, {(): float(value)})
 
 

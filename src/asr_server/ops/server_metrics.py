@@ -256,7 +256,6 @@ class HttpMetrics:
         self._seconds.labels(route).observe(took_s)
 
     def first_text(self, route: str, after_s: float) -> None:
-        """Note that a stream sent its first text."""
         self._first_text.labels(route).observe(after_s)
 
     def error(self, surface: Transport, code: str) -> None:
@@ -283,7 +282,6 @@ class EngineMetrics(SchedulerObserver):
         self._load_seconds = create(MODEL_LOAD_SECONDS, registry)
 
     def started(self, job: AnyJob) -> None:
-        """A job entered the batch."""
         self._wait[job.priority.name.lower()].observe(wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
@@ -328,27 +326,21 @@ class LiveMetrics(LiveObserver):
         self._final = create(LIVE_FINAL, registry)
 
     def opened(self) -> None:
-        """Note that a session began."""
         self._opened.inc()
 
     def partial(self) -> None:
-        """Note that a partial text was sent."""
         self._partials.inc()
 
     def committed(self, lag_s: float) -> None:
-        """Note that a word was committed."""
         self._commit.observe(lag_s)
 
     def estimated(self, result: EstimateResult) -> None:
-        """Note that an estimate of the end of a turn was asked for."""
         self._estimates[result].inc()
 
     def stopped(self, ending: Ending) -> None:
-        """Note that an utterance ended."""
         self._utterances[ending.value].inc()
 
     def final(self, after_s: float) -> None:
-        """Note that the final text of an utterance was sent."""
         self._final.observe(after_s)
 
     def ended(self, outcome: SessionOutcome, audio_s: float) -> None:
@@ -358,7 +350,6 @@ class LiveMetrics(LiveObserver):
 
 
 def wait_s(job: AnyJob) -> float:
-    """Return how long the job was in the queue, without the time to load the model."""
     return job.started_s - job.queued_s - job.load_s
 
 

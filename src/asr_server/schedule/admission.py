@@ -41,7 +41,6 @@ class AdmissionTicket:
 
     @property
     def left_s(self) -> float:
-        """Seconds of audio without an answer."""
         return max(0.0, self.seconds - self.done_s)
 
 
@@ -76,12 +75,10 @@ class Admission:
 
     @property
     def held_s(self) -> float:
-        """Seconds of audio under way."""
         return sum(ticket.left_s for ticket in self._tickets)
 
     @property
     def saturated(self) -> bool:
-        """True if no job or live session fits. Any one fits an empty server."""
         return self._excess_s(AdmissionTicket(self._usual_s, math.inf), self._tickets) > 0
 
     def check(self) -> None:

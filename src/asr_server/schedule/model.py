@@ -66,12 +66,10 @@ class ServedModel:
 
     @property
     def status(self) -> ModelStatus:
-        """Return the present status."""
         return ModelStatus(self.state, self.load_error, len(self.rows))
 
     @property
     def has_bulk_only(self) -> bool:
-        """True if it has rows, and all of them can wait."""
         return bool(self.rows) and all(job.priority is Priority.BULK for job in self.rows.values())
 
     def ensure_loaded(self) -> None:
@@ -100,7 +98,6 @@ class ServedModel:
         self._change(ModelState.UNLOADED, self._clock() - began_s)
 
     def load_wait_s(self, queued_s: float) -> float:
-        """Return how much of the time since `queued_s` (monotonic) the last load took."""
         return max(0.0, self._load_ended_s - max(self._load_began_s, queued_s))
 
     def _end_of_load(self, state: ModelState, began_s: float) -> None:
@@ -127,15 +124,12 @@ class ServedModels:
 
     @property
     def rows(self) -> list[AnyJob]:
-        """Return the jobs in all batches."""
         return [job for model in self for job in model.rows.values()]
 
     def with_live_slots(self) -> list[str]:
-        """Return the names of those that can take a live job now."""
         return [model.name for model in self if model.batch.urgent_slots > 0]
 
     def with_slots(self, reserve: int) -> list[str]:
-        """Return the names of those that can take a recording now, and have `reserve` slots left for live jobs."""
         # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
         return [model.name for model in self if model.batch.free_slots > (reserve if model.rows else 0)]
 
@@ -180,12 +174,10 @@ class EngineSnapshot:
 
     @property
     def state(self) -> ModelState:
-        """Return the state of the default model."""
         return self.models[DEFAULT].state
 
     @property
     def load_error(self) -> str:
-        """Return the load error of the default model."""
         return self.models[DEFAULT].load_error
 
     @property

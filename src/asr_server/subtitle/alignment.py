@@ -162,7 +162,6 @@ def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | N
 
 
 def letters(text: str) -> list[str]:
-    """Return the letters and digits of a text, without case, accents and width."""
     return [char for char in normal_form("NFKD", text.casefold()) if char.isalnum()]
 
 

@@ -27,7 +27,6 @@ class Cue:
 
 
 def named(speaker: str, text: str) -> str:
-    """Return a text after the name of its speaker, for formats that have no other place for a name."""
     return f"{speaker}: {text}"
 
 
@@ -91,5 +90,4 @@ class CueConfig:
             raise ValueError("reading speeds must be positive")
 
     def reading_ms(self, columns: int, wide: int) -> float:
-        """Time to read a text of `columns`, `wide` of its characters taking two of them."""
         return 1000 * ((columns - 2 * wide) / self.reading_speed + wide / self.wide_reading_speed)

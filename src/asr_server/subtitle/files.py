@@ -20,7 +20,6 @@ _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
 
 
 def time_line(cue: Cue, point: str) -> str:
-    """Return the time line of a cue, with `point` before the milliseconds."""
     return f"{timestamp(cue.start_ms, point)} --> {timestamp(cue.end_ms, point)}"
 
 

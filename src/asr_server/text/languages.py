@@ -81,7 +81,6 @@ _SHAPE = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{1,8})*|[a-z]{4,20}( [a-z]{2,20})?"
 
 
 def model_languages() -> tuple[str, ...]:
-    """Return the names of all languages of the model, in its own spelling."""
     return tuple(_CODES)
 
 

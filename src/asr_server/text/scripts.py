@@ -31,7 +31,6 @@ _UNSPACED = re.compile(f"[{LETTERS}{PUNCTUATION}]")
 
 
 def is_unspaced(char: str) -> bool:
-    """True if `char`, a letter or punctuation, belongs to a script that puts no spaces between words."""
     return bool(_UNSPACED.match(char))
 
 

@@ -76,7 +76,6 @@ class SentenceStream:
 
     @property
     def waiting_characters(self) -> int:
-        """Return how many characters have arrived whose sentence is not certain yet."""
         return len(self._waiting)
 
     def push(self, piece: str) -> list[str]:
@@ -215,7 +214,6 @@ class _View:
         return _ends_before(self._word_before(stop), word[0][:_MAX_WORD_CHARACTERS], self.language)
 
     def _is_abbreviated(self, stop: int) -> bool:
-        """True if the word before the full stop is one that may have it in the middle of a sentence."""
         return not _ends_before(self._word_before(stop), "Xx", self.language)
 
     def _word_before(self, stop: int) -> str:

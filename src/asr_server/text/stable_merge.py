@@ -55,7 +55,6 @@ def _units(text: str) -> list[str]:
 
 
 def key(unit: str) -> str:
-    """Return a word, or a character, without case and punctuation, for comparison."""
     return "".join(char for char in unit.casefold() if char.isalnum()) or unit.strip()
 
 

@@ -16,6 +16,7 @@ import * as library from "./library.js";
 import * as live from "./live.js";
 import { dismiss } from "./notice.js";
 import * as reader from "./reader.js";
+import { setTitle } from "./recording-mark.js";
 import { takeShared } from "./shared-files.js";
 import * as speak from "./speech.js";
 import * as status from "./status.js";
@@ -51,7 +52,7 @@ function show() {
 
 /** The reader puts the name of its transcript there. */
 function showTitle() {
-  if (shown !== "reader") document.title = `${find(`tab-${shown}`).textContent} · ${t("shell.title")}`;
+  if (shown !== "reader") setTitle(`${find(`tab-${shown}`).textContent} · ${t("shell.title")}`);
 }
 
 function beginSettings() {

@@ -23,6 +23,7 @@ import { Problem } from "./problem.js";
 import { Finder } from "./reader-find.js";
 import { beginKeys } from "./reader-keys.js";
 import { beginPointer } from "./reader-pointer.js";
+import { setTitle } from "./recording-mark.js";
 import { RowEditor } from "./row-editor.js";
 import { RowHistory } from "./row-history.js";
 import { RowsView } from "./rows-view.js";
@@ -160,7 +161,7 @@ async function drawPeaks() {
 
 function showTranscript() {
   find("reader-title").textContent = transcript.title || t("reader.untitled");
-  document.title = `${find("reader-title").textContent} · ${t("shell.title")}`;
+  setTitle(`${find("reader-title").textContent} · ${t("shell.title")}`);
   const { state, error } = transcript;
   const problem = error && new Problem(error.code, error.message);
   const said = { open: t("reader.open"), cut: stopped(problem), failed: problem?.text ?? t("reader.failed") }[state];

@@ -13,6 +13,11 @@ export function marked(title, state, seconds) {
   return state ? `${SIGNS[state]} ${clock(seconds)} · ${plain}` : plain;
 }
 
+/** Give the page another title, with the sign that it has. */
+export function setTitle(title) {
+  document.title = `${MARKED.exec(document.title)?.[0] ?? ""}${title}`;
+}
+
 /** Show that a recording of so many seconds is "live" or "paused"; "" when there is none. */
 export function markRecording(state, seconds) {
   const title = marked(document.title, state, seconds);

@@ -147,7 +147,6 @@ class SpeechScript:
 
     @property
     def duration_s(self) -> float:
-        """About how long the speech will be."""
         return sum(spoken_s(row.text) / row.speed for row in self.rows) / self.encoding.speed
 
 

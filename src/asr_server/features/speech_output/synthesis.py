@@ -113,20 +113,16 @@ class SpeechProcessor:
 
     @property
     def texts(self) -> int:
-        """The number of texts that are being spoken."""
         return len(self._under_way)
 
     @property
     def sentences_left(self) -> int:
-        """The number of their sentences that are not spoken yet."""
         return sum(one.sentences_left for one in self._under_way)
 
     def drain(self) -> None:
-        """Take no more texts. The present ones are spoken to their end."""
         self._is_draining = True
 
     async def warm_up(self) -> None:
-        """Load the engine and start the encoder, by speaking a word and dropping its audio."""
         await self.speak(self.prepare(SpeechRequest(text=_WARM_UP, format=SpeechFormat.PCM)), _drop)
 
     def delivery(self, request: SpeechRequest) -> Delivery:

@@ -57,7 +57,6 @@ class SpeechEngineClient:
         return self.snapshot().models[self._model]
 
     def lease(self) -> AbstractContextManager[None]:
-        """Keep the engine loaded until the block ends."""
         return self._thread.lease(model=self._model)
 
     def speak(
