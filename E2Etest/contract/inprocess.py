@@ -117,6 +117,7 @@ class InProcessServer(Server):
         self._thread.join(_END_S)
         assert not self._thread.is_alive()
         logger.remove(self._sink)
+        assert "canary" not in self.log(), "a marker that callers send is in the log"
 
     def _run(self, listener: socket.socket) -> None:
         # Its tasks and their threads inherit the context, so each server has a log of its own.

@@ -1,11 +1,14 @@
 """Nothing that callers send or hear is in the log, at its most talkative."""
 
+import itertools
 import json
+from contextlib import suppress
+from urllib.parse import quote
 
 import httpx
 import numpy as np
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 from websockets.sync.client import connect
 
 from E2Etest import recordings
@@ -36,7 +39,54 @@ def heard(guarded):
     guarded.client.get(f"/v1/jobs/{job}/events")
     httpx.get(f"{guarded.base}/v1/models", headers={"Authorization": "Bearer sk-canary-wrong"})
     _talk(guarded)
+    _everywhere(guarded)
     return words
+
+
+# Texts that a program may take for numbers, and text that none does.
+VALUES = ("canary", "²canary", "٣canary", "canary" + "1" * 5_000, "\x00canary")
+LISTEN = ("endpointing", "utterance_end_ms", "sample_rate", "channels", "encoding", "language", "redact", "keyterm")
+LIVE = ("sample_rate", "channels", "language", "session_id", "handover", "encoding", "hotwords", "speakers")
+SOCKETS = {"/v1/listen": LISTEN, "/ws/transcribe": LIVE, "/ws/speech": LIVE, "/v1/realtime": ("intent", "model")}
+
+
+def _everywhere(server):
+    """Each value as each path, query, header and field of all routes, and as each parameter of the sockets."""
+    spec = server.client.get("/openapi.json").json()
+    for path, operations in spec["paths"].items():
+        for method, operation in operations.items():
+            for value in VALUES:
+                _send(server, spec, method.upper(), path, operation, value)
+    base = server.base.replace("http", "ws", 1)
+    for path, names in SOCKETS.items():
+        for name, value in itertools.product(names, VALUES):
+            address = f"{base}{path}?token={SECOND}&{name}={quote(value)}"
+            with (
+                suppress(InvalidStatus, InvalidMessage, ConnectionClosed),
+                connect(address, compression=None) as socket,
+            ):
+                socket.send(value[:20])
+
+
+def _send(server, spec, method, path, operation, value):
+    """One request with the value everywhere, and one for each field of its body."""
+    asked = operation.get("parameters", [])
+    for parameter in asked:
+        path = path.replace(f"{{{parameter['name']}}}", quote(value, safe=""))
+    query = {parameter["name"]: value for parameter in asked if parameter["in"] == "query"}
+    headers = {one["name"]: quote(value) for one in asked if one["in"] == "header"}
+    bodies = operation.get("requestBody", {}).get("content", {})
+    schema = next((one.get("schema", {}) for one in bodies.values()), {})
+    schema = spec["components"]["schemas"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    names = list(schema.get("properties", {}))
+    for some in [names, *([name] for name in names)] if value == VALUES[0] else [names]:
+        fields = dict.fromkeys(some, value)
+        form = (
+            {"data": fields, "files": {"file": (value[:20], b"RIFFcanary")}} if "multipart/form-data" in bodies else {}
+        )
+        body = {"json": fields} if "application/json" in bodies else form
+        with suppress(httpx.InvalidURL, httpx.RemoteProtocolError):
+            server.client.request(method, path, params=query, headers=headers, timeout=60, **body)
 
 
 def _translated(server, audio):
