@@ -15,8 +15,6 @@ from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, TOKENS_
 
 # A larger file is not one of measurements.
 _MAX_FILE_BYTES = 1_000_000
-# Most tokens of one pass over prompts (`engine/torch/memory.py`).
-_PASS_TOKENS = 8192
 _SHAPES = {"0.6b": "Qwen/Qwen3-ASR-0.6B", "1.7b": "Qwen/Qwen3-ASR-1.7B"}
 _PROFILE = TypeAdapter(Profile)
 _PROFILES = TypeAdapter(tuple[Profile, ...])
@@ -81,6 +79,7 @@ class _GpuFile(BaseModel):
     date: str = Field(min_length=10, max_length=40)
     card: str = Field(min_length=1, max_length=100)
     shape: str
+    pass_tokens: int = Field(8192, gt=0)  # the most of one pass over prompts; files up to 2026-11-26 do not say it
     throughput: _Throughput
     step_over_bandwidth: _Steps
 
@@ -94,7 +93,7 @@ def _of_gpu_file(found: _GpuFile, name: str) -> Profile:
         decode = [Point(1, int(rows.partition("_")[0]), step.step_ms / 1000) for rows, step in steps.items()]
         step_costs = fit.line(decode)
         prefill = [
-            _prompts(callers, timed, found.throughput.span_s, step_costs)
+            _prompts(callers, timed, found.throughput.span_s, found.pass_tokens, step_costs)
             for callers, timed in ((1, found.throughput.one), (8, found.throughput.eight), (32, found.throughput.many))
         ]
         costs = fit.costs(decode, prefill)
@@ -116,9 +115,9 @@ def _of_gpu_file(found: _GpuFile, name: str) -> Profile:
     )
 
 
-def _prompts(callers: int, timed: _Callers, span_s: float, step_costs: tuple[float, float]) -> Point:
+def _prompts(callers: int, timed: _Callers, span_s: float, pass_tokens: int, step_costs: tuple[float, float]) -> Point:
     """Return the rest of the measured time of spans after their decode steps are subtracted."""
     tokens = callers * (span_s * AUDIO_TOKENS_PER_S + PROMPT_TOKENS)
     answer = max(1, round(span_s * TOKENS_PER_S)) - 1
     decoding_s = answer * (step_costs[0] + callers * step_costs[1])
-    return Point(math.ceil(tokens / _PASS_TOKENS), tokens, timed.last_answer_s - decoding_s)
+    return Point(math.ceil(tokens / pass_tokens), tokens, timed.last_answer_s - decoding_s)
