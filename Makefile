@@ -17,7 +17,7 @@
 # make mutants    put known faults into a copy of the code; the tests must catch each (MUTANTS="--only ID")
 # make coverage   the share of each module that its own tests cover
 # make bench      the benchmarks
-# make gpu        everything that needs a GPU, as one JSON file (GPU="--shape 1.7b")
+# make gpu        measurements of ten minutes on a GPU, as one JSON file (GPU="--shape 0.6b"); without a network after gpu-carry
 #
 # make docs       write the tables of the docs and the settings of the Helm chart's schema from the code
 # make clients    run OpenAI's clients and others, write docs/change/openai-compatibility.md and docs/change/clients.md
@@ -26,7 +26,7 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve cluster speech test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench gpu docs clients image lock sbom audit clean
+.PHONY: demo serve cluster speech test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench gpu gpu-carry docs clients image lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -219,9 +219,13 @@ mutants: $(VENV)/.dev $(VENV)/.kernels postgres
 bench: $(VENV)/.dev
 	$(PY) -m tools.bench
 
-# Fails where there is no GPU. What it measured is in build/gpu.json.
-gpu: $(VENV)/.dev
-	$(PY) -m tools.gpu $(GPU)
+# Fails where there is no GPU. What it measured is in build/gpu.json. Where there is no $(VENV), python3 has torch, and .gpu
+# the other packages: gpu-carry makes that folder where there is a network.
+gpu:
+	$(if $(wildcard $(PY)),$(PY),python3) tools/gpu/start.py $(GPU)
+
+gpu-carry: $(VENV)/.dev
+	$(PY) -m tools.gpu.carry
 
 docs: $(VENV)/.dev
 	$(PY) -m tools.docs_tables

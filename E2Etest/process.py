@@ -13,10 +13,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-import openai
+
+if TYPE_CHECKING:
+    import openai
 
 START_TIMEOUT_S = 60.0
 LOAD_TIMEOUT_S = 180.0
@@ -40,6 +42,8 @@ class Server:
 
     def openai(self, **options: Any) -> openai.OpenAI:
         """Return OpenAI's own client, set up as a user does it, without retries; it is closed with the server."""
+        import openai
+
         usual = {"base_url": f"{self.base}/v1", "api_key": self.key or "any", "max_retries": 0}
         return self._clients.enter_context(openai.OpenAI(**{**usual, **options}))
 
@@ -106,9 +110,9 @@ class ServerProcess(Server):
                 [sys.executable, *program], env=environment, stderr=sink, stdout=sink, cwd=log.parent
             )
 
-    def wait_until_live(self) -> None:
+    def wait_until_live(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return when `/livez` answers; fail with the log when the process ends."""
-        give_up_s = time.monotonic() + START_TIMEOUT_S
+        give_up_s = time.monotonic() + timeout_s
         while True:
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < give_up_s, self.log()

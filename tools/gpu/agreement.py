@@ -12,9 +12,9 @@ from asr_server import demo
 from asr_server.engine.protocol import Utterance
 from E2Etest.recordings import plain_words, word_errors
 from tools.bench import engines
-from tools.gpu.rig import Rig, clips
+from tools.gpu.rig import CLIPS_COUNT, Rig, clips
 
-_CLIPS = 24
+_CLIPS, _FEW_CLIPS = CLIPS_COUNT, 8
 # The promise for formats of 16 bits, whose kernels differ by batch size: texts, and words that differ.
 LEAST_EQUAL_TEXTS, MOST_DIFFERENT_WORDS = 0.95, 0.01
 
@@ -55,6 +55,13 @@ def _package_ids(model: Any, processor: Any, clip: np.ndarray) -> list[int]:
         out = model.generate(**inputs, max_new_tokens=200, eos_token_id=ends, pad_token_id=ends[0])
     new = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
     return [i for i in new if i not in ends]
+
+
+def eight_clips(rig: Rig) -> dict[str, object]:
+    """Texts in bfloat16, all at once, against float32, one at a time; recorded and fused as a server is."""
+    spoken = clips(_FEW_CLIPS)
+    exact = texts(rig, 1, spoken, dtype="float32", quantize="none")
+    return {**compare(texts(rig, _FEW_CLIPS, spoken, dtype="bfloat16", quantize="none"), exact), "texts": exact}
 
 
 def between_formats(rig: Rig) -> dict[str, object]:

@@ -13,6 +13,7 @@ from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.schedule.ports import RowDone
 from tools.bench import engines
+from tools.gpu import server
 from tools.gpu.rig import Rig, clips
 from tools.training.released_layout import random_aligner
 
@@ -20,8 +21,10 @@ _MIB = 2**20
 
 
 def plan(rig: Rig) -> dict[str, object]:
-    """Compare the plan for rows with torch's figures at a full batch of long spans, with the aligner loaded."""
-    engine = rig.engine(rig.model_id, max_batch=32)
+    """Compare the plan for rows with torch's figures at a full batch of long spans, with the aligner loaded. No server
+    uses the device then."""
+    server.stop(rig)
+    engine = rig.engine(rig.model_id, max_batch=64 if rig.device != "cpu" else 4)
     engine.load()
     if rig.device != "cpu":
         torch.cuda.reset_peak_memory_stats(rig.device)
@@ -37,7 +40,7 @@ def plan(rig: Rig) -> dict[str, object]:
     }
     assert info.kv_cache_mb <= info.kv_budget_mb, found
     if rig.device != "cpu":
-        aligner_id = "demo" if rig.shape == "demo" else str(random_aligner())
+        aligner_id = "demo" if rig.shape == "demo" else str(random_aligner(device=rig.device))
         aligner = QwenAligner(rig.aligner_plan(aligner_id))
         aligner.locate()
         aligner.load()
@@ -103,7 +106,7 @@ def _shortage(rig: Rig, engine: QwenEngine) -> Iterator[None]:
             torch.cuda.set_per_process_memory_fraction(1.0, number)
         return
 
-    def short() -> None:
+    def short(*rows: object, ahead: bool) -> None:
         raise torch.OutOfMemoryError
 
     with mock.patch.object(runtime, "step", short):

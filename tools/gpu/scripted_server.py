@@ -19,6 +19,7 @@ from asr_server.cli.main import main
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.decoder import AnswerRow, ArenaDecoder, Choice
 from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.features.engine_process import client
 from E2Etest import recordings
 from tools.bench.engines import forced_tokens
 from tools.gpu import engine_time
@@ -67,5 +68,9 @@ def scripted_answers() -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    if os.environ["ENGINE_PROCESS"] == "true":
+        # The answers are made in the engine process, and its thread is the one that is timed.
+        with mock.patch.object(client, "_PROGRAM", ("tools.gpu.scripted_engine",)):
+            sys.exit(main(["serve"]))
     with scripted_answers(), engine_time.timed(Path(os.environ["ENGINE_TIMES"])):
         sys.exit(main(["serve"]))

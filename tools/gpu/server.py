@@ -9,9 +9,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,8 +26,8 @@ from tools.bench.engines import percentiles
 from tools.gpu import engine_time
 from tools.gpu.rig import Rig
 
-CALLERS, STREAMING = (1, 8, 32, 128), (1, 32)
-SESSIONS = (1, 50, 150)
+CALLERS, SHORT_CALLERS, SESSIONS = (32, 128), (32,), (50, 200)
+SHORT_S = 5.0
 # Seconds that each number of callers and of sessions is measured for.
 CALLING_S, SPEAKING_S = 5.0, 12.0
 # Processes that callers and speakers are divided among, so that they do not wait for each other.
@@ -39,29 +39,57 @@ _TIMES = "engine-times"
 _BOUNDARY = "a-boundary-that-is-nowhere-in-the-audio"
 
 
-def measure(rig: Rig) -> dict[str, object]:
-    """The server with random weights of the shape; it is loaded before anything is asked."""
-    few = rig.device == "cpu"
-    with tempfile.TemporaryDirectory() as folder, _serving(rig, Path(folder)) as (server, ready_s):
-        health = server.health()
-        found: dict[str, object] = {
-            "start_to_ready_s": round(ready_s, 1),
-            "plan": {option["name"]: f"{option['value']}: {option['reason']}" for option in health["plan"]},
-            **{name: health[name] for name in ("cuda", "gpu_name", "slots", "kv_budget_mb")},
-        }
-        with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as processes:
-            _load(server, processes, _call, 8, 3.0)  # admission measures the engine's speed
-            for name, one, counts, seconds in (
-                ("recordings", _call, CALLERS, CALLING_S),
-                ("streams", _call_for_stream, STREAMING, CALLING_S),
-                ("live", _speak, SESSIONS, SPEAKING_S),
-            ):
-                found[name] = by_count = {}
-                for count in counts[: 1 if few else None]:
-                    by_count[str(count)] = _load(server, processes, one, count, seconds)
-                    print(name, count, json.dumps(by_count[str(count)]), file=sys.stderr, flush=True)
-        found["logged_errors"] = [line[:300] for line in server.log().splitlines() if " ERROR " in line[:40]][:5]
-        assert server.health()["status"] == "ok", server.health()
+def recordings_of_callers(rig: Rig) -> dict[str, object]:
+    """Recordings of 30 s, one after the other from each caller, with the engine in the server's process and in its own.
+    The last server stays for the next parts."""
+    return {name: {**_start(rig, name), **_loads(rig, _call, CALLERS, CALLING_S)} for name in ("one_process", "two")}
+
+
+def short_clips(rig: Rig) -> dict[str, object]:
+    """Recordings of 5 s."""
+    return _loads(rig, _call_shortly, SHORT_CALLERS, CALLING_S)
+
+
+def live_sessions(rig: Rig) -> dict[str, object]:
+    """Live sessions that speak without a pause."""
+    return _loads(rig, _speak, SESSIONS, SPEAKING_S)
+
+
+def stop(rig: Rig) -> None:
+    """End the server of an earlier part."""
+    if "server" in rig.held:
+        rig.held.pop("server")
+        rig.held.pop("processes").shutdown()
+        rig.held.pop("stack").close()
+
+
+def _start(rig: Rig, engine: str) -> dict[str, object]:
+    """Start a server with random weights of the shape, and load them before anything is asked."""
+    stop(rig)
+    stack = ExitStack()
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    server, ready_s = stack.enter_context(_serving(rig, folder, own_process=engine == "two"))
+    processes = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
+    rig.held.update(server=server, processes=processes, stack=stack)
+    _load(server, processes, _call, 8, 3.0)  # admission measures the engine's speed
+    health = server.health()
+    return {
+        "start_to_ready_s": round(ready_s, 1),
+        "plan": {option["name"]: f"{option['value']}: {option['reason']}" for option in health["plan"]},
+        **{name: health[name] for name in ("cuda", "gpu_name", "slots", "kv_budget_mb")},
+    }
+
+
+def _loads(rig: Rig, one: Caller, counts: Sequence[int], seconds: float) -> dict[str, object]:
+    """Return the load of each number of callers; on a CPU there is one."""
+    if "server" not in rig.held:
+        _start(rig, "two")
+    server, found = rig.held["server"], dict[str, object]()
+    for count in counts if rig.device != "cpu" else (1,):
+        found[str(count)] = _load(server, rig.held["processes"], one, count, seconds)
+        print(one.__name__, count, json.dumps(found[str(count)]), file=sys.stderr, flush=True)
+    found["logged_errors"] = [line[:300] for line in server.log().splitlines() if " ERROR " in line[:40]][:5]
+    assert server.health()["status"] == "ok", server.health()
     return found
 
 
@@ -70,7 +98,6 @@ class Heard:
     """Callers of one process saw this in the time that counts. Times are in ms."""
 
     answers_ms: list[float] = field(default_factory=list)
-    first_ms: list[float] = field(default_factory=list)  # to the first words of a stream
     partials_ms: list[float] = field(default_factory=list)  # from the arrival of the newest audio that it is about
     finals_ms: list[float] = field(default_factory=list)
     audio_s: float = 0.0  # that was answered
@@ -78,7 +105,7 @@ class Heard:
 
     def add(self, other: Heard) -> None:
         """Add those of another process."""
-        for name in ("answers_ms", "first_ms", "partials_ms", "finals_ms"):
+        for name in ("answers_ms", "partials_ms", "finals_ms"):
             getattr(self, name).extend(getattr(other, name))
         self.audio_s += other.audio_s
         for name, count in other.errors.items():
@@ -94,7 +121,7 @@ Caller = Callable[[int, Heard, float, float, int, float], Awaitable[None]]
 
 
 @contextmanager
-def _serving(rig: Rig, folder: Path) -> Iterator[tuple[ServerProcess, float]]:
+def _serving(rig: Rig, folder: Path, *, own_process: bool) -> Iterator[tuple[ServerProcess, float]]:
     began_s = time.monotonic()
     server = ServerProcess(
         folder / "log",
@@ -103,6 +130,7 @@ def _serving(rig: Rig, folder: Path) -> Iterator[tuple[ServerProcess, float]]:
         ENGINE_TIMES=str(folder / _TIMES),
         MODEL_ID=rig.model_id,
         DEVICE=rig.device,
+        ENGINE_PROCESS=str(own_process).lower(),
         RUNTIME="torch",
         PRELOAD="true",
         IDLE_TIMEOUT="0",
@@ -111,7 +139,7 @@ def _serving(rig: Rig, folder: Path) -> Iterator[tuple[ServerProcess, float]]:
         MAX_LIVE_SESSIONS=str(2 * max(SESSIONS)),
     )
     try:
-        server.wait_until_live()
+        server.wait_until_live(LOAD_TIMEOUT_S)
         server.wait_for(lambda health: health["model_loaded"], timeout_s=LOAD_TIMEOUT_S)
         yield server, time.monotonic() - began_s
     except BaseException:
@@ -132,9 +160,9 @@ def _load(
         for number in range(min(PROCESSES, count))
     ]
     time.sleep(max(0.0, begin_s + WARM_UP_S - time.monotonic()))
-    cpu, times = _thread_seconds(server.process.pid), engine_time.read(server.log_path.with_name(_TIMES))
+    cpu, times = _seconds_of_threads(server), engine_time.read(server.log_path.with_name(_TIMES))
     time.sleep(max(0.0, begin_s + seconds - time.monotonic()))
-    after = _thread_seconds(server.process.pid)
+    after = _seconds_of_threads(server)
     engine_times = engine_time.between(times, engine_time.read(server.log_path.with_name(_TIMES)))
     heard = Heard()
     for one_process in waiting:
@@ -149,7 +177,7 @@ def _load(
             "audio_s_per_s": round(heard.audio_s / measured_s, 1),
             "answer_ms": percentiles([heard.answers_ms]),
         }
-    for name in ("first_ms", "partials_ms", "finals_ms"):
+    for name in ("partials_ms", "finals_ms"):
         if values := getattr(heard, name):
             found[name] = {"count": len(values), **percentiles([values]), "most": round(max(values), 1)}
     health = server.health()
@@ -163,10 +191,19 @@ def _load(
     }
 
 
+def _seconds_of_threads(server: ServerProcess) -> dict[int, float]:
+    """Return the processor time of each thread of the server and of its children, of which one may be the engine."""
+    pid = server.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {thread: used for own in (pid, *map(int, children)) for thread, used in _thread_seconds(own).items()}
+
+
 def _thread_seconds(pid: int) -> dict[int, float]:
     """Return the processor time of each thread."""
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    found: dict[int, float] = {}
+    if not (tasks := Path(f"/proc/{pid}/task")).is_dir():
+        return found
+    for task in tasks.iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
             fields = (task / "stat").read_text().rpartition(")")[2].split()
             found[int(task.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -192,9 +229,9 @@ def _address(number: int) -> tuple[str, int]:
     return f"127.1.{number // 250}.{number % 250 + 1}", 0
 
 
-def _request(stream: bool) -> bytes:
-    audio = recordings.wav((32_767 * engines.speech(engines.SPAN_S)).astype(np.int16))
-    fields = {"model": "whisper-1", **({"stream": "true"} if stream else {})}
+def _request(seconds: float) -> bytes:
+    audio = recordings.wav((32_767 * engines.speech(seconds)).astype(np.int16))
+    fields = {"model": "whisper-1"}
     parts = [
         f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
         for name, value in fields.items()
@@ -207,9 +244,11 @@ def _request(stream: bool) -> bytes:
     ).encode() + body
 
 
-async def _call(port: int, heard: Heard, count_s: float, end_s: float, number: int, _: float) -> None:
+async def _call(
+    port: int, heard: Heard, count_s: float, end_s: float, number: int, _: float, seconds: float = engines.SPAN_S
+) -> None:
     """Send one recording after the other."""
-    request = _request(stream=False)
+    request = _request(seconds)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=_address(number))
     while (began_s := time.monotonic()) < end_s:
         writer.write(request)
@@ -217,41 +256,21 @@ async def _call(port: int, heard: Heard, count_s: float, end_s: float, number: i
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         body = await reader.readexactly(int(length.split(b":")[1]))
-        _count(heard, head, body, began_s, count_s, end_s)
+        now_s = time.monotonic()
+        if now_s < count_s:
+            continue
+        if head.split()[1] != b"200":
+            heard.failed(f"{head.split()[1].decode()} {body[:120].decode(errors='replace')}")
+        else:
+            heard.answers_ms.append(1000 * (now_s - began_s))
+            # Of an answer that began before the time that counts, or ends after it, the part within it.
+            heard.audio_s += seconds * (min(now_s, end_s) - max(began_s, count_s)) / (now_s - began_s)
     writer.close()
 
 
-async def _call_for_stream(port: int, heard: Heard, count_s: float, end_s: float, number: int, _: float) -> None:
-    """Send one recording after the other, each answered by events."""
-    request = _request(stream=True)
-    while (began_s := time.monotonic()) < end_s:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20, local_addr=_address(number))
-        writer.write(request)
-        await writer.drain()
-        head, body, first_s = await reader.readuntil(b"\r\n\r\n"), b"", 0.0
-        while piece := await reader.read(2**16):
-            body += piece
-            if not first_s and b"transcript.text.delta" in body:
-                first_s = time.monotonic()
-            if b"data: [DONE]" in body or b'"transcript.text.done"' in body:
-                break
-        writer.close()
-        if first_s >= count_s:
-            heard.first_ms.append(1000 * (first_s - began_s))
-        _count(heard, head, body, began_s, count_s, end_s)
-
-
-def _count(heard: Heard, head: bytes, body: bytes, began_s: float, count_s: float, end_s: float) -> None:
-    now_s = time.monotonic()
-    if now_s < count_s:
-        return
-    counted_s = min(now_s, end_s) - max(began_s, count_s)
-    if head.split()[1] != b"200":
-        heard.failed(f"{head.split()[1].decode()} {body[:120].decode(errors='replace')}")
-    else:
-        heard.answers_ms.append(1000 * (now_s - began_s))
-        # Of an answer that began before the time that counts, or ends after it, the part within it.
-        heard.audio_s += engines.SPAN_S * counted_s / (now_s - began_s)
+async def _call_shortly(port: int, heard: Heard, count_s: float, end_s: float, number: int, place: float) -> None:
+    """Send one short recording after the other."""
+    await _call(port, heard, count_s, end_s, number, place, SHORT_S)
 
 
 async def _speak(port: int, heard: Heard, count_s: float, end_s: float, number: int, place: float) -> None:

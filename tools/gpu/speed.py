@@ -17,48 +17,24 @@ from tools.gpu import agreement
 from tools.gpu.rig import Rig
 
 CLIP_S = 30
-BATCHES = (1, 8, 32)
+BATCHES = (1, 8, 32, 64, 128)
+_PROFILED, _LINES = 32, 25
 _STEPS = 20
-
-
-def load(rig: Rig) -> dict[str, object]:
-    """Seconds of a first load in this process, with the imports, of a second one, and of its first passes."""
-    engine, warm_s = rig.engine(rig.model_id), []
-    warm_up = QwenEngine._warm_up
-
-    def timed(self: QwenEngine, runtime: object) -> None:
-        began = time.perf_counter()
-        warm_up(self, runtime)
-        rig.synchronize()
-        warm_s.append(time.perf_counter() - began)
-
-    took_s = []
-    with mock.patch.object(QwenEngine, "_warm_up", timed):
-        for _ in range(2):
-            began = time.perf_counter()
-            engine.load()
-            took_s.append(time.perf_counter() - began)
-            info = engine.info
-            engine.unload()
-    options = {option.name: f"{option.value}: {option.reason}" for option in info.options}
-    return {
-        "first_s": round(took_s[0], 2),
-        "second_s": round(took_s[1], 2),
-        "warm_up_s": [round(took, 2) for took in warm_s],
-        "dtype": info.dtype,
-        "decided": options,
-    }
 
 
 def throughput(rig: Rig) -> dict[str, object]:
     """Seconds of audio per second with so many callers at once, each with a span and an answer of its length."""
-    return _callers(rig, max(BATCHES), BATCHES if rig.device != "cpu" else BATCHES[:2])
+    return _callers(rig, _some(rig))
 
 
-def _callers(rig: Rig, rows: int, counts: Sequence[int]) -> dict[str, object]:
+def _some(rig: Rig) -> Sequence[int]:
+    return BATCHES if rig.device != "cpu" else (1, 2)
+
+
+def _callers(rig: Rig, counts: Sequence[int]) -> dict[str, object]:
     clip_s = CLIP_S if rig.shape != "demo" else 5
     found: dict[str, object] = {"span_s": clip_s}
-    engine = rig.engine(rig.model_id, max_batch=rows)
+    engine = rig.engine(rig.model_id, max_batch=max(counts))
     engine.load()
     with engines.forced_answers():
         for callers in counts:
@@ -83,7 +59,7 @@ def beside_package(rig: Rig) -> dict[str, object]:
     engine.load()
     ours_s = {}
     with engines.forced_answers():
-        for rows in BATCHES[:2]:
+        for rows in (1, 8):
             works = [Utterance(clip, language="English")] * rows
             engines.run(engine, works)
             ours_s[rows] = max(engines.run(engine, works)[1])
@@ -117,11 +93,12 @@ def live_partial(rig: Rig) -> dict[str, object]:
 
 
 def step(rig: Rig) -> dict[str, object]:
-    """A decode step, recorded and not, against the time in which the device can read the weights that it needs once."""
+    """A decode step, with the server's kernels and without, against the time in which the device can read the weights
+    that it needs once; and what the device does in it."""
     bytes_per_s = _bandwidth(rig)
     found: dict[str, object] = {"device_gb_per_s": round(bytes_per_s / 1e9, 1)}
-    for graphs in (False, "auto") if rig.device != "cpu" else (False,):
-        engine = rig.engine(rig.model_id, max_batch=max(BATCHES), graphs=graphs)
+    for name, fused in (("recorded", "auto"), ("without_kernels", False)):
+        engine = rig.engine(rig.model_id, max_batch=max(_some(rig)), use_fused_kernels=fused)
         engine.load()
         runtime = engine._runtime
         assert runtime is not None
@@ -135,17 +112,34 @@ def step(rig: Rig) -> dict[str, object]:
         floor_ms = 1000 * weights_bytes / bytes_per_s
         found["weights_mb"], found["floor_ms"] = weights_bytes // 2**20, round(floor_ms, 3)
         timed = {}
-        for rows in (rows for rows in BATCHES if rows <= runtime.capacity.rows):
+        for rows in (rows for rows in _some(rig) if rows <= runtime.capacity.rows):
             took_ms = step_ms(rig, engine, rows)
             timed[f"{rows}_rows"] = {"step_ms": round(took_ms, 3), "times_the_floor": round(took_ms / floor_ms, 1)}
-        found["recorded" if graphs else "not_recorded"] = timed
+        found[name], found[f"{name}_profile"] = timed, _profile(rig, engine)
         engine.unload()
     return found
 
 
+def small_model(rig: Rig) -> dict[str, object]:
+    """Steps and throughput of the 0.6B."""
+    small = Rig(rig.device, "0.6b") if rig.shape != "demo" else rig
+    return {"step_over_bandwidth": step(small), "throughput": throughput(small)}
+
+
+def _profile(rig: Rig, engine: QwenEngine) -> list[str]:
+    """Return the kernels of a few steps that take the most time, as lines of a table."""
+    kinds = torch.profiler.ProfilerActivity
+    on_cpu = rig.device == "cpu"
+    with torch.profiler.profile(activities=[kinds.CPU, *[kinds.CUDA] * (not on_cpu)]) as profile:
+        step_ms(rig, engine, min(_PROFILED, max(_some(rig))), steps=4)
+    order = "self_cpu_time_total" if on_cpu else "self_device_time_total"
+    table = profile.key_averages().table(sort_by=order, row_limit=_LINES, max_name_column_width=60)
+    return [line.rstrip() for line in table.splitlines()]
+
+
 # Ways to compute between the products of a layer, by the settings that choose them.
 _OPERATIONS: dict[str, dict[str, bool]] = {
-    "torch": {},
+    "torch": {"use_fused_kernels": False},
     "torch_compile": {"use_torch_compile": True},
     "fused_kernels": {"use_fused_kernels": True},
 }
@@ -163,33 +157,27 @@ def operations(rig: Rig) -> dict[str, object]:
 
 
 def _steps(rig: Rig, chosen: dict[str, bool]) -> dict[str, object]:
-    engine = rig.engine(rig.model_id, max_batch=max(BATCHES), **chosen)
+    engine = rig.engine(rig.model_id, max_batch=max(_some(rig)), **chosen)
     began = time.perf_counter()
     engine.load()
     timed: dict[str, object] = {"load_s": round(time.perf_counter() - began, 1)}
-    rows = [rows for rows in BATCHES if rows <= engine.info.slots]
+    rows = [rows for rows in _some(rig) if rows <= engine.info.slots]
     timed |= {f"{count}_rows_ms": round(step_ms(rig, engine, count), 3) for count in rows}
     engine.unload()
     return timed
 
 
-def more_rows(rig: Rig) -> dict[str, object]:
-    """Seconds of audio per second with as many callers as rows, of more rows than MAX_BATCH has by default."""
-    counts = (32, 64, 128) if rig.device != "cpu" else (2,)
-    return {f"{rows}_rows": _callers(rig, rows, (rows,)) for rows in counts}
-
-
-def step_ms(rig: Rig, engine: QwenEngine, rows: int) -> float:
+def step_ms(rig: Rig, engine: QwenEngine, rows: int, steps: int = _STEPS) -> float:
     """The median of steps in which all rows decode one token each."""
     with engines.forced_answers():
         for key in range(rows):
             engine.admit(key, Utterance(engines.speech(10)))
         runtime = engine._runtime
         assert runtime is not None
-        while len(runtime.decoder.rows) < rows:
+        while len(runtime.decoder.decoding) < rows:
             list(engine.step())
         took = []
-        for _ in range(_STEPS):
+        for _ in range(steps):
             rig.synchronize()
             began = time.perf_counter()
             list(engine.step())

@@ -100,7 +100,7 @@ _SHARE = {"cuda": 0.6, "cpu": 0.25}
 # How long rows that decode wait for prompts where no live work is near.
 _PATIENCE_S = 3.0
 # Most tokens of prompts in one step, for the memory that their activations take.
-_MOST_TOKENS = 4096
+MOST_TOKENS = 4096
 # Fewer take hardly less time.
 _LEAST_TOKENS = 32
 # How much of the earlier measurements each new one leaves.
@@ -194,4 +194,4 @@ class PrefillPolicy:
         if not self._tokens:
             return _LEAST_TOKENS
         limit_s = _PATIENCE_S if limit_s is None else limit_s
-        return max(_LEAST_TOKENS, min(_MOST_TOKENS, int(limit_s / max(_LEAST_TOKEN_S, self._seconds / self._tokens))))
+        return max(_LEAST_TOKENS, min(MOST_TOKENS, int(limit_s / max(_LEAST_TOKEN_S, self._seconds / self._tokens))))

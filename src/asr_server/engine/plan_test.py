@@ -37,7 +37,7 @@ def test_the_device_follows_setting_and_machine(device, facts, expected):
     """`auto` takes a GPU only when both the driver and the torch build have one."""
     resolved = plan.resolve(_settings(device=device), facts)
     assert resolved.device == expected
-    assert resolved.max_batch == (32 if expected.startswith("cuda") else 8)
+    assert resolved.max_batch == (64 if expected.startswith("cuda") else 8)
 
 
 def test_what_cannot_work_refuses_and_names_every_conflict():

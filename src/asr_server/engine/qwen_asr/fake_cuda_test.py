@@ -230,7 +230,7 @@ def test_log_mel_and_the_pieces_of_an_encoder_are_made_on_the_gpu(parts):
 def _pass(parts):
     """The most tokens that a step may take of prompts, and what follows each of the most rows."""
     _, model, head = parts
-    tokens, rows = plans._MOST_TOKENS, 64
+    tokens, rows = plans.MOST_TOKENS, 64
     decoder = ArenaDecoder(model, head, frozenset(), Capacity(rows, (tokens + 1) * 112 * 1024, 0, 112 * 1024))
     spans = [TokenSpan(n * tokens // rows, 0, tokens // rows) for n in range(rows)]
     embeds = torch.empty(tokens, model.config.hidden_size, dtype=model.dtype, device=DEVICE)
