@@ -232,6 +232,19 @@ def test_the_lock_file_has_what_is_required_with_hashes():
     assert _pinned(requirements.required(["speech"])) == speech
 
 
+def test_every_extra_that_is_recommended_exists():
+    """In messages of the server and on pages."""
+    pages = [path for folder in ("src", "docs") for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
+    named = {
+        extra
+        for path in (*pages, ROOT / "README.md")
+        if ROOT / "docs" / "log" not in path.parents
+        for extras in re.findall(r"pip install '\.\[([a-z,]+)\]'", path.read_text(encoding="utf-8"))
+        for extra in extras.split(",")
+    }
+    assert {"cpu", "gpu", "demo"} <= named <= set(PROJECT["optional-dependencies"])
+
+
 def test_requirements_txt_installs_the_server_with_qwen3_asr():
     """torch in the version of the extra, from the index in use, and the package with its extras."""
     lines = [line for line in _read("requirements.txt").splitlines() if not line.startswith("#")]

@@ -15,7 +15,7 @@ examples:
 
 exit codes: 0 done; 1 not exported; 2 wrong arguments
 """
-_PACKAGES = "pip install '.[export]'"
+_PACKAGES = "pip install '.[gpu,export]'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

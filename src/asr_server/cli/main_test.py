@@ -270,7 +270,7 @@ def test_an_export_without_its_packages_says_what_to_install(monkeypatch, tmp_pa
     """The packages are not among those of the server."""
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert main(["export", "onnx", "--model", "demo", "--output", str(tmp_path / "x")]) == 1
-    assert "the package onnx is not installed: pip install '.[export]'" in capsys.readouterr().err
+    assert "the package onnx is not installed: pip install '.[gpu,export]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -248,7 +248,8 @@ def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
         yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
     yield from aligner_conflicts(asked)
     if engine == QWEN and not asked.capabilities.qwen:
-        yield f"MODEL_ID={model_id}: {_no_qwen(asked.capabilities)}, or '.[demo]' for a small English model."
+        instead = "".join(f", or '.[demo]' and set MODEL_ID={model.model_id}" for model in _models(asked))
+        yield f"MODEL_ID={model_id}: {_no_qwen(asked.capabilities)}{instead}."
     for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."

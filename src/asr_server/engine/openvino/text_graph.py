@@ -49,7 +49,7 @@ class TextSizes:
         activation, rope = config.get("hidden_act", "silu"), config.get("rope_scaling") or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
         if activation != "silu" or kind != "default":
-            raise ModelUnavailable(f"A language model with {activation} and {kind} positions runs with RUNTIME=torch.")
+            raise ModelUnavailable(f"OpenVINO computes no language model with {activation} and {kind} positions here.")
         heads = int(config["num_attention_heads"])
         return cls(
             int(config["num_hidden_layers"]),

@@ -88,6 +88,7 @@ class _Modules(nn.Module):
 class _AudioTower(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
+        self.config = config
         width, channels = config.d_model, config.downsample_hidden_size
         self.n_window, self.n_window_infer = config.n_window, config.n_window_infer
         self.act = _ACTIVATIONS[config.activation_function]

@@ -46,7 +46,7 @@ def test_what_concerns_one_model_is_not_asked_of_the_others():
 def test_it_is_what_an_installation_without_torch_can_run():
     """The error for a Qwen3-ASR model names it."""
     slim = replace(NO_GPU, qwen=False)
-    with pytest.raises(plan.PlanError, match="or set MODEL_ID=moonshine-tiny-en"):
+    with pytest.raises(plan.PlanError, match="and set MODEL_ID=moonshine-tiny-en"):
         _resolved(slim, model_id="demo")
     assert _resolved(slim, model_id="moonshine-tiny-en").engine == "moonshine"
 
