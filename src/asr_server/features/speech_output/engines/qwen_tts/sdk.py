@@ -7,7 +7,11 @@ Every other module of the engine takes these names from here.
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +20,31 @@ from numpy.typing import NDArray
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.qwen2 import Qwen2TokenizerFast
 
-from asr_server.features.speech_output.engines.qwen_tts.stand_ins import Unused, replaced
+
+class Unused(ModuleType):
+    """Stands for a module whose names are imported while nothing is called but what is in `used`."""
+
+    def __init__(self, name: str, **used: Any) -> None:
+        super().__init__(name)
+        self.__path__ = []  # so that it may have submodules
+        self.__dict__.update(used)
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+@contextmanager
+def replaced(stand_ins: Mapping[str, ModuleType | None]) -> Iterator[None]:
+    """Meanwhile these names import as that; None is as if it were not installed."""
+    stand_ins = {name: module for name, module in stand_ins.items() if name not in sys.modules}
+    modules = cast(dict[str, ModuleType | None], sys.modules)
+    modules.update(stand_ins)
+    try:
+        yield
+    finally:
+        for name in stand_ins:
+            del modules[name]
 
 
 def _mel_filters(*, sr: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> NDArray[np.float32]:
