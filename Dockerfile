@@ -90,9 +90,9 @@ ENV PIP_NO_CACHE_DIR=1 \
 # torch from the index in use, 2.7 GB, in a layer of its own. For an older driver, or an AMD GPU (not tried), give PyTorch's
 # index of such builds: docker build --build-arg TORCH_INDEX=URL
 ARG TORCH_INDEX=
-COPY requirements.txt ./
+ARG TORCH=2.13.0
 RUN if [ -n "$TORCH_INDEX" ]; then export PIP_INDEX_URL="$TORCH_INDEX"; fi \
-    && pip install "$(grep '^torch==' requirements.txt)"
+    && pip install "torch==$TORCH"
 # Everything else by hash.
 COPY requirements.lock ./
 RUN sed -i '/^# section: speech/,$d' requirements.lock \

@@ -43,6 +43,7 @@ DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),
 # or an AMD GPU needs another build of torch, which PyTorch has in indexes of their own: make serve TORCH_INDEX=URL
 GPU_DRIVER := $(wildcard /proc/driver/nvidia/version) $(and $(wildcard /dev/dxg),$(wildcard /usr/lib/wsl/lib/libcuda.so* /usr/lib/wsl/drivers/*/libcuda.so*))
 TORCH_INDEX ?=
+TORCH := $(shell grep --only-matching 'torch==[0-9.]*' pyproject.toml)
 ENGINE := $(if $(strip $(GPU_DRIVER) $(TORCH_INDEX) $(filter torch,$(RUNTIME))),torch,runtime)
 # As many tests at once in each part, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 TEST_WORKERS ?= 2
@@ -75,10 +76,10 @@ $(VENV)/.runtime: $(VENV)/.slim
 	sed '/^# section: speech/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	touch $@
 
-$(VENV)/.torch: requirements.txt $(VENV)/.runtime
+$(VENV)/.torch: $(VENV)/.runtime
 	@$(if $(TORCH_INDEX),,$(PY) -m tools.driver)
 	@echo "Installing torch: about 0.9 GB and CUDA's libraries. A second run installs nothing."
-	$(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$$(grep '^torch==' requirements.txt)"
+	$(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	touch $@
 
 # The SDK's other dependencies are not imported.
@@ -266,7 +267,7 @@ sbom: $(VENV)/.tools $(VENV)/.runtime
 # Asks the package index for known vulnerabilities: needs the network, and fails where a package cannot be looked up.
 audit: $(VENV)/.tools
 	$(TOOLS)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
-	grep '^torch==' requirements.txt | $(TOOLS)/pip-audit --strict --disable-pip --no-deps -r /dev/stdin
+	echo $(TORCH) | $(TOOLS)/pip-audit --strict --disable-pip --no-deps -r /dev/stdin
 
 clean:
 	rm -rf $(VENV) build dist

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from asr_server.engine import gpu
 
-# What the build in PyPI of the torch in requirements.txt is for.
+# What the build in PyPI of the torch in pyproject.toml is for.
 CUDA = (13, 0)
 
 
