@@ -104,6 +104,9 @@ def test_without_endpointing_only_the_client_ends_an_utterance(server):
         ({"encoding": "opus"}, "invalid_value"),
         ({"sample_rate": "1"}, "invalid_value"),
         ({"endpointing": "-1"}, "invalid_value"),
+        ({"endpointing": "²"}, "invalid_value"),
+        ({"endpointing": "٣٠٠"}, "invalid_value"),
+        ({"endpointing": "1" * 5_000}, "invalid_value"),
         ({"language": "klingon"}, "unsupported_language"),
     ],
 )

@@ -112,9 +112,9 @@ def test_a_secret_is_asked_of_everybody(fake_server, tmp_path):
 
 
 def test_no_more_calls_than_allowed(fake_server):
-    """One more is refused on either listener, and taken once another has ended."""
+    """One more is refused on either listener, and taken once another has ended. Who is silent makes no call."""
     with bridged(fake_server.base, "--max-calls", "1") as bridge:
-        with phones.audiosocket(bridge, str(uuid.uuid4())):
+        with connect(bridge.url("twilio")), phones.audiosocket(bridge), phones.audiosocket(bridge, str(uuid.uuid4())):
             bridge.wait_for(lambda messages: messages)
             with connect(bridge.url("freeswitch")) as stream:
                 assert phones.wait_closed(stream)[0] == 1013

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -20,13 +21,16 @@ class FairShares:
     """`total` units, of which callers that hold some already may fill only `shared`. For one event loop.
 
     The rest is for callers that hold none, so one caller alone cannot keep another waiting. Of those that wait, the
-    caller that holds the least comes first, then whoever came first. A waiter whose units do not fit lets others pass.
+    caller that holds the least comes first, then whoever's last turn is longest ago, then whoever came first. A waiter
+    whose units do not fit lets others pass.
     """
 
     def __init__(self, shared: int, total: int) -> None:
         self._shared, self._total = shared, total
         self._held: Counter[str] = Counter()
         self._waiting: list[_Waiter] = []
+        self._turns: dict[str, int] = {}  # the number of each caller's last turn since somebody last waited
+        self._numbers = itertools.count(1)
 
     @property
     def held(self) -> int:
@@ -52,11 +56,17 @@ class FairShares:
 
     def _grant(self) -> None:
         """Give units to those whose turn it is."""
-        while waiter := next(filter(self._fits, sorted(self._waiting, key=lambda one: self._held[one.caller])), None):
+        while waiter := next(filter(self._fits, sorted(self._waiting, key=self._place)), None):
             self._waiting.remove(waiter)
             self._held[waiter.caller] += waiter.units
+            self._turns[waiter.caller] = next(self._numbers)
             if not waiter.granted.done():  # it was cancelled this moment, and gives the units back when it runs
                 waiter.granted.set_result(None)
+        if not self._waiting:
+            self._turns.clear()
+
+    def _place(self, waiter: _Waiter) -> tuple[int, int]:
+        return self._held[waiter.caller], self._turns.get(waiter.caller, 0)
 
     def _fits(self, waiter: _Waiter) -> bool:
         return not self.held or self.held + waiter.units <= (self._shared if self._held[waiter.caller] else self._total)

@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.processes.shares import FairShares
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # The interpreter runs one thread at a time, and the engine and the event loop need it too.
 _OF_ONE_CALLER, _OF_ALL = 1, 2
@@ -51,7 +52,8 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs)
             thread.stop()
     if not thread.result.done():
         raise DeadlineExceeded(f"The text was not processed within {_LIMIT_S:.0f} s.")
-    return thread.result.result()
+    found: T = thread.result.result()
+    return found
 
 
 class _Stopped(BaseException):

@@ -172,11 +172,9 @@ class SpanTask:
         """
         held = ""
         async for text in self._stream:
-            if self._is_retried:
-                return None
             held += text
             is_doubtful = not self._taken and await self._context.check.is_doubtful(self._utterance.context, held)
-            if self._is_retried:  # meanwhile
+            if self._is_retried:
                 return None
             if not is_doubtful:
                 self._taken += held

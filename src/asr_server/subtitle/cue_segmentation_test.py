@@ -9,7 +9,7 @@ from asr_server.core.transcript import TimeSource, Word
 from asr_server.subtitle import cue_segmentation
 from asr_server.subtitle.conftest import VOCABULARY, text, transcript, transcripts
 from asr_server.subtitle.cue_segmentation import Passage, units
-from asr_server.subtitle.cues import CueConfig, SpeakerStyle, with_names
+from asr_server.subtitle.cues import CueConfig, SpeakerStyle, text_lines, with_names
 from asr_server.text import words
 from asr_server.text.words import measure
 from E2Etest.cue_rules import LintRule, check
@@ -398,3 +398,8 @@ def test_no_more_lines_than_needed():
             else:
                 line = longer
         assert cue_segmentation.relayout(given, RULES).count("\n") + 1 == greedy
+
+
+def test_marks_that_turn_the_direction_are_not_shown():
+    """What is around them would be turned too."""
+    assert text_lines("turn \u202eon\u2069 it") == ["turn on it"]

@@ -21,6 +21,7 @@ from asr_server.features.translation.endpoint import (
 )
 from asr_server.features.translation.lines import TranslationConfig
 from asr_server.features.translation.prompt import build_prompt
+from asr_server.processes.threads import work_for
 from asr_server.text import languages
 
 SECRET = "the words that were said"
@@ -146,6 +147,26 @@ async def test_an_endpoint_that_is_too_slow_is_unanswered(llm, make):
     llm.script = lambda call: Answer(right(call).body, wait_s=30.0)
     with pytest.raises(NoResponse, match="TimeoutError"):
         await make(timeout_s=0.1, max_retries=0).complete(PROMPT)
+
+
+async def test_an_answer_without_end_is_not_read(llm, make):
+    """A translation is a few kilobytes."""
+    llm.script = lambda call: Answer(b" " * 2**20 + right(call).body)
+    with pytest.raises(NoResponse, match="APIConnectionError"):
+        await make(max_retries=0).complete(PROMPT)
+
+
+async def test_callers_take_turns_at_the_endpoint(llm, make):
+    """One has twenty prompts to send, and another one."""
+    endpoint, order = make(concurrency=1), []
+
+    async def ask(caller):
+        work_for(caller)
+        await endpoint.complete(PROMPT)
+        order.append(caller)
+
+    await asyncio.gather(*map(ask, "aaaaaaaaaaaaaaaaaaaab"))
+    assert order.index("b") <= 2
 
 
 def _drip(listening):

@@ -133,6 +133,7 @@ def test_what_comes_back_is_only_the_words():
         ("um 12:30 Uhr, 3 < 4 & 5 > 4", "um 12:30 Uhr, 3 < 4 & 5 > 4"),
         ("--<b>>", "→"),
         ("\x00\ufeff\ud800", ""),
+        ("Guten \u202eTag\u2069", "Guten Tag"),
     ]
     for answered, line in cases:
         assert cue_text(answered) == line, (answered, line)
