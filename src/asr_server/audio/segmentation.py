@@ -314,7 +314,6 @@ class Endpointer:
 
     @property
     def quiet_frames(self) -> int:
-        """Frames of the pause that is running."""
         return self._speech.quiet_frames
 
     def reset(self) -> None:
