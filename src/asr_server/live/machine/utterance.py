@@ -414,7 +414,6 @@ class RequestScheduler:
         return samples == part.samples and (kind is ResultKind.FINAL or not self._is_separate(part))
 
     def _is_separate(self, part: Part) -> bool:
-        """Return True if the part's partials come from another engine than its final."""
         return self._config.separate_final_engine and not part.utterance.rules.model
 
     def _kind(self, part: Part) -> ResultKind:
