@@ -23,7 +23,7 @@ from tools.bench.engines import percentiles
 
 CHUNK_SAMPLES = 1_600
 PAUSE_SAMPLES = 16_000
-MIN_SILENCE_S, TAIL_S, PREFIX_S = 0.5, 0.16, 0.3
+MIN_SILENCE_S, TAIL_S, PREFIX_S = 0.5, 0.32, 0.32
 SPEAKERS = (1, 8)
 
 

@@ -86,7 +86,6 @@ class Hysteresis:
             self.quiet_frames += 1
 
     def reset(self, frames: int = 0) -> None:
-        """Begin with silence, or with speech that began `frames` frames ago."""
         self.frames, self.quiet_frames = frames, 0
 
 
@@ -309,12 +308,10 @@ class Endpointer:
 
     @property
     def onset_frames(self) -> int:
-        """Frames since speech, or what may still prove a click, began; 0 in silence."""
         return self._speech.frames
 
     @property
     def quiet_frames(self) -> int:
-        """Frames of the pause that is running."""
         return self._speech.quiet_frames
 
     def reset(self) -> None:

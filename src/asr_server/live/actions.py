@@ -35,7 +35,6 @@ class _Endpointing(BaseModel):
 
     @property
     def semantic(self) -> bool | None:
-        """Return how a pause is judged; None leaves it to the server."""
         return {"semantic": True, "pause": False}.get(self.endpointing or "")
 
 
@@ -75,7 +74,6 @@ class ClientAction(_Endpointing):
 
     @property
     def words(self) -> str | None:
-        """The hotwords as one text; None when they were not sent."""
         return ", ".join(self.hotwords) if isinstance(self.hotwords, list) else self.hotwords
 
 

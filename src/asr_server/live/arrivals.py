@@ -23,7 +23,6 @@ class SendingPace:
     began_s: float  # when the speaker of its first byte began, by the machine's monotonic clock
 
     def is_spoken(self, sent_bytes: int) -> bool:
-        """True if so many bytes may come from somebody who speaks."""
         return sent_bytes / self.bytes_per_s - (time.monotonic() - self.began_s) <= _AHEAD_S
 
 

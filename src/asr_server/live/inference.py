@@ -57,7 +57,6 @@ class Engines:
         return self.others[model] if model else default
 
     def used_by(self, model: str) -> set[EngineClient]:
-        """All that a session with this model uses."""
         return {self.of(model, kind) for kind in ResultKind}
 
     @property
@@ -67,7 +66,6 @@ class Engines:
 
     @property
     def separate(self) -> bool:
-        """True if partials come from another engine than finals."""
         return self.fast is not self.accurate
 
 

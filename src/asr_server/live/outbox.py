@@ -40,7 +40,6 @@ class PartMessage(ABC):
 
     @property
     def size_bytes(self) -> int:
-        """An upper bound of what it takes here and on the wire."""
         return MESSAGE_BYTES
 
     def replaces(self, older: PartMessage) -> bool:
@@ -65,7 +64,6 @@ class TextDetails(PartMessage):
         """Return the fields that the message of the text gets."""
 
     def replaces(self, older: PartMessage) -> bool:
-        """True for older details of the same utterance."""
         return type(self) is type(older) and isinstance(older, TextDetails) and self.utterance == older.utterance
 
 
@@ -110,7 +108,6 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """An upper bound of what waits."""
         return self._bytes
 
     def put(self, outgoing: Outgoing) -> None:

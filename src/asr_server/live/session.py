@@ -151,7 +151,6 @@ class LiveSession:
 
     @property
     def can_move(self) -> bool:
-        """True if its client can go on with another server."""
         return any(part.can_move for part in self.parts)
 
     async def ask_to_move(self, within_s: float) -> None:
@@ -162,7 +161,6 @@ class LiveSession:
                 self._outbox.put(Outgoing(request))
 
     def is_current(self, outbox: Outbox) -> bool:
-        """True if this outbox is that of the present connection."""
         return self._outbox is outbox
 
     async def accept(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:

@@ -75,17 +75,14 @@ class LiveSessions:
 
     @property
     def ids(self) -> Set[str]:
-        """The ids of all sessions."""
         return self._open.keys()
 
     @property
     def waiting(self) -> int:
-        """Sessions whose client is gone and may come back."""
         return len(self._detached)
 
     @property
     def times(self) -> Mapping[ResultKind, MeanTime]:
-        """The mean times of answers so far, by kind."""
         return self._engines.times
 
     @property
@@ -128,7 +125,6 @@ class LiveSessions:
 
     @property
     def judges_pauses(self) -> bool:
-        """Return whether the end of a turn can be estimated here."""
         return self._shared.end_of_turn is not None
 
     def check_semantic(self, wanted: bool | None) -> None:

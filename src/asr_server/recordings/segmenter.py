@@ -92,7 +92,6 @@ class Segmenter:
 
     @property
     def next_start(self) -> int:
-        """The sample before which no later span begins."""
         return self._settled if self._vad is VoiceDetection.ADVISE else self._cutter.needed_from
 
     def push(self, block: NDArray[np.float32], *, is_last: bool = False) -> list[SpeechSpan]:

@@ -128,7 +128,6 @@ class SpanResult:
 
     @property
     def heard(self) -> Heard:
-        """Return what tells the language of other segments."""
         return Heard(self.segment.start_ms / 1000, self.segment.end_ms / 1000, self.answer.hypothesis)
 
 
@@ -294,7 +293,6 @@ def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
 
 
 def stopped(answer: Hypothesis) -> UnheardReason | None:
-    """Return why the answer was stopped; None if the model ended it."""
     return None if answer.finish is Finish.END else UnheardReason(answer.finish)
 
 

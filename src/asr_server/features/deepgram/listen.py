@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 from starlette.types import Message
 
-from asr_server.audio import g711, sniff
+from asr_server.audio import g711
 from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput, InvalidValue, MissingParameter
 from asr_server.core.transcript import Word
@@ -177,10 +177,10 @@ class _ListenConnection:
         if data := message.get("bytes"):
             if self._is_file:
                 return None
-            if self._wanted.encoding is None and not self._samples and (form := sniff.demuxer_of(data)):
-                self._is_file = True
+            self._is_file = self._samples == 0 and self._wanted.is_file(data)
+            if self._is_file:
                 raise InvalidValue(
-                    f"The audio begins as a file ({form}) and is not heard. Live audio is raw: name its 'encoding' and "
+                    "The audio begins as a file, which is not heard. Live audio is raw: name its 'encoding' and "
                     "'sample_rate', or send the file with POST /v1/listen.",
                     param="encoding",
                 )

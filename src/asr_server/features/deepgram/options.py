@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import QueryParams
 
+from asr_server.audio import sniff
 from asr_server.core.errors import InvalidValue, UnsupportedValue
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
@@ -90,6 +91,10 @@ class LiveListenOptions(ListenOptions):
     endpointing: str = ""  # milliseconds of a pause, `false` for none
     utterance_end_ms: int | None = Field(None, ge=1, le=60_000)
     vad_events: bool = False
+
+    def is_file(self, begin: bytes) -> bool:
+        """Return True if the audio begins as a container does, and the query does not say that it is raw."""
+        return self.encoding is None and sniff.demuxer_of(begin) is not None
 
     @property
     def pause_ms(self) -> int | None:

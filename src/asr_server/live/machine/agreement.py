@@ -75,7 +75,6 @@ class Agreement:
 
     @property
     def tentative(self) -> str:
-        """The text after the committed words."""
         return self.text[len(self.committed) :]
 
     def on_result(

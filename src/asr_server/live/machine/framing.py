@@ -41,7 +41,6 @@ class Block:
 
     @property
     def needs_no_resampling(self) -> bool:
-        """True if the samples are those of `pcm`."""
         return self.framing.rate_hz == SAMPLE_RATE
 
     @property

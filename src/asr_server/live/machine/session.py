@@ -153,12 +153,10 @@ class LiveMachine:
 
     @property
     def state(self) -> State:
-        """The present state."""
         return self._state
 
     @property
     def rules(self) -> TurnConfig:
-        """The turn configuration of the next utterance."""
         return self._next_rules or self._rules
 
     @property
@@ -175,7 +173,6 @@ class LiveMachine:
 
     @property
     def clock_samples(self) -> int:
-        """The session's time: audio received so far that is in frames."""
         return self._clock
 
     @property
@@ -185,7 +182,6 @@ class LiveMachine:
 
     @property
     def busy(self) -> bool:
-        """True if a result of the engine or a final is still to come."""
         return self._requests.busy
 
     @property

@@ -103,12 +103,10 @@ class OpenUtterance:
 
     @property
     def text(self) -> str:
-        """The text of the parts that have their final."""
         return self.text_with("")
 
     @property
     def ends_with_sentence(self) -> bool:
-        """True if that text ends as a sentence does."""
         return ends_sentence(self.text)
 
     def partial(self) -> Partial:
@@ -117,7 +115,6 @@ class OpenUtterance:
         return Partial(self.number, self.text, "", self.language, self.start_samples, end_samples)
 
     def text_with(self, text: str) -> str:
-        """Return that text with the text of the next part after it."""
         return scripts.join([*(part.text for part in self.parts), text])
 
 
@@ -152,12 +149,10 @@ class Part:
 
     @property
     def samples(self) -> int:
-        """Length so far."""
         return self._samples
 
     @property
     def end_samples(self) -> int:
-        """The position behind the last sample."""
         return self.start_samples + self._samples
 
     def add(self, frame: Frame) -> None:
@@ -180,7 +175,6 @@ class Part:
 
     @property
     def peak_probability(self) -> float:
-        """The highest speech probability of a frame."""
         return max((frame.probability for frame in self._frames), default=0.0)
 
     def speech(self, samples: int) -> list[tuple[int, int]]:
@@ -211,7 +205,6 @@ class Part:
         return [Frame(frame.samples.copy(), frame.probability) for frame in rest]  # without the memory of the part
 
     def split_last(self, frames: int) -> list[Frame]:
-        """Return the last frames, keep the others."""
         return self.split_at(len(self._frames) - frames)
 
     def quietest_frame(self) -> int:
@@ -223,22 +216,18 @@ class Part:
 
     @property
     def prefix(self) -> tuple[int, ...]:
-        """Ids with which every further answer begins."""
         return self._agreement.committed_ids
 
     @property
     def draft(self) -> tuple[int, ...]:
-        """Ids of the last hypothesis."""
         return self._agreement.ids
 
     @property
     def committed(self) -> str:
-        """The text of the ids of `prefix`."""
         return self._agreement.committed
 
     @property
     def text(self) -> str:
-        """The text of the last hypothesis."""
         return self._agreement.text
 
     def on_result(self, result: TranscribeResult, samples: int, kind: ResultKind, *, may_commit: bool = True) -> None:
@@ -340,17 +329,14 @@ class RequestScheduler:
 
     @property
     def backlog_samples(self) -> int:
-        """Audio that ended without a final."""
         return sum(part.samples for part in self._ended)
 
     @property
     def first_without_final(self) -> Part | None:
-        """The first part that ended without a final."""
         return self._ended[0] if self._ended else None
 
     @property
     def busy(self) -> bool:
-        """True if a result or a final is still to come."""
         return self._request is not None or bool(self._ended)
 
     # -- from the session --------------------------------------------------------------------------------------------
@@ -428,7 +414,6 @@ class RequestScheduler:
         return samples == part.samples and (kind is ResultKind.FINAL or not self._is_separate(part))
 
     def _is_separate(self, part: Part) -> bool:
-        """Return True if the part's partials come from another engine than its final."""
         return self._config.separate_final_engine and not part.utterance.rules.model
 
     def _kind(self, part: Part) -> ResultKind:
