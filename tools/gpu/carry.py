@@ -22,8 +22,26 @@ MOST_BYTES = 60 * 2**20
 # torch, Triton, NumPy and what torch needs are on the machine.
 PACKAGES = (
     *("annotated-doc", "annotated-types", "anyio", "certifi", "charset-normalizer", "click", "fastapi"),
-    *("fastapi-offline", "h11", "httpcore", "httptools", "httpx", "huggingface-hub", "idna", "loguru", "packaging"),
-    *("prometheus-client", "pydantic", "pydantic-core", "pydantic-settings", "python-dotenv", "python-multipart"),
+    *(
+        "fastapi-offline",
+        "h11",
+        "httpcore",
+        "httptools",
+        "httpx",
+        "huggingface-hub",
+        "idna",
+        "loguru",
+        "opentelemetry-api",
+    ),
+    *(
+        "packaging",
+        "prometheus-client",
+        "pydantic",
+        "pydantic-core",
+        "pydantic-settings",
+        "python-dotenv",
+        "python-multipart",
+    ),
     *("pyyaml", "qwen-asr", "rapidfuzz", "regex", "requests", "safetensors", "sentencex", "silero-vad", "sniffio"),
     *("soxr", "soynlp", "starlette", "tokenizers", "tqdm", "transformers", "typing-extensions", "typing-inspection"),
     *("urllib3", "uvicorn", "uvloop", "wcwidth", "websockets", "onnxruntime", "flatbuffers", "jinja2", "markupsafe"),
