@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integratio
 
 MARKS = "a" + "\u0301" * 50_000 + "\u0316" * 50_000
 TEXTS = ["a" + "(" * 250_000, MARKS, "the quick brown fox " * 14_000, '"' * 200_000]
+# Generous, as the machine has other work.
+PROBE_S, RATIO, MEMORY_MIB = 2.0, 10, 128
 AUTHORIZED = {"Authorization": f"Bearer {ATTACKER}"}
 
 
@@ -33,7 +35,8 @@ def server(tmp_path):
 def neighbour(server):
     """The other key's client, which has used everything once."""
     found = Neighbour(server)
-    found.is_transcribed()
+    for use in (found.is_transcribed, found.is_spoken, found.has_a_voice):
+        use()
     yield found
     found.close()
 
@@ -70,8 +73,7 @@ def _beside(server, neighbour):
     return recordings_s, probes_s
 
 
-@pytest.mark.guarantee("texts")
-def test_texts_of_one_key_stop_nobody(server, neighbour, measured):
+def test_texts_of_one_key_stop_nobody(server, neighbour):
     """Those whose time grew with the square of their length, and others that are long. Clients leave after 2 s."""
     usual_mb = server.resident_mb()
     attack = Attack(4, _slow_texts)
@@ -83,13 +85,11 @@ def test_texts_of_one_key_stop_nobody(server, neighbour, measured):
             beside_s += found[0]
             probes_s += found[1]
         assert steps() >= attack.callers, "not all attackers have done something"
-    measured("probe_p99_ms", 1000 * sorted(probes_s)[int(0.99 * len(probes_s))])
-    measured("beside_ratio", statistics.median(beside_s) / statistics.median(alone_s))
-    measured("memory_mib", max(0.0, server.resident_mb() - usual_mb))
+    assert sorted(probes_s)[int(0.99 * len(probes_s))] < PROBE_S
+    assert statistics.median(beside_s) < RATIO * statistics.median(alone_s)
+    assert server.resident_mb() < usual_mb + MEMORY_MIB
     with under(server, attack):
-        began_s = time.monotonic()
-        server.stop()
-        measured("exit_s", time.monotonic() - began_s)
+        server.stop()  # fails after a minute
 
 
 def _empty_pages(server, number):
@@ -99,8 +99,7 @@ def _empty_pages(server, number):
         time.sleep(0.5)
 
 
-@pytest.mark.guarantee("turns")
-def test_decoders_and_readers_are_taken_in_turns(server, neighbour, note):
+def test_decoders_and_readers_are_taken_in_turns(server, neighbour):
     """Six sockets of one key send Ogg pages without packets, and readers of one session take all places they may."""
     with ExitStack() as held:
         session = held.enter_context(open_session(server))
@@ -119,4 +118,3 @@ def test_decoders_and_readers_are_taken_in_turns(server, neighbour, note):
                     pass
             neighbour.is_transcribed()
         assert steps() >= 6
-    note("beside six sockets of Opus and 510 readers of one session")

@@ -229,24 +229,6 @@ GUARANTEES: dict[str, Guarantee] = {
         "Long texts that arrive slowly leave places to others",
         "While eight long texts of one key arrive slowly, one of another key is accepted.",
     ),
-    "texts": Guarantee(
-        "No text takes more time than its length deserves, and none stops the others",
-        "While four connections of one key send texts of brackets, of combining marks and of the length of books to be "
-        "aligned, spoken, joined, as prompts, names and languages, `/livez` answers within {probe_p99_ms} (p99), and a "
-        "recording of another key takes at most {beside_ratio} times as long as alone. Memory grows by at most "
-        "{memory_mib}, and SIGTERM ends the server within {exit_s} meanwhile.",
-        {
-            "probe_p99_ms": _time("time of a probe beside the texts, p99", 100, "ms", asserted=2_000),
-            "beside_ratio": _time("time of another key's recording / alone", 2.5, "", asserted=10),
-            "memory_mib": _memory("memory above that before the texts", 64, "MiB"),
-            "exit_s": _time("time from SIGTERM to the exit", 35, "s", asserted=60),
-        },
-    ),
-    "turns": Guarantee(
-        "Callers take turns at what they share",
-        "While six sockets of one key send Ogg pages without packets, and a link of its session has as many readers as "
-        "it may, another key's session of Opus and its recording are transcribed.",
-    ),
     "unfinished-messages": Guarantee(
         "Messages that are not ended hold little memory",
         "Thirty sockets of one key send 16 MiB each of a message that they do not end. The server holds at most "
