@@ -94,7 +94,7 @@ class LiveListenOptions(ListenOptions):
 
     def is_file(self, begin: bytes) -> bool:
         """Return True if the audio begins as a container does, and the query does not say that it is raw."""
-        return self.encoding is None and sniff.demuxer_of(begin) is not None
+        return self.encoding is None and sniff.locate(lambda count, at: begin[at : at + count]) is not None
 
     @property
     def pause_ms(self) -> int | None:
