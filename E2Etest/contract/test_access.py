@@ -203,12 +203,12 @@ def test_live_sessions_have_a_limit_of_their_own(start):
                 assert (answer.status_code, json.loads(answer.body)["error"]["code"]) == (429, "rate_limit_exceeded")
                 assert 1 <= int(answer.headers["retry-after"]) <= 60
             assert server.client.get("/v1/models").status_code == 200
-            assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2}
+            assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2, "free": 1}
             socket.socket.shutdown(SHUT_RDWR)
         server.wait_for(lambda health: health["live"]["waiting"] == 1)
         with _socket(server, "/ws/transcribe") as socket:
             assert receive(socket)["status"] == "connected"
-            assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2}
+            assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2, "free": 1}
         # Until the server has noticed that the second client has left, its caller has no place for a third.
         server.wait_for(lambda health: health["live"]["waiting"] == 1)
         with _socket(server, "/ws/transcribe", query=f"?session_id={abandoned}") as socket:

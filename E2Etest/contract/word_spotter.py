@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
 from asr_server.engine.protocol import Utterance
+from asr_server.text import scripts
 from E2Etest import recordings
 
 RATE = 4_000
@@ -53,8 +54,7 @@ def text_of(utterance: Utterance) -> str:
     assert audio.ndim == 1
     assert np.isfinite(audio).all()
     assert np.abs(audio).max(initial=0.0) <= 1.0
-    words = [word.text for word in spot(audio, (*known_words(), *_chinese_words()))]
-    return (" " if "".join(words).isascii() else "").join(words)
+    return scripts.join(word.text for word in spot(audio, (*known_words(), *_chinese_words())))
 
 
 def spot(audio: NDArray[np.float32], words: Sequence[Word]) -> list[SpottedWord]:

@@ -22,7 +22,7 @@ from asr_server.features.speech_output.script import language_of, spoken_s
 from asr_server.features.speech_output.spoken_form import spoken_form
 from asr_server.features.translation import translator
 from asr_server.recordings.requests import PersonalData
-from asr_server.subtitle import alignment, cue_segmentation, cues, files, lint
+from asr_server.subtitle import alignment, cue_segmentation, cues, files
 from asr_server.text import boundary, languages, scripts, sentences, stable_merge, syllables, words
 from asr_server.text.normal_form import normal_form
 
@@ -62,10 +62,8 @@ FUNCTIONS = {
     "cues": _cues,
     "cues.relayout": lambda text: cue_segmentation.relayout(text, _CONFIG),
     "cues.text_lines": cues.text_lines,
-    "lint": lambda text: lint.check([cues.Cue(0, 1, text)], _CONFIG),
     "files.srt": lambda text: files.parse_srt(files.render_srt([cues.Cue(0, 1, text)]) + text),
     "files.vtt": lambda text: files.parse_vtt(files.render_vtt([cues.Cue(0, 1, text, speaker=text)]) + text),
-    "files.unread": files.unread_time_lines,
     "matching.divided": matching.divided,
     "matching.match": lambda text: matching.match(matching.divided(text), [matching.HeardWord("hello", 0)]),
     "hotwords": Terms,

@@ -176,7 +176,7 @@ def test_memory_that_the_allocator_of_the_cpu_refuses_is_no_damaged_checkpoint(m
     def full(*_, **__):
         torch.empty(1 << 50, dtype=torch.uint8)
 
-    monkeypatch.setattr(loading.Qwen3ASRForConditionalGeneration, "from_pretrained", full)
+    monkeypatch.setattr(loading, "_tensor", full)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
     with pytest.raises(EngineOutOfMemory, match="model"):
         engine.load()

@@ -114,7 +114,7 @@ def test_fusing_needs_what_compiles():
 
 def test_the_servers_kernels_need_a_gpu_and_triton():
     """They and torch.compile fuse the same operations; the engine must compute in torch."""
-    equipped = replace(GPU, packages=frozenset(("triton",)))
+    equipped = replace(GPU, packages=frozenset(("triton",)), compiler="c++")
     amd = replace(equipped, gpus=replace(equipped.gpus, driver=Driver.AMD, build=Build.ROCM))
     for machine, wanted, used in (
         *((equipped, wanted, bool(wanted)) for wanted in ("auto", True, False)),

@@ -41,6 +41,7 @@ SERVERS: dict[str, dict[str, Any]] = {
         "MAX_BATCH": "1",
         "MAX_QUEUE_AUDIO_S": "8",
         "REQUEST_TIMEOUT": "4",
+        "JOB_TIMEOUT": "4",
         "PRELOAD": "true",
     },
 }

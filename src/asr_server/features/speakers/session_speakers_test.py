@@ -150,7 +150,7 @@ async def test_speakers_that_the_server_cannot_tell_apart_are_refused(make):
         live = make(Scripted())
         with pytest.raises(UnsupportedValue) as refused:
             await opened(live, parts=_parts(speakers))
-        assert (refused.value.param, len(live), live._admission._sessions) == ("speakers", 0, 0)
+        assert (refused.value.param, len(live), live._admission.held_s) == ("speakers", 0, 0)
 
 
 _ANN = np.eye(4, dtype=np.float32)[0]

@@ -278,26 +278,6 @@ async def test_interactive_texts_go_before_jobs(speech):
     assert len(made.ledger.encoded_s) == 21
 
 
-async def test_long_texts_of_one_caller_leave_a_thread_to_others(speech, monkeypatch):
-    """One of each caller is divided at a time, however many of one wait; who leaves is not waited for."""
-    processor, going_on, begun = speech().processor, threading.Event(), []
-
-    def prepare(wanted, owner, share):
-        begun.append(share)
-        assert going_on.wait(60)
-        return wanted
-
-    monkeypatch.setattr(processor, "prepare", prepare)
-    many = [asyncio.create_task(processor.prepare_long(request(), "one")) for _ in range(8)]
-    await until(lambda: begun == ["one"])
-    other = asyncio.create_task(processor.prepare_long(request(), "two"))
-    await until(lambda: begun == ["one", "two"])
-    many[-1].cancel()
-    going_on.set()
-    await asyncio.gather(*many[:-1], other)
-    assert begun.count("one") == 7
-
-
 async def test_a_server_that_stops_takes_no_more_texts(speech):
     """Those that it has are spoken to their end."""
     made = speech(step_s=0.002)
@@ -332,18 +312,6 @@ async def test_many_texts_at_once_are_each_as_alone(speech):
     for one, (events, _) in zip(wanted[:6], together, strict=False):
         assert data((await events_of(processor, one))[0]) == data(events)
     assert np.unique([len(data(events)) for events, _ in together]).size > 3
-
-
-async def test_a_part_of_a_long_text_is_not_kept(speech):
-    """It would push out many answers, and nobody waits for its first audio."""
-    made = speech(cache_bytes=2**24)
-    prepared = made.processor.prepare(request(SENTENCE))
-    await events_of(made.processor, request(SENTENCE), SpeechRun(Priority.BULK))
-    assert made.processor.kept(prepared) is None
-    assert made.ledger.first_audio_s == []
-    await events_of(made.processor, request(SENTENCE))
-    assert made.processor.kept(prepared) is not None
-    assert len(made.ledger.first_audio_s) == 1
 
 
 async def test_what_is_spoken_does_not_keep_others_out(speech):
