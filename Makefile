@@ -9,7 +9,7 @@
 # make contract   the protocols, in one process with a fake engine
 # make e2e        the tests of the running server, in E2Etest
 # make browser    install Chromium for the tests of the page, as root
-# make pictures   pictures of the page for the docs
+# make pictures   pictures of every state of the page, in build/pictures
 # make nightly    what make test leaves out, the unit tests with more examples, and fuzzing; SOAK=1 adds the soak
 # make fuzz       random input, FUZZ_S seconds of it
 # make guarantees  measure the guarantees and write docs/change/guarantees.md
@@ -17,7 +17,8 @@
 # make mutants    put known faults into a copy of the code; the tests must catch each (MUTANTS="--only ID")
 # make coverage   the share of each module that its own tests cover
 # make bench      the benchmarks
-# make gpu        measurements of ten minutes on a GPU, as one JSON file (GPU="--shape 0.6b"); without a network after gpu-carry
+# make gpu        measurements of ten minutes on a GPU, as one JSON file (GPU="--shape 0.6b")
+# make gpu-carry  what make gpu needs on a machine without a network, in .gpu
 #
 # make docs       write the tables of the docs and the settings of the Helm chart's schema from the code
 # make clients    run OpenAI's clients and others, write docs/change/openai-compatibility.md and docs/change/clients.md
@@ -176,9 +177,9 @@ browser:
 firefox:
 	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq firefox-esr; }
 
-# Every state of the page, light and dark, in three sizes, for docs/use/page.md.
+# Every state of the page, light and dark, in three sizes; docs/images has the two that the docs show.
 pictures: $(VENV)/.dev browser
-	E2E_PICTURES=docs/images/page $(PYTEST) E2Etest/browser/test_looks.py E2Etest/browser/test_live_panel.py -m nightly -k "axe_finds_nothing and not firefox"
+	E2E_PICTURES=build/pictures $(PYTEST) E2Etest/browser/test_looks.py E2Etest/browser/test_live_panel.py -m nightly -k "axe_finds_nothing and not firefox"
 
 # The workflow calls it with --keep-going, so that a failure of one part does not hide what the others find.
 nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),soak)

@@ -27,7 +27,7 @@ DOCS = ROOT / "docs"
 # The entries of the log say what was true on their day.
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if DOCS / "log" not in page.parents]
 PAGES += [ROOT / "README.md"]
-SOURCES = [path for folder in ("src", "extras") for path in sorted((ROOT / folder).rglob("*"))]
+SOURCES = [path for folder in ("src", "extras", "tools/gpu") for path in sorted((ROOT / folder).rglob("*"))]
 CODE = "".join(path.read_text("utf-8") for path in SOURCES if path.suffix in {".py", ".js"})
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
 ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "vad_filter", "NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}

@@ -21,7 +21,7 @@ TYPEFACE = """async () => {
     const face = new FontFace("Source Sans 3", `url(${address})`, { weight: "200 900" });
     document.fonts.add(await face.load());
 }"""
-# A folder for pictures of every state: `make pictures` gives docs/images/page.
+# A folder for pictures of every state: `make pictures` gives build/pictures.
 _PICTURES = os.environ.get("E2E_PICTURES", "")
 
 

@@ -29,7 +29,6 @@ def test_a_server_speaks_into_a_file(server, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     body = {"input": "Guten Tag.", "response_format": "mp3", **options}
     answer = server.client.post("/v1/audio/speech", json=body)
-    assert answer.headers["X-Cache"] == "hit"
     assert (tmp_path / "a.mp3").read_bytes() == answer.content
 
 

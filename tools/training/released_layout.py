@@ -144,19 +144,23 @@ def publish(fresh: Path, directory: Path) -> None:
 
 def _write_weights(directory: Path, config: dict[str, Any], device: str) -> None:
     import torch
+    from safetensors.torch import save_file
 
-    from tools.sdk import Qwen3ASRForConditionalGeneration
+    from asr_server.engine.qwen_asr.loading import PREFIX, Modules
 
+    thinker = {"model_type": "qwen3_asr_thinker", **config["thinker_config"]}
     torch.manual_seed(0)
     with torch.device(device):
-        model = Qwen3ASRForConditionalGeneration(Qwen3ASRForConditionalGeneration.config_class(**config))
-    model = model.to(torch.bfloat16)
-    model.save_pretrained(directory)
-    # The SDK does not write what tells an aligner from a recogniser.
-    if "model_type" in config["thinker_config"]:
-        written = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        written["thinker_config"]["model_type"] = config["thinker_config"]["model_type"]
-        write_json(directory / "config.json", written)
+        modules = Modules(thinker).to(torch.bfloat16)
+    with torch.no_grad():
+        for weight in modules.parameters():
+            if weight.ndim > 1:
+                weight.normal_(0, 0.02)  # as the SDK begins to train
+    if thinker["text_config"]["tie_word_embeddings"]:
+        del modules.lm_head
+    save_file({PREFIX + name: weight for name, weight in modules.state_dict().items()}, directory / "model.safetensors")
+    named = {"architectures": ["Qwen3ASRForConditionalGeneration"], "model_type": "qwen3_asr"}
+    write_json(directory / "config.json", {**named, **config, "thinker_config": thinker})
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

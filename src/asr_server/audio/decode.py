@@ -56,8 +56,8 @@ from asr_server.core.errors import (
 )
 from asr_server.core.idle import IdleTimer
 from asr_server.core.temporary import restore_directory
+from asr_server.processes.caller_work import FairShares
 from asr_server.processes.launcher import ForkServer, ForkServerLost, is_stopped
-from asr_server.processes.shares import FairShares
 
 # Short WAV files of mono 16-bit PCM at 16 kHz, which many clients send, need no decoder: their samples lie in the file
 # as they are. No library reads these bytes, every loop is bounded, and what is in any way unusual is left to the

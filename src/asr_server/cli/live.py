@@ -17,7 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TextIO
 
-from asr_server.cli import arguments, formats, pcm
+from asr_server.cli import arguments, formats
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.parser import did_you_mean
@@ -41,6 +41,9 @@ _RESUME_WITHIN_S = 30.0
 # Close codes after which a new connection does not help: a frame is too long; another client resumed the session.
 _FINAL_CLOSES = {1009, 4009}
 _FORMATS = (Format.TEXT, *formats.CUE_FORMATS)
+CHUNK_MS = 100
+CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
+_MAX_AUDIO_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,21 +249,21 @@ class _Sender(threading.Thread):
     def _send(self) -> None:
         for chunk in self._chunks:
             while self._can_wait and not self._client.has_room and not self.stop.is_set():
-                time.sleep(pcm.CHUNK_MS / 1000)
+                time.sleep(CHUNK_MS / 1000)
             if self.stop.is_set():
                 return
             try:
                 self._client.send(chunk)
             except ConnectionClosed:
                 # The client buffers a limited amount for the resume, so a file must not be sent faster than speech.
-                time.sleep(pcm.CHUNK_MS / 1000)
+                time.sleep(CHUNK_MS / 1000)
 
 
 def _file(command: LiveCommand) -> Iterator[bytes]:
     path = command.file
     assert path is not None
     try:
-        return pcm.paced(asyncio.run(pcm.decoded(path)), command.speed)
+        return paced(asyncio.run(decoded(path)), command.speed)
     except Failure as failure:
         raise _SourceError(f"{shown(str(path))}: {failure.message}") from None
 
@@ -289,7 +292,7 @@ def _record(sounddevice: Any, device: str | None) -> Iterator[bytes]:
     print("Listening; Ctrl-C ends.", file=sys.stderr)
     with stream:
         while True:
-            data, _ = stream.read(pcm.CHUNK_SAMPLES)
+            data, _ = stream.read(CHUNK_SAMPLES)
             yield bytes(data)
 
 
@@ -451,3 +454,32 @@ def _fit(line: Line, columns: int) -> str:
     room = columns - len(tentative)
     committed = line.committed[-room:] if room else ""
     return f"{_BOLD}{committed}{_PLAIN}{tentative}"
+
+
+async def decoded(path: Path) -> bytes:
+    """Decode a recording to little-endian int16, mixed to one channel.
+
+    Raises `Failure`, and `OSError` where the file cannot be opened.
+    """
+    from asr_server.audio.decode import Decoder
+    from asr_server.audio.decoder_wire import DecodeLimits
+    from asr_server.core.errors import InvalidInput
+
+    decoder = Decoder(DecodeLimits(max_audio_s=_MAX_AUDIO_S))
+    try:
+        with path.open("rb") as file:
+            audio = await decoder.decode(file)
+    except InvalidInput as error:
+        raise Failure(error.code, error.message) from None
+    finally:
+        await decoder.close()
+    return bytes((audio * 32_768).clip(-32_768, 32_767).round().astype("<i2").tobytes())
+
+
+def paced(pcm: bytes, speed: float) -> Iterator[bytes]:
+    """Chunks of 100 ms at `speed` times real time; 0 does not wait between them."""
+    began_s, chunk_bytes = time.monotonic(), 2 * CHUNK_SAMPLES
+    for number, at in enumerate(range(0, len(pcm), chunk_bytes)):
+        if speed:
+            time.sleep(max(0.0, began_s + number * CHUNK_MS / 1000 / speed - time.monotonic()))
+        yield pcm[at : at + chunk_bytes]

@@ -46,8 +46,7 @@ from asr_server.jobs.record import (
     with_clips,
 )
 from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
-from asr_server.processes.shares import FairShares
-from asr_server.processes.threads import in_thread, work_for
+from asr_server.processes.caller_work import FairShares, in_thread, work_for
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result, TranslationRequest
 from asr_server.schedule.job import Priority

@@ -38,7 +38,7 @@ from asr_server.net.credentials import fingerprint
 from asr_server.net.errors import http_response, internal_error_body
 from asr_server.net.loop_time import loop_time
 from asr_server.net.request_log import logged
-from asr_server.processes.threads import work_for
+from asr_server.processes.caller_work import work_for
 from asr_server.schedule.quota import Place
 
 _POLICY = (

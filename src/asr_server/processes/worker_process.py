@@ -21,9 +21,9 @@ from loguru import logger
 from asr_server.core.errors import EngineError, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.processes import messages
+from asr_server.processes.caller_work import current_caller
 from asr_server.processes.launcher import child_environment, python_command
 from asr_server.processes.messages import Message
-from asr_server.processes.threads import current_caller
 
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
 # keep the machine busy.

@@ -15,7 +15,7 @@ import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.processes import worker_process
-from asr_server.processes.threads import work_for
+from asr_server.processes.caller_work import work_for
 from asr_server.processes.worker_process import RequestOrder, WorkerProcess
 
 # Answers with the number of the request, what is dropped, and how many requests came so far. A number below 0 ends it,

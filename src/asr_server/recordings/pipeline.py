@@ -23,7 +23,7 @@ from asr_server.core.audio import s_to_ms, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable, UnsupportedValue
 from asr_server.core.transcript import Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.coverage import SoundLevels, check_heard, damaged, since
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
-from asr_server.schedule.time_shares import RECORDINGS_SHARE
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.model import ModelState, ServedModels
 from asr_server.schedule.ports import RowDelta, RowDone
 from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
+from asr_server.schedule.time_shares import RECORDINGS_SHARE
 
 IDLE_S = 10.0
 

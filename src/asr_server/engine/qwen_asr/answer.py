@@ -18,8 +18,8 @@ from asr_server.engine.qwen_asr.tokenizer import TextTokenizer
 # Byte-level BPE spells bytes as printable characters, those that are not as the first characters that no byte is
 # (GPT-2). This is the way back.
 _PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-_BYTES = {chr(byte): byte for byte in _PRINTABLE}
-_BYTES |= {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - {*_PRINTABLE}))}
+BYTES = {chr(byte): byte for byte in _PRINTABLE}
+BYTES |= {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - {*_PRINTABLE}))}
 # The character that a decoder writes for bytes that are none.
 _UNKNOWN = "\ufffd"
 # What stands between the beginning of an answer and its tag.
@@ -76,7 +76,7 @@ class AnswerReader:
         # The vocabulary is padded: ids after the tokenizer's last have no token, and an untrained row may still win.
         if token is None or self._tokenizer.added.get(token, False):
             return b""
-        return bytes(_BYTES[char] for char in token) if _BYTES.keys() >= set(token) else token.encode()
+        return bytes(BYTES[char] for char in token) if BYTES.keys() >= set(token) else token.encode()
 
 
 def parsed(raw: str, language: str | None) -> tuple[str, str]:

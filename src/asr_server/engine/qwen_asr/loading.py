@@ -16,7 +16,7 @@ from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr.files import CheckpointFiles, failure, read
 from asr_server.engine.weights import Weight
 
-_PREFIX, _EMBEDDINGS, _HEAD = "thinker.", "model.embed_tokens.weight", "lm_head.weight"
+PREFIX, _EMBEDDINGS, _HEAD = "thinker.", "model.embed_tokens.weight", "lm_head.weight"
 _ACTIVATIONS = {"gelu": F.gelu, "silu": F.silu}
 # The SDK's defaults for what a configuration does not name.
 _AUDIO = {"num_mel_bins": 128, "activation_function": "gelu", "max_source_positions": 1500}
@@ -52,8 +52,8 @@ def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
     files = read(directory)
     try:
         with torch.device("meta"):
-            modules = _Modules(files.thinker)
-        stored = {name.removeprefix(_PREFIX): _tensor(weight) for name, weight in files.weights().items()}
+            modules = Modules(files.thinker)
+        stored = {name.removeprefix(PREFIX): _tensor(weight) for name, weight in files.weights().items()}
         is_tied = _HEAD not in stored
         given = {**stored, _HEAD: stored[_EMBEDDINGS]} if is_tied else stored
         missing = sorted(modules.load_state_dict(given, strict=False, assign=True).missing_keys)
@@ -65,7 +65,7 @@ def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
         raise failure(directory, error) from error
     if missing:
         raise ModelUnavailable(
-            f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {_PREFIX}{missing[0]}."
+            f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {PREFIX}{missing[0]}."
         )
     return Parts(files, modules.audio_tower, modules.model, modules.lm_head)
 
@@ -76,7 +76,9 @@ def _tensor(weight: Weight) -> torch.Tensor:
     return torch.from_numpy(weight.numbers)
 
 
-class _Modules(nn.Module):
+class Modules(nn.Module):
+    """The modules of a checkpoint, with the names of its weights after `PREFIX`. `thinker`: their configuration."""
+
     def __init__(self, thinker: dict[str, Any]) -> None:
         super().__init__()
         text = SimpleNamespace(**_TEXT | thinker["text_config"])

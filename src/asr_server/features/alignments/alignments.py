@@ -21,7 +21,7 @@ from asr_server.core.errors import TextTooLong
 from asr_server.core.transcript import TimeSource, Transcript
 from asr_server.features.alignments.matching import HeardWord, Match, SpanText, divided, joined, left_out, match, said
 from asr_server.features.alignments.requests import AlignedWord, AlignmentRequest, WordTime
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.pipeline import BULK_OVER_S, RecordingPipeline, RecordingStep, RunOptions
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.span import time_words

@@ -20,7 +20,7 @@ from asr_server.features.alignments.files import render
 from asr_server.features.alignments.requests import MAX_CHARS, AlignmentFormat, AlignmentRequest
 from asr_server.net import body
 from asr_server.net.errors import content
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.render import cue_config

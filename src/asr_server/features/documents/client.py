@@ -13,8 +13,7 @@ from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, Invali
 from asr_server.core.transcript import Transcript
 from asr_server.features.documents import document, word
 from asr_server.features.documents.document import Document
-from asr_server.processes.shares import FairShares
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import FairShares, in_thread
 from asr_server.processes.worker_process import WorkerClient, WorkerProcess
 from asr_server.recordings.pipeline import TranscriptWriter
 from asr_server.recordings.render import paragraphs_of

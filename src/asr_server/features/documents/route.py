@@ -15,7 +15,7 @@ from asr_server.features.documents.document import Document, DocumentPart, clean
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.recordings import paragraphs
 from asr_server.recordings.paragraphs import Paragraph, SpokenPiece
 from asr_server.recordings.requests import ResponseFormat

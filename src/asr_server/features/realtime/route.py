@@ -28,7 +28,7 @@ from asr_server.net import body, credentials, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.credentials import MAX_LIFETIME_S, EphemeralKey
 from asr_server.net.errors import ErrorBody, Json
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(tags=["realtime"])

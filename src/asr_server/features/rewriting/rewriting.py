@@ -16,7 +16,7 @@ from asr_server.features.rewriting.personal_data import SearchedText
 from asr_server.features.rewriting.profanity import WordList
 from asr_server.features.rewriting.written_form import written_edits
 from asr_server.features.speech_output.spoken_form import readings
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.pipeline import RecordingStep
 from asr_server.recordings.requests import PersonalData, Profanity, TextFormat, TextOptions
 from asr_server.server_feature import CoreParts, ServerFeature

@@ -13,7 +13,7 @@ from asr_server.core.errors import DeadlineExceeded, InvalidInput, InvalidRefere
 from asr_server.features.speakers.diarization.turns import VoicePrint
 from asr_server.features.speakers.voice_prints import OTHER_VOICE, mean, voice_print
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore, similarities
-from asr_server.processes.shares import FairShares
+from asr_server.processes.caller_work import FairShares
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Source

@@ -15,7 +15,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import MAX_SPEAKERS, Segment, TimeSource, Token, Word
 from asr_server.features.speakers.diarization import assignment
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, label
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.pipeline import RecordingStep
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from asr_server.jobs.runner import JobOutcome, JobProgress, JobRun, TextSize, wh
 from asr_server.jobs.store import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.net import body
 from asr_server.net.errors import ErrorBody
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.requests import Result
 from asr_server.schedule.job import Priority
 from asr_server.services import CallerDep, ServicesDep

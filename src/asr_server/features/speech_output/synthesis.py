@@ -29,7 +29,7 @@ from asr_server.features.speech_output.requests import (
     SpeechTimings,
 )
 from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript, spoken_s
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.schedule.admission import Admission, AdmissionTicket
 from asr_server.schedule.job import Priority
 from asr_server.schedule.ports import JobEnd, SchedulerObserver

@@ -1,7 +1,6 @@
 """Texts through the engine and the encoder: order, bounds, deadlines, cancellation, admission."""
 
 import asyncio
-import threading
 import time
 from types import SimpleNamespace
 

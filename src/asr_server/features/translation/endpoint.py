@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from asr_server.core.errors import TranslationUnavailable
-from asr_server.processes.shares import FairShares
-from asr_server.processes.threads import current_caller
+from asr_server.processes.caller_work import FairShares, current_caller
 
 if TYPE_CHECKING:
     from asr_server.features.translation.prompt import ChatPrompt

@@ -21,7 +21,7 @@ from asr_server.features.translation.endpoint import (
 )
 from asr_server.features.translation.lines import TranslationConfig
 from asr_server.features.translation.prompt import build_prompt
-from asr_server.processes.threads import work_for
+from asr_server.processes.caller_work import work_for
 from asr_server.text import languages
 
 SECRET = "the words that were said"

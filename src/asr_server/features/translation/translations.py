@@ -16,7 +16,7 @@ from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfi
 from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
 from asr_server.features.translation.translator import Translator
 from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
-from asr_server.processes.threads import in_thread
+from asr_server.processes.caller_work import in_thread
 from asr_server.recordings import render
 from asr_server.recordings.pipeline import TranscriptTranslator
 from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from asr_server import demo, feature_list
-from asr_server.cli import pcm
+from asr_server.cli import live
 from asr_server.core import settings
 from asr_server.engine.feature import END_OF_TURN
 from asr_server.features.turns import model
@@ -19,7 +19,7 @@ from asr_server.features.turns import model
 @pytest.fixture(scope="module")
 def speech():
     """A sentence of eleven seconds with pauses in it, float32 (n,) at 16 kHz."""
-    raw = asyncio.run(pcm.decoded(demo.speech().recording))
+    raw = asyncio.run(live.decoded(demo.speech().recording))
     return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(32_768)
 
 

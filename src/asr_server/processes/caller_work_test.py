@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from asr_server.processes.threads import in_thread, work_for
+from asr_server.processes.caller_work import in_thread, work_for
 
 
 def _endless(begun):

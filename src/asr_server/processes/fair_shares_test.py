@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from asr_server.processes.shares import FairShares
+from asr_server.processes.caller_work import FairShares
 
 pytestmark = pytest.mark.asyncio
 
