@@ -23,7 +23,9 @@ SCRIPTS = ("app.js", "caption-page.js", "docs.js")
 @pytest.mark.parametrize("suffix", sorted({path.suffix for path in web.files().values()}))
 def test_every_file_is_served_with_its_type_and_the_headers(server, suffix):
     """What lies on the disk comes, named as what it is, under a policy of this server alone."""
+    listed = server.client.get(f"/web/{web.LIST}").json()
     names = [name for name, path in web.files().items() if path.suffix == suffix]
+    names = [name for name in names if suffix != ".js" or name in listed]
     for name in [*names, *([""] if suffix == ".html" else [])]:
         answer = server.client.get(f"/web/{name}" if name else "/")
         assert answer.status_code == 200, name
@@ -64,8 +66,8 @@ def test_the_page_names_its_files_by_version(server):
     for address in addresses:
         answer = server.client.get(f"/{address}")
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "max-age=31536000, immutable"), address
-    old = server.client.get(f"/web/{'0' * 16}/toast.js")
-    assert (old.content, old.headers["cache-control"]) == (web.files()["toast.js"].read_bytes(), "no-cache")
+    old = server.client.get(f"/web/{'0' * 16}/audio-worklet.js")
+    assert (old.content, old.headers["cache-control"]) == (web.files()["audio-worklet.js"].read_bytes(), "no-cache")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -16,6 +16,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from asr_server import web
+from asr_server.core.idle import trim_heap
 
 router = APIRouter()
 
@@ -78,15 +79,17 @@ class _File:
 
 @cache
 def _files() -> dict[str, _File]:
-    """Return all files, read once: together they are smaller than one recording."""
-    found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
+    """Return all files that are served, read once: together they are smaller than one recording."""
+    read = {name: path.read_bytes() for name, path in web.files().items()}
     folder = f"web/{web.version()}/".encode()
-    pages = {name: _file(_versioned(_with_styles(found, name, folder)), ".html") for name in (web.INDEX, web.CAPTIONS)}
-    parts = {name: _imported(found, name) for name in _FIRST_SCRIPTS}
-    scripts = {name: _file(_joined(found, name, parts[name]), ".js") for name in _FIRST_SCRIPTS}
+    parts = {name: _imported(read, name) for name in _FIRST_SCRIPTS}
     inside = {part for names in parts.values() for part in names}
-    kept = {name for name in found.keys() - inside if Path(name).suffix not in (".html", ".css")} - {_SERVICE_WORKER}
-    return found | pages | scripts | {web.LIST: _file(json.dumps(sorted(kept)).encode(), ".json")}
+    made = {name: _versioned(_with_styles(read, name, folder)) for name in (web.INDEX, web.CAPTIONS)}
+    made |= {name: _joined(read, name, parts[name]) for name in _FIRST_SCRIPTS}
+    found = {name: _file(one, Path(name).suffix) for name, one in (read | made).items() if name not in inside}
+    kept = {name for name in found if Path(name).suffix not in (".html", ".css")} - {_SERVICE_WORKER}
+    trim_heap()  # what the scripts were joined from
+    return found | {web.LIST: _file(json.dumps(sorted(kept)).encode(), ".json")}
 
 
 @cache
@@ -106,10 +109,10 @@ def _index(model_id: str) -> _File:
     return _file(note.sub(rb"\1>", _files()[web.INDEX].content), ".html")
 
 
-def _with_styles(files: dict[str, _File], page: str, folder: bytes) -> bytes:
+def _with_styles(files: dict[str, bytes], page: str, folder: bytes) -> bytes:
     """Return the page with its stylesheets inside, so that it is drawn without waiting for another file."""
-    index = files[page].content
-    styles = b"".join(files[name.decode()].content for name in _STYLESHEET.findall(index))
+    index = files[page]
+    styles = b"".join(files[name.decode()] for name in _STYLESHEET.findall(index))
     styles = styles.replace(b'url("vendor/', b'url("' + folder + b"vendor/")
     return _STYLESHEET.sub(b"", index).replace(b"</head>", b"<style>" + styles + b"</style>\n</head>")
 
@@ -122,23 +125,23 @@ def _policy(page: str) -> str:
     return _POLICY.format(styles=" ".join(f"'sha256-{one}'" for one in hashes))
 
 
-def _imported(files: dict[str, _File], first: str) -> list[str]:
+def _imported(files: dict[str, bytes], first: str) -> list[str]:
     """Return the scripts that the first one imports, at once or later, directly or through others."""
     names = [first]
     for name in names:
-        imports = re.findall(rb'(?: from |import\()"\./([\w./-]+)"', files[name].content)
+        imports = re.findall(rb'(?: from |import\()"\./([\w./-]+)"', files[name])
         names += [found for one in imports if (found := one.decode()) not in names]
     return names[1:]
 
 
-def _joined(files: dict[str, _File], name: str, imported: list[str]) -> bytes:
+def _joined(files: dict[str, bytes], name: str, imported: list[str]) -> bytes:
     """Return a script and the modules that it imports as one script, which a browser asks for once.
 
     Each module is a function that is called when it is first imported. Imports become constants, so a module cannot
     export a variable that changes.
     """
-    functions = b",\n".join(b'"%b"() {\n%b}' % (one.encode(), _function(files[one].content)) for one in imported)
-    return _LOADER.replace(b"FUNCTIONS", functions) + _with_constants(files[name].content)
+    functions = b",\n".join(b'"%b"() {\n%b}' % (one.encode(), _function(files[one])) for one in imported)
+    return _LOADER.replace(b"FUNCTIONS", functions) + _with_constants(files[name])
 
 
 def _function(module: bytes) -> bytes:
@@ -194,7 +197,7 @@ async def captions(request: Request) -> Response:
 async def file(request: Request, address: str) -> Response:
     """Return a script, a style, a message file, the typeface or an icon."""
     name = web.name_in(address)
-    if not name:
+    if name not in _files():
         raise HTTPException(404)
     current = address.startswith(f"{web.version()}/")
     answer = _answer(request, _files()[name], _FOR_EVER if current else _AGAIN)

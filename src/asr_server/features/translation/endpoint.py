@@ -16,12 +16,12 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from asr_server.core.errors import TranslationUnavailable
 from asr_server.processes.caller_work import FairShares, current_caller
 
 if TYPE_CHECKING:
+    import httpx
+
     from asr_server.features.translation.prompt import ChatPrompt
 
 # Local servers require a key in the header and ignore its value.
@@ -134,6 +134,8 @@ class ChatEndpoint:
             await self._client.aclose()
 
     async def _send(self, prompt: ChatPrompt, capabilities: _Capabilities) -> str:
+        import httpx  # 5 MB, which a server that translates nothing does not need
+
         if self._client is None:
             # It reads all certificates: not on the event loop. Another call may have made one meanwhile.
             made = await asyncio.to_thread(httpx.AsyncClient, timeout=None, follow_redirects=True)
@@ -150,6 +152,8 @@ class ChatEndpoint:
         raise AssertionError("unreachable")
 
     async def _try(self, client: httpx.AsyncClient, body: dict[str, Any], capabilities: _Capabilities) -> str:
+        import httpx
+
         url, content = f"{self._config.base_url.rstrip('/')}/chat/completions", bytearray()
         # Without compression a small response cannot become a large one.
         headers = {"authorization": f"Bearer {self._config.api_key or _NO_KEY}", "accept-encoding": "identity"}
