@@ -43,6 +43,13 @@ _AT_ONCE = 8
 _MOST_PER_S, _MOST_MORE = 40, 1_000
 
 
+def check_length(text: str, duration_s: float) -> None:
+    """Raise `TextTooLong` if nobody can say the text in that time."""
+    most = _MOST_MORE + round(_MOST_PER_S * duration_s)
+    if len(text) > most:
+        raise TextTooLong(f"The text is too long for this recording, which may have {most} characters.", param="text")
+
+
 @dataclass(frozen=True, slots=True)
 class AlignedLine:
     """A line of the given text. Lines without letters and digits are left out."""
@@ -114,11 +121,7 @@ class _AlignmentStep(RecordingStep):
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Align the given words with the segments, which stay as they are."""
-        most = _MOST_MORE + round(_MOST_PER_S * samples_to_s(self._samples))
-        if len(self._text) > most:
-            raise TextTooLong(
-                f"The text is too long for this recording, which may have {most} characters.", param="text"
-            )
+        check_length(self._text, samples_to_s(self._samples))
         self._spoken = _by_span(segments, self._spans)
         # In a thread: a book takes a second, and live sessions share the event loop.
         self.lines, found = await in_thread(_matched, self._text, self._spoken)

@@ -15,7 +15,7 @@ from asr_server.core.errors import InvalidValue, MissingParameter, TextTooLong
 from asr_server.core.transcript import Transcript
 from asr_server.engine.client import EngineClient
 from asr_server.engine_core import by_name
-from asr_server.features.alignments.alignments import Alignments
+from asr_server.features.alignments.alignments import Alignments, check_length
 from asr_server.features.alignments.files import render
 from asr_server.features.alignments.requests import MAX_CHARS, AlignmentFormat, AlignmentRequest
 from asr_server.net import body
@@ -84,6 +84,8 @@ router = APIRouter(tags=["audio"])
 # UTF-8 has at most four bytes for a character, and a mark at its beginning.
 _MAX_BYTES = 4 * MAX_CHARS + 3
 _LETTER = re.compile(r"[^\W_]")
+# Speex in its lowest mode, 2.15 kbit/s, is the smallest speech that is read.
+_LEAST_BYTES_PER_S = 250
 
 
 @router.post(
@@ -111,6 +113,9 @@ async def create_alignment(request: Request, services: ServicesDep, caller: Call
 async def _align(
     services: Services, file: UploadFile, wanted: AlignmentRequest, run: RunOptions
 ) -> tuple[Result, Transcript]:
+    # The size of the file bounds its length before anything is transcribed.
+    if file.size is not None:
+        check_length(wanted.text, file.size / _LEAST_BYTES_PER_S)
     aligned = await services.of(Alignments).align(services.pipeline, file.file, wanted, run)
     config = cue_config(services.settings, wanted.output)
     return await in_thread(render, aligned, wanted.answer, config), aligned.transcript
