@@ -137,7 +137,7 @@ def test_every_panel_and_the_tab_of_the_browser_show_an_open_microphone(beeping,
     with opened(beeping, page_server.base) as watched:
         page = watched.page
         icon = "document.querySelector('link[rel~=icon]').href.split('/').at(-1)"
-        title = page.title()
+        title = "Live · Speech to text"
         _start(page)
         for panel in ("files", "transcripts", "status"):
             page.click(f"#tab-{panel}")
