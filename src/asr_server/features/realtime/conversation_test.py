@@ -15,8 +15,7 @@ from asr_server.core.errors import ItemNotFound, ShuttingDown
 from asr_server.core.transcript import Token
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime.config import ServerDefaults
-from asr_server.features.realtime.conversation import Conversation
-from asr_server.features.realtime.session_body import Identity
+from asr_server.features.realtime.conversation import Conversation, Identity
 from asr_server.live.machine.conftest import Run, silence, speech
 from asr_server.live.machine.conftest import config as machine
 from asr_server.live.machine.events import (

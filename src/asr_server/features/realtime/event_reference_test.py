@@ -4,8 +4,7 @@ from asr_server.core.errors import InvalidInput
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime import event_reference, events
 from asr_server.features.realtime.config import ServerDefaults
-from asr_server.features.realtime.conversation import Conversation
-from asr_server.features.realtime.session_body import Identity
+from asr_server.features.realtime.conversation import Conversation, Identity
 from asr_server.live.machine.events import (
     Ending,
     Final,

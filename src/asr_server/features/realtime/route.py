@@ -18,8 +18,7 @@ from asr_server.audio import g711
 from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
 from asr_server.features.realtime import events
 from asr_server.features.realtime.config import Config, ServerDefaults
-from asr_server.features.realtime.conversation import Conversation
-from asr_server.features.realtime.session_body import Identity, session_body
+from asr_server.features.realtime.conversation import Conversation, Identity, session_body
 from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
