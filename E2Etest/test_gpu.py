@@ -72,7 +72,7 @@ def test_no_part_begins_after_the_time_is_up_and_the_file_says_so(tmp_path):
 
 
 def test_weights_are_made_without_packages_that_do_not_travel():
-    """Those of the released shapes, on the machine."""
+    """Write random weights of the released shapes on the GPU machine."""
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('av', 'qwen_asr', 'silero_vad', 'transformers')))\n"
         "import pathlib, tempfile; tempfile.tempdir = sys.argv[1]\n"

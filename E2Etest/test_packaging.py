@@ -95,7 +95,7 @@ def test_actionlint_finds_nothing():
 
 
 def test_the_release_publishes_the_images_and_runs_what_this_repository_has():
-    """Its targets are those of the Dockerfile, and the commands that find versions find one each."""
+    """The workflow builds the targets of the Dockerfile, and each command for a version finds exactly one."""
     jobs = yaml.safe_load(_read(".github/workflows/release.yml"))["jobs"]
     assert jobs["images"]["strategy"]["matrix"]["target"] == jobs["manifests"]["strategy"]["matrix"]["target"]
     assert sorted(jobs["images"]["strategy"]["matrix"]["target"]) == sorted(IMAGES)
@@ -253,7 +253,7 @@ def test_requirements_txt_installs_the_server_with_qwen3_asr():
 
 
 def test_the_gpu_image_has_the_torch_of_the_extra():
-    """In a layer that other changes of pyproject.toml leave alone."""
+    """The image installs torch in a layer that other changes of pyproject.toml do not rebuild."""
     (version_of,) = re.findall(r"^ARG TORCH=(.*)$", _read("Dockerfile"), re.MULTILINE)
     assert f"torch=={version_of}" in PROJECT["optional-dependencies"]["gpu"]
 

@@ -36,7 +36,7 @@ def _are_equal(one, other):
 
 
 def test_voice_and_seed_change_the_samples_and_nothing_else_does(speaking):
-    """The same request is answered with the same samples, but for the last bit of some."""
+    """The same request returns the same samples, except for the last bit of some."""
     first = _spoken(speaking)
     assert _are_equal(first, _spoken(speaking))
     assert not _are_equal(first, _spoken(speaking, seed=4))

@@ -40,7 +40,7 @@ def test_there_are_the_five_workflows():
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=_name)
 def test_a_workflow_may_only_read_unless_a_job_needs_more(workflow):
-    """Each job has a time limit, and only those of a release may write."""
+    """Each job has a time limit, and only release jobs have write permission."""
     parsed = _yaml(workflow)
     assert parsed["permissions"] == {"contents": "read"}
     assert all(job["timeout-minutes"] <= 360 for job in parsed["jobs"].values())

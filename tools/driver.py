@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from asr_server.engine import gpu
 
-# What the build in PyPI of the torch in pyproject.toml is for.
+# The CUDA version of PyPI's build of the torch in pyproject.toml.
 CUDA = (13, 0)
 
 

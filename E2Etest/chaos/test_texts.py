@@ -1,4 +1,4 @@
-"""Texts that are slow to process, and places that callers share: another key's work goes on, and SIGTERM ends it."""
+"""Slow texts and shared slots: another key's requests still succeed, and SIGTERM ends the server in time."""
 
 import statistics
 import struct
@@ -74,7 +74,7 @@ def _beside(server, neighbour):
 
 
 def test_texts_of_one_key_stop_nobody(server, neighbour):
-    """Those whose time grew with the square of their length, and others that are long. Clients leave after 2 s."""
+    """Long texts, some of which once took quadratic time. Each client disconnects after 2 s."""
     usual_mb = server.resident_mb()
     attack = Attack(4, _slow_texts)
     beside_s, alone_s, probes_s = [], [], []

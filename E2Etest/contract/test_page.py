@@ -16,7 +16,7 @@ pytestmark = pytest.mark.demo_server
 
 ROOT = Path(__file__).parents[2]
 PATHS = ["/", *(f"/web/{name}" for name in web.files())]
-# Those that pages name: each has all modules that it imports in it.
+# The scripts that the pages load. Each contains all the modules that it imports.
 SCRIPTS = ("app.js", "caption-page.js", "docs.js")
 
 
@@ -72,7 +72,7 @@ def test_the_page_names_its_files_by_version(server):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_page_asks_for_one_script(server, name, tmp_path):
-    """It has all modules, each once and as it was written but for imports and exports, and Node can read it."""
+    """A joined script contains each module once, unchanged except for imports and exports, and Node parses it."""
     joined = server.client.get(f"/web/{name}").text
     assert re.findall(r"^import |\bimport\(|^export (?!const need)", joined, re.MULTILINE) == []
     asked = set(re.findall(r'need\("([\w./-]+)"\)', joined))
@@ -87,7 +87,7 @@ def test_a_page_asks_for_one_script(server, name, tmp_path):
 
 
 def test_no_module_exports_a_variable_that_changes():
-    """Whoever imported it in a joined script would keep its first value."""
+    """In a joined script an importer keeps the first value of such a variable."""
     names = [name for name in web.files() if name.endswith(".js")]
     assert [name for name in names if re.search("^export (let|default)", web.files()[name].read_text(), re.M)] == []
 

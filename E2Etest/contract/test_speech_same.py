@@ -1,4 +1,4 @@
-"""A text has the same speech by every route, alone and beside others, at every speed."""
+"""Every route returns the same speech for a text, with or without other requests, at every speed."""
 
 import base64
 import json

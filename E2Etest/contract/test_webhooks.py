@@ -46,7 +46,7 @@ def test_the_state_is_sent(sending, receiver):
 
 
 def test_failed_and_cancelled_jobs_tell_so(sending, receiver):
-    """A job that is removed tells nothing."""
+    """Deleting a job sends no webhook."""
     hook = {"callback_url": f"{receiver.url}/hook"}
     failed = submit(sending, b"this is no recording", **hook)
     states = {one["field"]: one["state"] for one in settled(sending, failed["id"])["follow_ups"]}

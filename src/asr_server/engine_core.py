@@ -1,4 +1,4 @@
-"""The engines of a plan with their thread: what the server, a command that runs alone and an engine process share."""
+"""The engines of a plan with their thread: shared by the server, commands without a server, and engine processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine with a GPU needs beside this tree and torch, in one folder: packages for its Python, and clips.
+"""Collect what a GPU machine needs besides this tree and torch in one folder: packages for its Python, and clips.
 
 `python -m tools.gpu.carry` makes `.gpu` with pip. With the files that git tracks it takes at most 60 MiB: without
 PyAV, as plain WAV is read without it.

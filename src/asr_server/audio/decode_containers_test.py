@@ -1,4 +1,4 @@
-"""What is heard of files with several tracks, chains of files, wrong sizes, and codecs that are not read."""
+"""Decoding of files with several tracks, chained files, wrong sizes and unsupported codecs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ PLAIN, DEFAULT, COMMENT = Disposition(0), Disposition.default, Disposition.comme
 async def test_the_default_track_is_heard(
     decoder: Decoder, container: str, flags: tuple[Disposition, ...], pitch_hz: int
 ) -> None:
-    """A flag in the file decides, or the order. A commentary comes last, where the container tells it."""
+    """The default flag decides, then the order of the tracks. A track flagged as a commentary comes last."""
     if container == "mp4" and COMMENT in flags:
         pitch_hz = 300
     with open_bytes(_tracks(container, *(("aac", flag) for flag in flags))) as file:

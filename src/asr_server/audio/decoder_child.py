@@ -123,8 +123,8 @@ class FileBytes:
 
 
 class Demuxer:
-    """One audio track of the file behind `fd`, which has `size_bytes`: as players do, the first that is flagged as
-    default, or the first; if its codec is not read, the next whose codec is.
+    """One audio track of the file `fd` of `size_bytes`: as in players, the first that is flagged as default, or else
+    the first. If its codec is not supported, the next track whose codec is.
 
     Raises `DecodeError(INVALID_AUDIO)` if no listed demuxer or decoder reads it, `DecodeError(NO_AUDIO_TRACK)` for
     video alone, and libav's own errors, which all mean invalid audio.
@@ -160,7 +160,7 @@ class Demuxer:
             kind = FrameType.NO_AUDIO_TRACK if len(self._container.streams) else FrameType.INVALID_AUDIO
             raise DecodeError(kind, self.name)
         self._stream = next((track for track in tracks if _codec(track) in DECODERS), tracks[0])
-        # What is heard in place of the track that a player takes: the codec of that one, and the number of this one.
+        # The codec of the track that a player would play, if it is unsupported, and the number of the decoded track.
         self.instead_of = _codec_name(tracks[0]) if self._stream is not tracks[0] else ""
         self.number = self._container.streams.audio.index(self._stream) + 1
         self.codec = _codec_name(self._stream)
@@ -172,8 +172,8 @@ class Demuxer:
         self._channels = tuple(channel.name for channel in layout.channels)
         if " channels (" in layout.name:  # PyAV frees a list of channels again with each frame, which crashes
             context.layout = f"{layout.nb_channels} channels"
-        # Streams whose first packet tells when the presentation begins. The data of others is skipped without being
-        # read, in MP4 and Matroska.
+        # Streams whose first packet gives the start of the presentation. In MP4 and Matroska the data of other streams
+        # is skipped without being read.
         self._awaited = {}
         for stream in self._container.streams:
             if self._demuxer in _TIMED and stream.type in {"audio", "video"} and not stream.disposition & _PICTURE:

@@ -63,8 +63,8 @@ def mix(block: AudioBlock) -> Samples:
 def _weights(block: AudioBlock) -> Samples:
     """Return the weight of each channel. Films have their dialogue in the centre, with music and noise around it.
 
-    Channels without names count alike, as those of several microphones do, unless the fourth of six or more has
-    nothing but bass: then they are those of a film.
+    Unnamed channels have equal weights, as several microphones would. If there are six or more and the fourth has only
+    bass, they are taken for the channels of a film.
     """
     count, names = len(block.samples), block.names
     if "NONE" in names and len(_FILM) >= count >= 6 and _is_bass(block.samples[_LFE_PLACE], block.rate_hz):

@@ -121,7 +121,7 @@ async def test_the_centre_of_a_film_is_clearer_than_in_the_mix_of_ffmpeg(layout:
 
 
 async def test_voices_outside_of_the_centre_are_heard() -> None:
-    """In front they are as loud as in stereo, if there is no centre; behind they are weaker."""
+    """Without a centre, front channels are as loud as in stereo, and surround channels are weaker."""
     voice, nothing = tone(1.0, SAMPLE_RATE)[0], np.zeros(SAMPLE_RATE, np.float32)
     assert np.array_equal(_mix(voice, voice, nothing, names=("FL", "FR", "LFE")), voice)
     assert np.array_equal(_mix(voice, nothing, nothing, names=("AMBI0", "AMBI1", "AMBI2")), voice)

@@ -76,8 +76,8 @@ _STREAMS = re.compile(  # a recording of a broadcast may begin anywhere
 def locate(read: Callable[[int, int], bytes]) -> tuple[str, int] | None:
     """Return the container of a file and the byte where it begins, or None if it is not known.
 
-    The container is a key of `DEMUXERS`, or the name of one that is not read. `read` returns so many bytes at a
-    position. A container may follow ID3v2 tags. Frames may follow anything: the size in a tag may be wrong.
+    The container is a key of `DEMUXERS`, or the name of an unsupported one. `read(count, at)` returns `count` bytes at
+    position `at`. A container may follow ID3v2 tags. Frames may follow anything: the size in a tag may be wrong.
     """
     begin = 0
     for _ in range(_MAX_ID3_TAGS):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Samples = NDArray[np.float32]
 Probabilities = NDArray[np.float32]
 
-# onnxruntime refuses weights behind a link that leads out of the folder of the graph.
+# onnxruntime refuses weights if their path is a symbolic link that leaves the folder of the graph.
 GRAPH = Path(__file__).resolve().with_name("silero_batch.onnx")
 WEIGHTS = GRAPH.with_name("silero_vad_16k_sequence.onnx")
 MOST_FRAMES = 128  # of a call: some 3 ms; larger ones are no faster, and live speech would wait longer for them

@@ -332,7 +332,7 @@ class LiveClient:
         return replace(known, first_frame=json.dumps(frame))
 
     def _shown(self) -> dict[str, Any]:
-        """Return what is here of the open utterance; empty where there is none, or too much of it."""
+        """Return the text of the open utterance that the caller has; empty if there is none or it is too long."""
         opened = [line for line in self._lines.values() if not line.final and line.utterance > self._received]
         if not opened or len((line := opened[-1]).committed) > _COMMITTED_CHARS:
             return {}

@@ -513,10 +513,10 @@ def load(**overrides: Any) -> Settings:
 
 
 def superseded() -> dict[str, str]:
-    """Variables without effect, and what to use instead: of other servers, and in `.env` those that are misspelt."""
+    """Return variables that have no effect, with advice: settings of other servers, and misspelt names in `.env`."""
     settings, file = [name.upper() for name in Settings.model_fields], {name.upper() for name in dotenv_values(".env")}
     others = (file | {name.upper() for name in os.environ}) - set(settings)
-    # Not those of the environment: it has SSL_CERT_FILE, for instance, which OpenSSL reads.
+    # Names in the environment are not checked: SSL_CERT_FILE, for instance, is OpenSSL's.
     meant = {name: get_close_matches(name, settings, n=1, cutoff=0.85) for name in file & others}
     misspelt = {name: f"it is no setting, and {found[0]} is one" for name, found in sorted(meant.items()) if found}
     return misspelt | {name: advice for name, advice in _SUPERSEDED.items() if name in others}

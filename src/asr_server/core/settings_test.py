@@ -169,7 +169,7 @@ def test_a_misspelt_setting_in_the_file_is_named_with_the_one_that_is_meant(tmp_
 
 
 def test_variables_of_the_hubs_library_in_the_file_reach_it(monkeypatch, tmp_path):
-    """Those of the process win."""
+    """Variables of the process take precedence."""
     monkeypatch.setenv("HF_ENDPOINT", "")
     monkeypatch.delenv("HF_ENDPOINT")
     monkeypatch.setenv("HF_TOKEN", "mine")

@@ -239,7 +239,7 @@ def test_a_dropped_row_frees_its_slot_at_once(engine, speech):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_deltas_add_up_to_the_answer(kind, engine, speech, stream):
-    """Ids, scores and, if the row is streamed, text, joined, are those of the answer; they come step by step."""
+    """The ids, scores and streamed text of all steps add up to the answer."""
     engine.admit(1, Utterance(speech, stream=stream))
     deltas, steps, outcomes = [], 0, []
     while not any(isinstance(outcome, RowDone) for outcome in outcomes):

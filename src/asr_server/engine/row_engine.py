@@ -272,7 +272,7 @@ class RowEngine(ABC, Generic[T, W]):
                 yield self._fail(work.key, failure)
 
     def _may_queue(self, running: Set[Any] = frozenset()) -> bool:
-        """True if a step may be queued now: it delays no prompt of an urgent row, except those that are `running`."""
+        """Return True if queuing a step delays no prompt of an urgent row; `running` prompts do not count."""
         return not any(work.urgent and waits(work) and work.row not in running for work in self._work.values())
 
     def _prefill(self, runtime: T, tokens: int) -> Iterator[Outcome]:

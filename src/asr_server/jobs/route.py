@@ -171,7 +171,7 @@ async def job_result(
     response_format: ResponseFormat | None = None,
     return_timestamps: bool = False,
 ) -> Response:
-    """Return the answer of a job, for `JOB_TTL` seconds. That of a recording can be had in any format, as if
+    """Return the answer of a job, for `JOB_TTL` seconds. A recording's answer is available in any format, as if
     `response_format` and `return_timestamps` had been fields of its request."""
     if response_format is None:
         return _ContentResponse(*await services.jobs.result(job_id, caller.owner))

@@ -92,7 +92,7 @@ class LiveSessions:
 
     @property
     def margin_samples(self) -> int:
-        """Audio before and after the speech of an utterance: as much as every engine wants around that of a span."""
+        """Audio before and after the speech of an utterance: the longest margin that an engine wants around a span."""
         return max(traits.margin_ms for traits in self._engines.traits) * SAMPLE_RATE // 1000
 
     def turn_config(

@@ -31,8 +31,8 @@ class _Waiter:
 class FairShares:
     """`total` units, of which callers that hold some already may fill only `shared`. For one event loop.
 
-    The rest is for callers that hold none, so one caller alone cannot keep another waiting. Of those that wait, the
-    caller that holds the least comes first, then whoever's last turn is longest ago, then whoever came first. A waiter
+    The rest is reserved for callers that hold none, so a single caller cannot keep another waiting. The waiting caller
+    that holds the least comes first, then the one whose last turn is longest ago, then the first to arrive. A waiter
     whose units do not fit lets others pass.
     """
 
@@ -66,7 +66,7 @@ class FairShares:
             self._grant()
 
     def _grant(self) -> None:
-        """Give units to those whose turn it is."""
+        """Grant units to waiters in turn, as long as they fit."""
         while waiter := next(filter(self._fits, sorted(self._waiting, key=self._place)), None):
             self._waiting.remove(waiter)
             self._held[waiter.caller] += waiter.units
@@ -122,7 +122,7 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs)
 
 
 class _Stopped(BaseException):
-    """Nobody waits for the result."""
+    """Raised in a thread whose result nobody waits for."""
 
 
 class _WorkThread(threading.Thread):
@@ -156,6 +156,6 @@ class _WorkThread(threading.Thread):
     def _report(self, found: Any, error: Exception | None) -> None:
         if error is not None:
             self.result.set_exception(error)
-            self.result.exception()  # whoever asked may have gone
+            self.result.exception()  # marks it as retrieved: the task that asked may be cancelled
         else:
             self.result.set_result(found)

@@ -35,7 +35,7 @@ async def test_another_caller_need_not_wait_and_work_ends_with_its_caller():
     loops = [asyncio.create_task(_of("one", _endless, begun)) for _ in range(6)]
     await asyncio.to_thread(begun.wait)
     assert await asyncio.create_task(_of("other", len, "word")) == 4
-    assert len(_threads()) <= 2  # that of the other one may be ending
+    assert len(_threads()) <= 2  # the other caller's thread may still be ending
     for loop in loops:
         loop.cancel()
     await asyncio.wait(loops)

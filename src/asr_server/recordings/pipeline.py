@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
 BULK_OVER_S = 60.0
-# What the speakers of a recording that is cut short may take.
+# The time limit for assigning speakers after a recording was cut short.
 _LABELS_S = 30.0
 # A text of a minute is rendered in less than a millisecond, unless it has cues.
 _SHORT_CHARS = 800

@@ -71,7 +71,7 @@ async def test_a_job_has_its_time_for_all_of_it(slow, talk):
 
 
 class _OneSpeaker(RecordingStep):
-    """Says that everything was said by A, when it has been told that there is no more."""
+    """Labels every segment with speaker A, after `end`."""
 
     def __init__(self):
         self.ended = asyncio.Event()

@@ -106,7 +106,7 @@ class Bench:
 
 
 def test_a_sentence_that_somebody_waits_for_goes_before_bulk_work_of_another_model():
-    """Bulk work that has had the engine waits until it is behind its share, and gets that share from then on."""
+    """Bulk work waits while it is above its share of the engine's time, and then gets its share."""
     bench = Bench()
 
     def on_step():

@@ -23,9 +23,9 @@ FIRST_GUESS_SPEED_GPU = 100.0
 class StepTime:
     """Divides the time of one step between live work and recordings.
 
-    A step first moves all rows that have had an outcome before, then begins new ones, live work first. So the time
-    until an outcome of the former is shared by all of them, and what is spent until a new row has its first outcome is
-    that row's own. `jobs`: the rows of the batch. `clock` is monotonic seconds.
+    A step first moves all rows that have had an outcome before, then begins new ones, live work first. All moved rows
+    share the time until one of their outcomes; a new row is charged for the time until its first outcome. `jobs`: the
+    rows of the batch. `clock`: monotonic seconds.
     """
 
     def __init__(self, jobs: Collection[AnyJob], clock: Callable[[], float]) -> None:
@@ -39,7 +39,7 @@ class StepTime:
         self._last_s = clock()
 
     def on_outcome(self, job: AnyJob) -> None:
-        """A row has an outcome now."""
+        """Charge the time since the last outcome."""
         if job not in self._new:
             self._charge(self._moved_live_share)
             return
@@ -47,14 +47,14 @@ class StepTime:
         self._new.remove(job)
 
     def end(self) -> None:
-        """The step is over. What it did since the last outcome was for rows that have not got so far."""
+        """End the step. Charge the time since the last outcome to rows that have no outcome yet."""
         if self._new:
             self._charge(_live_share([job for job in self._new if job.priority.is_live] or self._new))
         else:
             self._charge(self._moved_live_share)
 
     def _charge(self, live_share: float | None) -> None:
-        """Divide the time since the last outcome; None: it was for nobody."""
+        """Divide the time since the last outcome. None: charge nobody."""
         now_s = self._clock()
         took_s, self._last_s = now_s - self._last_s, now_s
         if live_share is not None:
@@ -67,17 +67,17 @@ def _live_share(jobs: Collection[AnyJob]) -> float:
 
 
 class RecordingsShare:
-    """The time that work which can wait, such as recordings beside live work, is behind its share."""
+    """How far deferrable work, such as recordings beside live work, is behind its share of the engine's time."""
 
     def __init__(self) -> None:
         self._behind_s = 0.0
 
     @property
     def behind(self) -> bool:
-        """True if it has had less than its share."""
+        """Return True if it had less than its share."""
         return self._behind_s > 0
 
     def charge(self, urgent_s: float, own_s: float, *, is_wanted: bool) -> None:
-        """Count a step: its seconds for urgent work, and for this. Nothing is owed unless such work waits or runs."""
+        """Count the seconds of a step for urgent and for deferrable work. Without deferrable work nothing is owed."""
         behind_s = self._behind_s + RECORDINGS_SHARE * (urgent_s + own_s) - own_s
         self._behind_s = max(-_FORGOTTEN_S, min(_FORGOTTEN_S, behind_s)) if is_wanted else 0.0

@@ -202,7 +202,7 @@ def test_a_pause_falls_behind_a_sentence_that_ends_near_it():
 
 
 def test_a_pause_between_sentences_is_found_though_one_is_spoken_faster():
-    """Three slow words are due a second after the pause; the next sentence still begins behind it."""
+    """Three slow words would end a second after the pause; the next sentence still begins after the pause."""
     timed = estimate("He left. And so we all went home again.", "English", [(0, 2_000), (3_000, 4_000)])
     assert [word.text for word in timed if word.end_ms <= 2_000] == ["He", "left."]
 

@@ -401,5 +401,5 @@ def test_no_more_lines_than_needed():
 
 
 def test_marks_that_turn_the_direction_are_not_shown():
-    """What is around them would be turned too."""
+    """Direction marks are removed from cues, as they would change the direction of the text around them."""
     assert text_lines("turn \u202eon\u2069 it") == ["turn on it"]

@@ -1,4 +1,4 @@
-// How far the words of a live session are behind the speaker, also while none arrive.
+// The delay between the speaker and the words of a live session. It also counts while no words arrive.
 
 const PARTIAL_MS = 2000; // the next words of an open line come within that
 const SLOW_MS = 10_000; // from here on the server is too slow,

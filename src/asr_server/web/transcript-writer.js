@@ -15,7 +15,7 @@ export class Writer {
   #turns = [];
   #people = new People((changes) => this.update(changes));
 
-  /** `rows`: those that the transcript has, where an earlier transcription stopped. */
+  /** `rows`: the transcript's rows from an earlier transcription that stopped. */
   constructor(store, id, rows = []) {
     this.#store = store;
     this.#id = id;

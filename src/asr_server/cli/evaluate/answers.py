@@ -65,7 +65,7 @@ class AnswerFile:
             answer = _answer(line)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Failure("no_answer", "The server did not answer with verbose_json that can be measured.") from None
-        # The first answer brings the head with it: a run without answers leaves no file behind.
+        # The head is written with the first answer, so a run without answers leaves no file.
         lines = [line] if self.answers else [self._head, line]
         with self.path.open("ab") as file:
             file.write(b"".join(json.dumps(one).encode() + b"\n" for one in lines))

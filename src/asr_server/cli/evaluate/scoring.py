@@ -121,7 +121,7 @@ def _count(units: int, steps: Opcodes) -> ErrorCount:
 
 
 def _blocks(steps: Opcodes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the ranges of both texts that are equal, and those that are not, as (start, end, start, end)."""
+    """Yield the ranges of both texts, equal and unequal ones, as (start, end, start, end)."""
     for _, run in groupby(steps, key=lambda step: step.tag == "equal"):
         block = list(run)
         yield block[0].src_start, block[-1].src_end, block[0].dest_start, block[-1].dest_end

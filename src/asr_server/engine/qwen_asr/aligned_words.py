@@ -17,7 +17,7 @@ _CHINESE = re.compile(
     "([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
     "\U0002b820-\U0002ceaf])"
 )
-# The SDK's list of Korean words, those of at least two letters.
+# The Korean words of at least two letters in the SDK's list.
 _KOREAN_WORDS = Path(__file__).with_name("korean_words.txt")
 
 

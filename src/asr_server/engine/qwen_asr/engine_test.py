@@ -218,7 +218,7 @@ def test_out_of_memory_while_decoding_halves_the_batch_and_loses_nothing(make_en
 
 
 def test_only_streamed_rows_report_every_step(make_engine, clips):
-    """A step has an outcome, so that its time can be divided among its rows; nobody reads those of the others."""
+    """Each step has one outcome, enough to divide its time among its rows; nobody reads the other rows' outcomes."""
     engine = make_engine(8)
     for key, clip in enumerate(clips):
         engine.admit(key, Utterance(clip, stream=key == 5))
@@ -486,7 +486,7 @@ def test_the_plans_number_of_threads_is_torchs():
 
 
 def test_a_machine_that_refuses_the_servers_kernels_is_used_without(run, clips, alone):
-    """Triton is not installed here: the option says so, and the answers are those of torch's operations."""
+    """Without Triton the option gives the reason, and torch's operations compute the answers."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 16, (Option("use_fused_kernels", True, "", ""),)))
     engine.load()
     (told,) = (option for option in engine.info.options if option.name == "use_fused_kernels")

@@ -20,7 +20,7 @@ def by_formula(q, keys, values, ends, begins, query, width, *more, window_size_l
     assert (more, window_size_left) == ((0.0, False, False), -1)
     tokens, places = torch.arange(len(q)), torch.arange(len(keys))
     row = torch.searchsorted(ends[1:], tokens, right=True).clamp(max=len(seqused_k) - 1)
-    after = ends[row + 1] - tokens - 1 if window_size_right == 0 else 0  # tokens of its row behind each
+    after = ends[row + 1] - tokens - 1 if window_size_right == 0 else 0  # tokens of its row after each
     end = begins[row] + seqused_k[row] - after
     visible = ((places >= begins[row][:, None]) & (places < end[:, None]))[:, None]
     keys, values = (held.nan_to_num().repeat_interleave(q.shape[1] // held.shape[1], 1) for held in (keys, values))

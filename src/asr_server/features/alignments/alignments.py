@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # Spans of one recording that are cut and wait for the aligner, each of at most 2 MB.
 _AT_ONCE = 8
-# Characters of text for a second of the recording, twice those of the fastest speakers, and what a text may have more.
+# Limits of a text: characters per second of the recording, twice the rate of the fastest speakers, and an allowance.
 _MOST_PER_S, _MOST_MORE = 40, 1_000
 
 

@@ -209,7 +209,7 @@ class _ListenConnection:
                 await self._socket.send_json(message)
 
     def _messages(self, message: LiveMessage) -> Iterator[Json]:
-        """Yield what the client is told. A final waits for its words, and what comes after it waits too."""
+        """Yield messages for the client. A final waits for its word times, and later messages wait for the final."""
         if self._held is not None:
             if not isinstance(message, WordTimestamps) or message.utterance != self._held.utterance:
                 self._behind.append(message)

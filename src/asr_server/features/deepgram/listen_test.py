@@ -22,7 +22,7 @@ def _words(number, text):
 
 @pytest.mark.parametrize("late", [1, 3, 5])
 def test_a_final_waits_for_its_words_and_all_that_follows_waits_behind_it(late):
-    """However late the words are, also behind those of the next final."""
+    """The order holds even if word times arrive after those of the next final."""
     wanted = LiveListenOptions(interim_results=True, vad_events=True, utterance_end_ms=1_000)
     services = SimpleNamespace(plan=SimpleNamespace(model_id="demo"))
     connection = _ListenConnection(None, services, wanted, TurnConfig())

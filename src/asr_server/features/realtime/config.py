@@ -232,7 +232,7 @@ class ServerDefaults:
             "server_vad": {
                 "type": "server_vad",
                 "threshold": self.rules.threshold,
-                "prefix_padding_ms": 300,  # OpenAI's; the model's margin is the least
+                "prefix_padding_ms": 300,  # OpenAI's default; the model's margin is the minimum
                 "silence_duration_ms": self.rules.min_silence_ms,
             },
             "semantic_vad": {"type": "semantic_vad"},

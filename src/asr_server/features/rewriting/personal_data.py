@@ -193,7 +193,7 @@ def _address(languages: frozenset[str]) -> _Address:
     label = rf"{_CHAR}(?:{_CHAR}|-|\s+(?:{_DASHES})\s+){{0,62}}+(?:\s+\d{{1,9}}){{0,9}}+"
     point = rf"(?:\.|\s+(?:{dot})\s+)"
     return _Address(
-        # At the beginning of blanks alone: a search that begins at each of them takes quadratic time.
+        # Only at the start of a run of blanks: a search from each blank takes quadratic time.
         re.compile(rf"\s?@\s?|(?<!\s)\s+(?:{at})\s+", re.IGNORECASE),
         re.compile(rf"(?<!{_CHAR}){_SPELLED}{name}\Z", re.IGNORECASE),
         re.compile(rf"{_SPELLED}{label}(?:{point}{label}){{0,7}}{point}{_TOP_LEVEL}", re.IGNORECASE),

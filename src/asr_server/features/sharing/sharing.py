@@ -69,7 +69,7 @@ class Sharing:
 
     def __init__(self) -> None:
         self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
-        self._links: dict[bytes, Link] = {}  # by the digests of their tokens: their times do not tell a token
+        self._links: dict[bytes, Link] = {}  # by the digest of the token, so that lookup times do not leak tokens
         self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
         self._readers = Counter[SharedPart | str]()  # by sessions, and by their owners
         self._all_readers = 0

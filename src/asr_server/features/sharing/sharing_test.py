@@ -152,7 +152,7 @@ async def test_a_link_expires_by_itself_and_a_revoked_one_leaves_no_timer():
 
 @pytest.mark.parametrize("bound", ["_MAX_READERS_OF_SESSION", "_MAX_READERS"])
 async def test_readers_are_bounded_and_who_leaves_makes_room(monkeypatch, bound):
-    """The readers of one session have a bound, and so have those of the server."""
+    """The number of readers is limited for each session and for the server."""
     monkeypatch.setattr(module, bound, 1)
     sharing, _, token = shared()
     for _ in range(2):

@@ -38,7 +38,7 @@ _BAD_REQUEST = frozenset({400, 413, 422})
 _NOT_IMPLEMENTED = 501  # some servers answer this to a response format
 _UNSUPPORTED = _BAD_REQUEST | {_NOT_IMPLEMENTED}
 _BUSY = frozenset({408, 409, 429})
-# What a retry waits if the endpoint does not say it, twice as long each time, and the longest wait that it may ask for.
+# The wait before the first retry, which doubles each time, its limit, and the longest wait an endpoint may ask for.
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_ASKED_S = 0.5, 8.0, 60.0
 # The messages of servers whose chat template has no system role, Gemma's for instance.
 _NO_SYSTEM_ROLE = re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE)

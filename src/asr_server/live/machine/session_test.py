@@ -259,7 +259,7 @@ def test_manual_detection_takes_all_speech_between_two_flushes():
 
 @pytest.mark.parametrize("detection", Detection)
 def test_a_turn_without_speech_is_empty(detection):
-    """The model is not asked, whoever ends the turn; also in one that is longer than an utterance may be."""
+    """A turn without speech makes no request to the model, whoever ends it and however long it is."""
     run = _run(rules=TurnConfig(detection=detection), max_utterance_samples=5 * SAMPLE_RATE)
     for ms in (100, 3_000, 12_000):
         run.feed(_pcm(silence(ms)))

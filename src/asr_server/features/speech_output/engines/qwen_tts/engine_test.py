@@ -103,7 +103,7 @@ def test_each_frame_counts_as_progress(make_checkpoint, speak):
 
 
 def test_a_broken_voice_fails_its_own_sentence(greedy, speak, voice):
-    """The recording of the voice is not a number here; a sentence after it gets what it gets alone."""
+    """A row with NaN in its voice recording fails; the sentence after it gets its usual audio."""
     sample = voice[""]
     broken = VoiceSample(np.full_like(sample.audio, np.nan), "", "broken")
     sentence = Sentence("Hello there, my friend.", sample=sample)
