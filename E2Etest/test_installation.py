@@ -62,9 +62,7 @@ def _run(commands, *arguments, **settings):
 
 @pytest.mark.parametrize("installer", ["pip", "uv"])
 def test_an_empty_environment_gets_what_the_lock_file_has_and_runs_the_quick_start(installer, wheel, tmp_path):
-    """The demonstration, then the commands after it, without a word about which model."""
-    if installer == "uv" and not UV.exists():
-        pytest.skip("uv is not installed: make .venv/.tools")
+    """The demonstration and the commands after it run without naming a model."""
     commands, names = _installed(installer, wheel, requirements.SLIM, tmp_path / "venv")
     assert names == _locked("slim")
     port = free_port()

@@ -214,7 +214,7 @@ async def test_the_first_text_of_a_stream_does_not_wait_for_the_spans_behind_it(
     may_end = False
     made = make(lambda samples: Finish.END if may_end else None)
     task = asyncio.create_task(made.transcribe(recording, options=STREAM))
-    await _until(lambda: made.batch.seen)
+    await eventually(lambda: made.batch.seen)
     await asyncio.sleep(0.3)
     assert len(made.batch.seen) == 1
     may_end = True
@@ -262,10 +262,10 @@ async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make, tmp_p
     """While nothing is answered, no more than the look-ahead is decoded and held: the length costs no memory."""
     made = make(lambda samples: None, look_ahead=2)
     path = tmp_path / "long.wav"
-    path.write_bytes(_wav(140))  # 9 min
+    path.write_bytes(wav_file(140))  # 9 min
     with path.open("rb") as file:
         task = asyncio.create_task(made.transcribe(file))
-        await _until(lambda: len(made.batch.seen) == 4)  # one taken, two ready, one that finds no place
+        await eventually(lambda: len(made.batch.seen) == 4)  # one taken, two ready, one that finds no place
         await asyncio.sleep(0.3)
         assert len(made.batch.seen) == 4
         assert made.events[0].claimed_s > 500
@@ -279,10 +279,10 @@ async def test_a_consumer_that_waits_holds_up_the_decoder(make, tmp_path):
     made = make(lambda samples: Finish.END, look_ahead=2)
     made.emit = lambda event: asyncio.sleep(0 if isinstance(event, Started) else 60)
     path = tmp_path / "long.wav"
-    path.write_bytes(_wav(140))
+    path.write_bytes(wav_file(140))
     with path.open("rb") as file:
         task = asyncio.create_task(made.transcribe(file))
-        await _until(lambda: len(made.batch.seen) == 4)
+        await eventually(lambda: len(made.batch.seen) == 4)
         await asyncio.sleep(0.3)
         assert len(made.batch.seen) == 4
         await _cancel(task)
@@ -291,15 +291,7 @@ async def test_a_consumer_that_waits_holds_up_the_decoder(make, tmp_path):
 async def test_what_was_said_before_the_damage_is_answered_first(make, recording, monkeypatch):
     """A recording that proves bad in the middle gives its spans so far, then the error."""
     made = make(lambda samples: Finish.END)
-    whole = Decoder.stream
-
-    async def damaged(self, source, progress=None, caller=""):
-        async for block in whole(self, source, progress, caller):
-            yield block
-            if progress.decoded_s > 14:
-                raise InvalidAudio("The file is damaged.")
-
-    monkeypatch.setattr(Decoder, "stream", damaged)
+    damage(monkeypatch, after_s=14)
     with pytest.raises(InvalidAudio):
         await made.transcribe(recording, options=STREAM)
     assert [type(event) for event in made.events][:3] == [Started, TextDelta, SegmentDone]
@@ -318,7 +310,7 @@ async def test_an_error_waits_for_the_spans_before_it(make, recording):
     with pytest.raises(TranscriptionFailed):
         await made.transcribe(recording, options=STREAM)
     assert [type(event) for event in made.events] == [Started, TextDelta, SegmentDone]
-    await _until(lambda: not made.batch.rows)
+    await eventually(lambda: not made.batch.rows)
 
 
 async def test_the_first_segment_of_a_stream_waits_for_no_other(make, recording):
@@ -339,7 +331,7 @@ async def test_one_failing_span_fails_the_request_and_frees_the_rest(make, recor
     made = make(lambda samples: next(answers, None))
     with pytest.raises(TranscriptionFailed):
         await made.transcribe(recording)
-    await _until(lambda: not made.batch.rows and made.thread.snapshot().waiting_s == 0)
+    await eventually(lambda: not made.batch.rows and made.thread.snapshot().waiting_s == 0)
 
 
 TOLD = RunOptions(tells_unheard=True)
@@ -390,9 +382,9 @@ async def test_a_cancelled_caller_frees_everything(make, recording):
     """Cancelling the task empties the batch at the next step, and the held seconds are given back."""
     made = make(lambda samples: None)
     task = asyncio.create_task(made.transcribe(recording))
-    await _until(lambda: made.batch.rows)
+    await eventually(lambda: made.batch.rows)
     await _cancel(task)
-    await _until(lambda: not made.batch.rows)
+    await eventually(lambda: not made.batch.rows)
     assert made.admission.held_s == 0
 
 
@@ -401,7 +393,7 @@ async def test_the_deadline_is_ours(make, recording):
     made = make(lambda samples: None, timeout_s=0.8)
     with pytest.raises(DeadlineExceeded):
         await made.transcribe(recording)
-    await _until(lambda: not made.batch.rows)
+    await eventually(lambda: not made.batch.rows)
 
 
 async def test_a_stream_has_the_same_deadline(make, recording):
@@ -413,14 +405,14 @@ async def test_a_stream_has_the_same_deadline(make, recording):
     with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
         await made.transcribe(recording, options=RunOptions(timeout_s=1.5, deltas=True))
     assert TextDelta("turn on") in made.events
-    await _until(lambda: not made.batch.rows)
+    await eventually(lambda: not made.batch.rows)
 
 
 async def test_a_full_server_refuses_after_decoding_too(make, recording):
     """The seconds of a recording are known when it is decoded: the second one that does not fit is refused."""
     made = make(lambda samples: None, limit_s=25.0)
     first = asyncio.create_task(made.transcribe(recording))
-    await _until(lambda: made.batch.rows)
+    await eventually(lambda: made.batch.rows)
     with pytest.raises(Overloaded):
         await made.transcribe(recording)
     await _cancel(first)
@@ -456,7 +448,7 @@ async def test_long_recordings_are_bulk_work(make, tmp_path):
     made.thread.submit = lambda job: (priorities.append(job.priority), submit(job))[1]
     path = tmp_path / "some.wav"
     for repeats, options in ((1, RUN), (30, RUN), (1, RunOptions(Priority.BULK))):
-        path.write_bytes(_wav(repeats))
+        path.write_bytes(wav_file(repeats))
         with path.open("rb") as file:
             await made.transcribe(file, options=options)
     assert priorities[0] is Priority.INTERACTIVE
@@ -464,7 +456,7 @@ async def test_long_recordings_are_bulk_work(make, tmp_path):
     assert set(priorities[1:]) == {Priority.BULK}
 
 
-def _wav(repeats):
+def wav_file(repeats):
     """The sample so many times in a row."""
     with wave.open(str(demo.sample().recording)) as source:
         pcm = source.readframes(source.getnframes())
@@ -481,7 +473,20 @@ async def _cancel(task):
         await task
 
 
-async def _until(condition):
+def damage(monkeypatch, *, after_s):
+    """Make the decoder fail after that many seconds of a recording."""
+    whole = Decoder.stream
+
+    async def damaged(self, source, progress=None, caller=""):
+        async for block in whole(self, source, progress, caller):
+            yield block
+            if progress.decoded_s > after_s:
+                raise InvalidAudio("The file is damaged.")
+
+    monkeypatch.setattr(Decoder, "stream", damaged)
+
+
+async def eventually(condition):
     for _ in range(1000):
         if condition():
             return

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server.audio.decode import Decoder
 from asr_server.core.errors import DeadlineExceeded, InvalidAudio
 from asr_server.engine.protocol import Finish
 from asr_server.recordings.pipeline import RecordingStep, RunOptions, SegmentDone, SegmentLabelled
-from asr_server.recordings.pipeline_test import Made, _until, _wav
+from asr_server.recordings.pipeline_test import Made, damage, eventually, wav_file
 from asr_server.recordings.requests import SpeakerOptions, TranscriptionRequest
 
 LIMIT_S = 20.0
@@ -44,7 +43,7 @@ async def slow():
 @pytest.fixture
 def talk(tmp_path):
     path = tmp_path / "talk.wav"
-    path.write_bytes(_wav(40))
+    path.write_bytes(wav_file(40))
     with path.open("rb") as file:
         yield file
 
@@ -99,19 +98,11 @@ async def test_what_is_finished_gets_its_speakers_though_time_is_up(slow, talk):
     done = [event.segment for event in made.events if isinstance(event, SegmentDone)]
     labelled = [event.segment for event in made.events if isinstance(event, SegmentLabelled)]
     assert labelled == [replace(segment, speaker="A") for segment in done if segment.text] != []
-    await _until(lambda: not made.batch.rows)
+    await eventually(lambda: not made.batch.rows)
 
 
 async def test_what_is_finished_gets_its_speakers_though_the_rest_is_damaged(slow, talk, monkeypatch):
-    whole = Decoder.stream
-
-    async def damaged(self, source, progress=None, caller=""):
-        async for block in whole(self, source, progress, caller):
-            yield block
-            if progress.decoded_s > 60:
-                raise InvalidAudio("The file is damaged.")
-
-    monkeypatch.setattr(Decoder, "stream", damaged)
+    damage(monkeypatch, after_s=60)
     made = slow(0.1)
     with pytest.raises(InvalidAudio):
         await made.transcribe(talk, *_by_speakers())
@@ -135,7 +126,7 @@ async def test_the_first_words_of_a_long_recording_wait_for_no_others(slow, talk
     made, may_end = slow(0.0), False
     made.batch.free_slots, made.batch.script = 8, lambda samples: Finish.END if may_end else None
     task = asyncio.create_task(made.transcribe(talk, options=SHOWN))
-    await _until(lambda: made.batch.seen)
+    await eventually(lambda: made.batch.seen)
     await asyncio.sleep(0.3)
     assert len(made.batch.seen) == 1
     may_end = True
