@@ -67,7 +67,7 @@ def _live_share(jobs: Collection[AnyJob]) -> float:
 
 
 class RecordingsShare:
-    """How far deferrable work, such as recordings beside live work, is behind its share of the engine's time."""
+    """Count how far deferrable work, such as recordings, is behind its share of the engine's time."""
 
     def __init__(self) -> None:
         self._behind_s = 0.0
