@@ -11,7 +11,7 @@ LABEL org.opencontainers.image.title="asr-server" \
       org.opencontainers.image.description="Self-hosted speech server on Qwen3-ASR" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY LICENSE NOTICE /usr/share/doc/asr-server/
-RUN useradd --create-home --uid 10001 asr && mkdir /models /state && chown asr /models /state
+RUN useradd --create-home --uid 10001 asr && mkdir /models /state /run/asr && chown asr /models /state /run/asr
 # HOST lets other machines in: the server starts with API_KEYS, or with ALLOW_ANONYMOUS=true.
 ENV HF_HOME=/models STATE_DIR=/state HOST=0.0.0.0 PORT=8100 PYTHONUNBUFFERED=1
 VOLUME ["/models", "/state"]

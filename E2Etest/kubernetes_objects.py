@@ -12,12 +12,12 @@ import sys
 from typing import Any
 
 from cloudcoil.models.keda.v1alpha1 import ScaledObject
-from cloudcoil.models.prometheus_operator.v1 import ServiceMonitor
+from cloudcoil.models.prometheus_operator.v1 import PrometheusRule, ServiceMonitor
 from jsonschema import Draft202012Validator
 from kubernetes_validate.utils import schema_contents
 from referencing import Registry, Resource
 
-_CUSTOM = {"keda.sh/v1alpha1": ScaledObject, "monitoring.coreos.com/v1": ServiceMonitor}
+_CUSTOM = {model.__name__: model for model in (PrometheusRule, ScaledObject, ServiceMonitor)}
 
 
 def _wrong_in_version(found: list[dict[str, Any]], version: str) -> list[str]:
@@ -37,7 +37,7 @@ def _schema(place: str, found: dict[str, Any], version: str) -> Any:
 
 
 def _wrong_custom(found: dict[str, Any]) -> list[str]:
-    model = _CUSTOM[found["apiVersion"]]
+    model = _CUSTOM[found["kind"]]
     try:
         known = model.model_validate(found).model_dump(mode="json", by_alias=True, exclude_unset=True)
     except ValueError as error:
@@ -56,7 +56,7 @@ def _lost(found: Any, known: Any, path: str) -> list[str]:
 
 if __name__ == "__main__":
     request = json.load(sys.stdin)
-    own = [each for each in request["objects"] if each["apiVersion"] not in _CUSTOM]
+    own = [each for each in request["objects"] if each["kind"] not in _CUSTOM]
     wrong = [line for version in request["versions"] for line in _wrong_in_version(own, version)]
-    wrong += [line for each in request["objects"] if each["apiVersion"] in _CUSTOM for line in _wrong_custom(each)]
+    wrong += [line for each in request["objects"] if each["kind"] in _CUSTOM for line in _wrong_custom(each)]
     print(json.dumps(wrong))

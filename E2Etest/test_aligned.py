@@ -64,7 +64,7 @@ def test_health_tells_the_aligner(server):
 
 @pytest.mark.integration
 def test_words_of_a_long_recording_are_placed_as_well_as_those_of_one_clip(server):
-    """All English clips one after the other, divided by what is heard: one word in six is misheard (32 and 107 ms)."""
+    """All English clips are one recording, divided by its recognised text: one word in six is wrong (35 and 125 ms)."""
     rows = [row for row in _rows() if row["language"] == "English"]
     parts, true = [], []
     for row in rows:

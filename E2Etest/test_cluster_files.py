@@ -1,5 +1,6 @@
-"""The files of docs/run/cluster/, as far as they can be checked without a cluster."""
+"""Checks of deploy/ and docs/run/cluster/ that need no containers and no cluster."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import yaml
 from asr_server.core.settings import Settings
 
 ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
 
 
 def _read(name):
@@ -48,3 +50,31 @@ def test_the_settings_exist_and_every_mount_has_its_volume():
             names = {variable["name"] for variable in container["env"]} - {"HF_HOME"}
             assert {name.lower() for name in names} <= set(Settings.model_fields)
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+
+
+def test_servers_that_share_an_engine_have_its_socket_and_the_names_that_the_proxy_knows():
+    """The compose file and the units agree with the proxy. A live session's id begins with the server's name."""
+    proxy = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
+    names = re.findall(r'^    server (\w+) "', proxy, re.MULTILINE)
+    services = yaml.safe_load((DEPLOY / "compose.scale.yaml").read_text(encoding="utf-8"))["services"]
+    socket, common = services["engine"]["command"][-1], services["engine"]["environment"]
+    engine, server = _unit("asr-engine.service"), _unit("asr-server@.service")
+    assert server["ENGINE_PROCESS"].removeprefix("unix:") in engine["ExecStart"]
+    assert set(services) == {"engine", "proxy", *names}
+    for number, name in enumerate(names, 1):
+        own = services[name]["environment"]
+        assert (own["SERVER_NAME"], own["ENGINE_PROCESS"]) == (name, f"unix:{socket}")
+        assert {key: own[key] for key in common if key not in ("PRELOAD", "IDLE_TIMEOUT")}.items() <= common.items()
+        assert f"engine:{Path(socket).parent}" in services[name]["volumes"]
+        assert services["proxy"]["environment"][name.upper()] == f"{name}:{own['PORT']}"
+        assert server["SERVER_NAME"].replace("%i", str(number)) == name
+        assert f"presetenv {name.upper()} 127.0.0.1:{server['PORT'].replace('%i', str(number))}\n" in proxy
+    known = {name.upper() for name in Settings.model_fields} | {"HF_HOME", "FORWARDED_ALLOW_IPS", "ExecStart"}
+    assert {*common, *services["asr1"]["environment"], *engine, *server} <= known
+
+
+def _unit(name):
+    """Return the settings and the command of a unit."""
+    text = (DEPLOY / name).read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:Environment=|(?=ExecStart))(.*)$", text, re.MULTILINE)
+    return dict(pair.split("=", 1) for line in lines for pair in re.split(r" (?=\w+=)", line))

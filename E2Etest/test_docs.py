@@ -15,9 +15,12 @@ import httpx
 import pytest
 
 from asr_server import __version__, demo, feature_list
+from asr_server.app import create_app
+from asr_server.cli.main import COMMANDS, EXTRAS
 from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
 from E2Etest import recordings
+from E2Etest.exposition import DOCUMENTED
 from E2Etest.process import ServerProcess
 from tools import docs_tables
 
@@ -28,24 +31,11 @@ DOCS = ROOT / "docs"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if DOCS / "log" not in page.parents]
 PAGES += [ROOT / "README.md"]
 SOURCES = [path for folder in ("src", "extras", "tools/gpu") for path in sorted((ROOT / folder).rglob("*"))]
-CODE = "".join(path.read_text("utf-8") for path in SOURCES if path.suffix in {".py", ".js"})
-# Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
-ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "vad_filter", "NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}
-ELSEWHERE |= {"af_bella", "lang_code", "length_scale", "on_reconnecting", "runtime_env", "target_ongoing_requests"}
-ELSEWHERE |= {
-    "ASR_BIND",
-    "ASR_IMAGE",
-    "ASR_PORT",
-    "PIP_EXTRA_INDEX_URL",
-    "E2E_BASE_URL",
-    "E2E_WS_URL",
-    "E2E_API_KEY",
-    "requires_gpu",
-}
-
-
-def _named(value):
-    return str(value.relative_to(ROOT)) if isinstance(value, Path) else value
+TESTS = ("_test.py", "conftest.py")
+CODE = "".join(p.read_text("utf-8") for p in SOURCES if p.suffix in {".py", ".js"} and not p.name.endswith(TESTS))
+# Names of other programs.
+ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "rule_files", "af_bella", "lang_code", "runtime_env"}
+ELSEWHERE |= {"target_ongoing_requests"}
 
 
 def _shell_blocks():
@@ -127,16 +117,63 @@ def test_the_index_has_a_line_for_each_page():
 
 
 def test_what_the_docs_name_exists():
-    """Settings and other variables, codes, fields and options in backticks are somewhere in the code.
-
-    The other way round is held by the tables, and for commands by E2Etest/cli/test_docs.py.
-    """
-    there = {name.upper() for name in Settings.model_fields} | ELSEWHERE | set(re.findall(r"\w+", CODE))
+    """Codes, fields and options in backticks are somewhere in the code."""
+    there = ELSEWHERE | set(re.findall(r"\w+", CODE))
     unknown = set()
     for page in PAGES:
-        named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", page.read_text("utf-8")))
-        unknown |= {(_named(page), name) for name in named - there}
+        named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page.read_text("utf-8")))
+        unknown |= {(page.name, name) for name in named - there}
     assert unknown == set()
+
+
+def _unnamed(path):
+    return re.sub(r"{[^}]*}|\bID\b|\bjob_\w+", "{}", path)
+
+
+def _routes():
+    """Return the paths of the schema, and of the sockets."""
+    schema = create_app(Settings(_env_file=None, model_id="fake")).openapi()["paths"]
+    return {_unnamed(path) for path in (*schema, *re.findall(r'"(/ws/\w+)"', CODE))}
+
+
+_STEP = r"(?:/(?:{[^}]*}|[\w.-]*\w))"  # of a path
+# What each kind of name looks like in the docs, the names in the code, and others in the docs that look the same.
+NAMES = {
+    "settings": (
+        r"\b([A-Z][A-Z0-9_]*[A-Z0-9])=(?!=)|`([A-Z][A-Z0-9_]*[A-Z0-9])`",
+        lambda: {name.upper() for name in Settings.model_fields},
+        # Variables of clients, of other servers and of libraries that the code names; of other programs; other words.
+        {*re.findall(r'"([A-Z][A-Z0-9_]+)"', CODE)}
+        | {"ASR_BIND", "ASR_IMAGE", "ASR_PORT", "FORWARDED_ALLOW_IPS", "NODE_EXTRA_CA_CERTS", "NO_COLOR"}
+        | {"HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN"}
+        | {"TMPDIR", "CLIENTS", "IMAGES", "PYTHON", "TORCH_INDEX", "VERIFY", "FEATURE", "MODEL_CARD", "AA", "AN"},
+    ),
+    "routes": (
+        rf"(?<![\w.-])(?:GET|POST|PUT|PATCH|DELETE|WS) ({_STEP}+)|(?<!openai)(/(?:v1|ws){_STEP}+)",
+        _routes,
+        # Pages, and paths for clients of other servers, which the schema leaves out.
+        {*re.findall(r'"(/[\w/-]+)"', CODE), "/v1/audio/speech/voices"},
+    ),
+    "commands": (r"\basr-server ([a-z]+)\b(?!/)", lambda: {*COMMANDS, *EXTRAS}, set()),
+    "metrics": (
+        r"\b(asr_[a-z_]*?[a-z])(?:_bucket|_sum|_count)?\b",
+        lambda: set(DOCUMENTED),
+        # Tables of the database, and packages.
+        {*re.findall(r"\basr_job\w+", CODE), "asr_server", "asr_server_ray", "asr_training", "asr_webservice"}
+        | {"asr_replicas_in_use", "asr_waiting_seconds"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_docs_name_what_the_code_has_and_nothing_else(kind):
+    """In README, docs with their examples, and `deploy`."""
+    pattern, in_code, others = NAMES[kind]
+    known = in_code()
+    files = (path for folder in (DOCS, ROOT / "deploy") for path in folder.rglob("*") if path.suffix != ".webp")
+    texts = [path.read_text("utf-8") for path in files if path.is_file() and DOCS / "log" not in path.parents]
+    named = {_unnamed("".join(groups)) for groups in re.findall(pattern, "\n".join([README, *texts]))}
+    assert (named - known - others, known - named) == (set(), set())
 
 
 def test_operations_quotes_messages_that_exist():

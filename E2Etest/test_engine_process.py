@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
 import signal
+import statistics
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -13,7 +17,8 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of
+from E2Etest.contract.test_jobs import events, submit
+from E2Etest.engine_processes import engine_of, kill_engine, wait_until_gone
 from E2Etest.live.interrupted import kept, laws, spoken, times
 from E2Etest.live.session import data
 from E2Etest.process import fake_model, ready, running
@@ -76,11 +81,11 @@ def test_a_recording_goes_on_in_the_next_process(server, long):
     reader = threading.Thread(target=lambda: told.append(_events(server, long)))
     reader.start()
     server.wait_for(lambda health: health["queue"]["running"])
-    pid = kill_worker(server)
+    pid = kill_engine(server)
     reader.join()
     deltas, text = told[0]
     assert text == "".join(deltas) == calm
-    assert worker_of(server) != pid
+    assert engine_of(server) != pid
 
 
 @pytest.mark.websocket
@@ -105,7 +110,7 @@ def test_the_engine_process_ends_with_its_server(tmp_path):
         asking = threading.Thread(target=_ask, args=(server,))
         asking.start()
         server.wait_for(lambda health: health["queue"]["running"] == 1)
-        pid = worker_of(server)
+        pid = engine_of(server)
         os.kill(server.process.pid, signal.SIGKILL)
         wait_until_gone(pid)
         asking.join()
@@ -123,7 +128,7 @@ def test_the_server_ends_in_order_with_its_engine_process(tmp_path):
     script = fake_model(tmp_path, live=False, text="word " * 10)
     with running(tmp_path / "log", ENGINE_PROCESS="true", **script) as server:
         server.transcribe(recordings.sample()[0])
-        pid = worker_of(server)
+        pid = engine_of(server)
         answers = []
         asking = threading.Thread(target=lambda: answers.append(server.transcribe(recordings.sample()[0])))
         asking.start()
@@ -133,6 +138,142 @@ def test_the_server_ends_in_order_with_its_engine_process(tmp_path):
         assert answers[0].status_code == 200
         assert server.process.wait(timeout=60) == 0
         wait_until_gone(pid)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_a_job_and_subtitles_go_on_in_the_next_process(server, long):
+    """A job, and word times by the aligner: killed in the middle of each, they have the words of a calm run."""
+    calm = server.transcribe(long, response_format="srt").text
+    job = submit(server, long, response_format="srt")
+    server.wait_for(lambda health: health["queue"]["running"])
+    kill_engine(server)
+    asking = threading.Thread(target=lambda: found.append(server.transcribe(long, response_format="srt").text))
+    found = []
+    asking.start()
+    server.wait_for(lambda health: health["aligner_state"] == "loaded")
+    kill_engine(server)
+    asking.join()
+    assert events(server, job["id"])[-1]["status"] == "succeeded"
+    found.append(server.client.get(f"/v1/jobs/{job['id']}/result").text)
+    assert found == [calm, calm]
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.guarantee("crash")
+@pytest.mark.timeout(900)
+def test_under_load_every_request_gets_its_words(server, sample, measured, note):
+    """Twenty kills under four callers, each of a process that has answered; the server is ready all the time."""
+    stop, seen, away_s = False, [], []
+
+    def call():
+        while not stop:
+            answer = server.transcribe(sample[0])
+            seen.append((answer.status_code, answer.json().get("text")))
+
+    def await_words():
+        before = len(seen)
+        while (200, sample[1]) not in seen[before:]:
+            assert not any(caller.done() for caller in callers)
+            time.sleep(0.02)
+
+    with ThreadPoolExecutor(4) as pool:
+        callers = [pool.submit(call) for _ in range(4)]
+        try:
+            await_words()
+            known_loads = len(_loads_s(server))
+            for _ in range(20):
+                wait_until_gone(kill_engine(server))
+                died_s = time.monotonic()
+                assert server.client.get("/readyz").status_code == 200
+                await_words()
+                away_s.append(time.monotonic() - died_s)
+        finally:
+            stop = True
+        for caller in callers:
+            caller.result()
+    assert set(seen) == {(200, sample[1])}
+    loads_s = _loads_s(server)[known_loads:]
+    again_s, load_s = statistics.median(away_s), statistics.median(loads_s)
+    measured("recovery_s", again_s - load_s)
+    note(
+        f"20 kills, {len(seen)} requests, all answered; next transcript after {again_s:.1f} s (median; slowest "
+        f"{max(away_s):.1f} s), of which loading takes {load_s:.1f} s"
+    )
+
+
+def _loads_s(server):
+    """Return how long every load of the model took so far."""
+    return [float(took_s) for took_s in re.findall(r"state=loaded took_s=([\d.]+)", server.log())]
+
+
+@pytest.mark.nightly
+@pytest.mark.guarantee("crash")
+@pytest.mark.timeout(300)
+def test_a_process_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_path, sample, note, fake_sample):
+    """Killed as soon as it is there, again and again: 503 with a stable code at once, which the probes name; after a
+    rest requests are served."""
+    with running(tmp_path / "log", ENGINE_PROCESS="true", **fake_sample) as server, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(server.transcribe, sample[0])
+        while not work.done():
+            if engine_of(server) is not None:
+                kill_engine(server)
+            time.sleep(0.005)
+        answer = work.result()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_failed")
+        assert "log" in answer.json()["error"]["message"]
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert server.client.get("/livez").json()["reason"] == "The engine process does not stay up; the log says why."
+        time.sleep(12)
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+        assert server.client.get("/livez").status_code == 200
+        note(f"gave up after {server.log().count('engine process ended')} crashes in a row and tried again 10 s later")
+
+
+@pytest.mark.nightly
+@pytest.mark.performance
+@pytest.mark.guarantee("idle-memory")
+@pytest.mark.timeout(300)
+def test_in_gateway_mode_an_idle_engine_gives_all_its_memory_back(tmp_path, sample, measured, note):
+    """Health, probes and models do not start its process; the next request is answered."""
+    with running(tmp_path / "log", GATEWAY_MODE="true", IDLE_TIMEOUT="1") as server:
+        asleep = server.health()
+        assert (asleep["mode"], asleep["model_loaded"]) == ("gateway", False)
+        assert [server.client.get(path).status_code for path in ("/livez", "/readyz", "/v1/models")] == [200] * 3
+        assert engine_of(server) is None
+        fresh_mb = server.resident_mb()
+        for _ in range(2):
+            answer = server.transcribe(sample[0])
+            assert answer.json()["text"] == sample[1]
+            pid, loaded_mb = engine_of(server), server.resident_mb()
+            assert server.health()["model_loaded"] is True
+            wait_until_gone(pid)
+            assert server.client.get("/readyz").status_code == 200
+            measured("idle_mb", server.resident_mb())
+        took_s = answer.elapsed.total_seconds()
+        process_s, load_s = (_last(server, what) for what in ("engine process ready", "state=loaded"))
+    measured("wake_s", took_s - load_s)
+    note(f"server and engine process: {fresh_mb:.0f} MB at the start, {loaded_mb:.0f} MB with the model")
+    note(
+        f"first request after a sleep: {took_s:.1f} s, of which loading takes {load_s:.1f} s and starting the process "
+        f"{process_s:.1f} s"
+    )
+
+
+def _last(server, what):
+    """Return the last time in seconds that the log tells of it."""
+    return float(re.findall(rf"{what} .*?took_s=([\d.]+)", server.log())[-1])
+
+
+@pytest.mark.performance
+@pytest.mark.guarantee("idle-memory")
+def test_a_server_alone_is_small_until_its_first_request(tmp_path, measured):
+    """All processes of it, after looks at its page, its state and its metrics."""
+    with running(tmp_path / "log") as server:
+        for path in ("/", "/health", "/livez", "/readyz", "/metrics", "/v1/models"):
+            assert server.client.get(path).status_code == 200
+        measured("fresh_mb", server.resident_mb())
 
 
 @pytest.mark.nightly

@@ -76,7 +76,7 @@ def test_weights_are_made_without_packages_that_do_not_travel():
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('av', 'qwen_asr', 'silero_vad', 'transformers')))\n"
         "import pathlib, tempfile; tempfile.tempdir = sys.argv[1]\n"
-        "from tools.training.released_layout import random_checkpoint\n"
+        "from tools.checkpoints.recogniser import random_checkpoint\n"
         "print(sorted(path.name for path in pathlib.Path(random_checkpoint('small')).iterdir()))"
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The server under Granian (`USE_GRANIAN`): start, TLS, end, the gateway and its bounds. The protocols' own tests run
+"""The server under Granian (`USE_GRANIAN`): start, TLS, end and its bounds. The protocols' own tests run
 under it with `USE_GRANIAN=true` in the environment."""
 
 import json
@@ -70,13 +70,6 @@ def test_running_work_is_finished_at_the_end(tmp_path, sample, speech):
         caller.join()
         assert server.process.wait(30) == 0
     assert answers[0].json()["text"] == messages[-1]["text"] == "one two three four"
-
-
-def test_the_worker_of_a_gateway_is_reached_by_its_socket(tmp_path, fake_sample, sample):
-    """Both processes run under Granian; the worker's socket has no name."""
-    with running(tmp_path / "log", **fake_sample, **GRANIAN, GATEWAY_MODE="true") as server:
-        assert server.transcribe(sample[0]).json()["text"] == sample[1]
-        assert server.health()["worker"] == "running"
 
 
 def test_heads_and_readers_are_bounded(tmp_path, fake_sample):

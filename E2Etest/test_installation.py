@@ -1,4 +1,4 @@
-"""The wheel in empty environments: what pip and uv install, that it runs, and wheels for other machines."""
+"""The wheel in empty environments: what pip, uv and pipx install, that it runs, and wheels for other machines."""
 
 import json
 import os
@@ -12,15 +12,14 @@ import pytest
 from packaging.requirements import Requirement
 
 from asr_server import demo
+from E2Etest.hub import hub
 from E2Etest.process import free_port
 from tools import requirements, sizes
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[1]
-UV = ROOT / ".venv" / "tools" / "bin" / "uv"
-# No wheel of it exists. Only the command line of num2words imports it, so that pip makes one of its sources.
-SOURCES = {"docopt"}
+TOOLS = ROOT / ".venv" / "tools" / "bin"
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +30,18 @@ def wheel(tmp_path_factory):
 
 def _installed(installer, wheel, extras, folder):
     """Install into an empty environment below `folder`, and return its commands and what it has beside pip."""
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    python, wanted = folder / "bin" / "python", f"{wheel}[{','.join(extras)}]"
-    pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    command = [*pip, "install", "--quiet"] if installer == "pip" else [UV, "pip", "install", "--python", python]
-    subprocess.run([*command, wanted], check=True)
-    listed = json.loads(subprocess.run([*pip, "list", "--format=json"], capture_output=True, check=True).stdout)
+    wanted, environment = f"{wheel}[{','.join(extras)}]", {**os.environ, "PIPX_HOME": str(folder.parent / "pipx")}
+    if installer == "pipx":
+        folder = folder.parent / "pipx" / "venvs" / "asr-server"
+        command = [TOOLS / "pipx", "install", "--quiet"]
+        environment |= {"PIPX_BIN_DIR": str(folder.parent / "bin"), "PIPX_DEFAULT_PYTHON": sys.executable}
+    else:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip, uv = [folder / "bin" / "pip", "install", "--quiet"], [TOOLS / "uv", "pip", "install", "--python", folder]
+        command = pip if installer == "pip" else uv
+    subprocess.run([*command, wanted], env=environment, check=True)
+    command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "list", "--format=json"]
+    listed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     names = {package["name"].lower().replace("_", "-").replace(".", "-") for package in listed}
     return folder / "bin", names - {"pip", "setuptools", "asr-server"}
 
@@ -60,7 +65,7 @@ def _run(commands, *arguments, **settings):
     return done.stdout
 
 
-@pytest.mark.parametrize("installer", ["pip", "uv"])
+@pytest.mark.parametrize("installer", ["pip", "uv", "pipx"])
 def test_an_empty_environment_gets_what_the_lock_file_has_and_runs_the_quick_start(installer, wheel, tmp_path):
     """The demonstration and the commands after it run without naming a model."""
     commands, names = _installed(installer, wheel, requirements.SLIM, tmp_path / "venv")
@@ -91,10 +96,23 @@ def test_qwen3_asr_on_a_cpu_is_what_the_lock_file_has_and_runs(wheel, tmp_path):
     assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", demo.sample().text.lower())
 
 
+def test_a_model_is_downloaded_by_the_oldest_and_the_newest_client_of_the_hub(wheel, tmp_path):
+    """The lock file has the newest. The oldest is the one that Qwen3-TTS needs."""
+    commands, _ = _installed("pip", wheel, requirements.QWEN, tmp_path / "venv")
+    oldest = next(one for one in requirements.required(["speech"]) if one.startswith("huggingface-hub"))
+    with hub() as url:
+        for n, update in enumerate(([], [commands / "pip", "install", "--quiet", oldest])):
+            subprocess.run(update or ["true"], check=True)
+            settings = {"HF_ENDPOINT": url, "HF_HUB_CACHE": str(tmp_path / str(n)), "HF_HUB_OFFLINE": "0"}
+            _run(commands, "models", "download", "o/model", **settings)
+            heard = _run(commands, "transcribe", "--local", "--model", "o/model", demo.sample().recording, **settings)
+            assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", demo.sample().text.lower())
+
+
 @pytest.mark.parametrize("extras", sizes.LIMITS)
 def test_an_installation_is_no_larger_than_its_limit(extras, wheel, tmp_path):
     """In packages, and in megabytes that are downloaded."""
-    packages, megabytes = sizes.measured(wheel, extras, tmp_path)
+    packages, megabytes, _ = sizes.measured(wheel, extras, tmp_path)
     most_packages, most_megabytes = sizes.LIMITS[extras]
     assert packages <= most_packages
     assert megabytes <= most_megabytes
@@ -106,8 +124,7 @@ def test_every_locked_package_has_a_wheel(python, machine, tmp_path):
     """For the machines that are named in the docs, glibc 2.39."""
     wanted = tmp_path / "wanted.txt"
     text = requirements.LOCK.read_text("utf-8").partition("# section: speech")[0]
-    without = re.sub(rf"^({'|'.join(SOURCES)})==(?:.*\\\n)+.*\n", "", text, flags=re.MULTILINE)
-    wanted.write_text(without, encoding="utf-8")
+    wanted.write_text(text, encoding="utf-8")
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(39, 4, -1)] + [f"manylinux2014_{machine}"]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += [f"--python-version={python}", *(f"--platform={one}" for one in platforms)]

@@ -3,7 +3,6 @@
 They run against a process with the English model, or the server at `E2E_BASE_URL`.
 """
 
-import itertools
 import json
 import os
 import re
@@ -12,12 +11,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from asr_server.features.translation.conftest import ScriptedLlm
 from E2Etest import recordings
-from E2Etest.live.session import act, data, open_session, pieces, receive, upto_flush
 from E2Etest.process import RunningServer, ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_server]
@@ -25,8 +22,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.any_server]
 PAGE = (Path(__file__).parents[1] / "docs" / "start" / "migration.md").read_text(encoding="utf-8")
 SECTION = re.search(r"^## From the earlier.*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)[0]
 ADDRESS = "http://localhost:8100"
-CHUNK = 14_400  # bytes, 450 ms: what its clients send at once
-PAUSE = np.zeros(2 * 16_000, np.int16)
 
 
 @pytest.fixture(scope="module")
@@ -156,69 +151,3 @@ def test_the_program_for_the_socket_works_as_written(server, folder, spoken):
     first, second, *_, text, last = done.stdout.splitlines()
     assert [first, second, last] == ["connected", "configured", "buffer_reset"]
     spoken.check(text)
-
-
-@pytest.mark.websocket
-def test_the_first_message_describes_the_audio(server):
-    """Format, rate and sizes."""
-    with open_session(server) as socket:
-        assert (socket.hello["status"], socket.hello["sample_rate"]) == ("connected", 16_000)
-        assert socket.hello["format"] == "pcm_s16le"
-        assert min(socket.hello["buffer_size"], socket.hello["overlap_size"], socket.hello["window_max_s"]) > 0
-
-
-@pytest.mark.websocket
-@pytest.mark.parametrize(
-    "query", [{"endpointing": "manual"}, pytest.param({"use_server_vad": "false"}, marks=pytest.mark.nightly)]
-)
-def test_a_flush_is_answered_by_the_one_final_with_all_that_was_said(server, spoken, query):
-    """Also across a pause; what came before are partials, each of the whole text so far."""
-    with open_session(server, **query) as socket:
-        for piece in pieces(data(spoken.samples), CHUNK):
-            socket.send(piece)
-        first = receive(socket)
-        for piece in pieces(data(np.concatenate([PAUSE, spoken.samples])), CHUNK):
-            socket.send(piece)
-        act(socket, "flush")
-        *others, final = upto_flush(socket)
-        act(socket, "flush")
-        empty = receive(socket)
-    partials = [first, *others]
-    assert all((m["is_partial"], m["is_final"]) == (True, False) for m in partials)
-    for before, after in itertools.pairwise(partials):
-        assert after["text"].startswith(before["committed"])
-    assert (final["is_partial"], final["is_final"]) == (False, True)
-    spoken.check(final["text"], times=2)
-    assert (empty["is_final"], empty["text"]) == (True, "")
-
-
-@pytest.mark.websocket
-def test_a_reset_forgets_what_was_sent_and_config_echoes_its_language(server, spoken):
-    """Each is answered; the next words are heard, and no others."""
-    with open_session(server, endpointing="manual") as socket:
-        for asked in ("en", "English", "auto"):
-            act(socket, "config", language=asked)
-            answer = receive(socket)
-            assert (answer["status"], answer["language"]) == ("configured", asked)
-        socket.send(data(spoken.samples))
-        act(socket, "reset")
-        while (message := receive(socket)).get("is_partial"):
-            pass
-        assert message == {"status": "buffer_reset"}
-        for piece in pieces(data(spoken.samples), CHUNK):
-            socket.send(piece)
-        act(socket, "flush")
-        final = upto_flush(socket)[-1]
-    spoken.check(final["text"])
-
-
-@pytest.mark.websocket
-def test_what_is_no_action_is_an_error_and_the_session_goes_on(server, spoken):
-    """Text that is not JSON, and an unknown action."""
-    with open_session(server, endpointing="manual") as socket:
-        for wrong in ("not json", json.dumps({"action": "unknown"})):
-            socket.send(wrong)
-            assert "error" in receive(socket)
-        socket.send(data(spoken.samples))
-        act(socket, "flush")
-        spoken.check(upto_flush(socket)[-1]["text"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 import time
 
 import numpy as np
@@ -27,10 +28,20 @@ CLIPS = 500
 
 @pytest.fixture(scope="module")
 def variant(tmp_path_factory):
-    """A second checkpoint of the demonstration model's size, whose answers differ now and then."""
-    from tools.training.variant import perturbed  # imports torch
+    """A second checkpoint, whose answers differ now and then: noise of 3 % of its deviation on each weight."""
+    import torch
+    from safetensors.torch import load_file, save_file
 
-    return str(perturbed(locate("demo"), tmp_path_factory.mktemp("variant") / "checkpoint", 0.03))
+    target = tmp_path_factory.mktemp("variant") / "checkpoint"
+    shutil.copytree(locate("demo"), target)
+    generator = torch.Generator().manual_seed(0)
+    weights = load_file(target / "model.safetensors")
+    for name, weight in weights.items():
+        if weight.is_floating_point() and weight.numel() > 1:
+            noise = torch.randn(weight.shape, generator=generator) * weight.float().std() * 0.03
+            weights[name] = (weight.float() + noise).to(weight.dtype)
+    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+    return str(target)
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +149,8 @@ def test_live_finals_are_those_of_the_accurate_model(tmp_path, variant, fast):
 
 
 @pytest.mark.timeout(600)
-def test_models_behind_a_gateway(tmp_path):
-    """Both are listed before there is a worker, each request gets its model, and `/health` shows both."""
+def test_models_in_an_engine_process(tmp_path):
+    """Both are listed before there is a process, each request gets its model, and `/health` shows both."""
     audio = recordings.sample()[0]
     with running(tmp_path / "log", GATEWAY_MODE="true", MODELS=f"demo,{ENGLISH}") as server:
         names = [model["id"] for model in server.client.get("/v1/models").json()["data"]]

@@ -1,8 +1,11 @@
 """Qwen3-TTS on a running server, beside the demonstration recogniser on the same thread. The weights are random."""
 
+import threading
+
 import numpy as np
 import pytest
 
+from E2Etest.engine_processes import engine_of, kill_engine, wait_until_gone
 from E2Etest.process import ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly]
@@ -11,15 +14,20 @@ WANTED = {"input": "Hello there.", "response_format": "pcm", "seed": 3}
 
 
 @pytest.fixture(scope="module")
-def speaking(tmp_path_factory):
-    from tools.training.released_speech_layout import BASE, CUSTOM_VOICE, random_speech_checkpoint  # imports torch
+def models():
+    """The settings for the two checkpoints."""
+    from tools.checkpoints.speech import BASE, CUSTOM_VOICE, random_speech_checkpoint  # imports torch
 
-    folder = tmp_path_factory.mktemp("qwen-speech")
-    models = {
+    return {
+        "MODEL_ID": "demo",
         "SPEECH": str(random_speech_checkpoint("small", CUSTOM_VOICE)),
         "SPEECH_CLONE_MODEL": str(random_speech_checkpoint("small", BASE)),
     }
-    with ready(folder / "log", MODEL_ID="demo", **models) as server:
+
+
+@pytest.fixture(scope="module")
+def speaking(tmp_path_factory, models):
+    with ready(tmp_path_factory.mktemp("qwen-speech") / "log", **models) as server:
         yield server
 
 
@@ -36,7 +44,7 @@ def _are_equal(one, other):
 
 
 def test_voice_and_seed_change_the_samples_and_nothing_else_does(speaking):
-    """The same request returns the same samples, except for the last bit of some."""
+    """Two equal requests get the same samples, except for the last bit of some."""
     first = _spoken(speaking)
     assert _are_equal(first, _spoken(speaking))
     assert not _are_equal(first, _spoken(speaking, seed=4))
@@ -65,3 +73,24 @@ def test_another_recording_is_another_voice(speaking, sample):
     ]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert answers[0].content != answers[1].content
+
+
+@pytest.mark.timeout(600)
+def test_an_engine_process_speaks_the_same_and_ends_when_idle(speaking, models, tmp_path, sample):
+    """Killed in the middle of a sentence, the next process speaks it; a voice is imitated there too."""
+    form = {"data": {"input": "Hello there.", "response_format": "pcm", "seed": "3"}, "files": {"file": sample[0]}}
+    wanted = speaking.client.post("/v1/audio/speech/clone", **form).content
+    with ready(tmp_path / "log", GATEWAY_MODE="true", IDLE_TIMEOUT="5", **models) as server:
+        assert _are_equal(_spoken(server), _spoken(speaking))
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(_spoken(server)))
+        asking.start()
+        server.wait_for(lambda health: health["queue"]["running"] or health["speech_queue"]["sentences_left"])
+        pid = kill_engine(server)
+        asking.join()
+        assert _are_equal(answers[0], _spoken(speaking))
+        assert _are_equal(server.client.post("/v1/audio/speech/clone", **form).content, wanted)
+        assert engine_of(server) not in (pid, None)
+        wait_until_gone(engine_of(server), wait_s=120)
+        refused = server.client.post("/v1/audio/speech", json=WANTED | {"voice": "nobody"})
+        assert refused.status_code == 400

@@ -298,8 +298,8 @@ def test_the_process_is_small(english, kennedy):
 
 
 @pytest.mark.nightly
-def test_behind_a_gateway(tmp_path, kennedy):
-    """The worker is started by the request and ended when idle; the gateway knows the languages too."""
+def test_in_gateway_mode(tmp_path, kennedy):
+    """The engine process starts with the request and ends when idle; the server knows the languages too."""
     settings = {"MODEL_ID": package.MODEL_ID, "GATEWAY_MODE": "true", "IDLE_TIMEOUT": "2"}
     with ready(tmp_path / "log", **settings) as server:
         assert _errors(server.transcribe(kennedy.path.read_bytes()).json()["text"], kennedy) == 0

@@ -11,7 +11,6 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = [ROOT / ".github" / "ISSUE_TEMPLATE" / name for name in ("bug.yml", "feature.yml")]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 TARGETS = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split())
 
@@ -104,26 +103,6 @@ def test_the_hooks_run_what_make_check_runs():
     checked = re.findall(r"^\t\$\(VENV\)/bin/(\w+)(?: (format|check))?", MAKEFILE, re.MULTILINE)
     of_hooks = [(Path(words[0]).name, words[1] if len(words) > 1 else "") for words in commands]
     assert of_hooks == checked
-
-
-@pytest.mark.parametrize("form", FORMS, ids=_name)
-def test_a_form_for_issues_asks_each_question_once(form):
-    """A name, a description, and questions with ids and labels of their own; at least one must be answered."""
-    parsed = _yaml(form)
-    assert parsed["name"]
-    assert parsed["description"]
-    questions = [part for part in parsed["body"] if part["type"] != "markdown"]
-    assert {part["type"] for part in questions} <= {"textarea", "input", "dropdown", "checkboxes"}
-    for key in ([part["id"] for part in questions], [part["attributes"]["label"] for part in questions]):
-        assert len(set(key)) == len(key)
-    assert any(part.get("validations", {}).get("required") for part in questions)
-
-
-def test_issues_are_opened_with_a_form():
-    """The only other file beside the forms turns blank issues off."""
-    config = ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml"
-    assert sorted(config.parent.iterdir()) == sorted([*FORMS, config])
-    assert _yaml(config) == {"blank_issues_enabled": False}
 
 
 @pytest.mark.nightly

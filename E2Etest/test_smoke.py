@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -96,36 +94,3 @@ def test_a_wrong_setting_stops_the_start_in_words(tmp_path):
         assert done.returncode == 2, settings
         assert all(word in done.stderr for word in words), done.stderr
         assert "Traceback" not in done.stderr, settings
-
-
-@pytest.mark.nightly
-def test_an_idle_model_gives_its_memory_back_and_comes_again(tmp_path, sample):
-    """After IDLE_TIMEOUT it is unloaded; the next request is answered."""
-    with running(tmp_path / "log", IDLE_TIMEOUT="0.5") as own:
-        assert own.transcribe(sample[0]).json()["text"] == sample[1]
-        own.wait_for(lambda health: not health["model_loaded"])
-        assert own.transcribe(sample[0]).json()["text"] == sample[1]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("piece", [b"x: y\r\n" * 1000, b"y" * 6000], ids=["many headers", "a long one"])
-def test_a_head_without_an_end_is_cut(server, piece):
-    """It costs no memory, needs no key, and would go on for ever."""
-    before_mb = _settled_mb(server)
-    with socket.create_connection(("127.0.0.1", server.port)) as caller:
-        caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nx: ")
-        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
-            caller.sendall(10_000 * piece)
-    assert server.own_mb() < before_mb + 20
-    assert server.client.get("/livez").status_code == 200
-
-
-def _settled_mb(server):
-    """The memory of the process once it no longer grows: after the first transcription that takes some seconds."""
-    deadline_s = time.monotonic() + 30
-    found = [server.own_mb()]
-    while len(found) < 5 or found[-1] - found[-5] > 0.5:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.5)
-        found.append(server.own_mb())
-    return found[-1]

@@ -1,7 +1,6 @@
 """What the server says, it understands: texts through POST /v1/audio/speech and back through the recognisers."""
 
 import math
-import random
 from pathlib import Path
 
 import pytest
@@ -11,21 +10,17 @@ from asr_server.features.speech_output.engines.espeak.voices import OPENAI_VOICE
 from asr_server.features.speech_output.spoken_form import spoken_form
 from E2Etest import recordings
 from E2Etest.process import ready
-from tools.training import phrases
 
 pytestmark = [pytest.mark.nightly, pytest.mark.accuracy, pytest.mark.integration]
 
-SENTENCES = (Path(__file__).parent / "spoken_sentences.txt").read_text(encoding="utf-8").splitlines()
+
+def _lines(name):
+    return (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines()
+
+
 ENGLISH, DEMO = package.MODEL_ID, "demo"
-
-
-def _phrases():
-    """200 phrases of the words that the demonstration model knows."""
-    rng = random.Random(21)
-    return [make(rng) for _ in range(100) for make in (phrases.command, phrases.digit_string)]
-
-
-TEXTS = {ENGLISH: SENTENCES, DEMO: _phrases()}
+SENTENCES = _lines("spoken_sentences.txt")
+TEXTS = {ENGLISH: SENTENCES, DEMO: _lines("spoken_phrases.txt")}  # phrases: words that the demonstration model knows
 # Of texts that are not checked, measured once (2026-11-23): how many, word errors for each word, and the deviation of a
 # text from that, in words of a mean text. English: the sentences at even places. Demo: phrases of another seed.
 _OTHERS = {ENGLISH: (100, 0.310, 0.272), DEMO: (200, 0.0126, 0.0517)}

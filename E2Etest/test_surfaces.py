@@ -50,20 +50,6 @@ def test_tokens_are_counted(server, spoken):
     assert moved(before, scrape(server))("asr_engine_tokens_total", kind="generated") >= len(spoken.words)
 
 
-def test_containers_of_phones_and_browsers(server, spoken):
-    """The words are the same within the losses of the codec."""
-    for container, codec in (("mp3", "libmp3lame"), ("webm", "libopus"), ("ipod", "aac")):
-        encoded = recordings.encoded(container, codec, spoken.samples)
-        spoken.check(server.transcribe(encoded).json()["text"], more_errors=1)
-
-
-def test_loud_floats_are_brought_into_range(server, spoken):
-    """Samples far beyond full scale are the same words."""
-    loud = (spoken.samples / 32_768 * 40).astype("<f4").tobytes()
-    wav = recordings.riff(loud, tag=3, rate=16_000, channels=1, bits=32)
-    spoken.check(server.transcribe(wav).json()["text"])
-
-
 def test_hints_and_a_language(server, spoken):
     """A prompt, hotwords and the right language leave the words as they are, or nearly."""
     fields = {"prompt": "At home.", "hotwords": "kitchen,lights", "language": "en"}

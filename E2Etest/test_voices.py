@@ -8,7 +8,7 @@ import pytest
 
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
-from asr_server.core.errors import InvalidReference
+from asr_server.core.conftest import raises
 from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Candidate, Enrolment
@@ -45,7 +45,7 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
     try:
         await _enrol(enrolment, "Reader", reader)
         await _enrol(enrolment, "Announcer", announcer[: 8 * 16_000])
-        with pytest.raises(InvalidReference, match="more than one voice"):
+        with raises("invalid_reference", match="more than one voice"):
             await _enrol(enrolment, "Both", np.concatenate([reader, announcer[: 6 * 16_000]]))
         talk = [_clip("phone_vm-tmpexists"), _clip("jfk")[: 8 * 16_000], _clip("librivox_0920")]
         found = await speakers.diarize(np.concatenate(talk) / np.float32(32_768))

@@ -10,14 +10,11 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from asr_server import feature_list
-from asr_server.app import METRICS
-from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.features.realtime import event_reference
 from asr_server.features.speech_output import speech_socket
-from asr_server.net.errors import TABLE
 from tools import chart_schema
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -35,17 +32,8 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
-def error_table() -> str:
-    """Every error code with its meaning and its place on the wire."""
-    meanings = {leaf.code: (leaf.__doc__ or "").splitlines()[0] for leaf in errors.leaves()}
-    meanings[errors.AsrError.code] = "The server failed unexpectedly; the log has the details."
-    rows = ["| code | HTTP | WebSocket | meaning |", "| --- | --- | --- | --- |"]
-    rows += [f"| `{c}` | {w.status} | {w.ws_close} | {meanings[c]} |" for c, w in TABLE.items()]
-    return "\n".join(rows)
-
-
 # Those whose options have a page of their own are not on the page of engines.
-ENGINE_FEATURES = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "piper"))
+ENGINE_FEATURES = tuple(feature for feature in feature_list.FEATURES if feature.name != "turns")
 
 
 def options_table() -> str:
@@ -58,7 +46,7 @@ def options_table() -> str:
         cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
     )
     rows = ["| option | now |", "| --- | --- |"]
-    for option in feature_list.resolve(Settings(_env_file=None), machine, ENGINE_FEATURES).options:
+    for option in feature_list.resolve(Settings(_env_file=None, speech="espeak"), machine, ENGINE_FEATURES).options:
         state = f"active, `{option.value}`" if option.active else "inactive"
         rows.append(f"| `{option.name}` | {state}: {option.reason} |")
     return "\n".join(rows)
@@ -94,19 +82,8 @@ def _messages(meanings: dict[str, str]) -> str:
     return "\n".join(["| `type` | meaning |", "| --- | --- |", *rows])
 
 
-def metrics_table() -> str:
-    """Every metric with its labels, as PromQL writes them, and its meaning."""
-    rows = ["| metric | kind | meaning |", "| --- | --- | --- |"]
-    for metric in METRICS:
-        labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
-        rows.append(f"| `{metric.name}{labels}` | {metric.kind.value} | {metric.meaning} |")
-    return "\n".join(rows)
-
-
 TABLES = {
-    "metrics": ("run/observability.md", metrics_table),
     "settings": ("run/configuration.md", settings_table),
-    "errors": ("use/errors.md", error_table),
     "options": ("run/engine-options.md", options_table),
     "client events": ("use/realtime.md", client_events),
     "server events": ("use/realtime.md", server_events),

@@ -25,7 +25,7 @@ _HEAD = """\
 # The server with its English model only:    sed '/^# section: qwen/,$d' requirements.lock
 """
 # The extras of the sections.
-SLIM, QWEN = ("demo", "documents"), ("cpu", "ja", "postgres")
+SLIM, QWEN = ("demo",), ("cpu", "ja", "postgres")
 # An extra that has all of another.
 _OWN = re.compile(r"asr-server\[([a-z]+)\]")
 _PACKAGE = re.compile(r"^([a-z0-9.-]+)==[^\n]*(?:\n    --hash=\S+(?: \\)?)+\n", re.MULTILINE)

@@ -21,6 +21,8 @@ Any of these on the PATH will do: """ + ", ".join(NAMES)
 WAIT_MS = 60_000
 DESK = {"width": 1180, "height": 820}
 PHONE = {"width": 390, "height": 844}
+MICROPHONE = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream")
+FINALS = "#live-lines li:not(.open) p"
 # A module of the page, which has one script with all of them: `await pageModule("store.js")`.
 PAGE_MODULE = "window.pageModule = name => import(document.scripts[0].src).then(page => page.need(name));"
 
@@ -80,18 +82,12 @@ def page_server(start):
 
 @pytest.fixture(scope="package")
 def guarded(start):
-    """A server with two keys."""
-    with start(API_KEYS="sk-canary-first,sk-canary-second") as server:
+    """Start a server with two keys that drops a session one second after its client leaves."""
+    with start(API_KEYS="sk-canary-first,sk-canary-second", WS_RESUME_S="1") as server:
         yield server
 
 
 @pytest.fixture(scope="package")
-def shots(tmp_path_factory):
-    """The directory of screenshots, for people to look at."""
-    return tmp_path_factory.mktemp("screenshots")
-
-
-@pytest.fixture
 def launch(playwright, chromium):
     """Start a browser whose microphone plays a WAV file once, or that refuses the microphone."""
 
@@ -119,19 +115,16 @@ def opened(browser: Browser, base: str, panel: str = "live", **context):
         watched.check()
 
 
+def file(name: str, content: bytes) -> dict[str, str | bytes]:
+    """Return a file in the form that `set_input_files` takes."""
+    return {"name": name, "mimeType": "audio/wav", "buffer": content}
+
+
 @pytest.fixture(scope="module")
-def browser(playwright, chromium):
-    """One browser for the tests of a module that need no microphone of their own."""
-    made = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def beeping(launch):
-    """A browser with the microphone that Chromium makes itself."""
-    with launch("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream") as browser:
-        yield browser
+def browser(launch):
+    """Open one browser for the tests of a module, with Chromium's artificial microphone."""
+    with launch(*MICROPHONE) as made:
+        yield made
 
 
 @pytest.fixture
@@ -144,11 +137,7 @@ def speaking(launch, tmp_path):
         spoken = np.concatenate([pause, *(part for _ in range(times) for part in (recordings.samples(), pause))])
         path = tmp_path / "spoken.wav"
         path.write_bytes(recordings.wav(spoken))
-        with launch(
-            "--use-fake-ui-for-media-stream",
-            "--use-fake-device-for-media-stream",
-            f"--use-file-for-fake-audio-capture={path}%noloop",
-        ) as browser:
+        with launch(*MICROPHONE, f"--use-file-for-fake-audio-capture={path}%noloop") as browser:
             yield browser
 
     return start

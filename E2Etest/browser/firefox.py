@@ -8,18 +8,17 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from websockets.sync.client import ClientConnection, connect
+import pytest
+from websockets.sync.client import connect
 
-NAMES = ("firefox-esr", "firefox")
 _WAIT_S = 60
 # A profile of its own, which asks nobody for updates. The colour scheme is 0 for dark and 1 for light.
 _PREFERENCES = {
-    "layout.css.prefers-color-scheme.content-override": 1,
     "app.update.enabled": False,
     "datareporting.policy.dataSubmissionEnabled": False,
     "network.captive-portal-service.enabled": False,
@@ -29,59 +28,12 @@ _PREFERENCES = {
 }
 
 
-class Firefox:
-    """One window of it."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
-        self._ids = itertools.count(1)
-        self.call("session.new", capabilities={})
-        self._context = self.call("browsingContext.getTree")["contexts"][0]["context"]
-
-    def call(self, method: str, **parameters: Any) -> Any:
-        """The result of a command. Raises `RuntimeError` with Firefox's own words."""
-        number = next(self._ids)
-        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
-        while True:
-            message = json.loads(self._socket.recv(timeout=_WAIT_S))
-            if message.get("id") == number:
-                break
-        if message["type"] == "error":
-            raise RuntimeError(f"{method}: {message['error']}: {message['message']}")
-        return message["result"]
-
-    def open(self, url: str, width: int, height: int) -> None:
-        """Load a page in a viewport of this size."""
-        size = {"width": width, "height": height}
-        self.call("browsingContext.setViewport", context=self._context, viewport=size)
-        self.call("browsingContext.navigate", context=self._context, url=url, wait="complete")
-
-    def evaluate(self, expression: str) -> Any:
-        """The value of an expression or its promise, as JSON gives it."""
-        result = self.call(
-            "script.evaluate",
-            expression=f"(async () => JSON.stringify(await ({expression})))()",
-            target={"context": self._context},
-            awaitPromise=True,
-        )
-        if result["type"] == "exception":
-            raise RuntimeError(result["exceptionDetails"]["text"])
-        value = result["result"].get("value")
-        return None if value is None else json.loads(value)
-
-    def run(self, script: str) -> None:
-        """Run a script in the page."""
-        self.call("script.evaluate", expression=f"{script}\n;0", target={"context": self._context}, awaitPromise=False)
-
-
-def found() -> str | None:
-    """The path of the program."""
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
-
-
 @contextmanager
-def running(program: str, *, dark: bool = False) -> Iterator[Firefox]:
-    """A Firefox of its own."""
+def firefox(*, dark: bool) -> Iterator[Callable[[str, dict[str, int], str], Any]]:
+    """Return a function that opens an address in a viewport and evaluates an expression or promise there."""
+    program = shutil.which("firefox-esr") or shutil.which("firefox")
+    if program is None:
+        pytest.fail("The tests of the page need a Firefox: apt-get install -y firefox-esr", pytrace=False)
     with tempfile.TemporaryDirectory() as folder:
         chosen = _PREFERENCES | {"layout.css.prefers-color-scheme.content-override": 0 if dark else 1}
         lines = (f'user_pref("{name}", {json.dumps(value)});' for name, value in chosen.items())
@@ -89,16 +41,31 @@ def running(program: str, *, dark: bool = False) -> Iterator[Firefox]:
         command = [program, "--headless", "--no-remote", "--profile", folder, "--remote-debugging-port", "0"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         try:
-            with connect(f"{_address(process)}/session", max_size=None) as socket:
-                yield Firefox(socket)
+            said = (re.search(r"WebDriver BiDi listening on (ws://\S+)", line) for line in process.stderr or ())
+            with connect(f"{next(filter(None, said))[1]}/session", max_size=None) as socket:
+                numbers = itertools.count(1)
+
+                def call(method: str, **parameters: Any) -> Any:
+                    number = next(numbers)
+                    socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+                    while (message := json.loads(socket.recv(timeout=_WAIT_S))).get("id") != number:
+                        pass
+                    assert message["type"] == "success", message
+                    return message["result"]
+
+                call("session.new", capabilities={})
+                context = call("browsingContext.getTree")["contexts"][0]["context"]
+
+                def evaluate(url: str, viewport: dict[str, int], expression: str) -> Any:
+                    call("browsingContext.setViewport", context=context, viewport=viewport)
+                    call("browsingContext.navigate", context=context, url=url, wait="complete")
+                    as_json = f"(async () => JSON.stringify(await ({expression})))()"
+                    place = {"target": {"context": context}, "awaitPromise": True}
+                    result = call("script.evaluate", expression=as_json, **place)
+                    assert result["type"] == "success", result
+                    return json.loads(result["result"]["value"])
+
+                yield evaluate
         finally:
             process.terminate()
             process.communicate(timeout=_WAIT_S)
-
-
-def _address(process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if match := re.search(r"WebDriver BiDi listening on (ws://\S+)", line):
-            return match[1]
-    raise RuntimeError("Firefox ended before it listened")

@@ -10,7 +10,8 @@ import numpy as np
 from playwright.sync_api import Page, expect
 
 from E2Etest import recordings
-from E2Etest.browser.storing import TALK, conversation, stored
+from E2Etest.browser.speech import Speech
+from E2Etest.browser.storing import TALK, conversation, hum, stored
 
 Health = dict[str, Any]
 Enter = Callable[[Page, Health], None]
@@ -34,23 +35,72 @@ def _status(**change: Any) -> Enter:
     """Status with a `/health` that differs in this."""
 
     def enter(page: Page, health: Health) -> None:
-        page.route("**/health", lambda route: route.fulfill(json=health | change))
         _go(page, "status")
-        page.reload()
+        answer_health(page, health | change)
         expect(page.locator("#status-body")).to_be_visible()
 
     return enter
 
 
-def _details(page: Page, health: Health) -> None:
-    _status()(page, health)
-    page.click("#status summary >> nth=0")
-    page.click("#status-off-count")
+def answer_health(page: Page, health: Health) -> None:
+    """Reload the page, with this answer for `/health`."""
+    page.route("**/health", lambda route: route.fulfill(json=health))
+    page.reload()
 
 
-def _busy(page: Page, health: Health) -> None:
-    memory = {"kv_budget_mb": 4800, "kv_cache_mb": 1900, "sessions_mb": 640}
-    _status(queue=health["queue"] | _WORK, **memory)(page, health)
+def claim(page: Page, health: Health, option: str, *, active: bool = True) -> None:
+    """Make the server report that it has, or lacks, this option."""
+    plan = [one for one in health["plan"] if one["name"] != option]
+    plan.append({"name": option, "active": active, "value": "embedded", "reason": ""})
+    answer_health(page, health | {"plan": plan})
+
+
+def _recording(page: Page) -> Speech:
+    page.on("dialog", lambda dialog: dialog.accept())
+    speech = Speech(page)
+    page.click("#live-start")
+    expect(page.locator("#live-start")).to_have_text("Stop")
+    # The browser's own microphone is called a fake.
+    page.evaluate("document.getElementById('live-device').selectedOptions[0].text = 'Desk microphone'")
+    return speech
+
+
+def _live_lines(page: Page, _: Health) -> None:
+    speech = _recording(page)
+    for line in TALK[:-1]:
+        speech.final(line)
+    expect(page.locator("#live-time")).to_have_text(re.compile("0:(0[2-9]|[1-5])"))
+    speech.partial("And the lamp at the door ", "should stay on")
+    expect(page.locator("#live-lines li.open")).to_have_count(1)
+
+
+def _live_speakers(page: Page, health: Health) -> None:
+    claim(page, health, "speakers")
+    page.check("#live-speakers")
+    speech = _recording(page)
+    for i, who in enumerate("ABCDEFGH"):
+        text = f"This is the turn of speaker {i + 1}, who says a little."
+        speech.final(text, speakers=[{"speaker": who, "text": text}], speakers_settled=True)
+    expect(page.locator("#live-lines .speaker")).to_have_count(8)
+
+
+def _then(enter: Enter, *ids: str, shown: str = "") -> Enter:
+    """Return a state that is reached from another one by pressing buttons."""
+
+    def further(page: Page, health: Health) -> None:
+        enter(page, health)
+        for element in ids:
+            page.locator(element).first.click()
+        if shown:
+            expect(page.locator(shown)).to_be_visible()
+
+    return further
+
+
+def _live_interrupted(page: Page, health: Health) -> None:
+    _live_lines(page, health)
+    page.reload()
+    expect(page.locator("#live-interrupted")).to_be_visible()
 
 
 def _speak(page: Page, _: Health) -> None:
@@ -77,21 +127,8 @@ def _speak_failed(page: Page, health: Health) -> None:
     expect(page.locator("#speak-again")).to_be_visible()
 
 
-def _speak_off(page: Page, _: Health) -> None:
-    error = {"message": "This server does not speak: eSpeak NG is not installed.", "code": "speech_unavailable"}
-    page.route("**/v1/audio/voices", lambda route: route.fulfill(status=501, json={"error": error}))
-    _go(page, "speak")
-    expect(page.locator("#speak-notice")).to_be_visible()
-
-
-def _settings(page: Page, _: Health) -> None:
-    _go(page, "live")
+def _toast(page: Page, _: Health) -> None:
     page.click("#settings-open")
-    expect(page.locator("#settings")).to_be_visible()
-
-
-def _toast(page: Page, health: Health) -> None:
-    _settings(page, health)
     page.fill("#key-field", "any")
     page.keyboard.press("Enter")
     expect(page.locator(".toast")).to_be_visible()
@@ -115,25 +152,12 @@ def _queue(page: Page, _: Health) -> None:
     expect(page.locator("#files-summary")).to_have_text(re.compile("2 of 3"))
 
 
-def _spoken(length_s: float) -> bytes:
-    """A WAV file whose waveform looks like speech: noise that swells, with pauses between the sentences."""
-    rng = np.random.default_rng(5)
-    at = np.arange(int(16_000 * length_s)) / 16_000
-    syllables = np.abs(np.sin(2 * np.pi * 2.1 * at)) * (0.55 + 0.45 * np.sin(0.9 * at + np.sin(0.37 * at)))
-    pauses = np.ones_like(at)
-    for segment in conversation():
-        pauses[int(16_000 * (segment["end"] - 0.1)) : int(16_000 * (segment["end"] + 0.5))] = 0.02
-    return recordings.wav((9000 * rng.normal(0, 0.35, len(at)).clip(-1, 1) * syllables * pauses).astype(np.int16))
-
-
 def _talk(page: Page, **metadata: Any) -> str:
     """A transcript of a conversation with its sound."""
     segments = conversation()
     length_s = segments[-1]["end"] + 1.5
     people = {"S1": "Maria", "S2": "Tom"}
-    return stored(
-        page, segments, _spoken(length_s), durationS=length_s, title="House meeting", speakers=people, **metadata
-    )
+    return stored(page, segments, hum(length_s), durationS=length_s, title="House meeting", speakers=people, **metadata)
 
 
 def _read(page: Page, transcript: str) -> None:
@@ -149,11 +173,6 @@ def _reader(page: Page, _: Health) -> None:
     expect(page.locator(".line.now")).to_be_visible()
 
 
-def _reader_edit(page: Page, health: Health) -> None:
-    _reader(page, health)
-    page.locator(".line .edit").nth(1).click()
-
-
 def _reader_find(page: Page, health: Health) -> None:
     _reader(page, health)
     page.keyboard.press("/")
@@ -167,47 +186,23 @@ def _reader_keys(page: Page, health: Health) -> None:
     expect(page.locator("#reader-keys")).to_be_visible()
 
 
-_TRANSLATED = """async ([id, texts]) => {
-    const { store } = await pageModule("store.js");
-    const rows = await store.rows(id);
-    await store.putRows(id, rows.map((row, i) => ({ ...row, translation: texts[i] })));
-}"""
-_GERMAN = [
-    "Guten Morgen zusammen. Gehen wir vor dem Mittagessen den Plan für das neue Haus durch.",
-    "Die Küche geht zum Garten, also haben wir dort Licht bis zum Abend.",
-    "Was ist mit der Treppe? In der ersten Zeichnung war sie zu schmal für das Klavier.",
-    "Sie ist jetzt breiter. Der Architekt hat die Wand um vierzig Zentimeter versetzt.",
-    "Dann ist nur noch das Dach offen, und ob wir uns die Fenster darin leisten können.",
-    "Mir sind weniger Fenster und eine gute Dämmung lieber. Das können wir nächste Woche entscheiden.",
-]
-
-
-def _reader_translated(page: Page, _: Health) -> None:
-    made = _talk(page)
-    page.evaluate(_TRANSLATED, [made, _GERMAN])
-    _read(page, made)
-
-
 def _reader_cut(page: Page, _: Health) -> None:
-    gaps = [{"start": 12.0, "end": 14.5}]
-    _read(page, _talk(page, state="cut", kind="live", gaps=gaps))
-    page.check("#reader-unsure")
-
-
-def _reader_coverage(page: Page, _: Health) -> None:
-    ends = [segment["end"] for segment in conversation()]
+    """Show a live session that was interrupted, with all that is known about its words."""
+    kinds = (
+        ("words", ""),
+        ("silence", ""),
+        ("unheard", "detector"),
+        ("words", ""),
+        ("unheard", "failed"),
+        ("sound", ""),
+    )
     parts = [
-        {"kind": "words", "start": 0, "end": ends[0]},
-        {"kind": "silence", "start": ends[0], "end": ends[0] + 0.6},
-        {"kind": "words", "start": ends[0] + 0.6, "end": ends[1]},
-        {"kind": "unheard", "start": ends[1], "end": ends[2], "reason": "detector"},
-        {"kind": "words", "start": ends[2], "end": ends[3]},
-        {"kind": "unheard", "start": ends[3], "end": ends[4], "reason": "failed"},
-        {"kind": "words", "start": ends[4], "end": ends[5]},
-        {"kind": "sound", "start": ends[5], "end": ends[5] + 1.5},
+        {"kind": kind, "start": segment["start"], "end": segment["end"], "reason": reason}
+        for segment, (kind, reason) in zip(conversation(), kinds, strict=True)
     ]
-    _read(page, _talk(page, coverage=parts))
+    _read(page, _talk(page, state="cut", kind="live", gaps=[{"start": 12.0, "end": 14.5}], coverage=parts))
     expect(page.locator("#reader-coverage-list button")).to_have_count(2)
+    page.check("#reader-unsure")
 
 
 def _transcripts(page: Page, _: Health) -> None:
@@ -227,53 +222,44 @@ def _transcripts_found(page: Page, health: Health) -> None:
     expect(page.locator(".library-snippet").first).to_be_visible()
 
 
-def _export(page: Page, _: Health) -> None:
-    _give(page, recordings.sample()[0])
-    expect(page.locator("#reader-rows")).to_contain_text("kitchen")
-    page.click("#reader-export")
-    expect(page.locator("#reader .export-menu")).to_be_visible()
-
-
 def _go(page: Page, name: str) -> None:
     page.goto(page.url.split("#")[0] + f"#{name}")
 
 
-_WORK = {"final": 2, "partial": 1, "interactive": 3, "bulk": 12, "running": 8, "audio_held_s": 5130.0}
-
 # Each is entered from a page that has just been opened.
 STATES: dict[str, Enter] = {
     "live": _panel("live"),
+    "live-lines": _live_lines,
+    "live-captions": _then(_live_lines, "#live-captions", shown="#captions"),
+    "live-end": _then(_live_lines, "#live-start", shown="#live-open"),
+    "live-interrupted": _live_interrupted,
+    "speakers-live": _live_speakers,
+    "speakers-menu": _then(_live_speakers, "#live-start", "#live-open", "#reader-rows .speaker", shown=".speaker-menu"),
     "files": _panel("files"),
     "files-queue": _queue,
-    "export": _export,
+    "export": _then(_reader, "#reader-export", shown="#reader .export-menu"),
     "speak": _speak,
     "speak-reading": _speak_reading,
     "speak-failed": _speak_failed,
-    "speak-off": _speak_off,
     "transcripts-empty": _panel("transcripts"),
     "transcripts": _transcripts,
     "transcripts-found": _transcripts_found,
     "reader": _reader,
-    "reader-edit": _reader_edit,
+    "reader-edit": _then(_reader, ".line .edit >> nth=1"),
     "reader-find": _reader_find,
     "reader-keys": _reader_keys,
-    "reader-translated": _reader_translated,
     "reader-cut": _reader_cut,
-    "reader-coverage": _reader_coverage,
     "no-transcript": _no_transcript,
     "status": _status(),
-    "status-details": _details,
-    "status-busy": _busy,
-    "status-no-model": _status(model_loaded=False, model_state="unloaded", model_on_disk=False),
-    "status-download": _status(model_loaded=False, model_state="loading", model_on_disk=False, downloaded_mb=734),
+    "status-details": _then(_status(), "#status summary", "#status-off-count"),
     "status-failed": _status(
         status="degraded",
         model_loaded=False,
         model_state="failed",
         model_error="MODEL_ID=Qwen/Qwen3-ASR-0.6B: the checkpoint is incomplete. Download it again.",
     ),
-    "settings": _settings,
+    "settings": _then(_panel("live"), "#settings-open", shown="#settings"),
     "toast": _toast,
 }
 # Errors that the browser notes in them.
-PROVOKED = {"speak-failed": ["500"], "speak-off": ["501"]}
+PROVOKED = {"speak-failed": ["500"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,15 @@ def stored(page: Page, segments: list[dict[str, Any]], sound: bytes | float | No
 def kept(page: Page) -> list[dict[str, Any]]:
     """The transcripts, newest first, each with its `rows`, the bytes of its `sound`, and its `seconds` as WAV."""
     return page.evaluate(_KEPT)
+
+
+def until_kept(page: Page, condition: Callable[[list[dict[str, Any]]], Any]) -> list[dict[str, Any]]:
+    """Wait until the condition holds for the transcripts, newest first, and return them."""
+    end = time.monotonic() + WAIT_MS / 1000
+    while not condition(found := kept(page)):
+        assert time.monotonic() < end, found
+        page.wait_for_timeout(100)
+    return found
 
 
 def rows_of(page: Page, transcript: str) -> list[dict[str, Any]]:

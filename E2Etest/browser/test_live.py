@@ -1,198 +1,136 @@
-"""Live: what is spoken into the microphone becomes right words, also over a connection that breaks."""
+"""A user speaks to the page over a connection that breaks, and others read along."""
 
 import re
-import signal
-from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect
 
 from E2Etest import recordings
-from E2Etest.browser.conftest import opened
-from E2Etest.browser.storing import kept
-from E2Etest.process import running
+from E2Etest.browser.conftest import FINALS, opened
+from E2Etest.browser.looking import looked_at
+from E2Etest.browser.storing import until_kept
+from E2Etest.live.session import act, data, open_session, pieces, upto_flush
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.timeout(300)]
 
+# Notes each text that the line has had.
+_WATCH = """() => {
+  window.seen = [];
+  const lines = document.getElementById("lines");
+  const note = () => window.seen.push(lines.textContent);
+  new MutationObserver(note).observe(lines, { characterData: true, childList: true, subtree: true });
+}"""
 
-def _words(page):
-    return page.locator("#live-lines li:not(.open) p").all_inner_texts()
 
-
-def _end(page):
-    page.click("#live-start")
-    expect(page.locator("#live-start")).to_have_text("Start")
-
-
-def test_one_click_from_the_page_to_own_words_which_are_kept(speaking, page_server, shots):
-    """Grey words turn solid, the line that stays is what was said, and the store has it with the times of its words."""
+@pytest.mark.slow("speaks as long as a person does")
+def test_what_is_said_is_written_shared_and_kept(speaking, page_server):
+    """Gray words turn black and stay. A broken connection loses or repeats no word, and a pause records nothing."""
     _, words = recordings.sample()
-    with speaking() as browser, opened(browser, page_server.base) as watched:
+    with Proxy(page_server.port) as proxy, speaking(times=8) as browser, opened(browser, proxy.base) as watched:
+        watched.allowed += ["WebSocket connection", "Failed to load resource", "ERR_"]
         page = watched.page
+        expect(page.locator("#live-share")).to_be_hidden()
         page.click("#live-start")
-        expect(page.locator("#live-lines .grey")).to_have_text(re.compile(r"\w"))
-        page.screenshot(path=shots / "live.png")
-        expect(page.locator("#live-lines li:not(.open) p")).to_have_text(words)
+        reader = _shares(page, proxy)
+        expect(page.locator(FINALS)).to_have_text(words)
         expect(page.locator("#live-announcer")).to_have_text(words)
-        _end(page)
-        assert _words(page) == [words]
-        expect(page.locator("#live-open")).to_be_visible()
-        (found,) = kept(page)
-        assert found["state"] == "complete"
-        assert " ".join(row["text"] for row in found["rows"]) == words
-        timed = [word for row in found["rows"] for word in row["words"]]
-        assert "".join(word["text"] for word in timed).split() == words.split()
-        assert all(0 < word["start"] <= word["end"] < 8 for word in timed)
-
-
-@pytest.mark.nightly
-def test_a_pause_ends_the_line_and_what_is_said_meanwhile_is_not_heard(speaking, page_server):
-    """Pause, nothing is recorded; continue, the clock goes on."""
-    with speaking() as browser, opened(browser, page_server.base) as watched:
-        page = watched.page
+        _loses_the_connection(page, proxy)
+        expect(page.locator(FINALS)).to_have_text([words, words])
+        expect(page.locator("#live-connection")).not_to_contain_text("lost")
+        expect(reader.locator("#lines p").last).to_have_text(words)
+        _stops_sharing(page, reader)
+        said = _pauses(page)
         page.click("#live-start")
-        expect(page.locator("#live-lines .grey")).to_have_text(re.compile(r"\w"))
-        page.click("#live-pause")
-        expect(page.locator("#live-lines li:not(.open) p")).to_have_text(re.compile(r"^hello"))
-        expect(page.locator("#live-lines li.open")).to_have_count(0)
-        said = _words(page)
-        at = page.inner_text("#live-time")
-        page.wait_for_timeout(1500)
-        assert page.inner_text("#live-time") == at
-        page.click("#live-pause")
-        expect(page.locator("#live-time")).not_to_have_text(at)
-        _end(page)
-        assert _words(page)[: len(said)] == said
-
-
-@pytest.mark.nightly
-def test_a_cut_connection_loses_and_doubles_no_word(speaking, page_server, shots):
-    """The line breaks in the middle of a word and stays away for a while; the session is resumed."""
-    _, words = recordings.sample()
-    with Proxy(page_server.port) as proxy, speaking(times=2) as browser, opened(browser, proxy.base) as watched:
-        watched.allowed += ["WebSocket connection", "Failed to load resource"]
-        page = watched.page
-        page.click("#live-start")
-        expect(page.locator("#live-lines .grey")).to_have_text(re.compile(r"\w"))
-        proxy.refusing = True
-        proxy.cut()
-        expect(page.locator("#live-connection")).to_have_text(re.compile("Connection lost"))
-        page.screenshot(path=shots / "live-cut.png")
-        proxy.refusing = False
-        expect(page.locator("#live-lines li:not(.open) p")).to_have_text([words, words])
-        _end(page)
-        assert _words(page) == [words, words]
-        assert "lost" not in page.inner_text("#live-connection")
-
-
-@contextmanager
-def _ready(folder):
-    folder.mkdir()
-    with running(folder / "log", PRELOAD="true", IDLE_TIMEOUT="0") as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
-        yield server
-
-
-@pytest.mark.nightly
-def test_a_server_that_dies_and_comes_back_hears_again_what_no_line_was_made_of(speaking, tmp_path):
-    """No session survives its process; the page still has the sound."""
-    _, words = recordings.sample()
-    with Proxy(9) as proxy, ExitStack() as stack:
-        first = stack.enter_context(_ready(tmp_path / "one"))
-        proxy.target = first.port
-        browser = stack.enter_context(speaking(times=2))
-        watched = stack.enter_context(opened(browser, proxy.base))
-        watched.allowed += ["WebSocket connection", "Failed to load resource"]
-        page = watched.page
-        page.click("#live-start")
-        expect(page.locator("#live-lines .grey")).to_have_text(re.compile(r"\w"))
-        first.process.send_signal(signal.SIGKILL)
-        first.process.wait()
-        expect(page.locator("#live-connection")).to_have_text(re.compile("Still recording"))
-        proxy.target = stack.enter_context(_ready(tmp_path / "two")).port
-        expect(page.locator("#live-lines li:not(.open) p")).to_have_text([words, words])
-        _end(page)
-        assert _words(page) == [words, words]
-
-
-_NOTICES = """
-window.notices = [];
-addEventListener("DOMContentLoaded", () => {
-    const shown = document.querySelector("#live-connection");
-    const note = () => window.notices.push(shown.textContent);
-    new MutationObserver(note).observe(shown, { childList: true, characterData: true, subtree: true });
-});
-"""
-
-
-@pytest.mark.nightly
-def test_a_server_that_shuts_down_is_left_while_it_still_serves(speaking, tmp_path):
-    """Another one takes its place in the middle of a sentence: the page shows no interruption, and each word once."""
-    _, words = recordings.sample()
-    with Proxy(9) as proxy, ExitStack() as stack:
-        last, following = (stack.enter_context(_ready(tmp_path / name)) for name in ("last", "following"))
-        proxy.target = last.port
-        browser = stack.enter_context(speaking(times=2))
-        watched = stack.enter_context(opened(browser, proxy.base))
-        watched.allowed += ["WebSocket connection", "Failed to load resource"]
-        page = watched.page
-        page.add_init_script(_NOTICES)
-        page.reload()
-        page.click("#live-start")
-        expect(page.locator("#live-lines li").first).to_have_text(re.compile(r"\w"))
-        proxy.target = following.port
-        last.process.send_signal(signal.SIGTERM)
-        expect(page.locator("#live-lines li:not(.open) p")).to_have_text([words, words])
-        assert last.process.wait(timeout=60) == 0
-        assert following.health()["live"]["sessions"] == 1
-        assert not [notice for notice in page.evaluate("window.notices") if "lost" in notice]
-        _end(page)
-        assert _words(page) == [words, words]
-
-
-@pytest.mark.nightly
-def test_a_refused_microphone_is_reported_with_a_way_out(launch, page_server):
-    """Nothing is sent, and the page can be started again."""
-    with launch("--use-fake-device-for-media-stream") as browser, opened(browser, page_server.base) as watched:
-        page = watched.page
-        page.click("#live-start")
-        notice = page.locator("#live-notice")
-        expect(notice).to_have_text(re.compile("Microphone access is blocked.*Allow it.*press Start.$"))
-        expect(notice).to_have_attribute("role", "alert")
         expect(page.locator("#live-start")).to_have_text("Start")
+        expect(page.locator("#live-open")).to_be_visible()
+        (found,) = until_kept(page, lambda found: found[0]["state"] == "complete")
+        assert [row["text"] for row in found["rows"]][: len(said)] == said
+        assert said[:-1] == [words] * (len(said) - 1)
+        assert words.startswith(said[-1][:5])
+        for row in found["rows"][:2]:
+            assert "".join(word["text"] for word in row["words"]).strip() == words
+            assert all(0 < word["start"] <= word["end"] < found["seconds"] for word in row["words"])
 
 
-@pytest.mark.nightly
-def test_a_missing_microphone_is_reported(launch, page_server):
-    """A machine without one is not a machine that refuses."""
-    with launch("--use-fake-ui-for-media-stream") as browser, opened(browser, page_server.base) as watched:
-        watched.page.click("#live-start")
-        expect(watched.page.locator("#live-notice")).to_have_text(re.compile("No microphone was found"))
+def _shares(page, proxy):
+    """A link and its QR code open the session for readers."""
+    page.click("#live-share")
+    link = page.locator("#share-address")
+    expect(link).to_have_value(re.compile(f"^{proxy.base}/captions#[\\w-]+$"))
+    assert page.locator("#share-code path").get_attribute("d").count("M") > 200
+    assert looked_at(page, "live-share") == []
+    reader = page.context.new_page()
+    reader.goto(link.input_value())
+    page.click("#share-close")
+    expect(page.locator("#live-lines .open .grey")).to_have_text(re.compile(r"\w"))
+    return reader
 
 
-@pytest.mark.nightly
-def test_a_page_that_is_not_safe_says_why_there_is_no_microphone(launch, page_server):
-    """Over plain http from another machine browsers have no microphone at all."""
-    base = f"http://asr.test:{page_server.port}"
-    with launch("--host-resolver-rules=MAP asr.test 127.0.0.1") as browser, opened(browser, base) as watched:
-        watched.page.click("#live-start")
-        expect(watched.page.locator("#live-notice")).to_have_text(re.compile("https://.*localhost"))
+def _loses_the_connection(page, proxy):
+    """Break the connection for a while, in the middle of the second sentence."""
+    expect(page.locator("#live-lines .open .grey")).to_have_text(re.compile(r"\w"))
+    proxy.refusing = True
+    proxy.cut()
+    expect(page.locator("#live-connection")).to_have_text(re.compile("Connection lost"))
+    proxy.refusing = False
 
 
-@pytest.mark.nightly
-def test_the_key_goes_with_the_socket_and_stays_in_the_tab(speaking, page_server):
-    """As `token`, since a browser's socket has no headers; nothing outlives the tab."""
-    with speaking() as browser, opened(browser, page_server.base) as watched:
+def _stops_sharing(page, reader):
+    page.click("#live-share")
+    page.click("#share-stop")
+    expect(reader.locator("#state")).to_have_text("This link was revoked.")
+    expect(page.locator("#live-share")).to_have_text("Share")
+
+
+def _pauses(page):
+    """The line ends, the clock stops, and every panel shows the microphone. Afterwards the recording continues. Returns
+    the lines."""
+    page.click("#tab-files")
+    expect(page.locator("#recording-time")).to_have_text(re.compile(r"^0:\d\d$"))
+    expect(page).to_have_title(re.compile(r"^● 0:\d\d · Files · "))
+    page.click("#recording")
+    expect(page.locator("#live-lines .open .grey")).to_have_text(re.compile(r"\w"))
+    page.click("#live-pause")
+    expect(page).to_have_title(re.compile(r"^‖ 0:\d\d · Live"))
+    expect(page.locator("#live-lines li.open")).to_have_count(0)
+    at, said = page.inner_text("#live-time"), page.locator(FINALS).all_inner_texts()
+    page.wait_for_timeout(1500)
+    assert page.inner_text("#live-time") == at
+    page.click("#live-pause")
+    expect(page.locator("#live-time")).not_to_have_text(at)
+    return said
+
+
+@pytest.mark.slow("a session ends only some time after its client")
+def test_captions_only_grow_and_can_lie_over_a_picture(browser, guarded):
+    """A reader needs no key. The page is transparent for a video overlay, otherwise black and white."""
+    with opened(browser, guarded.base, color_scheme="dark") as watched, open_session(guarded) as socket:
+        watched.allowed += ["401", "404"]
         page = watched.page
-        page.click("#settings-open")
-        page.fill("#key-field", "s3cret key")
-        page.keyboard.press("Enter")
-        with page.expect_websocket() as socket:
-            page.click("#live-start")
-        assert "token=s3cret+key" in socket.value.url
-        assert page.evaluate("[Object.keys(localStorage).length, document.cookie]") == [0, ""]
-        _end(page)
-        page.click("#settings-open")
-        page.click("#key-forget")
-        assert page.evaluate("Object.keys(sessionStorage).length") == 0
+        shared = guarded.client.post(f"/v1/live/{socket.hello['session_id']}/share").json()
+        page.goto(guarded.base + shared["page"])
+        expect(page.locator("#state")).to_have_text("Waiting for words…")
+        page.evaluate(_WATCH)
+        for piece in pieces(data(recordings.samples()), 3_200):
+            socket.send(piece)
+        act(socket, "flush")
+        said = upto_flush(socket)[-1]["text"]
+        expect(page.locator("#lines p")).to_have_text(said)
+        assert all(after.startswith(before) for before, after in pairwise(page.evaluate("window.seen")))
+        socket.close()
+        expect(page.locator("#state")).to_have_text("The session has ended.")
+        expect(page.locator("#lines p")).to_have_text(said)
+        page.goto(f"{guarded.base}/captions?size=2#no-token")
+        expect(page.locator("#state")).to_have_text("This link is not valid, or the server takes no more readers.")
+        assert _colours(page) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]
+        page.emulate_media(color_scheme="light")
+        assert _colours(page) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+        page.goto(f"{guarded.base}/captions?background=transparent&size=2#no-token")
+        expect(page.locator("#state")).to_be_hidden()
+        assert _colours(page) == ["rgba(0, 0, 0, 0)", "rgb(255, 255, 255)"]
+
+
+def _colours(page):
+    return page.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")

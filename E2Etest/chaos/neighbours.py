@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import httpx
@@ -23,6 +25,7 @@ ATTACKER, NEIGHBOUR = "sk-attacker-0123456789-0123456789", "sk-neighbour-0123456
 KEYS = f"{ATTACKER},{NEIGHBOUR}"
 MEMORY_MIB = 64
 _GIVE_UP_S = 120.0
+_SPAWN = multiprocessing.get_context("spawn")
 # Of processes that begin with the first work of their kind, such as another decoder.
 _OTHER_DESCRIPTORS = 16
 
@@ -93,6 +96,34 @@ def under(server: ServerProcess, attack: Attack) -> Iterator[Callable[[], int]]:
         over.set()
         for thread in threads:
             thread.join(_GIVE_UP_S)
+
+
+def use_processor(over: Event) -> None:
+    """Do nothing else until `over` is set."""
+    while not over.is_set():
+        pass
+
+
+def _begin(begun: Barrier, work: Callable[..., None], *arguments: object) -> None:
+    begun.wait()
+    work(*arguments)
+
+
+@contextmanager
+def programs(number: int, work: Callable[..., None], *arguments: object) -> Iterator[None]:
+    """Call `work` in processes, which take nothing of the interpreter that measures. Its last argument is an event that
+    ends it. All have begun."""
+    over, begun = _SPAWN.Event(), _SPAWN.Barrier(number + 1)
+    running = [_SPAWN.Process(target=_begin, args=(begun, work, *arguments, over)) for _ in range(number)]
+    for process in running:
+        process.start()
+    begun.wait()  # they import for seconds
+    try:
+        yield
+    finally:
+        over.set()
+        for process in running:
+            process.join()
 
 
 class Neighbour:

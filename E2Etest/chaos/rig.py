@@ -1,7 +1,4 @@
-"""A server with the fake engine in which a request brings its own fault: its `prompt` names it.
-
-What the real engine does with a fault is tested where one can be injected into it: in `engine/qwen/*_test.py`.
-"""
+"""A server with the fake engine in which a request may hang: its `prompt` asks for it."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 
 import httpx
@@ -19,30 +15,7 @@ from E2Etest import recordings
 from E2Etest.process import ServerProcess
 
 _WAIT_S = 60.0
-_WHILE_DECODING = {"at": "step", "after_tokens": 3}
-
-
-class Fault(StrEnum):
-    """The faults, by their place on the way of a row."""
-
-    RAISE_AT_ADMISSION = "raise at admission"
-    RAISE_IN_PREFILL = "raise in prefill"
-    RAISE_WHILE_DECODING = "raise while decoding"
-    MEMORY_IN_PREFILL = "memory in prefill"
-    MEMORY_WHILE_DECODING = "memory while decoding"
-    HANG_AT_ADMISSION = "hang at admission"
-    HANG_WHILE_DECODING = "hang while decoding"
-
-
-_PLACES: dict[Fault, dict[str, object]] = {
-    Fault.RAISE_AT_ADMISSION: {"fault": "raise", "at": "admission"},
-    Fault.RAISE_IN_PREFILL: {"fault": "raise"},
-    Fault.RAISE_WHILE_DECODING: {"fault": "raise", **_WHILE_DECODING},
-    Fault.MEMORY_IN_PREFILL: {"fault": "memory"},
-    Fault.MEMORY_WHILE_DECODING: {"fault": "memory", **_WHILE_DECODING},
-    Fault.HANG_AT_ADMISSION: {"fault": "hang", "at": "admission"},
-    Fault.HANG_WHILE_DECODING: {"fault": "hang", **_WHILE_DECODING},
-}
+HANG = "hang while decoding"  # the prompt of a request in which the engine hangs
 
 
 class FaultyServer(ServerProcess):
@@ -52,19 +25,17 @@ class FaultyServer(ServerProcess):
         self._hangs = log.parent / "hangs"
         script = log.parent / "script.json"
         words = recordings.sample()[1]
-        rules = [
-            {"context": fault, "text": words, "hang_file": str(self._hangs), **place}
-            for fault, place in _PLACES.items()
-        ]
-        script.write_text(json.dumps({"step_s": 0.005, "rules": [*rules, {"text": words}]}), encoding="utf-8")
+        fault = {"fault": "hang", "at": "step", "after_tokens": 3, "hang_file": str(self._hangs)}
+        rules = [{"context": HANG, "text": words, **fault}, {"text": words}]
+        script.write_text(json.dumps({"step_s": 0.005, "rules": rules}), encoding="utf-8")
         engine = {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(script), "PRELOAD": "true", "IDLE_TIMEOUT": "0"}
         super().__init__(log, **{**engine, **settings})
 
     @contextmanager
-    def hanging(self, audio: bytes, fault: Fault = Fault.HANG_WHILE_DECODING) -> Iterator[Future[httpx.Response]]:
+    def hanging(self, audio: bytes) -> Iterator[Future[httpx.Response]]:
         """The engine hangs in a request for `audio`, whose answer is given; it goes on after the block."""
         with ThreadPoolExecutor(1) as pool, self.hangs_next():
-            work = pool.submit(self.transcribe, audio, prompt=fault)
+            work = pool.submit(self.transcribe, audio, prompt=HANG)
             self.wait_until_hanging()
             yield work
 

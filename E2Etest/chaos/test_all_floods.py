@@ -91,14 +91,12 @@ def _all_floods(server):
             thread.join()
 
 
-@pytest.mark.parametrize("mode", ["plain", "gateway"])
-def test_all_at_once_stop_nobody(mode, tmp_path, measured, note):
+def test_all_at_once_stop_nobody(tmp_path, measured, note):
     """Each with the bound of one, and the probe still has its turn."""
-    options = {"API_KEYS": KEY, "LOG_LEVEL": "INFO", "GATEWAY_MODE": str(mode == "gateway")}
-    with ready(tmp_path / "log", **options) as server:
+    with ready(tmp_path / "log", API_KEYS=KEY, LOG_LEVEL="INFO") as server:
         stream(server, pieces(data(recordings.samples()), 32_000))
         with without_collection(), _all_floods(server) as connections:
             time.sleep(8)  # until all processes have started
             took_ms = probed(server, PROBES)
         measured("together_p99_ms", statistics.quantiles(took_ms, n=100, method="inclusive")[98])
-        note(f"{connections} connections that flood at once ({mode}): median {statistics.median(took_ms):.0f} ms")
+        note(f"{connections} connections that flood at once: median {statistics.median(took_ms):.0f} ms")

@@ -30,13 +30,12 @@ FRAME = (FRAME * (16 * MIB // len(FRAME) + 1))[: 16 * MIB]
 ROUNDS = 5
 
 
-@pytest.fixture(scope="module", params=["plain", "gateway"])
-def loaded(request, tmp_path_factory):
-    """A server with the model, by itself and behind a gateway. What its C library frees goes back at once."""
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """A server with the model. What its C library frees goes back at once."""
     log = tmp_path_factory.mktemp("shares") / "log"
-    gateway = {"GATEWAY_MODE": "true"} if request.param == "gateway" else {}
     keys = {"API_KEYS": f"{OWN},{OTHER}", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    with ready(log, LOG_LEVEL="WARNING", WS_RESUME_S="300", **keys, **gateway) as server:
+    with ready(log, LOG_LEVEL="WARNING", WS_RESUME_S="300", **keys) as server:
         yield server
 
 
@@ -82,7 +81,6 @@ def test_abandoned_sessions_hold_little_and_stop_nobody(loaded, sample, measured
         most_mb = max(most_mb, loaded.resident_mb())
     beside_s = _clip_s(loaded, sample[0])
     most_mb = max(most_mb, loaded.resident_mb())
-    is_plain = request.node.callspec.params["loaded"] == "plain"
-    measured("beside_ratio" if is_plain else "beside_gateway_ratio", beside_s / alone_s)
-    measured("live_mib" if is_plain else "live_gateway_mib", most_mb - before_mb)
+    measured("beside_ratio", beside_s / alone_s)
+    measured("live_mib", most_mb - before_mb)
     note(f"{SESSIONS * len(FRAME) // MIB} MiB of audio in {opened} abandoned live sessions")

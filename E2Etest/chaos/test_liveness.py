@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from E2Etest.chaos import uploads
-from E2Etest.chaos.rig import Fault, at_rest, faulty
+from E2Etest.chaos.rig import HANG, at_rest, faulty
 from E2Etest.recordings import clips
 
 pytestmark = [
@@ -61,7 +61,7 @@ async def test_an_engine_that_hangs_is_not_alive_and_does_not_keep_the_process(s
     """With the default `ENGINE_HANG_S`. SIGTERM ends the process with 0 although the engine never comes back."""
     form = {
         "files": {"file": ("a.wav", sample[0])},
-        "data": {"model": "whisper-1", "prompt": Fault.HANG_WHILE_DECODING},
+        "data": {"model": "whisper-1", "prompt": HANG},
     }
     async with httpx.AsyncClient(base_url=server.base, timeout=60) as caller, httpx.AsyncClient(timeout=60) as prober:
         with server.hangs_next():

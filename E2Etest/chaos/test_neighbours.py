@@ -1,4 +1,4 @@
-"""One key attacks speech, voices, jobs and live sessions that move; what another key asks for is done all the same."""
+"""While one key attacks speech, voices, jobs and live sessions, the requests of another key are answered."""
 
 import resource
 import threading
@@ -24,7 +24,7 @@ from E2Etest.chaos.neighbours import (
     spoken,
     under,
 )
-from E2Etest.live.session import data, open_session
+from E2Etest.live.session import data
 from E2Etest.process import ready
 from E2Etest.wire import frame
 
@@ -36,12 +36,11 @@ MINUTE = recordings.wav(np.tile(recordings.samples(), 20)[: 58 * 16_000])
 AUTHORIZED = {"Authorization": f"Bearer {ATTACKER}"}
 
 
-@pytest.fixture(scope="module", params=["plain", "gateway"])
-def attacked(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
     """A server with two keys that has done once what the tests do, so that all is loaded that one needs."""
     log = tmp_path_factory.mktemp("neighbours") / "log"
-    gateway = {"GATEWAY_MODE": str(request.param == "gateway"), "LOG_LEVEL": "INFO", "WS_RESUME_S": "5"}
-    with ready(log, API_KEYS=KEYS, MALLOC_MMAP_THRESHOLD_="65536", **gateway) as server:
+    with ready(log, API_KEYS=KEYS, MALLOC_MMAP_THRESHOLD_="65536", LOG_LEVEL="INFO", WS_RESUME_S="5") as server:
         # Takes decoders, and writes once to the memory of all rows, which stays.
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda _: server.transcribe(MINUTE), range(8)))
@@ -51,13 +50,6 @@ def attacked(request, tmp_path_factory):
         neighbour.close()
         yield server
     assert "Traceback" not in server.log()
-
-
-@pytest.fixture(scope="module")
-def another(tmp_path_factory):
-    """A second server with the same keys, to which clients may move."""
-    with ready(tmp_path_factory.mktemp("another") / "log", API_KEYS=KEYS, WS_RESUME_S="5") as server:
-        yield server
 
 
 @pytest.fixture
@@ -217,30 +209,7 @@ def test_beside_jobs_that_nobody_reads(attacked, neighbour):
     _check(attacked, Attack(6, _job), neighbour.has_a_job_done, neighbour.is_transcribed)
 
 
-# -- live sessions that move -------------------------------------------------------------------------------------------
-
-
-def _state(server):
-    """Return the state of a session that the attacker leaves."""
-    with open_session(server, handover="true", turn_events="true") as session:
-        session.send(data(recordings.samples()[:8_000]))
-        return session.hello["session_id"], session.hello["continuation"]["state"]
-
-
-def test_a_state_that_is_sent_again_and_again_to_two_servers(attacked, neighbour, another):
-    """Sessions of one state open at one server at most once; whoever sends it in vain leaves nothing behind."""
-    identity, state = _state(attacked)
-    path = f"/ws/transcribe?handover=true&turn_events=true&session_id={identity}&received=0"
-    first = message(action="continue", state=state)
-    speech = frame(data(recordings.samples()))
-
-    def replay(server, number):
-        for place in (server, another):
-            sent = socket_with(path, first, speech, message(action="flush"))
-            _unread(place, sent, seconds=0.5, ends=number % 3 == 0)
-
-    with nothing_left(another):
-        _check(attacked, Attack(6, replay), neighbour.is_transcribed)
+# -- live sessions -----------------------------------------------------------------------------------------------------
 
 
 def test_turns_of_many_sessions(attacked, neighbour):

@@ -25,12 +25,11 @@ SPEECH = data(recordings.samples()) + bytes(28_800)
 PIECE_BYTES = 16_000
 
 
-@pytest.fixture(scope="module", params=["plain", "gateway"])
-def loaded(request, tmp_path_factory):
-    """A server with the model, by itself and behind a gateway."""
-    gateway = {"GATEWAY_MODE": "true"} if request.param == "gateway" else {}
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """A server with the model."""
     log = tmp_path_factory.mktemp("storm") / "log"
-    with ready(log, LOG_LEVEL="WARNING", MAX_LIVE_SESSIONS="512", WS_RESUME_S="120", **gateway) as server:
+    with ready(log, LOG_LEVEL="WARNING", MAX_LIVE_SESSIONS="512", WS_RESUME_S="120") as server:
         yield server
 
 

@@ -1,7 +1,7 @@
 """Twenty minutes of mixed traffic at four fifths of what the machine can do, with a fault every half minute.
 
-On a server alone, not on a gateway: a worker that is killed begins anew, and so would its memory, of which a slope is
-asked here. What callers see when a worker dies under load is shown by `E2Etest/gateway/test_crash.py`.
+The engine is in the process of the server: an engine process that is killed begins anew, and so would its memory, of
+which a slope is asked here. What callers see when it dies under load is shown by `E2Etest/test_engine_process.py`.
 """
 
 import os

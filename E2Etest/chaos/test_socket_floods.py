@@ -1,10 +1,8 @@
 """Connections send WebSocket frames as fast as they go, one and ten of a key: the others are served all the same."""
 
 import json
-import multiprocessing
 import statistics
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import httpx
@@ -24,6 +22,7 @@ from E2Etest.chaos.floods import (
     pour,
     without_collection,
 )
+from E2Etest.chaos.neighbours import programs, use_processor
 from E2Etest.live.session import data, pieces, stream
 from E2Etest.process import ready
 from E2Etest.wire import BINARY, CLOSE, TEXT, frame, handshake
@@ -41,15 +40,13 @@ FLOOD_S = 5.0
 PROBE_EVERY_S = 0.01
 OTHER = "sk-another-key-of-the-server"
 SOCKETS = 10
-_SPAWN = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture(scope="module", params=["plain", "gateway"])
-def server(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
     """It has served a session of both kinds, so that all is loaded that one needs."""
     log = tmp_path_factory.mktemp("floods") / "log"
-    gateway = {"GATEWAY_MODE": "true"} if request.param == "gateway" else {}
-    with ready(log, API_KEYS=f"{KEY},{OTHER}", LOG_LEVEL="INFO", WS_RESUME_S="0", **gateway) as server:
+    with ready(log, API_KEYS=f"{KEY},{OTHER}", LOG_LEVEL="INFO", WS_RESUME_S="0") as server:
         stream(server, pieces(data(recordings.samples()), 32_000))
         with Flood(server, REALTIME, AUTHORIZED, MESSAGES["turns"][1]):
             time.sleep(1)
@@ -97,45 +94,18 @@ def _message(**fields):
     return frame(json.dumps(fields, ensure_ascii=False).encode(), TEXT)
 
 
-HANDOVER = "/ws/transcribe?handover=true"
 HOTWORDS = _message(action="config", hotwords="\u00e9" * 15_999)
 ARMENIAN = _message(type="text", text=("\u0561\u0589 " * 6_700)[:19_900]) + _message(type="cancel")
 # The path, what is sent first, and what is sent without end.
 MANY = {
     "frames of one byte": ("/ws/transcribe", b"", frame(b"\0")),
-    "settled with long hotwords": (HANDOVER, HOTWORDS, _message(action="settled")),
-    "long hotwords": (HANDOVER, b"", HOTWORDS),
-    "resets": (HANDOVER, HOTWORDS, frame(bytes(12_800)) + _message(action="reset")),
+    "settled with long hotwords": ("/ws/transcribe", HOTWORDS, _message(action="settled")),
+    "long hotwords": ("/ws/transcribe", b"", HOTWORDS),
+    "resets": ("/ws/transcribe", HOTWORDS, frame(bytes(12_800)) + _message(action="reset")),
     "texts that are cancelled": ("/ws/speech", b"", ARMENIAN),
     "sessions that end at once": ("/ws/transcribe", b"", frame(b"", CLOSE)),
     "letters that are cancelled": ("/ws/speech", b"", _message(type="text", text="J.") * 50 + _message(type="cancel")),
 }
-
-
-def _loop(over):
-    while not over.is_set():
-        pass
-
-
-def _begin(begun, work, *arguments):
-    begun.wait()
-    work(*arguments)
-
-
-@contextmanager
-def _processes(number, work, *arguments):
-    """Programs of their own, so that what they do takes nothing of the interpreter that measures. All have begun."""
-    over, begun = _SPAWN.Event(), _SPAWN.Barrier(number + 1)
-    running = [_SPAWN.Process(target=_begin, args=(begun, work, *arguments, over)) for _ in range(number)]
-    for process in running:
-        process.start()
-    begun.wait()  # they import for seconds
-    try:
-        yield
-    finally:
-        over.set()
-        for process in running:
-            process.join()
 
 
 def _pour(port, flood, over):
@@ -164,13 +134,13 @@ def _recording_s(server):
 @pytest.mark.parametrize("name", MANY)
 def test_a_recording_beside_ten_sockets_of_another_key(server, name, measured, note):
     """Compared with one next to two programs that only use the processor."""
-    with _processes(2, _loop):
+    with programs(2, use_processor):
         time.sleep(1)
         control_s = _recording_s(server)
     path, first, burst = MANY[name]
     flood = (handshake(path, authorization(KEY)) + first, burst * max(1, BURST_BYTES // len(burst)))
     usual_mb = server.resident_mb()
-    with _processes(SOCKETS, _pour, server.port, flood):
+    with programs(SOCKETS, _pour, server.port, flood):
         time.sleep(2)
         beside_s = _recording_s(server)
         held_mb = server.resident_mb() - usual_mb

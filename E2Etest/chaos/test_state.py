@@ -23,25 +23,13 @@ def _named(name):
     return f"job_{name:_<24}"
 
 
-# A record as the first versions wrote it, and one of a version to come.
-EARLIER = {
-    "id": _named("earlier"),
-    "created_at": 1.0,
-    "state": "queued",
-    "request": {"task": "transcription", "options": {}, "shape": {"response_format": "text"}},
-    "media_type": "",
-    "notes": {},
-}
-LATER = {"version": 3, "record": {"id": _named("later"), "unheard": "of"}}
-
-
 def _contents(directory):
     """What is below it, however the files are called."""
     return sorted(path.read_bytes() for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def _furnish(state, audio):
-    """Things of others, and jobs that no server of this version made; their number of files that must stay."""
+def _furnish(state):
+    """Put files of other programs there. Returns the contents of the files that must stay."""
     jobs, elsewhere = state / "jobs", state.parent / "elsewhere"
     files = {
         state / "lock": "a lock of another program",
@@ -49,44 +37,44 @@ def _furnish(state, audio):
         jobs / "notes.txt": "notes",
         jobs / "thesis" / "chapter-1" / "text": "thesis",
         jobs / "job_applications" / "letter": "letter",
-        jobs / _named("half") / "recording": "half of an upload",
-        jobs / _named("cut") / "recording": "a recording with a damaged record",
-        jobs / _named("cut") / "job.json": '{"version": 2, "rec',
-        jobs / _named("later") / "recording": "a recording of a later version",
-        jobs / _named("later") / "job.json": json.dumps(LATER),
-        state / "unreadable-jobs" / _named("half") / "recording": "moved aside by an earlier start",
-        elsewhere / "job.json": "linked",
+        jobs / f"{_named('unknown')}.recording": "a recording of which the database does not know",
+        jobs / f"{_named('half')}.result.part": "a part of a result of which the database does not know",
+        elsewhere / "result": "linked",
     }
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (jobs / _named("link")).symlink_to(elsewhere)
-    (jobs / _named("earlier")).mkdir()
-    (jobs / _named("earlier") / "recording").write_bytes(audio)
-    (jobs / _named("earlier") / "job.json").write_text(json.dumps(EARLIER))
+    (jobs / f"{_named('link')}.result").symlink_to(elsewhere / "result")
     return {text.encode() for text in files.values()}
 
 
 @pytest.mark.guarantee("foreign-state")
 def test_a_start_deletes_nothing_of_others(tmp_path, sample, fake_sample, measured, note):
-    """Two starts beside things of others, with a job taken, done and removed. Jobs of an earlier version are done, and
-    those of a later one are where it will look for them."""
+    """The server starts twice next to files of other programs, and a job is accepted, done and removed. With a damaged
+    database it starts twice more: the file stays, the server says why it takes no jobs, and it takes them once the file
+    is gone."""
     state = tmp_path / "state"
-    theirs = _furnish(state, sample[0])
+    theirs = _furnish(state)
+    settings = {"STATE_DIR": str(state), **fake_sample}
     for start in range(2):
-        with running(tmp_path / f"log{start}", STATE_DIR=str(state), **fake_sample) as server:
-            earlier = EARLIER["id"]
-            assert events(server, earlier)[-1]["status"] == "succeeded"
-            assert server.client.get(f"/v1/jobs/{earlier}/result").text == sample[1] + "\n"
+        with running(tmp_path / f"log{start}", **settings) as server:
             job = submit(server, sample[0])
             events(server, job["id"])
             assert server.client.delete(f"/v1/jobs/{job['id']}").status_code == 200
+    database = state / "jobs.sqlite3"
+    database.write_text("no database" * 1_000)
+    theirs.add(database.read_bytes())
+    for start in range(2, 4):
+        with running(tmp_path / f"log{start}", **settings) as server:
+            answer = _post(server.client, sample[0])
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
+            assert "not a database" in answer.json()["error"]["message"]
+            if start == 3:
+                database.rename(state / "damaged")
+                assert _post(server.client, sample[0]).status_code == 202
     left = set(_contents(tmp_path))
     measured("deleted", len(theirs - left))
-    assert json.loads((state / "jobs" / _named("later") / "job.json").read_text()) == LATER
-    assert (state / "jobs" / _named("half") / "recording").exists()
-    assert (state / "unreadable-jobs" / _named("cut") / "recording").exists()
-    note(f"{len(theirs)} files of others and of other versions are left after two starts and a removed job")
+    note(f"{len(theirs)} files of others are left after four starts and two removed jobs")
 
 
 @pytest.mark.guarantee("shares")
@@ -154,12 +142,13 @@ def test_a_disk_that_fills_refuses_in_words_and_serves_again(tmp_path, sample, f
     with running(tmp_path / "log", STATE_DIR=str(state), TMPDIR=str(temporary), **log, **fake_sample) as server:
         kept = submit(server, sample[0], response_format="text")
         events(server, kept["id"])
+        kept_files = sorted(path.name for path in (state / "jobs").iterdir())
         for limit, audio, code in ((200_000, large, "uploads_unavailable"), (0, sample[0], "jobs_unavailable")):
             _limit_files(server, limit)
             answer = _post(server.client, audio)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, code)
             assert int(answer.headers["retry-after"]) > 0
-            assert [path.name for path in (state / "jobs").iterdir()] == [kept["id"]]
+            assert sorted(path.name for path in (state / "jobs").iterdir()) == kept_files
             assert not list(temporary.iterdir())
             assert server.client.get(f"/v1/jobs/{kept['id']}/result").text == sample[1] + "\n"
         _limit_files(server, resource.RLIM_INFINITY)

@@ -87,7 +87,7 @@ def _workers(temporary):
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:  # it has ended
             continue
-        if b"worker" in arguments and b"TMPDIR=" + os.fsencode(temporary) in environment:
+        if b"--socket" in arguments and b"TMPDIR=" + os.fsencode(temporary) in environment:
             found.append(int(pid))
     return found
 

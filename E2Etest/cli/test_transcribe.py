@@ -92,9 +92,11 @@ def test_a_broken_file_among_good_ones_fails_alone(cli_server, talks, words):
 def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, words):
     """With -r all the way down; what is left out is named; a second run skips what is there, without --force."""
     (talks / "broken.wav").unlink()
+    (talks / "slides.pdf").write_bytes(b"%PDF-1.7")
     first = _transcribe(cli_server, "-r", talks, "--beside", "--format", "srt")
     assert (first.returncode, first.stdout) == (0, "")
-    assert "notes.txt" in first.stderr
+    assert "slides.pdf" in first.stderr
+    assert "notes.txt" not in first.stderr
     for written in (talks / "hello.srt", talks / "more" / "again.srt"):
         assert words in " ".join(written.read_text().split())
     (talks / "hello.srt").write_text("corrected by hand")

@@ -27,11 +27,12 @@ def server(reach):
 
 @pytest.fixture(scope="session")
 def guarded(start):
-    """Two keys, an endpoint for translations and a scripted engine that imitates voices."""
+    """A server with two keys, an endpoint for translations and a scripted engine that imitates voices."""
     keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "OPENAI_API_KEY": "sk-canary-elsewhere"}
     with ScriptedLlm() as llm:
         endpoint = {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
-        with start(MAX_UPLOAD_MB="4", MAX_AUDIO_S="120", SPEECH_CLONE_MODEL="fake", **keys, **endpoint) as server:
+        limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "WS_RESUME_S": "2"}
+        with start(SPEECH_CLONE_MODEL="fake", **limits, **keys, **endpoint) as server:
             yield server
 
 

@@ -14,9 +14,9 @@ from unittest import mock
 from loguru import logger
 
 from asr_server import app as composition
-from asr_server import engine_core
 from asr_server.cli import serve
 from asr_server.core.settings import Settings
+from asr_server.engine import core as engine_core
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.fake import FakeAligner, FakeEngine
 from asr_server.engine.fake_script import FakeScript

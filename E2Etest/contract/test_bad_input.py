@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import struct
 
 import numpy as np
 import openai
@@ -32,25 +31,14 @@ def _error(answer):
     [
         (b"", "empty_file"),
         (WORDS, "invalid_audio"),
-        (b"RIFF\x24\x00\x00\x00WAVEfm", "invalid_audio"),
         (recordings.wav(np.zeros(0, np.int16)), "audio_too_short"),
-        (recordings.wav(TONE[:160]), "audio_too_short"),
-        (b"ID3" + bytes(2000), "invalid_audio"),
-        (b"OggS" + bytes(2000), "invalid_audio"),
         (b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "invalid_audio"),
-        (b"ffconcat version 1.0\nfile /etc/passwd\n", "invalid_audio"),
-        (bytes(5000), "invalid_audio"),
     ],
-    ids=["empty", "text", "cut-header", "44-byte", "0.01s", "id3", "ogg", "m3u8", "concat", "zeros"],
+    ids=["empty", "text", "44-byte", "m3u8"],
 )
 def test_what_is_no_recording(server, audio, code):
     """Each kind of non-recording has its code, and the field at fault is named."""
     assert _error(server.transcribe(audio)) == (400, code, "file")
-
-
-def test_a_video_without_sound(server):
-    """A valid file, and nothing to hear in it."""
-    assert _error(server.transcribe(recordings.silent_video())) == (400, "no_audio_track", "file")
 
 
 def test_too_long_a_recording(server):
@@ -67,132 +55,19 @@ def test_more_text_than_a_form_may_have(server, sample, fields):
     assert "256 KiB" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("rate", [1, 50, 999, 2**31 - 1])
-def test_rates_at_which_there_is_no_speech(server, rate):
-    """Such a header is damaged: the file is refused before it is decoded."""
-    answer = server.transcribe(recordings.riff(TONE.tobytes(), tag=1, rate=rate, channels=1, bits=16))
-    assert _error(answer) == (400, "invalid_audio", "file")
-
-
-def test_the_highest_rates_are_read(server, sample):
-    """As measuring equipment writes them: the words are those of the sample."""
-    fast = np.repeat(recordings.samples(), 24)
-    audio = recordings.riff(fast.astype("<i2").tobytes(), tag=1, rate=384_000, channels=1, bits=16)
-    assert server.transcribe(audio).json()["text"] == sample[1]
-
-
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_samples_that_are_no_numbers_are_silence(server, sample, number):
-    """Alone they are no speech; before and between words they leave the words as they are."""
-    nothing = np.full(16_000, number, "<f4")
-    speech = recordings.samples().astype("<f4") / 32_768
-    for audio, text in ((nothing, ""), (np.concatenate([nothing, speech, nothing]), sample[1])):
-        answer = server.transcribe(recordings.riff(audio.tobytes(), tag=3, rate=16_000, channels=1, bits=32))
-        assert (answer.status_code, answer.json().get("text")) == (200, text)
-
-
-def test_many_channels_and_samples_beyond_full_scale_keep_their_words(server, sample):
-    """The same voice on 32 channels, and floats that are scaled like integers: 32768 times too loud."""
-    pcm = recordings.samples()
-    loud = pcm.astype("<f4").tobytes()
-    for audio in (
-        recordings.riff(np.repeat(pcm, 32).astype("<i2").tobytes(), tag=1, rate=16_000, channels=32, bits=16),
-        recordings.riff(loud, tag=3, rate=16_000, channels=1, bits=32),
-    ):
-        assert server.transcribe(audio).json()["text"] == sample[1]
-
-
-@pytest.mark.parametrize("size", [0, 0xFFFFFFFF])
-def test_lying_sizes_in_the_header(server, sample, size):
-    """Streamed WAV files carry sizes of 0 or 4 GiB: what is there is what counts."""
-    audio = bytearray(sample[0])
-    audio[4:8] = struct.pack("<I", size)
-    audio[40:44] = struct.pack("<I", size)
-    assert server.transcribe(bytes(audio)).json()["text"] == sample[1]
-
-
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
         ({"model": "nobody"}, (404, "model_not_found", "model")),
         ({"language": "tlh!"}, (400, "invalid_language_format", "language")),
         ({"language": "is"}, (400, "unsupported_language", "language")),
-        ({"response_format": "odt"}, (400, "invalid_value", "response_format")),
         ({"temperature": "warm"}, (400, "invalid_value", "temperature")),
-        ({"temperature": "7"}, (400, "invalid_value", "temperature")),
-        ({"temperature": "nan"}, (400, "invalid_value", "temperature")),
-        ({"stream": "perhaps"}, (400, "invalid_value", "stream")),
-        ({"include[]": "everything"}, (400, "invalid_value", "include")),
-        ({"include[]": "logprobs", "response_format": "text"}, (400, "unsupported_value", "include")),
-        ({"timestamp_granularities[]": "word"}, (400, "invalid_value", "timestamp_granularities")),
-        ({"timestamp_granularities[]": "syllable"}, (400, "invalid_value", "timestamp_granularities")),
-        ({"return_timestamps": "true", "response_format": "srt"}, (400, "unsupported_value", "return_timestamps")),
-        ({"mode": "roughly"}, (400, "invalid_value", "mode")),
-        ({"languages[]": ["en", "is"]}, (400, "unsupported_language", "languages")),
-        ({"chunking_strategy": "always"}, (400, "invalid_value", "chunking_strategy.type")),
-        ({"chunking_strategy[threshold]": "2"}, (400, "invalid_value", "chunking_strategy.threshold")),
-        ({"chunking_strategy": "{oops"}, (400, "invalid_value", "chunking_strategy.type")),
-        ({"chunking_strategy": '{"a":' * 40_000}, (400, "invalid_value", "chunking_strategy.type")),
-        ({"prompt": "x" * 20_000}, (400, "invalid_value", "prompt")),
-        ({"hotwords": "x, " * 20_000}, (400, "invalid_value", "hotwords")),
-        ({"hotwords": '["\\ud83d"]'}, (400, "invalid_value", "hotwords")),
-        ({"keywords": "[" * 100_000}, (400, "invalid_value", "hotwords")),
         ({f"field{n}": "x" * 20_000 for n in range(14)}, (400, "malformed_body", None)),
     ],
 )
 def test_wrong_fields(server, sample, fields, expected):
     """Every wrong field is named, before any audio is decoded."""
     assert _error(server.transcribe(sample[0], **fields)) == expected
-
-
-_CLIP = "data:audio/wav;base64,UklGRg=="
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"num_speakers": "2", "response_format": "verbose_json"}, "num_speakers"),
-        ({"known_speaker_names[]": "Ann", "known_speaker_references[]": _CLIP}, "known_speaker_names"),
-        ({"channel_mode": "split"}, "channel_mode"),
-        ({"channel_mode": "foo", "response_format": "diarized_json"}, "channel_mode"),
-        ({"speakers": "true"}, "response_format"),
-        ({"speakers": "perhaps"}, "speakers"),
-        ({"response_format": "diarized_json", "num_speakers": "41"}, "num_speakers"),
-        ({"response_format": "diarized_json", "num_speakers": "0"}, "num_speakers"),
-        ({"response_format": "diarized_json", "min_speakers": "3", "max_speakers": "2"}, "min_speakers"),
-        ({"response_format": "diarized_json", "channel_mode": "split", "max_speakers": "2"}, "max_speakers"),
-        ({"response_format": "diarized_json", "known_speaker_names[]": "Ann"}, "known_speaker_references"),
-        ({"response_format": "diarized_json", "known_speaker_references[]": _CLIP}, "known_speaker_names"),
-        (
-            {
-                "response_format": "diarized_json",
-                "known_speaker_names[]": ["Ann", "Ann"],
-                "known_speaker_references[]": [_CLIP, _CLIP],
-            },
-            "known_speaker_names",
-        ),
-        (
-            {
-                "response_format": "diarized_json",
-                "known_speaker_names[]": "Ann",
-                "known_speaker_references[]": "https://example.com/ann.wav",
-            },
-            "known_speaker_references",
-        ),
-        (
-            {
-                "response_format": "diarized_json",
-                "known_speaker_names[]": "Ann",
-                "known_speaker_references[]": "data:audio/wav;base64,*",
-            },
-            "known_speaker_references",
-        ),
-        ({"response_format": "diarized_json", "timestamp_granularities[]": "word"}, "timestamp_granularities"),
-    ],
-)
-def test_wrong_fields_about_speakers(server, sample, fields, param):
-    """Every one is named, before any audio is decoded."""
-    assert _error(server.transcribe(sample[0], **fields)) == (400, "invalid_value", param)
 
 
 def test_missing_and_misplaced_files(server):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
-from asr_server.engine.protocol import Finish
 from E2Etest import recordings
 
 SECOND = 16_000
@@ -151,71 +150,3 @@ def test_damage_of_a_file_is_unheard_where_its_times_show_it(server):
     (damaged,) = [part for part in body["coverage"]["parts"] if part.get("reason") == "damaged"]
     assert (damaged["start"], damaged["end"]) == pytest.approx((1.0, 2.5), abs=0.1)
     assert server.transcribe(bytes(content), strict="true").json()["error"]["code"] == "incomplete_transcript"
-
-
-PIECES = ("speech", "noise", "room", "silence", "tone")
-
-
-def piece(rng):
-    """Return a random part of a recording, float64 (n,) of full scale 32,768."""
-    count = int(rng.uniform(0.05, 6) * SECOND)
-    match rng.choice(PIECES):
-        case "speech":
-            return recordings.samples()[:count] * rng.uniform(0.02, 1.0)
-        case "noise":
-            return rng.normal(0, rng.uniform(300, 4_000), count)
-        case "room":
-            return rng.normal(0, rng.uniform(1, 60), count)
-        case "tone":
-            return rng.uniform(100, 9_000) * np.sin(np.arange(count) * rng.uniform(0.02, 1.5))
-        case _:
-            return np.zeros(count)
-
-
-def channel(rng):
-    """Return 1 to 7 random parts, one after the other, int16 (n,), at least 0.1 s."""
-    parts = [piece(rng) for _ in range(rng.integers(1, 8))]
-    return np.concatenate([np.zeros(rng.integers(1_600, 2_400)), *parts]).clip(-32_768, 32_767).astype(np.int16)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-def test_the_parts_of_500_random_recordings_add_up(server):
-    """The recordings have any length, rate, number of channels, rules of cutting and way to answer, and spans that loop
-    or say nothing."""
-    rng = np.random.default_rng(1)
-    server.replace_script(
-        FakeScript(
-            rules=(
-                Rule(max_s=1.2, text=""),
-                Rule(max_s=1.6, text="it goes on", finish=Finish.BUDGET),
-                Rule(min_s=2.4, max_s=3, text="again and again", finish=Finish.LOOP),
-                Rule(min_s=5, max_s=7, text="again and again", finish=Finish.LOOP),
-            )
-        )
-    )
-    seen = set()
-    try:
-        for _ in range(500):
-            fields = {
-                "response_format": "verbose_json",
-                "vad": str(rng.choice(["off", "advise", "strict"], p=[0.1, 0.4, 0.5])),
-            }
-            if rng.random() < 0.3:
-                fields["chunking_strategy"] = json.dumps(
-                    {"type": "server_vad", "silence_duration_ms": int(rng.integers(32, 900))}
-                )
-            sound, channels = channel(rng), 1
-            if rng.random() < 0.3:
-                other, channels = channel(rng), 2
-                length = max(len(sound), len(other))
-                padded = [np.pad(one, (0, length - len(one))) for one in (sound, other)]
-                sound = np.stack(padded).T.reshape(-1)
-                fields |= {"speakers": "true", "channel_mode": "split"}
-            rate = int(rng.choice([8_000, 11_025, 16_000, 44_100]))
-            body = server.transcribe(recordings.wav(sound, rate=rate, channels=channels), **fields).json()
-            seen |= {*checked(body["coverage"], body["duration"])}
-            seen |= {part["reason"] for part in body["coverage"]["parts"] if "reason" in part}
-    finally:
-        server.replace_script(FakeScript())
-    assert seen == {"words", "silence", "sound", "unheard", "detector", "loop", "budget"}

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
-import pytest
 
 from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
@@ -52,17 +51,6 @@ def test_the_time_of_a_load_does_not_count(start, sample):
         answers = list(pool.map(lambda _: server.transcribe(sample[0]), range(3)))
         assert time.monotonic() - began_s > 3.0
         assert [answer.json()["text"] for answer in answers] == [sample[1]] * 3
-
-
-@pytest.mark.nightly
-def test_a_load_without_progress_is_waited_for_twice_the_limit(start, sample):
-    """Then the request gets 504; the load it started goes on, and the next one is served."""
-    with start(script=FakeScript(load_s=7.0), REQUEST_TIMEOUT="2") as server:
-        assert server.transcribe(recordings.wav(np.zeros(16_000, np.int16))).status_code == 200
-        late = server.transcribe(sample[0])
-        assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
-        server.wait_for(lambda h: h["model_loaded"], timeout_s=120)
-        assert server.transcribe(sample[0]).json()["text"] == sample[1]
 
 
 def test_a_full_server_refuses_at_once_and_says_when(start, sample):

@@ -75,7 +75,7 @@ def test_opus_is_heard(live_server, speech, said, form):
     ("query", "sent", "code"),
     [
         ({}, bytes(3_000), "invalid_audio"),
-        ({"handover": "true"}, b"", "unsupported_value"),
+        ({"session_id": "live_1"}, b"", "unsupported_value"),
         ({"sample_rate": 7}, b"", "invalid_value"),
     ],
 )

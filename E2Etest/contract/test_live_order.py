@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from itertools import product
 
 import numpy as np
@@ -11,7 +10,7 @@ import soundfile
 from websockets.asyncio.client import connect
 
 from E2Etest import recordings
-from E2Etest.live.session import data, finals, pieces, stream
+from E2Etest.live.session import data, finals, pieces
 
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
@@ -50,21 +49,3 @@ async def test_many_sessions_get_each_their_own_words(live_server):
 
 def _plain(text):
     return text.replace(" ", "")
-
-
-def _cuts(body, seed):
-    rng, at, parts = random.Random(seed), 0, []
-    while at < len(body):
-        size = rng.choice([1, 3, 641, 1_024, 5_001, 14_400, 65_536])
-        parts.append(body[at : at + size])
-        at += size
-    return parts
-
-
-@pytest.mark.parametrize("ways", [4, pytest.param(60, marks=pytest.mark.nightly)])
-def test_ways_to_cut_a_recording_give_the_same_finals(live_server, talk, ways):
-    """Bytes, texts and times of the finals are identical, however the network cuts."""
-    whole = finals(stream(live_server, [data(talk)]))
-    assert len(whole) == 2
-    for seed in range(ways):
-        assert finals(stream(live_server, _cuts(data(talk), seed))) == whole

@@ -46,7 +46,7 @@ def heard(guarded):
 # Texts that a program may take for numbers, and text that none does.
 VALUES = ("canary", "²canary", "٣canary", "canary" + "1" * 5_000, "\x00canary")
 LISTEN = ("endpointing", "utterance_end_ms", "sample_rate", "channels", "encoding", "language", "redact", "keyterm")
-LIVE = ("sample_rate", "channels", "language", "session_id", "handover", "encoding", "hotwords", "speakers")
+LIVE = ("sample_rate", "channels", "language", "session_id", "reopened", "encoding", "hotwords", "speakers")
 SOCKETS = {"/v1/listen": LISTEN, "/ws/transcribe": LIVE, "/ws/speech": LIVE, "/v1/realtime": ("intent", "model")}
 
 

@@ -22,7 +22,7 @@ def found(start, tmp_path_factory):
         yield clients.run(CLIENT, rig.facts(servers, place), place)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs every case of the official client, in one process of its own")
 @pytest.mark.timeout(300)
 def test_the_client_sees_what_every_case_says(found):
     """No case fails, none is missing, and none is performed that the table does not name."""

@@ -4,8 +4,6 @@ import base64
 import hashlib
 import re
 import subprocess
-import tomllib
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from asr_server import web
 pytestmark = pytest.mark.demo_server
 
 ROOT = Path(__file__).parents[2]
-PATHS = ["/", *(f"/web/{name}" for name in web.files())]
 # The scripts that the pages load. Each contains all the modules that it imports.
 SCRIPTS = ("app.js", "caption-page.js", "docs.js")
 
@@ -145,19 +142,6 @@ def test_an_unchanged_file_is_not_sent_again(server, path):
 def test_nothing_else_is_served(server, name):
     """Neither the tests nor the modules beside the files, nor what lies elsewhere."""
     assert server.client.get(f"/web/{name}").status_code == 404
-
-
-def test_the_package_carries_the_page_and_not_its_tests():
-    """A wheel would hold every file that is served and the licences, and nothing else of the folder but its module."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    left_out = [*tomllib.loads(text)["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"], "*.pyc", "__init__.py"]
-    folder = ROOT / "src/asr_server/web"
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    kept = [path for path in paths if not any(fnmatch(path.name, pattern) for pattern in left_out)]
-    packed = {path.relative_to(folder).as_posix() for path in kept}
-    licences = {name for name in packed if re.fullmatch(r"vendor/(README\.md|[\w-]+\.txt)", name)}
-    assert packed - licences == set(web.files())
-    assert licences
 
 
 def test_the_pictures_of_the_docs_are_small_and_shown():

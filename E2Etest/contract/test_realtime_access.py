@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from asr_server.engine.fake_script import FakeScript
@@ -70,24 +70,6 @@ def test_a_session_that_does_not_fit_into_a_key_is_refused(realtime_server):
     answer = realtime_server.client.post("/v1/realtime/client_secrets", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
     assert "session.update" in answer.json()["error"]["message"]
-
-
-def test_an_unknown_ephemeral_key_opens_nothing(realtime_server):
-    """As one that has expired, which is forgotten."""
-    with pytest.raises(InvalidStatus) as refused, realtime_server.openai(api_key="ek_unknown").realtime.connect():
-        pass
-    assert refused.value.response.status_code == 401
-    assert json.loads(refused.value.response.body)["error"]["code"] == "invalid_api_key"
-
-
-def test_a_browser_is_told_on_the_socket(realtime_server):
-    """It cannot see a status: an error event, then 3000 with OpenAI's reason."""
-    with _offer(realtime_server, "realtime", "openai-insecure-api-key.ek_unknown") as socket:
-        assert socket.subprotocol == "realtime"
-        assert json.loads(socket.recv())["error"]["code"] == "invalid_api_key"
-        with pytest.raises(ConnectionClosed) as closed:
-            socket.recv()
-        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (3000, "invalid_request_error.invalid_api_key")
 
 
 @pytest.mark.parametrize(

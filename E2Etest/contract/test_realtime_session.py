@@ -6,6 +6,7 @@ import json
 import openai
 import pytest
 
+from asr_server.features.realtime import route
 from E2Etest import recordings
 from E2Etest.realtime.session import COMPLETED, RATE, Talk, encoded, open_session, speech
 
@@ -164,9 +165,10 @@ async def test_the_async_client_loses_nothing_when_it_stops_waiting(realtime_ser
         assert recordings.word_errors(said.split(), event.transcript.split()) <= 1
 
 
-def test_a_session_ends_when_its_time_is_over(start):
+def test_a_session_ends_when_its_time_is_over(start, monkeypatch):
     """An error with its code, then 1001, which ends the client's loop without an exception."""
-    with start(REALTIME_SESSION_S="1") as server, server.openai().realtime.connect() as connection:
+    monkeypatch.setattr(route, "SESSION_S", 1.0)
+    with start() as server, server.openai().realtime.connect() as connection:
         seen = [event.type if event.type != "error" else event.error.code for event in connection]
         assert seen == ["session.created", "session_expired"]
         assert Talk(connection).close_code == 1001

@@ -19,7 +19,6 @@ from E2Etest.realtime.session import (
     RATE,
     STARTED,
     STOPPED,
-    encoded,
     kinds,
     open_session,
     speech,
@@ -49,33 +48,6 @@ def test_a_committed_turn_is_one_item_with_its_words(realtime_server, said, size
         assert [language.code for language in events[-1].languages] == ["en"]
 
 
-@pytest.mark.nightly
-def test_ten_mebibytes_in_one_event_are_taken(realtime_server, said):
-    """218 s of audio at once: a sentence at its beginning and one at its end, which are two turns, in order."""
-    one, expected = speech(1.0), 2
-    whole = one + bytes((10 << 20) - 2 * len(one)) + one
-    with open_session(realtime_server) as talk:
-        talk.connection.input_audio_buffer.append(audio=encoded(whole))
-        events = talk.until(COMPLETED, expected)
-    heard = [transcript for _, transcript in texts(events).values()]
-    assert len(heard) == expected
-    assert sum(recordings.word_errors(said.split(), text.split()) for text in heard) <= expected
-
-
-def test_a_long_turn_is_one_item_however_often_it_is_cut(realtime_server, said):
-    """Three sentences without a pause are 12 s, twice the longest utterance; the commit makes one transcript."""
-    with open_session(realtime_server) as talk:
-        talk.update(turn_detection=None)
-        talk.say(speech() * 3)
-        talk.commit()
-        events = talk.until(COMPLETED)
-        assert kinds(events) == TURN
-        ((joined, transcript),) = texts(events).values()
-        assert joined == transcript
-        assert recordings.word_errors(said.split() * 3, transcript.split()) <= len(said.split())
-        assert events[-1].usage.seconds == pytest.approx(len(speech()) * 3 / 2 / RATE, abs=0.2)
-
-
 def test_less_than_a_tenth_of_a_second_is_not_committed(realtime_server, said):
     """An error with the event's id; the audio stays, and counts for the next commit. What was cleared does not."""
     with open_session(realtime_server) as talk:
@@ -96,19 +68,6 @@ def test_less_than_a_tenth_of_a_second_is_not_committed(realtime_server, said):
         events = talk.until(COMPLETED)
         assert recordings.word_errors(said.split(), events[-1].transcript.split()) <= 1
         assert next(e for e in events if e.type == COMMITTED).previous_item_id is None
-
-
-@pytest.mark.parametrize("ending", ["commit", "clear"])
-def test_half_a_sample_does_not_outlive_its_turn(realtime_server, said, ending):
-    """A clip whose last byte is one too many: what follows the commit, or the clear, begins with a whole sample."""
-    with open_session(realtime_server) as talk:
-        talk.update(turn_detection=None)
-        talk.say(speech()[:20_001])
-        getattr(talk.connection.input_audio_buffer, ending)()
-        talk.until(COMPLETED if ending == "commit" else "input_audio_buffer.cleared")
-        talk.say(speech())
-        talk.commit()
-        assert recordings.word_errors(said.split(), talk.until(COMPLETED)[-1].transcript.split()) <= 1
 
 
 def test_what_is_cleared_is_never_heard_of_again(realtime_server, said):
@@ -182,7 +141,7 @@ def _input(**heard):
 
 
 def test_telephone_audio_gives_the_words(realtime_server, said):
-    """Mu-law and A-law are heard as plain PCM of 8 kHz is; the rate may change within a session."""
+    """The formats are mu-law, A-law and PCM at 8 kHz. The rate may change within a session."""
     pcm = soxr.resample(recordings.samples(), 16_000, 8_000).astype(np.int16)
     sent = {
         "audio/pcm": ({"type": "audio/pcm", "rate": 8_000}, pcm.tobytes()),
@@ -204,9 +163,6 @@ def test_telephone_audio_gives_the_words(realtime_server, said):
     for event in heard.values():
         # "on" and "off" differ above 4 kHz.
         assert recordings.word_errors(words, event.transcript.split()) <= len(words) // 3
-    plain = heard["audio/pcm"].transcript.split()
-    for law in ("audio/pcmu", "audio/pcma"):
-        assert recordings.word_errors(plain, heard[law].transcript.split()) <= 1
 
 
 def test_a_commit_with_voice_detection_ends_the_turn_at_once(realtime_server, said):
@@ -309,23 +265,3 @@ def test_without_transcription_turns_are_found_and_nothing_is_written(realtime_s
         talk.say(speech())
         talk.commit()
         assert kinds(talk.until(COMPLETED)) == TURN
-
-
-def test_many_sessions_and_files_keep_their_order(realtime_server, said):
-    """Four sessions at once beside recordings over HTTP: each has its own words in its own order."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def session(_):
-        return _spoken(realtime_server, speech(1.0) * 2, 20)
-
-    def file(_):
-        return realtime_server.openai().audio.transcriptions.create(file=recordings.sample()[0], model="whisper-1").text
-
-    with ThreadPoolExecutor(10) as pool:
-        files = pool.map(file, range(3))
-        runs = list(pool.map(session, range(4)))
-        assert set(files) == {said}
-    for events in runs:
-        committed = [e.item_id for e in events if e.type == COMMITTED]
-        assert list(texts(events)) == committed
-        assert all(recordings.word_errors(said.split(), t.split()) <= 1 for _, t in texts(events).values())

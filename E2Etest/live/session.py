@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 import av
 import numpy as np
-import pytest
-from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 TIMEOUT_S = 180  # a worker that is stopped is noticed after 20 s, and another one started
@@ -24,18 +22,6 @@ def open_session(server, **query):
     with connect(f"{server.live_url}?{asked}", **options) as socket:
         socket.hello = receive(socket)
         yield socket
-
-
-def takes_a_session(server) -> bool:
-    """Return True if the server takes another session; if not, it must refuse it as overload."""
-    with open_session(server) as socket:
-        if socket.hello.get("status") == "connected":
-            return True
-        assert socket.hello["code"] == "rate_limit_exceeded"
-        with pytest.raises(ConnectionClosed) as closed:
-            receive(socket)
-        assert closed.value.rcvd.code == 1013
-        return False
 
 
 def receive(socket) -> dict:

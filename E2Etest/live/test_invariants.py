@@ -1,13 +1,11 @@
 """The invariants of live transcription through the real server and the real model."""
 
-import itertools
-
 import numpy as np
 import pytest
 
-from asr_server.net import websocket_io
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pcm_of, pieces, receive, stream, upto_flush
+from E2Etest.process import running
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.demo_server]
 
@@ -41,33 +39,6 @@ def test_committed_text_is_a_prefix_of_all_that_follows(server):
         assert any(committed.values()), "nothing was committed"
 
 
-@pytest.mark.nightly
-def test_utterances_lie_behind_one_another_and_cover_what_is_loud(server):
-    """No loud second of paused speech lies outside all utterances."""
-    clip = next(c for c in recordings.clips() if c.kind == "pauses")
-    pcm = pcm_of(clip.path)
-    covered, end = np.zeros(len(pcm), bool), 0.0
-    for _, start, stop, _ in finals(stream(server, pieces(data(pcm), 3_200))):
-        assert start >= end
-        end = stop
-        covered[round(start * 16_000) : round(stop * 16_000)] = True
-    power = np.square(pcm.astype(float))
-    assert power[covered].sum() >= 0.995 * power.sum()
-
-
-@pytest.mark.nightly
-def test_forced_cuts_lose_no_sample(server):
-    """Forty seconds without a pause: each utterance begins where the last was cut."""
-    said = recordings.samples()
-    loud = said[np.abs(said) > 30][: 2 * 16_000]
-    messages = stream(server, pieces(data(np.tile(loud, 20)), 32_000))
-    cut = [m for m in messages if m.get("is_final")]
-    assert any(m["ending"] == "cut" for m in cut)
-    for before, after in itertools.pairwise(cut):
-        if before["ending"] == "cut":
-            assert after["start"] == before["end"]
-
-
 def test_a_partial_shows_words_before_the_speaker_is_done(server):
     """After two seconds of speech there is text, while the utterance is open."""
     with open_session(server) as socket:
@@ -82,7 +53,7 @@ def test_a_partial_shows_words_before_the_speaker_is_done(server):
 @pytest.mark.nightly
 @pytest.mark.performance
 @pytest.mark.timeout(180)
-def test_hundreds_of_sessions_that_come_and_go_leave_no_memory_behind(server, speech):
+def test_hundreds_of_sessions_that_come_and_go_leave_no_memory_behind(tmp_path, speech):
     """After a first round, two hundred more sessions with speech change the resident memory by little."""
     loud = data(speech[: 3 * 16_000])
 
@@ -92,9 +63,9 @@ def test_hundreds_of_sessions_that_come_and_go_leave_no_memory_behind(server, sp
                 peer.send(loud)
                 act(peer, "flush")
                 upto_flush(peer)
-                # Others are kept for WS_RESUME_S, and the faster the machine, the more at a time.
-                peer.close(websocket_io.DISCARD)
         return server.resident_mb()
 
-    before = round_of(40)
-    assert round_of(200) - before < 20
+    # Otherwise sessions wait for their clients, and the faster the machine, the more at a time.
+    with running(tmp_path / "log", WS_RESUME_S="0") as server:
+        before = round_of(40)
+        assert round_of(200) - before < 20

@@ -51,7 +51,7 @@ async def _speak(server, spoken, shared):
                 await socket.send(frame)
             await socket.send('{"action": "flush"}')
             said = await receiving
-            await socket.close(4001)
+            await socket.close()
             return lags, said, await asyncio.gather(*readers)
 
 
@@ -82,7 +82,7 @@ async def _read(client, address, began):
 def test_two_hundred_readers_of_a_session_do_not_delay_its_speaker(tmp_path, spoken):
     """The lag of partials and finals with them and without, in turns. Every reader gets every final."""
     lags = {True: [], False: []}
-    with ready(tmp_path / "log", LOG_LEVEL="WARNING") as server:
+    with ready(tmp_path / "log", LOG_LEVEL="WARNING", WS_RESUME_S="0") as server:
         for _ in range(ROUNDS):
             for shared in (False, True):
                 found, said, read = asyncio.run(_speak(server, spoken, shared))

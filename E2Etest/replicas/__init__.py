@@ -1,1 +1,1 @@
-"""Several servers behind HAProxy, as docs/run/replicas.md describes them: replaced and killed under load."""
+"""Several servers behind HAProxy, as docs/run/scaling.md describes them: replaced and killed under load."""

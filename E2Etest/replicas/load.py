@@ -59,9 +59,7 @@ class Callers:
             "file": self._file,
             "long file": self._long_file,
             "stream": self._stream,
-            "translation": self._translation,
             "speech": self._speech,
-            "speech events": self._speech_events,
             "live session": self._live,
         }
         if with_jobs:
@@ -131,24 +129,11 @@ class Callers:
             raise httpx.HTTPError(str(events[-1]))
         self._check(events[-1].get("text"), " ".join([self._text] * self._spans))
 
-    def _translation(self, client: httpx.Client) -> None:
-        answer = self._post(client, self._clip, "/v1/audio/translations", model="whisper-1")
-        self._check(answer.json()["text"], self._text)
-
     def _speech(self, client: httpx.Client) -> None:
         body = {"model": "tts-1", "voice": "alloy", "input": _TEXT, "response_format": "wav"}
         answer = client.post("/v1/audio/speech", json=body)
         answer.raise_for_status()
         self._check(len(answer.content) > 100_000, True)
-
-    def _speech_events(self, client: httpx.Client) -> None:
-        body = {"model": "tts-1", "voice": "alloy", "input": _TEXT, "response_format": "pcm", "stream_format": "sse"}
-        with client.stream("POST", "/v1/audio/speech", json=body) as answer:
-            _check_status(answer)
-            kinds = [event.get("type") for event in _events(answer)]
-        if "error" in kinds:
-            raise httpx.HTTPError(str(kinds))
-        self._check(kinds[-1], "speech.audio.done")
 
     def _live(self, client: httpx.Client) -> None:
         """A session of two utterances at about the speed of speech. One whose server goes gets its final and 1001."""

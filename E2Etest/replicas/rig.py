@@ -1,10 +1,10 @@
-"""Real servers behind a real HAProxy, as docs/run/replicas.md configures it; each can be replaced or killed."""
+"""Real servers with one shared engine behind a real HAProxy with deploy/haproxy.cfg; each can be replaced or killed."""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
+import os
 import shutil
 import signal
 import socket
@@ -16,37 +16,53 @@ from pathlib import Path
 
 from E2Etest.process import LOAD_TIMEOUT_S, START_TIMEOUT_S, Server, ServerProcess, free_port
 
-PAGE = Path(__file__).parents[2] / "docs" / "run" / "replicas.md"
-# The checks of the page are those of a site. Here they are faster, and with them the delay of the drain.
-CHECKS_ON_THE_PAGE, CHECKS_HERE = "inter 1s fall 2 rise 1", "inter 300ms fall 2 rise 1"
+CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
+# Faster health checks, and a shorter drain, than a real site would have.
+CHECKS_OF_THE_FILE, CHECKS_HERE = "inter 1s fall 2 rise 1", "inter 300ms fall 2 rise 1"
 DRAIN_DELAY_S = "2"
 _EXIT_TIMEOUT_S = 60.0
 
 
 class Replicas(Server):
-    """`count` servers with the same `settings` behind one address. Use `balanced()`.
+    """Servers with the same `settings` and one engine behind one address. Use `balanced()`."""
 
-    HAProxy knows one place more than there are servers, so that a new one is there before an old one goes.
-    """
-
-    def __init__(self, folder: Path, count: int, **settings: str) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
         if shutil.which("haproxy") is None:
             raise RuntimeError("these tests need HAProxy: sudo apt-get install haproxy")
         port = free_port()
         super().__init__(port, key=settings.get("API_KEYS", "").partition(",")[0], model=settings["MODEL_ID"])
-        self._settings = {"DRAIN_DELAY_S": DRAIN_DELAY_S, "LOG_LEVEL": "INFO", **settings}
-        self._ports = [free_port() for _ in range(count + 1)]
+        self._engine_settings, self._socket = settings, folder / "engine.sock"
+        shared = {"ENGINE_PROCESS": f"unix:{self._socket}", "DRAIN_DELAY_S": DRAIN_DELAY_S, "LOG_LEVEL": "INFO"}
+        self._settings = {**shared, **settings}
+        self._ports = {f"asr{number}": free_port() for number in range(1, 5)}
         self._started = 0
         self.servers: dict[str, ServerProcess] = {}
         self._folder, self.log_path = folder, folder / "log"
         self._statistics = folder / "haproxy.socket"
+        text = CONFIGURATION.read_text(encoding="utf-8")
+        assert CHECKS_OF_THE_FILE in text
+        statistics = f"global\n    stats socket {self._statistics} mode 600 level user\n"
         configuration = folder / "haproxy.cfg"
-        configuration.write_text(_configuration(port, self._ports, self._statistics), encoding="utf-8")
-        self._places = [f"asr{number}" for number in range(1, count + 2)]
+        configuration.write_text(text.replace(CHECKS_OF_THE_FILE, CHECKS_HERE) + statistics, encoding="utf-8")
+        addresses = {name.upper(): f"127.0.0.1:{each}" for name, each in self._ports.items()}
         with self.log_path.open("ab") as sink:
             self._haproxy = subprocess.Popen(
-                ["haproxy", "-db", "-f", str(configuration)], stdout=sink, stderr=sink, cwd=folder
+                ["haproxy", "-db", "-f", str(configuration)],
+                env={**os.environ, **addresses, "ASR_LISTEN": f"127.0.0.1:{port}"},
+                stdout=sink,
+                stderr=sink,
+                cwd=folder,
             )
+        self.start_engine()
+
+    def start_engine(self) -> None:
+        """Start the engine. The servers connect to it by themselves."""
+        program = ("-m", "asr_server", "engine", "--listen", str(self._socket))
+        self._engine = ServerProcess(self.log_path, shared_log=True, program=program, **self._engine_settings)
+
+    def stop_engine(self) -> int:
+        """Stop the engine with SIGTERM and return its exit code."""
+        return self._engine.stop()
 
     def log(self) -> str:
         """Return the log of HAProxy and of all servers, also of those that are gone."""
@@ -54,10 +70,12 @@ class Replicas(Server):
 
     def start(self) -> str:
         """Start a server at a free place; return the place once it gets requests."""
-        place = next(name for name in self._places if name not in self.servers)
+        place = next(name for name in self._ports if name not in self.servers)
         self._started += 1
-        own = {"port": self._ports[self._places.index(place)], "STATE_DIR": str(self._folder / f"state{self._started}")}
-        server = self.servers[place] = ServerProcess(self.log_path, shared_log=True, **{**own, **self._settings})
+        own = {"STATE_DIR": str(self._folder / f"state{self._started}"), "SERVER_NAME": place}
+        self.servers[place] = server = ServerProcess(
+            self.log_path, shared_log=True, port=self._ports[place], **{**own, **self._settings}
+        )
         server.wait_until_live()
         self._wait_until(place, "UP", LOAD_TIMEOUT_S)
         return place
@@ -93,6 +111,7 @@ class Replicas(Server):
         self.close()
         for place in list(self.servers):
             self.servers.pop(place).stop()
+        self.stop_engine()
         self._haproxy.terminate()
         self._haproxy.wait(_EXIT_TIMEOUT_S)
 
@@ -117,31 +136,16 @@ class Replicas(Server):
                 asking.sendall(b"show stat\n")
                 answer = b"".join(iter(lambda: asking.recv(65_536), b"")).decode()
             rows = csv.DictReader(io.StringIO(answer.removeprefix("# ")))
-            return {row["svname"]: row for row in rows if row["pxname"] == "asr" and row["svname"] in self._places}
+            return {row["svname"]: row for row in rows if row["pxname"] == "asr" and row["svname"] in self._ports}
 
 
 @contextmanager
 def balanced(folder: Path, count: int, **settings: str) -> Iterator[Replicas]:
     """Run this many servers that all get requests, and stop them at the end."""
-    replicas = Replicas(folder, count, **settings)
+    replicas = Replicas(folder, **settings)
     try:
         for _ in range(count):
             replicas.start()
         yield replicas
     finally:
         replicas.stop()
-
-
-def _configuration(port: int, servers: list[int], statistics: Path) -> str:
-    """The block of the page with other addresses and faster checks, without a certificate."""
-    (block,) = re.findall(r"```haproxy\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    lines = [f"    server asr{number} 127.0.0.1:{each}\n" for number, each in enumerate(servers, 1)]
-    block, replaced = re.subn(r"(?m)(^    server asr\d .*\n)+", "".join(lines), block)
-    assert replaced == 1
-    for written, here in (
-        (":443 ssl crt /etc/ssl/asr.pem", f"127.0.0.1:{port}"),
-        (CHECKS_ON_THE_PAGE, CHECKS_HERE),
-    ):
-        assert written in block
-        block = block.replace(written, here)
-    return f"global\n    stats socket {statistics} mode 600 level user\n\n{block}"

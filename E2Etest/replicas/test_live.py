@@ -25,10 +25,9 @@ def demo():
 
 
 @pytest.mark.guarantee("moves")
-@pytest.mark.parametrize("gateway", ["false", "true"], ids=["plain", "gateway"])
-def test_a_rolling_update_moves_live_sessions(tmp_path, demo, gateway, measured):
-    """No word is lost or doubled, and no committed word taken back; no session was cut off."""
-    with balanced(tmp_path, 2, GATEWAY_MODE=gateway, **demo) as replicas:
+def test_a_rolling_update_moves_live_sessions(tmp_path, demo, measured):
+    """No word is lost or repeated, and no committed word is taken back."""
+    with balanced(tmp_path, 2, **demo) as replicas:
         speakers = [Speaker(replicas) for _ in range(SPEAKERS)]
         try:
             assert replicas.roll() == [0, 0]
@@ -36,7 +35,6 @@ def test_a_rolling_update_moves_live_sessions(tmp_path, demo, gateway, measured)
             for speaker in speakers:
                 speaker.end()
     check(speakers)
-    assert [speaker.resumed for speaker in speakers] == [0] * SPEAKERS
     measured("moved_s", max(speaker.longest_silence_s for speaker in speakers))
 
 

@@ -1,9 +1,6 @@
 """What a Wyoming client finds that wants to hear something."""
 
-import asyncio
-
 import pytest
-from wyoming.audio import AudioChunk
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
@@ -57,78 +54,11 @@ async def test_a_text_in_pieces_is_the_same_audio_as_the_whole_text(port):
     assert len(whole) > 2 * 24_000 * 2
 
 
-async def test_voice_and_language_change_the_audio(port):
-    """By the name alone, as Home Assistant sends it."""
-    names = [None, "nova@en-US", "echo@en-US", "nova@de", "f1"]
-    async with connected(port) as client:
-        answers = [
-            (await spoken(client, Synthesize(text="Wagen.", voice=SynthesizeVoice(name=name))))[1] for name in names
-        ]
-    assert len(set(answers)) == len(names)
-
-
-async def test_texts_are_spoken_in_the_order_in_which_they_came(port):
-    """Nobody has to wait for an answer before the next question."""
-    texts = ["One.", "Two is more.", "Three."]
-    async with connected(port) as client:
-        alone = [await spoken(client, Synthesize(text=text)) for text in texts]
-        for text in texts:
-            await client.write_event(Synthesize(text=text).event())
-        assert [await spoken(client) for _ in texts] == alone
-
-
 async def test_other_events_are_answered_while_it_speaks(port):
     """Between the chunks of audio."""
     async with connected(port) as client:
         kinds, _ = await spoken(client, Synthesize(text=_LONG), Ping(text="here"), last="pong")
     assert "audio-stop" not in kinds
-
-
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        ({"text": "a", "voice": SynthesizeVoice(name="nobody")}, "invalid_value"),
-        ({"text": "a", "voice": SynthesizeVoice(name="nova@xx")}, "unsupported_language"),
-        ({"text": "a", "voice": SynthesizeVoice(language="!")}, "invalid_language_format"),
-        ({"text": ""}, "missing_required_parameter"),
-        ({"text": "a\0b"}, "invalid_value"),
-        ({"text": "word " * 5_000}, "string_above_max_length"),
-    ],
-)
-async def test_an_error_ends_the_answer_and_not_the_connection(port, asked, code):
-    """With the server's code; the same connection then speaks and listens."""
-    async with connected(port) as client:
-        await client.write_event(Synthesize(**asked).event())
-        error = await client.read_event()
-        assert (error.type, error.data["code"]) == ("error", code)
-        assert (await client.read_event()).type == "audio-stop"
-        assert (await spoken(client, Synthesize(text="Yes.")))[0] == _WHOLE
-
-
-async def test_who_leaves_in_the_middle_frees_the_server(port, wyoming_server):
-    """The request is cancelled there."""
-    before = wyoming_server.log().count("outcome=request_cancelled")
-    async with connected(port) as client:
-        await client.write_event(Synthesize(text=_LONG).event())
-        assert (await client.read_event()).type == "audio-start"
-        assert AudioChunk.is_type((await client.read_event()).type)
-    for _ in range(300):
-        if wyoming_server.log().count("outcome=request_cancelled") > before:
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail("the request goes on")
-
-
-async def test_many_clients_at_once(port):
-    """Eight, each with its own text."""
-
-    async def answer(number):
-        async with connected(port) as client:
-            return (await spoken(client, Synthesize(text=f"This is number {number}.")))[1]
-
-    alone = [await answer(number) for number in range(8)]
-    assert await asyncio.gather(*(answer(number) for number in range(8))) == alone
-    assert len(set(alone)) == 8
 
 
 @pytest.mark.nightly

@@ -16,39 +16,43 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from loguru import logger
+from prometheus_client import CollectorRegistry
 
-from asr_server import __version__, engine_core, feature_list
+from asr_server import __version__, feature_list
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core import idle
 from asr_server.core import settings as settings_module
-from asr_server.core.errors import JobsUnavailable
 from asr_server.core.idle import IdleOwner, end_when_idle
 from asr_server.core.settings import Settings, superseded
+from asr_server.engine import core as engine_core
 from asr_server.engine import plan
 from asr_server.engine.catalog import Catalog
-from asr_server.engine.client import Drafting, EngineClient
+from asr_server.engine.client import EngineClient, ModelDrafts
+from asr_server.engine.core import OnFailure, Watch, by_name, log_state
 from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel, Plan
 from asr_server.engine.protocol import Informed
-from asr_server.engine_core import BuildCore, OnFailure, Watch, by_name, log_state
 from asr_server.jobs import route as jobs
-from asr_server.jobs.disk_store import DiskStore, JobFolders
+from asr_server.jobs.database import Postgres, Sqlite
 from asr_server.jobs.record import RecordFormat
 from asr_server.jobs.runner import JobKind, JobRunner, RecordingJobs
-from asr_server.jobs.store import JobLimits
+from asr_server.jobs.store import JobLimits, JobStore
 from asr_server.live import route as live
 from asr_server.live.encodings import LiveEncodings
 from asr_server.live.inference import Engines
+from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
 from asr_server.net import errors
 from asr_server.net.access import PROBES, AccessRules
 from asr_server.net.credentials import EphemeralKeys
 from asr_server.net.edge import Edge
-from asr_server.ops import health, metrics_route, page, server_metrics
+from asr_server.net.request_log import RequestMetrics
+from asr_server.ops import health, metrics_route, page
+from asr_server.ops.engine_metrics import EngineMetrics, ModelMetrics
 from asr_server.ops.health import not_live
-from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
 from asr_server.recordings import route as recordings
+from asr_server.recordings.coverage import RecordingMetrics
 from asr_server.recordings.pipeline import (
     PipelineResources,
     RecordingPipeline,
@@ -61,7 +65,7 @@ from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState
-from asr_server.schedule.scheduler import Scheduler
+from asr_server.schedule.thread import Scheduler
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU
 from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
 from asr_server.services import FeatureParts, Services
@@ -83,7 +87,6 @@ _REFUSALS = {
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 SERVER_FEATURES = feature_list.server_features()
-METRICS = (*server_metrics.METRICS, *(metric for feature in SERVER_FEATURES for metric in feature.metrics))
 
 
 def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda error: None) -> FastAPI:
@@ -99,10 +102,11 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         _log_plan(settings, resolved)
-        metrics = Metrics()
-        watch = Watch(metrics.engine, _tell(metrics), on_failure)
-        built = machinery(settings, resolved, watch, metrics, _builder(resolved))
-        app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
+        registry = metrics_route.new_registry()
+        watch = Watch(EngineMetrics(registry), _on_state(ModelMetrics(registry)), on_failure)
+        built = machinery(settings, resolved, watch, registry)
+        app.state.services = services = _services(settings, resolved, built, registry, rules.ephemeral_keys)
+        metrics_route.register_gauges(services)
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
@@ -144,7 +148,6 @@ def routed(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
             app.include_router(router)
     app.include_router(live.router(endpoint))
     app.include_router(page.router)
-    app.state.gauges = (*metrics_route.GAUGES, *(feature.gauges for feature in SERVER_FEATURES))
     app.state.health_sections = tuple(feature.health for feature in SERVER_FEATURES)
     app.router.default = errors.not_found
     errors.install_handlers(app)
@@ -239,12 +242,12 @@ async def drain(app: FastAPI) -> None:
     await asyncio.gather(services.live.drain(), *(parts.drain() for parts in services.features))
 
 
-def _tell(metrics: Metrics) -> OnState:
-    def tell(model: str, state: ModelState, took_s: float) -> None:
+def _on_state(metrics: ModelMetrics) -> OnState:
+    def on_state(model: str, state: ModelState, took_s: float) -> None:
         log_state(model, state, took_s)
-        metrics.engine.became(state, took_s)
+        metrics.became(state, took_s)
 
-    return tell
+    return on_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +258,7 @@ class Machinery:
     engines: Mapping[str, Informed]  # by the names of their models, "" for the default
     thread: Scheduler
     clients: Mapping[str, EngineClient]  # by the same names
-    drafting: Drafting | None  # None where nothing is drafted
+    drafting: ModelDrafts | None  # None where nothing is drafted
     admission: Admission
     decoder: Decoder
     features: Sequence[FeatureParts]
@@ -279,12 +282,17 @@ def machinery(
     settings: Settings,
     resolved: Plan,
     watch: Watch = engine_core.NOBODY,
-    metrics: Metrics | None = None,
-    build: BuildCore = engine_core.build,
+    registry: CollectorRegistry | None = None,
 ) -> Machinery:
-    """Build it; each model is loaded by its first job. `build`: how the engines and their thread are built."""
-    observers = ObserverByItem(watch.engine)
-    core = build(settings, resolved, replace(watch, engine=observers))
+    """Build it; each model is loaded by its first job."""
+    registry, observers = registry or CollectorRegistry(), ObserverByItem(watch.engine)
+    watch = replace(watch, engine=observers)
+    if resolved.is_active("engine_process"):
+        from asr_server.engine import remote  # its messages take memory
+
+        core = remote.build(settings, resolved, watch)
+    else:
+        core = engine_core.build(settings, resolved, watch)
     thread = core.thread
     admission = Admission(
         settings.max_queue_audio_s,
@@ -292,11 +300,13 @@ def machinery(
         engine_s=lambda: thread.with_recordings_s,
         first_guess_speed=FIRST_GUESS_SPEED_GPU if resolved.device.startswith("cuda") else FIRST_GUESS_SPEED,
     )
-    decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
-    parts = CoreParts(settings, resolved, thread, core.speaking, decoder, observers, watch.on_failure, metrics)
+    limits = DecodeLimits(max_audio_s=settings.max_audio_s)
+    decoder = Decoder(limits, idle_timeout_s=settings.idle_timeout, registry=registry)
+    parts = CoreParts(settings, resolved, thread, core.speaking, decoder, observers, watch.on_failure, registry)
     features = [feature.build(parts) for feature in SERVER_FEATURES if feature.build is not None]
     clients = {name: EngineClient(thread, model.traits, name) for name, model in by_name(resolved).items()}
-    drafting = _drafting(resolved, clients)
+    speculative = resolved.is_active("use_speculative")
+    drafting = ModelDrafts(clients[resolved.fast_model_id]) if speculative else None
     client = clients[DEFAULT] = EngineClient(thread, resolved.traits, drafting=drafting)
     resources = PipelineResources(
         decoder,
@@ -309,6 +319,7 @@ def machinery(
         steps=[step for parts in features for step in parts.steps],
         check=_context_check(features),
         longest_s=max(settings.request_timeout, settings.job_timeout),
+        metrics=RecordingMetrics(registry),
     )
     pipeline = RecordingPipeline(resources)
     translators = (parts.translator for parts in features if parts.translator is not None)
@@ -318,30 +329,17 @@ def machinery(
     return Machinery(core.engines, thread, clients, drafting, admission, decoder, features, pipeline, processor)
 
 
-def _builder(resolved: Plan) -> BuildCore:
-    """Return what builds the engines: a feature, or this process."""
-    builders = (feature.engine(resolved) for feature in SERVER_FEATURES)
-    return next((builder for builder in builders if builder is not None), engine_core.build)
-
-
 def _context_check(features: Sequence[FeatureParts]) -> ContextCheck:
     return next((parts.context_check for parts in features if parts.context_check is not None), ContextCheck())
 
 
-def _drafting(resolved: Plan, clients: Mapping[str, EngineClient]) -> Drafting | None:
-    if not resolved.is_active("use_speculative"):
-        return None
-    make = next(feature.drafting for feature in resolved.features if feature.drafting is not None)
-    return make(clients[resolved.fast_model_id])
-
-
 def _services(
-    settings: Settings, resolved: Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
+    settings: Settings, resolved: Plan, built: Machinery, registry: CollectorRegistry, ephemeral_keys: EphemeralKeys
 ) -> Services:
     clients = dict(built.clients)
     accurate = clients.pop(DEFAULT)
     fast = clients[resolved.fast_model_id] if resolved.is_active("dual_model") else accurate
-    engines = Engines(fast, accurate, metrics.live, clients, check=_context_check(built.features))
+    engines = Engines(fast, accurate, LiveMetrics(registry), clients, check=_context_check(built.features))
     return Services(
         settings=settings,
         plan=resolved,
@@ -356,7 +354,8 @@ def _services(
         drafting=built.drafting,
         jobs=_jobs(settings, RecordingJobs(built.processor), built.features),
         ephemeral_keys=ephemeral_keys,
-        metrics=metrics,
+        registry=registry,
+        request_metrics=RequestMetrics(registry),
         started_s=time.monotonic(),
         features=built.features,
     )
@@ -376,27 +375,17 @@ def _job_limits(settings: Settings) -> JobLimits:
         settings.key_max_jobs,
         int(settings.key_max_jobs_mb * 2**20),
         several_keys=len(settings.keys) > 1,
-        max_bytes=int(settings.jobs_database_mb * 2**20),
     )
 
 
 def _jobs(settings: Settings, recordings: JobKind, features: Sequence[FeatureParts]) -> JobRunner:
     kinds = (recordings, *(kind for parts in features for kind in parts.jobs))
     records = RecordFormat(one for kind in kinds for one in kind.request_types)
-    limits = _job_limits(settings)
-    stores = (feature.job_store(settings, limits, records) for feature in SERVER_FEATURES)
-    chosen = next((store for store in stores if store is not None), None)
-    store = chosen or DiskStore(limits, lambda: _job_folders(settings, records))
+    limits, url = _job_limits(settings), settings.jobs_database_url.get_secret_value()
+    max_bytes = int(settings.jobs_database_mb * 2**20)
+    database = Postgres(url, settings.state_dir, max_bytes) if url else Sqlite(settings.state_dir, limits.ttl_s)
+    store = JobStore(database, limits, records)
     return JobRunner(kinds, limits, store, [kind for parts in features for kind in parts.follow_ups])
-
-
-def _job_folders(settings: Settings, records: RecordFormat) -> JobFolders:
-    """Raises `JobsUnavailable`: everything but jobs works without."""
-    others = [name for feature in SERVER_FEATURES for name in feature.state_folders]
-    try:
-        return JobFolders(settings.state_dir.expanduser(), records, others)
-    except RuntimeError:  # pathlib's
-        raise JobsUnavailable("STATE_DIR cannot be used (this user has no home directory).") from None
 
 
 async def _make_ready(services: Services) -> None:

@@ -5,6 +5,7 @@ import inspect
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 
+import httpx
 import pytest
 import soundfile
 from loguru import logger
@@ -13,11 +14,10 @@ from asr_server import app as server
 from asr_server import demo, feature_list
 from asr_server import services as dependencies
 from asr_server.core import idle
-from asr_server.core.errors import JobsUnavailable, Overloaded
+from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
-from asr_server.jobs.record import RecordFormat
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.ports import Heartbeat
 
@@ -40,6 +40,30 @@ async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_m
         for _ in range(3):
             await asyncio.wait_for(looked.acquire(), 20)
     assert bool(trimmed) is trims
+
+
+async def test_without_the_shared_engine_the_server_is_not_ready_and_live_and_says_why(tmp_path):
+    """The server recovers when the engine starts. Restarting the server would not help."""
+    chosen = Settings(
+        _env_file=None,
+        model_id="fake",
+        state_dir=str(tmp_path),
+        engine_process=f"unix:{tmp_path}/engine.sock",
+        engine_start_s=0.1,
+    )
+    app = server.create_app(chosen)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
+        asyncio.timeout(20),
+    ):
+        while "asr-server engine" not in (await client.get("/readyz")).text:  # noqa: ASYNC110 - readiness sets no event
+            await asyncio.sleep(0.02)
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/livez")).status_code == 200
+        audio = {"file": ("a.wav", demo.sample().recording.read_bytes())}
+        refused = await client.post("/v1/audio/transcriptions", files=audio, data={"model": "whisper-1"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_failed")
 
 
 async def test_the_settings_reach_the_names_of_the_model_and_the_log(monkeypatch, tmp_path):
@@ -76,19 +100,6 @@ def test_no_request_needs_a_thread(tmp_path):
     found = {call for route in routes for call in calls(route.dependant)}
     assert {dependencies.get_services, dependencies.get_caller} <= found
     assert [call for call in found if not inspect.iscoroutinefunction(call)] == []
-
-
-def test_a_user_without_a_home_has_no_jobs_and_a_server_all_the_same(monkeypatch):
-    """As in a container that runs under a number which nobody has."""
-    monkeypatch.setattr(
-        "pathlib.Path.expanduser", lambda _: _raise(RuntimeError("Could not determine home directory."))
-    )
-    with pytest.raises(JobsUnavailable, match="no home"):
-        raise server._job_folders(Settings(_env_file=None, model_id="demo"), RecordFormat((dict,)))
-
-
-def _raise(fault):
-    raise fault
 
 
 @pytest.mark.torch

@@ -44,7 +44,7 @@ EXCLUSIVE.add(frozenset(("use_vllm", "engine")))
 EXCLUSIVE.add(frozenset(("use_torch_compile", "use_fused_kernels")))
 
 # The others have options that depend on the packages of this machine.
-COMBINED = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "piper", "rewriting"))
+COMBINED = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "rewriting"))
 MACHINE = Capabilities(
     gpu=True,
     torch_cuda=True,
@@ -56,7 +56,7 @@ MACHINE = Capabilities(
 
 
 def _resolved(names, file):
-    chosen = {"model_id": "o/large"}
+    chosen = {"model_id": "o/large", "speech": "espeak"}
     for name in names:
         chosen |= {key: str(file) if value == "FILE" else value for key, value in ON[name].items()}
     return feature_list.resolve(settings.load(_env_file=None, **chosen), MACHINE, COMBINED)
@@ -65,6 +65,13 @@ def _resolved(names, file):
 def _names(option):
     """Return the names that a message may call it by: those of its settings."""
     return [key.upper() for key in ON[option]]
+
+
+@pytest.mark.parametrize(("device", "active"), [("cuda", True), ("cpu", False)])
+def test_with_a_gpu_the_engine_has_a_process_of_its_own(device, active):
+    """Replicas in a cluster have one too, without further settings."""
+    chosen = settings.load(_env_file=None, model_id="o/large", device=device)
+    assert feature_list.resolve(chosen, MACHINE, COMBINED).is_active("engine_process") == active
 
 
 @pytest.mark.parametrize("pair", list(combinations(ON, 2)), ids="+".join)
@@ -95,5 +102,7 @@ def test_every_option_that_a_setting_switches_on_has_its_pairs():
         "aligner",
     }
     machine = replace(MACHINE, gpu=False)
-    resolved = feature_list.resolve(settings.load(_env_file=None, model_id="o/large"), machine, COMBINED)
+    resolved = feature_list.resolve(
+        settings.load(_env_file=None, model_id="o/large", speech="espeak"), machine, COMBINED
+    )
     assert {option.name for option in resolved.options} == always | (ON.keys() - {"engine"})

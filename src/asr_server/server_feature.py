@@ -1,4 +1,4 @@
-"""The hooks by which features add to the server: routes, metrics, and parts that are built together with it.
+"""The hooks by which features add to the server: routes, health, and parts that are built together with it.
 
 A feature says by a `ServerHook` in `Feature.extends` where its `ServerFeature` is. That is imported where a server, or
 a command that runs alone, is built: to resolve a plan imports no routes.
@@ -14,22 +14,17 @@ from asr_server.schedule.ports import SchedulerObserver
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+    from prometheus_client import CollectorRegistry
     from starlette.websockets import WebSocket
 
     from asr_server.audio.decode import Decoder
     from asr_server.core.errors import EngineFailed
     from asr_server.core.settings import Settings
     from asr_server.engine.feature import Plan
-    from asr_server.engine_core import BuildCore
-    from asr_server.jobs.record import RecordFormat
-    from asr_server.jobs.store import JobLimits, JobStore
     from asr_server.ops.health import HealthSection
-    from asr_server.ops.metric_spec import MetricSpec
-    from asr_server.ops.metrics_route import ReadGauges
-    from asr_server.ops.server_metrics import Metrics
     from asr_server.schedule.job import AnyJob
     from asr_server.schedule.ports import Batch, JobEnd
-    from asr_server.schedule.scheduler import Scheduler
+    from asr_server.schedule.thread import Scheduler
     from asr_server.services import FeatureParts
 
 LiveEndpoint = Callable[["WebSocket"], Awaitable[None]]
@@ -70,7 +65,7 @@ class CoreParts:
     decoder: Decoder
     observers: ObserverByItem  # of that thread
     on_failure: Callable[[EngineFailed], None]  # for when another engine has failed for good
-    metrics: Metrics | None  # None where nothing is measured
+    registry: CollectorRegistry  # of metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +73,8 @@ class ServerFeature:
     """The additions of one feature to the server. A hook that it does not use keeps its default."""
 
     routers: Sequence[APIRouter] = ()
-    metrics: Sequence[MetricSpec] = ()
-    gauges: ReadGauges = lambda services: ()
     health: HealthSection = lambda services: {}
     live_endpoint: Callable[[LiveEndpoint], LiveEndpoint] = lambda endpoint: endpoint  # wraps that of live sessions
-    state_folders: Sequence[str] = ()  # its folders in STATE_DIR
-    # Returns the store of jobs in place of the folders of STATE_DIR, None where the settings do not ask for it.
-    job_store: Callable[[Settings, JobLimits, RecordFormat], JobStore | None] = lambda settings, limits, records: None
-    # Returns what builds the engine in place of `engine_core.build`, None where the plan does not ask for it.
-    engine: Callable[[Plan], BuildCore | None] = lambda plan: None
     build: Callable[[CoreParts], FeatureParts] | None = None  # None where it has no parts
 
 

@@ -10,15 +10,17 @@ from fastapi import Depends
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
-from asr_server.core.errors import UnsupportedValue
+from asr_server.core.errors import InvalidInput
 from asr_server.net.access import Caller
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from asr_server.audio.decode import Decoder
     from asr_server.core.idle import IdleOwner
     from asr_server.core.settings import Settings
     from asr_server.engine.catalog import Catalog
-    from asr_server.engine.client import Drafting
+    from asr_server.engine.client import ModelDrafts
     from asr_server.engine.feature import Plan
     from asr_server.engine.protocol import Informed
     from asr_server.jobs.follow_ups import FollowUpKind
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.credentials import EphemeralKeys
-    from asr_server.ops.server_metrics import Metrics
+    from asr_server.net.request_log import RequestMetrics
     from asr_server.recordings.pipeline import (
         OpenSignal,
         PrepareStep,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.span import ContextCheck
     from asr_server.schedule.admission import Admission
-    from asr_server.schedule.scheduler import Scheduler
+    from asr_server.schedule.thread import Scheduler
 
 
 T = TypeVar("T")
@@ -94,22 +96,25 @@ class Services:
     pipeline: RecordingPipeline
     live: LiveSessions
     processor: RequestProcessor
-    drafting: Drafting | None  # None where no model drafts for the default
+    drafting: ModelDrafts | None  # None where no model drafts for the default
     jobs: JobRunner
     ephemeral_keys: EphemeralKeys
-    metrics: Metrics
+    registry: CollectorRegistry
+    request_metrics: RequestMetrics
     started_s: float
     features: Sequence[FeatureParts]
     ready: bool = False  # turns true after the preload
     draining: bool = False  # turns true at shutdown
 
     def check(self, request: RecordingRequest) -> None:
-        """Raise `UnsupportedValue` or `InvalidValue` for what of the request no feature serves, before anything is
+        """Raise `unsupported_value` or `invalid_value` for what of the request no feature serves, before anything is
         decoded."""
         for option in request.text_options.asked:
             if not self.plan.is_active(option):
                 reason = self.plan.reason(option) or "it was built without that"
-                raise UnsupportedValue(f"This server does not serve '{option}' ({reason}).", param=option)
+                raise InvalidInput(
+                    f"This server does not serve '{option}' ({reason}).", code="unsupported_value", param=option
+                )
         self.processor.writer.check(request)
         for parts in self.features:
             parts.check(request)

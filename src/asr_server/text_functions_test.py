@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 
 from asr_server.core.errors import AsrError
 from asr_server.features.alignments import matching
-from asr_server.features.documents import document, writers
+from asr_server.features.documents import document
 from asr_server.features.hotwords.check import Terms
 from asr_server.features.rewriting import personal_data
 from asr_server.features.rewriting.written_form import written_edits
 from asr_server.features.speakers.route import SpeakerForm
+from asr_server.features.speech_output.requests import markdown_chapters
 from asr_server.features.speech_output.script import language_of, spoken_s
 from asr_server.features.speech_output.spoken_form import spoken_form
 from asr_server.features.translation import translator
 from asr_server.recordings.requests import PersonalData
 from asr_server.subtitle import alignment, cue_segmentation, cues, files
-from asr_server.text import boundary, languages, scripts, sentences, stable_merge, syllables, words
+from asr_server.text import boundary, languages, scripts, sentences, syllables, words
 from asr_server.text.normal_form import normal_form
 
 _CONFIG = cues.CueConfig()
@@ -36,7 +37,8 @@ def _cues(text):
 
 
 def _document(text):
-    return writers.markdown(document.Document([document.DocumentPart(0, document.clean(text), text)], text))
+    written = document.Document([document.DocumentPart(0, document.clean(text), text)], text)
+    return document.markdown(written), document.docx(written)
 
 
 FUNCTIONS = {
@@ -53,8 +55,6 @@ FUNCTIONS = {
     "boundary.after": boundary.after.__wrapped__,
     "boundary.ends_sentence": boundary.ends_sentence,
     "syllables": syllables.syllables.__wrapped__,
-    "stable_merge": stable_merge.unit_count,
-    "stable_merge.without": lambda text: stable_merge.without_beginning(text, f"{text}x"),
     "sentences": lambda text: sentences.sentences(text, "de"),
     "sentences.stream": lambda text: sentences.SentenceStream("en").push(text),
     "alignment.letters": alignment.letters,
@@ -65,15 +65,14 @@ FUNCTIONS = {
     "files.srt": lambda text: files.parse_srt(files.render_srt([cues.Cue(0, 1, text)]) + text),
     "files.vtt": lambda text: files.parse_vtt(files.render_vtt([cues.Cue(0, 1, text, speaker=text)]) + text),
     "matching.divided": matching.divided,
-    "matching.match": lambda text: matching.match(matching.divided(text), [matching.HeardWord("hello", 0)]),
+    "matching.match": lambda text: matching.match(matching.divided(text), [("hello", 0)]),
     "hotwords": Terms,
     "spoken_form": lambda text: spoken_form(text, "en"),
     "language_of": lambda text: language_of(text, "en"),
     "spoken_s": spoken_s,
+    "markdown_chapters": lambda text: markdown_chapters(f"# {text}.\n{text}\n# {text}"),
     "speaker": lambda text: SpeakerForm(name=text, consent=text),
-    "personal_data": lambda text: personal_data.find(
-        personal_data.SearchedText([(text, "en")]), frozenset(PersonalData)
-    ),
+    "personal_data": lambda text: personal_data.find([(text, "en")], frozenset(PersonalData)),
     "written_form": lambda text: list(written_edits(text, "en")),
     "translation.one_line": translator.one_line,
     "translation.cue_text": translator.cue_text,
@@ -129,7 +128,7 @@ def test_a_run_of_any_character_takes_linear_time(name):
     function = FUNCTIONS[name]
     for text in ("a 1", "中 あ"):  # what is imported and computed with the first
         _took_s(function, text)
-    slow = [char for char in _ALPHABET if not _is_linear(function, lambda count, char=char: "a" + count * char)]
+    slow = [char for char in _ALPHABET if not _is_linear(function, lambda count, char=char: f"a{count * char}a")]
     assert slow == []
 
 

@@ -12,7 +12,7 @@ from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.registry import pass_tokens
 from tools.bench import engines
-from tools.training.released_layout import random_aligner
+from tools.checkpoints.recogniser import random_aligner
 
 WORDS_PER_S = 2.5
 

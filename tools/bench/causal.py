@@ -19,7 +19,7 @@ from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.features.encoders.options import CAUSAL_KEY
 from tools.bench import engines
 from tools.bench.engines import RATE
-from tools.training.released_layout import random_checkpoint
+from tools.checkpoints.recogniser import random_checkpoint
 
 UTTERANCE_S, STEP_S = 20, 1
 

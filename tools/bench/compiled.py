@@ -8,7 +8,7 @@ import time
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.bench import engines
-from tools.training.released_layout import random_checkpoint
+from tools.checkpoints.recogniser import random_checkpoint
 
 ROUNDS, STEPS = 9, 5
 ROWS = (1, 8)

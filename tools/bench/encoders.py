@@ -15,9 +15,8 @@ from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.windows import Encoder
 from asr_server.features.encoders import onnx_export
-from asr_server.features.encoders.exported_encoder import Target
-from asr_server.features.encoders.onnx_encoder import OnnxEncoder
-from tools.training.released_layout import random_checkpoint
+from asr_server.features.encoders.exported_encoder import OnnxEncoder, Target
+from tools.checkpoints.recogniser import random_checkpoint
 
 ROUNDS = 5
 # Of 8 s in one call: a live partial, a window, half a minute.
@@ -65,7 +64,5 @@ def _encoders(directory: Path, threads: int) -> dict[str, Encoder]:
         if not file.exists():
             onnx_export.export(directory, file, int8=int8)
         tower = loading.load(directory, device="cpu", dtype=torch.bfloat16).tower
-        encoder = OnnxEncoder(file, tower, target)
-        encoder.origin.check(directory, str(file))
-        found[name] = encoder
+        found[name] = OnnxEncoder(file, tower, target)
     return found

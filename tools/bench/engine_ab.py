@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.engines import SPAN_S
-from tools.training.released_layout import random_checkpoint
+from tools.checkpoints.recogniser import random_checkpoint
 
 ROOT = Path(__file__).parents[2]
 OLD_REVISION = "c4cf5b3e"  # before a step was one compiled graph on a CPU

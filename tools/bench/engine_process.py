@@ -17,13 +17,14 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from asr_server import engine_core, feature_list
+from asr_server import feature_list
 from asr_server.core import settings as settings_module
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.engine import core as engine_core
+from asr_server.engine import remote
 from asr_server.engine.client import EngineClient
+from asr_server.engine.core import NOBODY, EngineCore
 from asr_server.engine.protocol import Utterance
-from asr_server.engine_core import NOBODY, EngineCore
-from asr_server.features.engine_process import client
 from asr_server.schedule.job import Priority
 
 ROUNDS, ROWS = 6, 200
@@ -63,7 +64,7 @@ def _core(folder: str, *, chosen: bool) -> EngineCore:
     script.write_text('{"words_per_s": 0.1}')  # some three steps
     chosen_settings = {"model_id": "fake", "fake_engine_script": script, "state_dir": folder, "engine_process": chosen}
     settings = settings_module.load(_env_file=None, **chosen_settings)
-    build = client.build if chosen else engine_core.build
+    build = remote.build if chosen else engine_core.build
     return build(settings, feature_list.resolve(settings), NOBODY)
 
 

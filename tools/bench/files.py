@@ -16,7 +16,7 @@ import numpy as np
 
 from asr_server.engine.protocol import Utterance
 from tools.bench import engines
-from tools.training.released_layout import random_checkpoint
+from tools.checkpoints.recogniser import random_checkpoint
 
 
 def measure(seconds: int = 240, shape: str = "0.6b") -> dict[str, object]:

@@ -19,7 +19,7 @@ from asr_server.engine.protocol import Hypothesis, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.bench import engines
 from tools.bench.engines import TOKENS_PER_S, percentiles
-from tools.training.released_layout import random_checkpoint
+from tools.checkpoints.recogniser import random_checkpoint
 
 STEP_S = 0.45
 UTTERANCE_S = 30.0

@@ -6,7 +6,7 @@ import time
 
 from asr_server.engine.protocol import Utterance
 from tools.bench import engines
-from tools.training.released_layout import random_checkpoint
+from tools.checkpoints.recogniser import random_checkpoint
 
 CALLERS = 16
 CLIP_S = 5

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from E2Etest import recordings
-from E2Etest.live.session import act, data, open_session, upto_flush
+from E2Etest.live.session import TIMEOUT_S, act, data, open_session, upto_flush
 from E2Etest.process import ServerProcess, ready
-from tools.bench.gateway import live, pairs, request_ms
 
-ROUNDS = 100
+ROUNDS, LIVE_ROUNDS = 100, 200
+CLIP_S = 3
 CALLERS, REQUESTS = 8, 120
 SESSIONS, SESSION_S, FRAME_S = 16, 6, 0.1
+
+_AUDIO = recordings.wav(np.resize(recordings.samples(), CLIP_S * 16_000))
+
+Asked = TypeVar("Asked")
 
 
 def measure() -> dict[str, object]:
@@ -30,8 +37,8 @@ def measure() -> dict[str, object]:
             name: stack.enter_context(ready(Path(folder) / name, **usual, USE_GRANIAN=str(name == "granian")))
             for name in ("uvicorn", "granian")
         }
-        one = pairs(both["uvicorn"], both["granian"], request_ms, ROUNDS)
-        message = live(both["uvicorn"], both["granian"])
+        one = _pairs(both["uvicorn"], both["granian"], _request_ms, ROUNDS)
+        message = _live(both["uvicorn"], both["granian"])
         rates: dict[str, list[float]] = {name: [] for name in both}
         sessions: dict[str, list[float]] = {name: [] for name in both}
         for turn in range(4):
@@ -47,6 +54,53 @@ def measure() -> dict[str, object]:
         f"cpu_share_of_{SESSIONS}_live_sessions": _medians(sessions, 3),
         "resident_mb": resident,
     }
+
+
+def _pairs(plain: Asked, through: Asked, ask: Callable[[Asked], float], rounds: int) -> dict[str, float]:
+    """Return the figures of `ask` for both: servers, or their sockets.
+
+    Both are asked in turn, in alternating order; differences are those of neighbours in time.
+    """
+    asked = []
+    for number in range(rounds + 10):
+        if number % 2:
+            asked.append((ask(plain), ask(through)))
+        else:
+            asked.append((ask(through), ask(plain))[::-1])
+    return _figures(asked[10:])
+
+
+def _figures(pairs: list[tuple[float, float]]) -> dict[str, float]:
+    plain, through = zip(*pairs, strict=True)
+    return {
+        "plain_ms_p50": round(statistics.median(plain), 2),
+        "through_ms_p50": round(statistics.median(through), 2),
+        "added_ms_p50": round(statistics.median(b - a for a, b in pairs), 2),
+        "added_ms_p95": round(statistics.quantiles(through, n=20)[-1] - statistics.quantiles(plain, n=20)[-1], 2),
+        "added_ms_of_minima": round(min(through) - min(plain), 2),
+    }
+
+
+def _request_ms(server: ServerProcess) -> float:
+    """A recording and its words."""
+    began = time.perf_counter()
+    assert server.transcribe(_AUDIO).status_code == 200
+    return 1000 * (time.perf_counter() - began)
+
+
+def _live(plain: ServerProcess, through: ServerProcess, rounds: int = LIVE_ROUNDS) -> dict[str, float]:
+    """An action that takes its way through the session and back, beside audio that is sent meanwhile."""
+    quiet = data(np.zeros(512, np.int16))
+    with open_session(plain) as one, open_session(through) as other:
+
+        def ask(socket) -> float:
+            socket.send(quiet)
+            began = time.perf_counter()
+            act(socket, "config", hotwords=["lamp"])
+            assert json.loads(socket.recv(timeout=TIMEOUT_S))["status"] == "configured"
+            return 1000 * (time.perf_counter() - began)
+
+        return _pairs(one, other, ask, rounds)
 
 
 def _medians(found: dict[str, list[float]], digits: int) -> dict[str, list[float] | float]:

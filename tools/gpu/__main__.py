@@ -44,7 +44,6 @@ MORE: dict[str, Part] = {
     "float32_equals_package": agreement.with_package,
     "eight_bits": lambda rig: _module("eight_bits").measure(rig),
     "exported_encoders": lambda rig: _module("exported_encoders").measure(rig),
-    "front_end": lambda rig: _module("front_end").measure(rig),
     "beside_package": speed.beside_package,
     "live_partial": speed.live_partial,
     "operations": speed.operations,

@@ -13,9 +13,9 @@ from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.schedule.ports import RowDone
 from tools.bench import engines
+from tools.checkpoints.recogniser import random_aligner
 from tools.gpu import server
 from tools.gpu.rig import Rig, clips
-from tools.training.released_layout import random_aligner
 
 _MIB = 2**20
 

@@ -18,7 +18,6 @@ from unittest import mock
 from asr_server.engine.qwen_asr import decoder, engine, runtime, windows
 from asr_server.engine.qwen_asr.prompt import PromptBuilder
 from asr_server.engine.torch import passes
-from asr_server.engine.torch.arena_rows import ArenaRows
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.schedule.thread import EngineThread
 
@@ -38,11 +37,11 @@ SEAMS: tuple[tuple[str, Any, str], ...] = (
     ("engine: drop row", runtime.Runtime, "drop"),
     ("prefill: seat", runtime.Runtime, "seat"),
     ("prefill: encode", runtime.Runtime, "_encode"),
-    ("prefill", ArenaRows, "prefill"),
+    ("prefill", decoder.ArenaDecoder, "prefill"),
     ("prefill: keep", runtime.Runtime, "keep"),
     ("step", decoder.ArenaDecoder, "step"),
     ("pass: replay", passes.PassGraphs, "run"),
-    ("step: note", decoder.ArenaDecoder, "_note"),
+    ("step: note", decoder, "note"),
     ("pass: choose", decoder.ArenaDecoder, "_choose"),
     ("pass: layout", passes.Layout, "__init__"),
     ("pass: attention", passes.Pass, "__init__"),

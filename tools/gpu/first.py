@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import torch
 
 from asr_server.engine.torch.passes import AttentionShape, variable_length_problem
+from tools.checkpoints.recogniser import SHAPES, released_config
 from tools.gpu.rig import Rig
-from tools.training.released_layout import SHAPES, released_config
 
 
 def trial(rig: Rig) -> dict[str, object]:

@@ -14,8 +14,8 @@ from asr_server.engine import capabilities
 from asr_server.engine.feature import Plan
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from E2Etest import recordings
+from tools.checkpoints.recogniser import random_checkpoint
 from tools.gpu.carry import CLIPS
-from tools.training.released_layout import random_checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
-from asr_server.features.engine_process.__main__ import main
+from asr_server.cli.main import main
 from tools.gpu import engine_time
 from tools.gpu.scripted_server import scripted_answers
 
 if __name__ == "__main__":
     with scripted_answers(), engine_time.timed(Path(os.environ["ENGINE_TIMES"])):
-        main()
+        sys.exit(main(["engine", *sys.argv[1:]]))

@@ -16,10 +16,11 @@ from pathlib import Path
 from unittest import mock
 
 from asr_server.cli.main import main
+from asr_server.engine import remote
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr.decoder import AnswerRow, ArenaDecoder, Choice
+from asr_server.engine.qwen_asr import decoder
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.features.engine_process import client
+from asr_server.engine.qwen_asr.rows import AnswerRow, Choice
 from E2Etest import recordings
 from tools.bench.engines import forced_tokens
 from tools.gpu import engine_time
@@ -31,7 +32,7 @@ CHANGED_TOKENS, LOGPROB = 2, -0.1
 @contextmanager
 def scripted_answers() -> Iterator[None]:
     """Replace what the model chose by the script, before drafts are compared with it."""
-    admit, note, scripts = QwenEngine.admit, ArenaDecoder._note, dict[int, list[int]]()
+    admit, note, scripts = QwenEngine.admit, decoder.note, dict[int, list[int]]()
     words = " ".join(clip.text for clip in recordings.clips() if clip.language == "English")
     known = dict[bool, tuple[int, ...]]()
 
@@ -47,22 +48,22 @@ def scripted_answers() -> Iterator[None]:
         admit(engine, key, item, *urgent)
 
     def note_scripted(
-        decoder: ArenaDecoder,
         rows: Sequence[AnswerRow],
         proposals: Sequence[list[int]],
         found: Sequence[list[Choice]],
+        end_ids: frozenset[int],
     ) -> None:
-        end = min(decoder._end_ids)
+        end = min(end_ids)
         written = []
         for row, own in zip(rows, found, strict=True):
             wanted = [*row.forced, *scripts[row.key][len(row.forced) :]][len(row.ids) :]
             tokens = chain(wanted, repeat(end))
             written.append([choice._replace(token=next(tokens), logprob=LOGPROB) for choice in own])
-        note(decoder, rows, proposals, written)
+        note(rows, proposals, written, end_ids)
 
     with (
         mock.patch.object(QwenEngine, "admit", admit_scripted),
-        mock.patch.object(ArenaDecoder, "_note", note_scripted),
+        mock.patch.object(decoder, "note", note_scripted),
     ):
         yield
 
@@ -70,7 +71,7 @@ def scripted_answers() -> Iterator[None]:
 if __name__ == "__main__":
     if os.environ["ENGINE_PROCESS"] == "true":
         # The answers are made in the engine process, and its thread is the one that is timed.
-        with mock.patch.object(client, "_PROGRAM", ("tools.gpu.scripted_engine",)):
+        with mock.patch.object(remote, "_PROGRAM", ("tools.gpu.scripted_engine",)):
             sys.exit(main(["serve"]))
     with scripted_answers(), engine_time.timed(Path(os.environ["ENGINE_TIMES"])):
         sys.exit(main(["serve"]))

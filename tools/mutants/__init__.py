@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ class Mutant:
         for old, new in self.replace:
             if source.count(old) != 1 or old == new:
                 return f"in {self.file} this text occurs {source.count(old)} times: {old!r}"
+        try:
+            if path.suffix == ".py":
+                ast.parse(self.applied(source))
+        except SyntaxError as error:  # what cannot be imported tests nothing
+            return f"{self.file} is no Python with it: {error}"
         missing = [test for test in self.tests if not _exists(test, root)]
         return f"no such tests: {', '.join(missing)}" if missing else ""
 
@@ -45,28 +51,9 @@ class Mutant:
         return source
 
 
-@dataclass(frozen=True, slots=True)
-class Omitted:
-    """A fault that cannot be expressed any more, and why."""
-
-    id: str
-    what: str
-    reason: str
-
-
 def catalogue() -> list[Mutant]:
     """All faults, in the order of the catalogue."""
-    return [Mutant(**entry) for entry in _entries()["faults"]]
-
-
-def omitted() -> list[Omitted]:
-    """The faults that the catalogue once had."""
-    return [Omitted(**entry) for entry in _entries()["omitted"]]
-
-
-def _entries() -> dict[str, list[dict[str, object]]]:
-    entries: dict[str, list[dict[str, object]]] = json.loads(_CATALOGUE.read_text(encoding="utf-8"))
-    return entries
+    return [Mutant(**entry) for entry in json.loads(_CATALOGUE.read_text(encoding="utf-8"))["faults"]]
 
 
 def _exists(test: str, root: Path) -> bool:

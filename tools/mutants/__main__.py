@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.mutants import ROOT, Mutant, catalogue, omitted
+from tools.mutants import ROOT, Mutant, catalogue
 
 _COPIED = ("src", "tools", "extras", "E2Etest", "docs", "pyproject.toml")
 _LIMIT_S = 600.0  # a fault that makes the tests hang is caught
@@ -128,8 +128,6 @@ def _check(mutants: list[Mutant]) -> int:
 def _list(mutants: list[Mutant]) -> int:
     for mutant in mutants:
         print(f"{mutant.id}: {mutant.what}\n    {' '.join(mutant.tests)}")
-    for gone in omitted():
-        print(f"{gone.id}: {gone.what}\n    omitted: {gone.reason}")
     return 0
 
 

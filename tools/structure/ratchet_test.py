@@ -94,6 +94,7 @@ def small(tmp_path):
     return read(tmp_path)
 
 
+@pytest.mark.slow("parses every module")
 def test_no_figure_gets_worse():
     """What got better is recorded, so that it stays. `python -m tools.structure` prints the same table."""
     found = figures(_source())

@@ -22,7 +22,7 @@ Tell = Callable[[dict[str, Any]], None]
 _SERVER_HZ = {8_000, 16_000, 24_000, 44_100, 48_000}
 # Audio that waits for a session. With a session, the live client holds what has not arrived, up to its own bound.
 _WAITING_S = 120
-# The default of WS_RESUME_S is half of it; a server that offers continuations can be away for longer.
+# Longer than the default of WS_RESUME_S: a server that starts again takes the audio without a final in a new session.
 _RESUME_WITHIN_S = 60.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.25, 5.0  # between tries to begin a session
 _SMALLEST_LOSS_S = 0.02  # a packet: the times of words and of samples are rounded

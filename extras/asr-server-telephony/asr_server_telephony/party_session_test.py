@@ -35,8 +35,8 @@ def _session(url, told, rate_hz=_HZ):
     return PartySession(SessionTarget(url, LiveOptions()), "caller", rate_hz, told)
 
 
-def test_a_session_goes_on_at_another_server():
-    """Nothing is lost: what had not arrived is sent again."""
+def test_a_session_resumes_after_its_connection_broke():
+    """Audio that had not arrived is sent again."""
 
     def first(side):
         side.hello()
@@ -58,35 +58,63 @@ def test_a_session_goes_on_at_another_server():
     assert [(each["type"], each["text"]) for each in told] == [("text", "turn on")]
 
 
-def test_a_session_that_cannot_go_on_is_followed_by_another():
-    """The audio between their words is told as lost, and times and utterances are counted in the call."""
+def _speak(url, told, kind):
+    """Push two seconds, and one more after a message of this kind."""
+    session = _session(url, told)
+    session.push(_seconds(2))
+    told.wait_for(kind)
+    session.push(_seconds(1))
+    session.finish()
+    session.wait(20)
+
+
+def test_a_session_that_no_server_has_any_more_loses_nothing():
+    """A new session transcribes the audio without a final again. Times and utterances count from the beginning of the
+    call."""
 
     def first(side):
         assert "sample_rate=8000" in side.path
-        side.hello(continued=False)
+        side.hello()
         side.hear(32_000)
         side.say(text(1, "turn on", end=1.5, ending="pause"))
         side.break_off()
 
-    def refuses(side):
-        side.say({"code": "session_not_found", "error": {"message": "no"}})
+    def second(side):
+        assert "session_id" not in side.path
+        side.hello()
+        side.hear(24_000, 1)
+        side.say(text(1, "the light", end=1.0, ending="flush"))
         side.end()
+
+    told = _Told()
+    with servers(first, lambda side: side.refuse("session_not_found"), second) as url:
+        _speak(url, told, "text")
+    assert [(each["utterance"], each["text"], each["end"]) for each in told] == [
+        (1, "turn on", 1.5),
+        (2, "the light", 2.5),
+    ]
+
+
+def test_a_session_that_cannot_go_on_is_followed_by_another(monkeypatch):
+    """The audio between them is reported as lost. Times and utterances count from the beginning of the call."""
+    monkeypatch.setattr(party_session, "_RESUME_WITHIN_S", 0.0)
+
+    def first(side):
+        side.hello()
+        side.hear(32_000)
+        side.say(text(1, "turn on", end=1.5, ending="pause"))
+        side.break_off()
 
     def second(side):
         assert "session_id" not in side.path
-        side.hello(continued=False)
+        side.hello()
         side.hear(16_000, 1)
         side.say(text(1, "the light", end=0.5, ending="flush"))
         side.end()
 
     told = _Told()
-    with servers(first, refuses, second) as url:
-        session = _session(url, told)
-        session.push(_seconds(2))
-        told.wait_for("audio_lost")
-        session.push(_seconds(1))
-        session.finish()
-        session.wait(20)
+    with servers(first, lambda side: side.refuse("overloaded"), second) as url:
+        _speak(url, told, "audio_lost")
     assert [each["type"] for each in told] == ["text", "audio_lost", "text"]
     assert (told[1]["start"], told[1]["end"]) == (1.5, 2.0)
     assert (told[2]["utterance"], told[2]["end"]) == (2, 2.5)
@@ -99,7 +127,7 @@ def test_audio_that_waits_is_bounded(monkeypatch):
 
     def only(side):
         heard.wait(20)
-        side.hello(continued=False)
+        side.hello()
         side.hear(16_000, 1)
         side.say(text(1, "late", end=0.5, ending="flush"))
         side.end()
@@ -121,7 +149,7 @@ def test_a_server_that_does_not_answer_is_left():
     """After the time for the last words, they are told as lost."""
 
     def silent(side):
-        side.hello(continued=False)
+        side.hello()
         side.end()
 
     told = _Told()
@@ -139,7 +167,7 @@ def test_a_rate_that_the_server_does_not_take_is_resampled():
 
     def only(side):
         assert "sample_rate=16000" in side.path
-        side.hello(continued=False)
+        side.hello()
         side.hear(32_000, 1)
         got.append(len(side.audio))
         side.say(text(1, "", ending="flush"))

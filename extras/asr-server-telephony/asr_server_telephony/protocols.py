@@ -16,7 +16,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from asr_server.audio import g711
 
@@ -75,18 +75,6 @@ class Stopped:
 
 
 Event = CallStarted | CallAudio | Digit | Metadata | Stopped
-
-
-class WebSocketReader(Protocol):
-    """Turns the messages of one connection into events. `read` raises `BadMessage`."""
-
-    def begin(self) -> Iterable[Event]:
-        """Return the events of the handshake."""
-        ...
-
-    def read(self, message: str | bytes) -> Iterable[Event]:
-        """Return the events of a message."""
-        ...
 
 
 class TwilioReader:

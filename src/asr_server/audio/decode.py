@@ -17,7 +17,6 @@ import re
 import struct
 import subprocess
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
@@ -26,6 +25,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter
 
 from asr_server.audio.decoder_wire import (
     CHANNELS,
@@ -43,17 +43,7 @@ from asr_server.audio.decoder_wire import (
     kept_channels,
 )
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, samples_to_s
-from asr_server.core.errors import (
-    AsrError,
-    AudioTooLong,
-    AudioTooShort,
-    DecoderUnavailable,
-    EmptyFile,
-    InvalidAudio,
-    NoAudioTrack,
-    ShuttingDown,
-    UploadsUnavailable,
-)
+from asr_server.core.errors import AsrError, DecoderUnavailable, InvalidInput, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.core.temporary import restore_directory
 from asr_server.processes.caller_work import FairShares
@@ -315,14 +305,16 @@ class Decoder:
     files have a bound on their memory, by the limits of each, and with that on their number. `caller` is who a file
     belongs to: places and memory are shared fairly, and neither is ever used up by one caller (see `shares`).
 
-    A failure concerns one file: `EmptyFile`, `InvalidAudio` (also if its process crashed or exceeded a limit),
-    `NoAudioTrack`, `AudioTooShort` (under 0.1 s), `AudioTooLong`. `DecoderUnavailable` means that no decoder process
-    can be run, `UploadsUnavailable` that the disk is too full for the file. Of a damaged file, the audio before and
-    after the damage is kept, if it is at least 0.1 s; without the gap, unless the container's own times show it:
-    then it is silence, which `Progress` tells.
+    A failure concerns one file: `empty_file`, `invalid_audio` (also if its process crashed or exceeded a limit),
+    `no_audio_track`, `audio_too_short` (under 0.1 s), `audio_too_long`. `DecoderUnavailable` means that no decoder
+    process can be run, `uploads_unavailable` that the disk is too full for the file. Of a damaged file, the audio
+    before and after the damage is kept, if it is at least 0.1 s. The gap is left out, unless the container's own times
+    show it: then it is silence, which `Progress` reports.
     """
 
-    def __init__(self, limits: DecodeLimits, *, idle_timeout_s: float = 0.0) -> None:
+    def __init__(
+        self, limits: DecodeLimits, *, idle_timeout_s: float = 0.0, registry: CollectorRegistry | None = None
+    ) -> None:
         self._limits = limits
         self.fork_server = ForkServer("asr_server.audio.decoder_child")
         cores = len(os.sched_getaffinity(0))
@@ -330,8 +322,13 @@ class Decoder:
         self._memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
         self._closed = False
         self.idle = IdleTimer(idle_timeout_s)
-        self.decoded_s = 0.0  # seconds of audio of all files so far
-        self.failures: Counter[str] = Counter()  # files that could not be decoded to their end, by error code
+        self._decoded_audio = Counter("asr_decoded_audio_seconds_total", "Seconds of decoded audio.", registry=registry)
+        self._failures = Counter(
+            "asr_decoder_failures_total",
+            "Files that could not be decoded completely, by error code.",
+            ["code"],
+            registry=registry,
+        )
 
     async def decode(self, source: Source, caller: str = "") -> Samples:
         """Return the whole file: (n,) float32, mono, 16 kHz, finite, |x| <= 1; a louder clip is scaled down by its
@@ -347,7 +344,7 @@ class Decoder:
         samples: Samples = np.frombuffer(pcm, np.float32)
         peak = max(float(samples.max()), -float(samples.min()))
         if not np.isfinite(peak):
-            raise InvalidAudio("The file decodes to no finite samples.", param="file")
+            raise InvalidInput("The file decodes to no finite samples.", code="invalid_audio", param="file")
         if peak > 1.0:
             samples /= np.float32(peak)
             np.clip(samples, -1.0, 1.0, out=samples)  # the division may round to just above one
@@ -394,10 +391,10 @@ class Decoder:
         try:
             async with aclosing(self._decoded(source, progress, caller)) as blocks:
                 async for block in blocks:
-                    self.decoded_s += len(block) / (progress.sample_bytes * progress.rate_hz)
+                    self._decoded_audio.inc(len(block) / (progress.sample_bytes * progress.rate_hz))
                     yield block
         except AsrError as error:
-            self.failures[error.code] += 1
+            self._failures.labels(error.code).inc()
             raise
 
     async def _decoded(
@@ -405,7 +402,7 @@ class Decoder:
     ) -> AsyncGenerator[bytearray | memoryview, None]:
         """Decode a file without counting it: in this process if that needs no decoder."""
         if self._closed:
-            raise ShuttingDown("The server is stopping.")
+            raise ShuttingDown()
         async with self._memory.taken(caller, MAX_PLAIN_BYTES):
             samples = await self._plain(source) if progress.rate_hz == SAMPLE_RATE else None
             if samples is not None:
@@ -455,7 +452,7 @@ class Decoder:
                         return
                     except ForkServerLost as lost:
                         if self._closed:
-                            raise ShuttingDown("The server is stopping.") from lost
+                            raise ShuttingDown() from lost
                         if attempts == _ATTEMPTS:
                             raise DecoderUnavailable("The audio decoder was lost or does not start.") from None
         finally:
@@ -503,7 +500,7 @@ class Decoder:
             try:
                 kind, payload = await frames.next()
             except TimeoutError:
-                raise InvalidAudio("The file takes too long to decode.", param="file") from None
+                raise InvalidInput("The file takes too long to decode.", code="invalid_audio", param="file") from None
             except IncompleteReply:
                 # The child of a dead fork server dies with it: then the file is not at fault.
                 if await self.fork_server.has_died(process):
@@ -529,10 +526,12 @@ class Decoder:
             source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer
             source.flush()
         except OSError as error:
-            raise UploadsUnavailable(f"The upload cannot be put on the disk ({error.strerror}).") from None
+            raise AsrError(
+                f"The upload cannot be put on the disk ({error.strerror}).", code="uploads_unavailable"
+            ) from None
         file_bytes = os.fstat(source_fd).st_size
         if not file_bytes:
-            raise EmptyFile("The file is empty.", param="file")
+            raise InvalidInput("The file is empty.", code="empty_file", param="file")
         return _File(source_fd, file_bytes, caller, self._limits.of_file(file_bytes))
 
     def _request(self, file: _File, progress: Progress) -> bytes:
@@ -551,13 +550,17 @@ class Decoder:
 
     def _error(self, kind: FrameType, progress: Progress) -> AsrError:
         if kind is FrameType.NO_AUDIO_TRACK:
-            return NoAudioTrack("The file has no audio track.", param="file")
+            return InvalidInput("The file has no audio track.", code="no_audio_track", param="file")
         if kind is FrameType.AUDIO_TOO_SHORT:
-            return AudioTooShort("The audio is shorter than 0.1 s.", param="file")
+            return InvalidInput("The audio is shorter than 0.1 s.", code="audio_too_short", param="file")
         if kind is FrameType.AUDIO_TOO_LONG:
-            return AudioTooLong(f"The audio is longer than {self._limits.max_audio_s:g} s.", param="file")
+            return InvalidInput(
+                f"The audio is longer than {self._limits.max_audio_s:g} s.", code="audio_too_long", param="file"
+            )
         what = progress.container and f" ({progress.container}{progress.codec and ', sound in '}{progress.codec})"
-        return InvalidAudio(f"The file{what} is not audio in a supported format, or it is damaged.", param="file")
+        return InvalidInput(
+            f"The file{what} is not audio in a supported format, or it is damaged.", code="invalid_audio", param="file"
+        )
 
 
 def _finite(pcm: bytearray | memoryview) -> Samples:

@@ -20,7 +20,7 @@ from asr_server.audio.conftest import film, is_tone, open_bytes, pcm16, read_all
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.decoder_wire import SOURCE, DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import InvalidAudio
+from asr_server.core.conftest import raises
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -163,7 +163,7 @@ async def test_another_track_is_heard_where_the_first_cannot_be_decoded(decoder:
         content[at : at + 8] = b"\x86\x86A_TTA1"
         with open_bytes(bytes(content)) as file:
             if len(codecs) == 1:
-                with pytest.raises(InvalidAudio, match=r"file \(Matroska or WebM, sound in tta\) is not"):
+                with raises("invalid_audio", match=r"file \(Matroska or WebM, sound in tta\) is not"):
                     await _heard(decoder, file)
                 continue
             samples, warnings = await _heard(decoder, file)
@@ -174,7 +174,7 @@ async def test_another_track_is_heard_where_the_first_cannot_be_decoded(decoder:
 async def test_an_error_names_a_container_that_is_not_read(decoder: Decoder) -> None:
     with (
         open_bytes(b".RMF" + bytes(1_000)) as file,
-        pytest.raises(InvalidAudio, match=r"The file \(RealMedia\) is"),
+        raises("invalid_audio", match=r"The file \(RealMedia\) is"),
     ):
         await decoder.decode(file)
 

@@ -17,13 +17,15 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry
 
 from asr_server.audio import decoder_wire
 from asr_server.audio.conftest import encode, open_bytes, read_all, slow_film, tone, wav
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import DecoderUnavailable, InvalidAudio, ShuttingDown, UploadsUnavailable
+from asr_server.core.conftest import counts, raises
+from asr_server.core.errors import DecoderUnavailable, ShuttingDown
 from asr_server.core.idle import end_expired
 from asr_server.processes import launcher
 
@@ -70,7 +72,7 @@ def descriptors(pid: int | str = "self") -> int:
 
 @pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGXCPU])
 async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals) -> None:
-    """A child that dies mid-decode fails its own request with `InvalidAudio`; fork server and next file work."""
+    """If a child process dies, its request fails with `invalid_audio`. The fork server decodes the next file."""
     await works(decoder)
     fork_server_pid = decoder.fork_server.pid
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
@@ -78,7 +80,7 @@ async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals)
             await anext(blocks)
             for pid in children(decoder):
                 os.kill(pid, fatal)
-            with pytest.raises(InvalidAudio):
+            with raises("invalid_audio"):
                 async for _ in blocks:
                     pass
     assert await works(decoder)
@@ -86,7 +88,7 @@ async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals)
 
 
 async def test_wall_clock_limit() -> None:
-    """A decode that hangs is `InvalidAudio` when its time is up, and its process is killed; others are served."""
+    """A decode that hangs fails with `invalid_audio` at its time limit, and its process is killed. Others continue."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.5))
     await works(decoder)
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
@@ -95,7 +97,7 @@ async def test_wall_clock_limit() -> None:
             stopped = children(decoder)
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
-            with pytest.raises(InvalidAudio):
+            with raises("invalid_audio"):
                 async for _ in blocks:
                     pass
     for pid in stopped:  # the spare was stopped with the rest
@@ -120,10 +122,10 @@ async def test_a_slow_reader_is_not_timed_out() -> None:
 
 
 async def test_memory_limit() -> None:
-    """A decode that wants more memory than allowed is `InvalidAudio`."""
+    """A decode above its memory limit fails with `invalid_audio`."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0, memory_bytes=32 * 1024 * 1024))
     assert await works(decoder)
-    with wav(bytes(40_000_000), 96_000, channels=32, bits=32) as file, pytest.raises(InvalidAudio):
+    with wav(bytes(40_000_000), 96_000, channels=32, bits=32) as file, raises("invalid_audio"):
         await decoder.decode(file)
     assert await works(decoder)
     await decoder.close()
@@ -137,10 +139,10 @@ async def test_each_block_has_cpu_time_of_its_own(decoder: Decoder, monkeypatch:
 
 
 async def test_the_first_block_has_little_cpu_time(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that gives nothing within that time is `InvalidAudio`, long before all its time is up."""
+    """A file without audio within that time fails with `invalid_audio`, long before the whole time limit."""
     monkeypatch.setattr(decoder_wire, "_FIRST_CPU_S", (0.01, 0.0))
     monkeypatch.setattr(decoder_wire, "_WAIT_PER_CPU_S", 1_000.0)
-    with slow_film() as file, pytest.raises(InvalidAudio, match="damaged"):
+    with slow_film() as file, raises("invalid_audio", match="damaged"):
         await decoder.decode(file)
 
 
@@ -209,14 +211,15 @@ async def test_a_decoder_that_never_starts_is_not_the_files_fault(
     """A fork server that hangs from its start, ends at once or is not there gives `DecoderUnavailable` after three
     attempts, and the next file is served when it starts again."""
     monkeypatch.setattr(launcher, "_FIRST_ANSWER_S", 0.5)
-    decoder = Decoder(DecodeLimits(max_audio_s=600.0))
+    registry = CollectorRegistry()
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0), registry=registry)
     with monkeypatch.context() as broken:
         (tmp_path / "python").write_text(program)
         (tmp_path / "python").chmod(0o700)
         broken.setattr(sys, "executable", str(tmp_path / ("python" if program else "missing")))
         with second() as file, pytest.raises(DecoderUnavailable):
             await decoder.decode(file)
-    assert decoder.failures == {"decoder_unavailable": 1}
+    assert counts(registry, "asr_decoder_failures_total") == {("decoder_unavailable",): 1}
     monkeypatch.undo()
     assert await works(decoder)
     await decoder.close()
@@ -260,7 +263,7 @@ async def test_cancelled_decodes_leave_nothing_behind(decoder: Decoder) -> None:
             assert any(isinstance(outcome, asyncio.CancelledError) for outcome in done)
             async with aclosing(decoder.stream(file)) as blocks:
                 await anext(blocks)
-            with pytest.raises(InvalidAudio):
+            with raises("invalid_audio"):
                 await decoder.decode(text)
         # Not equal: what an earlier test has left may be closed meanwhile.
         assert await eventually(lambda: descriptors() - 2 <= before)
@@ -288,7 +291,7 @@ async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decod
 
     with Full(max_size=1 << 20) as file:
         file.write(b"RIFF")
-        with pytest.raises(UploadsUnavailable, match="No space left"):
+        with raises("uploads_unavailable", match="No space left"):
             await decoder.decode(file)
 
 

@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry
 
 from asr_server.audio.conftest import FILMS, FORMATS, encode, film, is_tone, open_bytes, read_all, slow_film, tone, wav
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_child import Demuxer
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AudioTooLong, AudioTooShort, EmptyFile, InvalidAudio, InvalidInput, NoAudioTrack
+from asr_server.core.conftest import counts, raises
+from asr_server.core.errors import InvalidInput
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMITS = DecodeLimits(max_audio_s=30.0)
@@ -51,7 +53,7 @@ NO_AUDIO = {
 
 
 async def test_no_audio_is_invalid(decoder: Decoder) -> None:
-    """Text, playlists, pictures, noise and cut headers are `InvalidAudio` and name the file field."""
+    """Text, playlists, pictures, noise and cut headers are `invalid_audio` and name the file field."""
     found: dict[str, object] = {}
     for kind, content in NO_AUDIO.items():
         with open_bytes(content) as file:
@@ -59,28 +61,28 @@ async def test_no_audio_is_invalid(decoder: Decoder) -> None:
                 found[kind] = len(await decoder.decode(file))
             except InvalidInput as error:
                 found[kind] = (error.code, error.param)
-    assert found == dict.fromkeys(NO_AUDIO, (InvalidAudio.code, "file"))
+    assert found == dict.fromkeys(NO_AUDIO, ("invalid_audio", "file"))
 
 
 async def test_nothing_is_empty(decoder: Decoder) -> None:
-    """Zero bytes are `EmptyFile`."""
-    with open_bytes(b"") as file, pytest.raises(EmptyFile):
+    """Zero bytes are `empty_file`."""
+    with open_bytes(b"") as file, raises("empty_file"):
         await decoder.decode(file)
 
 
 async def test_the_shortest_clip_lasts_a_tenth_of_a_second(decoder: Decoder) -> None:
-    """A bare header and less than 0.1 s are `AudioTooShort`."""
+    """A bare header and less than 0.1 s are `audio_too_short`."""
     for count in (0, 1, 160, 1_599):
-        with wav(bytes(2 * count)) as file, pytest.raises(AudioTooShort):
+        with wav(bytes(2 * count)) as file, raises("audio_too_short"):
             await decoder.decode(file)
     with wav(bytes(3_200)) as file:
         assert len(await decoder.decode(file)) == 1_600
 
 
 async def test_video_without_sound(decoder: Decoder) -> None:
-    """A film without an audio track is `NoAudioTrack` in every container."""
+    """A film without an audio track is `no_audio_track` in every container."""
     for container in FILMS:
-        with film(container, None) as file, pytest.raises(NoAudioTrack):
+        with film(container, None) as file, raises("no_audio_track"):
             await decoder.decode(file)
 
 
@@ -111,20 +113,20 @@ def _with_reference(mov: bytes, path: bytes) -> bytes:
 
 
 async def test_absurd_rates_and_channels(decoder: Decoder) -> None:
-    """Rates that no recorder has, and 65535 channels, are `InvalidAudio`."""
+    """Rates that no recorder has, and 65535 channels, are `invalid_audio`."""
     for rate_hz in (0, 1, 100, 2_000_000, 0xFFFF_FFFF):
-        with wav(bytes(40_000), rate_hz) as file, pytest.raises(InvalidAudio):
+        with wav(bytes(40_000), rate_hz) as file, raises("invalid_audio"):
             await decoder.decode(file)
-    with wav(bytes(600_000), channels=0xFFFF, bits=8) as file, pytest.raises(InvalidAudio):
+    with wav(bytes(600_000), channels=0xFFFF, bits=8) as file, raises("invalid_audio"):
         await decoder.decode(file)
 
 
 async def test_limit_is_exact(decoder: Decoder) -> None:
-    """Audio of `max_audio_s` is taken, and 10 ms more are `AudioTooLong`."""
+    """Audio of `max_audio_s` is taken, and 10 ms more are `audio_too_long`."""
     at_limit = int(LIMITS.max_audio_s) * SAMPLE_RATE
     with wav(bytes(2 * at_limit)) as file:
         assert len(await decoder.decode(file)) == at_limit
-    with wav(bytes(2 * at_limit + 320)) as file, pytest.raises(AudioTooLong):
+    with wav(bytes(2 * at_limit + 320)) as file, raises("audio_too_long"):
         await decoder.decode(file)
 
 
@@ -135,7 +137,7 @@ async def test_bombs_are_too_long(decoder: Decoder) -> None:
         options = {"frame_duration": "60"} if codec == "libopus" else {}
         with encode(container, codec, silence[:, :6_000_000], 48_000, **options) as file:
             assert file.seek(0, 2) < 300_000
-            with pytest.raises(AudioTooLong):
+            with raises("audio_too_long"):
                 await decoder.decode(file)
 
 
@@ -148,7 +150,7 @@ async def test_an_index_costs_nothing(decoder: Decoder) -> None:
 async def test_a_gap_is_counted_before_it_is_filled(decoder: Decoder) -> None:
     """Silence that only the times of a container hold is refused without being made."""
     with film("matroska", tone(2.0, 48_000), 0.0, 2_000.0) as file:
-        with pytest.raises(AudioTooLong):
+        with raises("audio_too_long"):
             await decoder.decode(file)
         demuxer = Demuxer(file.fileno(), os.fstat(file.fileno()).st_size)
         assert demuxer.is_longer_than(2_001.0)
@@ -179,7 +181,8 @@ async def test_mutations_never_break_the_server(
 
 async def test_every_file_that_fails_is_counted_by_its_code() -> None:
     """The audio of the other files is counted."""
-    decoder = Decoder(LIMITS)
+    registry = CollectorRegistry()
+    decoder = Decoder(LIMITS, registry=registry)
     try:
         for body in (b"", NO_AUDIO["prose"], NO_AUDIO["noise"]):
             with open_bytes(body) as file, pytest.raises(InvalidInput):
@@ -188,5 +191,5 @@ async def test_every_file_that_fails_is_counted_by_its_code() -> None:
             await decoder.decode(file)
     finally:
         await decoder.close()
-    assert decoder.failures == {"empty_file": 1, "invalid_audio": 2}
-    assert decoder.decoded_s == pytest.approx(2.0, abs=0.01)
+    assert counts(registry, "asr_decoder_failures_total") == {("empty_file",): 1, ("invalid_audio",): 2}
+    assert registry.get_sample_value("asr_decoded_audio_seconds_total") == pytest.approx(2.0, abs=0.01)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry
 
 from asr_server.audio.conftest import encode, is_tone, open_bytes, packed, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
@@ -81,11 +82,12 @@ async def test_a_recording_with_other_channels_later_keeps_its_own(decoder: Deco
 
 async def test_the_seconds_decoded_are_those_of_the_recording() -> None:
     """Two channels of 3 s are 3 s."""
-    decoder = Decoder(DecodeLimits(max_audio_s=30.0))
+    registry = CollectorRegistry()
+    decoder = Decoder(DecodeLimits(max_audio_s=30.0), registry=registry)
     try:
         with wav(pcm16(_tones(2, SAMPLE_RATE)), channels=2) as file:
             await _channels(decoder, file, Progress())
-        assert decoder.decoded_s == pytest.approx(3.0, abs=0.001)
+        assert registry.get_sample_value("asr_decoded_audio_seconds_total") == pytest.approx(3.0, abs=0.001)
     finally:
         await decoder.close()
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from contextlib import aclosing
 from pathlib import Path
 
-from asr_server.cli import arguments, recording_files
-from asr_server.cli.backend import BackendResult
-from asr_server.cli.batch import STANDARD_OUTPUT, backend_of
+from asr_server.cli import arguments, recording_files, requests
+from asr_server.cli.batch import STANDARD_OUTPUT, backend_of, notes
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
 from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
 from asr_server.cli.recording_files import RecordingSource
 from asr_server.features.alignments.requests import AlignmentFormat, AlignmentRequest
-from asr_server.recordings.requests import DEFAULT_MODEL
+from asr_server.recordings.requests import Result
 
 EXAMPLES = (
     "asr-server align chapter.mp3 chapter.txt -o chapter.json",
@@ -28,7 +26,6 @@ _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     parser.add_argument("recording", metavar="RECORDING", help="in any container, or - for standard input")
     parser.add_argument(
@@ -47,11 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--force", action="store_true", help="replace the file if it exists")
     output.add_argument("--quiet", action="store_true", help="report failures only")
     where = parser.add_argument_group("server")
-    who = where.add_mutually_exclusive_group()
-    arguments.add_server(who)
-    who.add_argument("--local", action="store_true", help="no server: start a worker with the environment's settings")
-    where.add_argument("--model", default="", help="a model of the server; with --local: MODEL_ID")
-    arguments.add_key(where)
+    arguments.add_worker(where)
+    arguments.add_model(where)
     parser.set_defaults(run=_run, job=False)
 
 
@@ -63,8 +57,7 @@ def _run(parsed: argparse.Namespace) -> int:
         request = AlignmentRequest(
             text=given_text(parsed.text),
             language=parsed.language,
-            # With --local the model is one of the settings, and the worker has no other.
-            model=DEFAULT_MODEL if parsed.local or not parsed.model else parsed.model,
+            model=requests.model(parsed),
             answer=_format(parsed.format, target),
         )
         (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
@@ -90,23 +83,18 @@ def _align(parsed: argparse.Namespace, source: RecordingSource, request: Alignme
     # A file that cannot be written is known before the recording is processed.
     if target is None:
         result = asyncio.run(_answer(parsed, source, request))
-        end = "" if result.content.endswith("\n") else "\n"
-        sys.stdout.buffer.write(f"{result.content}{end}".encode())
+        sys.stdout.buffer.write(result.content.removesuffix(b"\n") + b"\n")
         sys.stdout.buffer.flush()
     else:
         with recording_files.new_file(target, replace=parsed.force) as file:
             result = asyncio.run(_answer(parsed, source, request))
-            file.write(result.content.encode())
-    for note in () if parsed.quiet else result.notes:
+            file.write(result.content)
+    for note in () if parsed.quiet else notes(request, result):
         complain("align", note)
 
 
-async def _answer(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest) -> BackendResult:
+async def _answer(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest) -> Result:
     bars = ProgressBars(wanted=not parsed.quiet)
     async with backend_of(parsed) as backend:
         with source.open() as recording, bars, bars.bar(shown(source.below.name)):
-            async with aclosing(backend.process(recording, request)) as events:
-                async for event in events:
-                    if isinstance(event, BackendResult):
-                        return event
-    raise Failure("no_answer", "The alignment ended without a result.")
+            return await backend.process(recording, request)

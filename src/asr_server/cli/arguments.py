@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,7 +88,7 @@ def add_speakers(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--channel-mode",
         choices=[mode.value for mode in ChannelMode],
-        help="split: each channel is a speaker; mix: channels are one signal; auto (default): by their sound",
+        help="split: each channel is a speaker; mix (default): all channels are one signal",
     )
 
 
@@ -172,18 +173,27 @@ def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
 
 
 def add_workers(group: argparse._ArgumentGroup) -> None:
-    """Add the server, or a worker of the command."""
-    who = group.add_mutually_exclusive_group()
-    add_server(who)
-    who.add_argument("--local", action="store_true", help="no server: start a worker with the environment's settings")
-    group.add_argument("--model", default="", help="a model of the server; with --local: MODEL_ID")
-    add_key(group)
+    """Add the server or a worker of the command, with its model, and how it is used."""
+    add_worker(group)
+    add_model(group)
     group.add_argument(
         "--jobs", type=count, metavar="N", help=f"recordings processed at a time (default {DEFAULT_JOBS})"
     )
     group.add_argument(
         "--job", action="store_true", help="submit each recording as a job, which goes on when this command ends"
     )
+
+
+def add_worker(group: argparse._ArgumentGroup) -> None:
+    """Add the server, or a worker of the command."""
+    who = group.add_mutually_exclusive_group()
+    add_server(who)
+    who.add_argument("--local", action="store_true", help="no server: start a worker with the environment's settings")
+    add_key(group)
+
+
+def add_model(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--model", default="", help="a model of the server; with --local: MODEL_ID")
 
 
 def add_server(group: argparse._ActionsContainer) -> None:
@@ -292,8 +302,6 @@ def language(text: str) -> str | None:
 
 def target_language(text: str) -> str:
     """Return the tag of a language to translate into."""
-    from asr_server.text import languages
-
     try:
         return languages.find(text).tag
     except InvalidInput as error:
@@ -316,10 +324,6 @@ def count(text: str) -> int:
     return int(text)
 
 
-def port(text: str) -> int:
-    return within(text, 1, 65_535)
-
-
 def _term(text: str) -> tuple[str, str]:
     term, _, translation = (part.strip() for part in text.partition("="))
     if not term or not translation:
@@ -334,20 +338,14 @@ def _known_speaker(text: str) -> tuple[str, Path]:
     return name, Path(file)
 
 
-def _people(text: str) -> int:
-    return within(text, 1, 40)
-
-
-def _columns(text: str) -> int:
-    return within(text, 2, 200)
-
-
-def _lines(text: str) -> int:
-    return within(text, 1, 4)
-
-
 def within(text: str, least: int, most: int) -> int:
     """Return a whole number of this range."""
     if not text.isdigit() or not least <= int(text) <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
     return int(text)
+
+
+port = partial(within, least=1, most=65_535)
+_people = partial(within, least=1, most=40)
+_columns = partial(within, least=2, most=200)
+_lines = partial(within, least=1, most=4)

@@ -9,21 +9,28 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asr_server.cli import arguments, formats, recording_files
-from asr_server.cli.backend import AnswerText, Backend, BackendResult, JobAccepted, RecordingDuration, RecordingProgress
-from asr_server.cli.failure import AlreadyDone, Exit, Failure, NoServer, UsageError, complain, shown
+from asr_server.cli.failure import AlreadyDone, Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import Format
-from asr_server.cli.progress import ProgressBar, ProgressBars, clock_text, speed_text
-from asr_server.cli.recording_files import Existing, RecordingSource, Sink, Skipped
-from asr_server.recordings.requests import Request, TranscriptionRequest, TranslationRequest
+from asr_server.cli.progress import Event, ProgressBars, clock_text, speed_text
+from asr_server.cli.recording_files import RecordingSource, Sink, Skipped
+from asr_server.features.alignments.requests import AlignmentRequest
+from asr_server.recordings.requests import Request, Result, TranscriptionRequest, TranslationRequest, WordTimes
+
+if TYPE_CHECKING:
+    from asr_server.cli.backends import RemoteBackend
 
 # Nobody reads a longer list.
 _MAX_SKIPPED_SHOWN = 3
 STANDARD_OUTPUT = "-"
+_TIME_NOTES = {
+    "estimated": "its times are estimated: no aligner helped",
+    "mixed": "some of its times are estimated: the aligner did not help with all words",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +49,9 @@ class Run:
 
     def find(self) -> list[RecordingSource]:
         """Return all recordings. Reports where there are none, and what was skipped."""
-        if self.parsed.job and self.parsed.local:
-            raise UsageError("--job is for a server; leave out --local.")
         found, skipped = recording_files.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
         if not self.parsed.quiet:
-            self.report(skipped)
+            report_skipped(self.command, skipped)
         if not found:
             complain(self.command, "there is no recording among the files")
         return found
@@ -55,19 +60,12 @@ class Run:
         """Return the sink for the results. Raises `UsageError`."""
         targets = self.targets(found)
         if targets is not None:
-            return recording_files.FileSink(targets, self.existing)
+            return recording_files.FileSink(targets, replace=self.parsed.force, skip=self.parsed.skip_existing)
         if len(self.formats) > 1:
             raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
         if self.formats[0].is_binary:
             raise UsageError(f"{self.formats[0]} is no text: say --beside, or --output FILE.")
         return recording_files.StdoutSink(found)
-
-    @property
-    def existing(self) -> Existing:
-        """Return what is done about files that exist."""
-        if self.parsed.force:
-            return Existing.REPLACE
-        return Existing.KEEP if self.parsed.skip_existing else Existing.FAIL
 
     def targets(self, found: Sequence[RecordingSource]) -> recording_files.Targets | None:
         """Return the files for each result; None for standard output. Raises `UsageError`."""
@@ -90,53 +88,51 @@ class Run:
         recording_files.check_distinct(chosen)
         return chosen
 
-    def process(
-        self, found: Sequence[RecordingSource], sink: Sink, backend: AbstractAsyncContextManager[Backend] | None = None
-    ) -> Exit:
+    def process(self, found: Sequence[RecordingSource], sink: Sink, backend: RemoteBackend | None = None) -> Exit:
         """Process all recordings, with the backend that the arguments name, or with another. After Ctrl-C, raises
         `KeyboardInterrupt` with what is kept."""
-        totals = Totals()
-        try:
-            return asyncio.run(self._process(found, sink, backend or backend_of(self.parsed), totals))
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(totals.kept(len(found))) from None
-
-    async def _process(
-        self,
-        found: Sequence[RecordingSource],
-        sink: Sink,
-        chosen: AbstractAsyncContextManager[Backend],
-        totals: Totals,
-    ) -> Exit:
-        parsed, request = self.parsed, self.request
-        stream = isinstance(request, TranscriptionRequest) and request.stream
-        jobs = 1 if stream else parsed.jobs or arguments.DEFAULT_JOBS
+        stream = isinstance(self.request, TranscriptionRequest) and self.request.stream
         # Text that streams to a terminal shows the progress by itself.
-        bars = ProgressBars(wanted=not (parsed.quiet or (stream and sys.stdout.isatty())))
-        async with chosen as backend:
-            with bars:
-                return await RecordingBatch(self, backend, sink, bars, totals).run(found, jobs)
-
-    def report(self, skipped: Sequence[Skipped]) -> None:
-        """Report skipped files, one line for each reason."""
-        by_reason: defaultdict[str, list[str]] = defaultdict(list)
-        for item in skipped:
-            by_reason[item.reason].append(shown(str(item.path)))
-        for reason, names in by_reason.items():
-            more = len(names) - _MAX_SKIPPED_SHOWN
-            listed = ", ".join(names[:_MAX_SKIPPED_SHOWN]) + (f" and {more} more" if more > 0 else "")
-            complain(self.command, f"skipped ({reason}): {listed}")
+        bars = ProgressBars(wanted=not (self.parsed.quiet or (stream and sys.stdout.isatty())))
+        batch = RecordingBatch(self, backend or backend_of(self.parsed), sink, bars)
+        try:
+            return asyncio.run(batch.run(found, 1 if stream else self.parsed.jobs or arguments.DEFAULT_JOBS))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(batch.totals.kept(len(found))) from None
 
 
-def backend_of(parsed: argparse.Namespace) -> AbstractAsyncContextManager[Backend]:
+def report_skipped(command: str, skipped: Sequence[Skipped]) -> None:
+    """Report skipped files, one line for each reason."""
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for item in skipped:
+        by_reason[item.reason].append(shown(str(item.path)))
+    for reason, names in by_reason.items():
+        more = len(names) - _MAX_SKIPPED_SHOWN
+        listed = ", ".join(names[:_MAX_SKIPPED_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        complain(command, f"skipped ({reason}): {listed}")
+
+
+def backend_of(parsed: argparse.Namespace) -> RemoteBackend:
     """Return what processes recordings: a worker with `--local`, or a server. Raises `UsageError`."""
     if parsed.local:
         from asr_server.cli.backends import LocalBackend, local_settings
 
+        if parsed.job:
+            raise UsageError("--job is for a server; leave out --local.")
         return LocalBackend(local_settings(parsed.model))
     from asr_server.cli.backends import RemoteBackend
 
     return RemoteBackend(arguments.server(parsed), arguments.key(parsed), as_job=parsed.job)
+
+
+def notes(request: Request | AlignmentRequest, result: Result) -> list[str]:
+    """Return what the user should know about the quality of subtitles and translations."""
+    found = []
+    if request.word_times is WordTimes.ALIGNED and result.time_source in _TIME_NOTES:
+        found.append(_TIME_NOTES[result.time_source])
+    if result.untranslated:
+        found.append(f"{result.untranslated} lines could not be translated and stayed in the source language")
+    return found
 
 
 @dataclass(slots=True)
@@ -178,7 +174,7 @@ class RecordingBatch:
     """Processes many recordings, a few at a time. The failure of one does not stop the others."""
 
     of: Run
-    backend: Backend
+    backend: RemoteBackend
     sink: Sink
     bars: ProgressBars
     totals: Totals = field(default_factory=Totals)
@@ -188,24 +184,20 @@ class RecordingBatch:
         """Process all sources, `jobs` at a time. Raises `NoServer` and `UsageError`, which end the batch."""
         remaining = iter(sources)
         start_s = time.monotonic()
-        try:
-            # All tasks draw from one iterator; on one event loop that needs no lock.
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(jobs, len(sources))):
-                    group.create_task(self._process_next(remaining))
-        except ExceptionGroup as failed:
-            cause = failed.exceptions[0]
-            if isinstance(cause, NoServer):  # finished results that wait for their turn are written
-                with self.bars.paused():
-                    self.sink.close()
-            raise cause from None
-        except asyncio.CancelledError:
-            with self.bars.paused():
-                self.sink.close()
-            raise
+        async with self.backend:
+            with self.bars:
+                try:
+                    # All tasks draw from one iterator; on one event loop that needs no lock.
+                    async with asyncio.TaskGroup() as group:
+                        for _ in range(min(jobs, len(sources))):
+                            group.create_task(self._process_next(remaining))
+                except ExceptionGroup as failed:
+                    raise failed.exceptions[0] from None
+                finally:  # finished results that wait for their turn are written
+                    with self.bars.paused():
+                        self.sink.close()
         if len(sources) > 1 and not self.of.parsed.quiet:
-            with self.bars.paused():
-                complain(self.of.command, self.totals.summary(time.monotonic() - start_s))
+            complain(self.of.command, self.totals.summary(time.monotonic() - start_s))
         return Exit.FAILED if self.totals.failed else Exit.DONE
 
     async def _process_next(self, remaining: Iterator[RecordingSource]) -> None:
@@ -215,7 +207,7 @@ class RecordingBatch:
                 result = await self._process(source)
                 await self._deliver(source, result)
                 self.totals.count(result.duration_s)
-                for note in () if self.of.parsed.quiet else result.notes:
+                for note in () if self.of.parsed.quiet else notes(self.of.request, result):
                     self._report(source, note)
             except AlreadyDone:
                 self.totals.skipped += 1
@@ -223,55 +215,35 @@ class RecordingBatch:
                 self.totals.failed += 1
                 with self.bars.paused():
                     self.sink.drop(source, failure)
-                advice = f" Ask again: {self._result_command(source)}" if failure.job_goes_on else ""
+                advice = f" The server keeps its job: {self._result_command(source)}" if failure.job_goes_on else ""
                 self._report(source, f"{failure.code}: {failure.message}{advice}")
             except (asyncio.CancelledError, OSError):  # OSError: standard output is closed or its disk is full
                 if source in self._job_ids:
                     self._report(source, f"goes on as a job: {self._result_command(source)}")
                 raise
 
-    async def _process(self, source: RecordingSource) -> BackendResult:
+    async def _process(self, source: RecordingSource) -> Result:
         self.sink.check(source)
-        with source.open() as recording, self.bars.bar(shown(source.below.name)) as bar:
-            result: BackendResult | None = None
-            async with aclosing(self.backend.process(recording, self.of.request)) as events:
-                # Read to the end: the server counts a client that leaves early as cancelled.
-                async for event in events:
-                    if isinstance(event, BackendResult):
-                        result = event
-                    else:
-                        self._show(source, event, bar)
-        if result is None:
-            raise Failure("no_answer", "The transcription ended without a result.")
-        return result
+        with source.open() as recording, self.bars.bar(shown(source.below.name)) as draw:
 
-    def _show(
-        self,
-        source: RecordingSource,
-        event: JobAccepted | RecordingDuration | RecordingProgress | AnswerText,
-        bar: ProgressBar,
-    ) -> None:
-        match event:
-            case JobAccepted():
-                self._job_ids[source] = event.job
-            case RecordingDuration():
-                bar.set_duration(event.seconds)
-            case RecordingProgress():
-                bar.set_done(event.seconds)
-            case AnswerText():
-                self.sink.delta(source, event.text)
+            def show(event: Event) -> None:
+                if event.job:
+                    self._job_ids[source] = event.job
+                if event.text:
+                    self.sink.delta(source, event.text)
+                draw(event)
 
-    async def _deliver(self, source: RecordingSource, result: BackendResult) -> None:
+            return await self.backend.process(recording, self.of.request, show)
+
+    async def _deliver(self, source: RecordingSource, result: Result) -> None:
         """Write the result. Its job is removed only after that."""
         try:
-            contents = formats.convert(result.content, self.of.request.output, self.of.formats)
+            contents = formats.convert(result.content.decode(), self.of.request.output, self.of.formats)
             with self.bars.paused():
                 self.sink.deliver(source, contents)
         except Failure as failure:
-            kept = ""
-            if source in self._job_ids:
-                kept = f" The server keeps the result: {self._result_command(source)}"
-            raise Failure(failure.code, f"{failure.message}{kept}") from failure
+            failure.job_goes_on = source in self._job_ids
+            raise
         if job := self._job_ids.pop(source, None):
             await self.backend.forget(job)
 

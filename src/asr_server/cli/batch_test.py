@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.cli.backend import BackendResult, JobAccepted, RecordingDuration, RecordingProgress
-from asr_server.cli.batch import RecordingBatch, Run, Totals
+from asr_server.cli.batch import RecordingBatch, Run, Totals, notes
 from asr_server.cli.failure import Exit, Failure, NoServer
 from asr_server.cli.formats import Format, answer_options
-from asr_server.cli.progress import ProgressBars
-from asr_server.cli.recording_files import Existing, FileSink, RecordingSource, StdoutSink
-from asr_server.recordings.requests import OutputOptions, TranscriptionRequest
+from asr_server.cli.progress import Event, ProgressBars
+from asr_server.cli.recording_files import FileSink, RecordingSource, StdoutSink
+from asr_server.recordings.requests import (
+    OutputOptions,
+    Result,
+    SubtitleRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+    WordTimes,
+)
 
 
 class _Scripted:
@@ -24,7 +30,7 @@ class _Scripted:
     def __init__(self, **failures):
         self.failures = failures
         self.running = self.max_running = 0
-        self.left = self.ended = 0
+        self.left = 0
         self.forgotten = []
         self.two = asyncio.Event()  # set when two recordings are being processed
 
@@ -37,21 +43,20 @@ class _Scripted:
     async def forget(self, job):
         self.forgotten.append(job)
 
-    async def process(self, recording, request):
+    async def process(self, recording, request, show):
         text = recording.read().decode()
         self.running += 1
         self.max_running = max(self.max_running, self.running)
         if self.running == 2:
             self.two.set()
         try:
-            yield JobAccepted(f"job_{text}")
-            yield RecordingDuration(2.0)
+            show(Event(job=f"job_{text}"))
+            show(Event(duration_s=2.0))
             await asyncio.sleep(3600 if text == "forever" else 0.001)
             if text in self.failures:
                 raise self.failures[text]
-            yield RecordingProgress(1.0)
-            yield BackendResult(text, ("worth knowing",) if text == "noteworthy" else (), 2.0)
-            self.ended += 1
+            show(Event(done_s=1.0))
+            return Result(text.encode(), "text/plain", untranslated=3 if text == "noteworthy" else None, duration_s=2.0)
         finally:
             self.running -= 1
             self.left += 1
@@ -88,12 +93,11 @@ def test_ctrl_c_keeps_what_is_finished_and_says_so(tmp_path):
     """Also a result that waited for the one before it."""
 
     class Interrupting(_Scripted):
-        async def process(self, recording, request):
+        async def process(self, recording, request, show):
             if len(recording.read()) == len("two"):
                 self.stop = asyncio.get_running_loop().call_later(0.3, signal.raise_signal, signal.SIGINT)
             recording.seek(0)
-            async for event in super().process(recording, request):
-                yield event
+            return await super().process(recording, request, show)
 
     sources, out = _sources(tmp_path, "forever", "two"), io.BytesIO()
     run = _run(jobs=2, stream=False)
@@ -101,14 +105,6 @@ def test_ctrl_c_keeps_what_is_finished_and_says_so(tmp_path):
         run.process(sources, StdoutSink(sources, out), Interrupting())
     assert out.getvalue().decode().split()[-1] == "two"
     assert "before a recording was finished, and no file" in Totals().kept(2)
-
-
-async def test_events_are_read_to_the_end(tmp_path):
-    """A server counts a client that leaves earlier as cancelled."""
-    backend, sources = _Scripted(), _sources(tmp_path, "one", "two")
-    batch, _ = _batch(backend, sources)
-    assert await batch.run(sources, jobs=2) is Exit.DONE
-    assert backend.ended == 2
 
 
 async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
@@ -182,7 +178,7 @@ async def test_notes_are_reported_unless_quiet(tmp_path, capsys, quiet):
     sources = _sources(tmp_path, "noteworthy")
     batch, _ = _batch(_Scripted(), sources, quiet=quiet)
     assert await batch.run(sources, jobs=1) is Exit.DONE
-    assert ("worth knowing" in capsys.readouterr().err) is not quiet
+    assert ("3 lines could not be translated" in capsys.readouterr().err) is not quiet
 
 
 async def test_a_job_that_goes_on_is_named_with_its_server(tmp_path, capsys):
@@ -207,14 +203,14 @@ async def test_several_recordings_end_with_a_summary(tmp_path, capsys):
     targets = {source: {Format.TEXT: tmp_path / f"{source.path.name}.txt"} for source in sources}
     targets[sources[3]][Format.TEXT].write_text("mine")
     backend = _Scripted(bad=Failure("invalid_audio", "No audio."))
-    batch, _ = _batch(backend, sources, FileSink(targets, Existing.KEEP), quiet=False)
+    batch, _ = _batch(backend, sources, FileSink(targets, skip=True), quiet=False)
     assert await batch.run(sources, jobs=2) is Exit.FAILED
     line = capsys.readouterr().err.splitlines()[-1]
     counted, measured = line.split("; ")
     assert counted == "asr-server transcribe: 2 done, 1 skipped, their files exist, 1 failed"
     assert re.fullmatch(r"0:04 of audio in 0:00, [\d.]+x real time", measured)
     assert backend.left == 3
-    batch, _ = _batch(_Scripted(), sources[3:], FileSink(targets, Existing.KEEP), quiet=False)
+    batch, _ = _batch(_Scripted(), sources[3:], FileSink(targets, skip=True), quiet=False)
     assert await batch.run(sources[3:], jobs=1) is Exit.DONE
     assert capsys.readouterr().err == ""
 
@@ -230,3 +226,16 @@ async def test_a_job_is_removed_after_its_result_is_delivered(tmp_path, capsys):
     assert await batch.run(sources, jobs=1) is Exit.FAILED
     assert backend.forgotten == ["job_one"]
     assert "/v1/jobs/job_two/result" in capsys.readouterr().err
+
+
+def _notes(request, **fields):
+    return notes(request, Result(b"", "text/plain", **fields))
+
+
+def test_estimated_times_are_noted_only_where_aligned_ones_were_requested():
+    """Aligned times need no note; untranslated lines always do."""
+    sources = ("aligned", "mixed", "estimated", None)
+    assert [len(_notes(SubtitleRequest(), time_source=source)) for source in sources] == [0, 1, 1, 0]
+    assert _notes(SubtitleRequest(word_times=WordTimes.ESTIMATED), time_source="estimated") == []
+    assert "3 lines" in _notes(TranslationRequest(), untranslated=3)[0]
+    assert _notes(TranslationRequest(), untranslated=0) == []

@@ -15,74 +15,59 @@ examples:
 
 exit codes: 0 done; 1 not exported; 2 wrong arguments
 """
-_PACKAGES = "pip install '.[gpu,export]'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(required=True, metavar="FORMAT")
     onnx = actions.add_parser("onnx", help="for ONNX Runtime; ONNX_ENCODER_PATH loads it")
     onnx.add_argument("--model", required=True, metavar="ID|DIR", help="as MODEL_ID")
     onnx.add_argument("--revision", default="", metavar="REV", help="commit, tag or branch of a hub id")
     onnx.add_argument("--int8", action="store_true", help="matrices in 8 bits")
-    _add_output(onnx)
-    onnx.set_defaults(run=_onnx)
+    onnx.set_defaults(act=_onnx, packages=": pip install '.[gpu,export]'")
     tensorrt = actions.add_parser("tensorrt", help="for TensorRT, on this machine's GPU; TRT_ENCODER_PATH loads it")
     tensorrt.add_argument("--onnx", type=Path, required=True, metavar="FILE", help="made by `asr-server export onnx`")
     tensorrt.add_argument(
         "--max-windows", type=int, default=32, metavar="N", help="most windows of a call (default 32)"
     )
-    _add_output(tensorrt)
-    tensorrt.set_defaults(run=_tensorrt)
+    tensorrt.set_defaults(act=_tensorrt, packages="; it needs an NVIDIA GPU: pip install tensorrt")
+    for action in (onnx, tensorrt):
+        action.add_argument("--output", type=Path, required=True, metavar="FILE", help="is overwritten")
+        action.set_defaults(run=_run)
 
 
-def _add_output(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--output", type=Path, required=True, metavar="FILE", help="is overwritten")
-
-
-def _onnx(parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen_asr import checkpoint
 
-    _check_output(parsed.output)
-    try:
-        directory = checkpoint.locate(parsed.model, revision=parsed.revision)
-        from asr_server.features.encoders import onnx_export
-
-        found = onnx_export.export(directory, parsed.output, int8=parsed.int8)
-    except ModelUnavailable as error:
-        return _fail(error.message)
-    except ImportError as error:
-        return _fail(f"the package {error.name} is not installed: {_PACKAGES}")
-    print(f"{parsed.output}: {found}")
-    return Exit.DONE
-
-
-def _tensorrt(parsed: argparse.Namespace) -> int:
-    from asr_server.core.errors import ModelUnavailable
-    from asr_server.features.encoders import trt_export
-
-    _check_output(parsed.output)
-    if not parsed.onnx.is_file():
-        raise UsageError(f"{parsed.onnx}: there is no such file.")
-    if not 1 <= parsed.max_windows <= trt_export.MOST_WINDOWS:
-        raise UsageError(f"--max-windows is from 1 to {trt_export.MOST_WINDOWS}.")
-    try:
-        trt_export.export(parsed.onnx, parsed.output, max_windows=parsed.max_windows)
-    except ModelUnavailable as error:
-        return _fail(error.message)
-    except ImportError as error:
-        return _fail(f"the package {error.name} is not installed; it needs an NVIDIA GPU: pip install tensorrt")
-    print(f"{parsed.output}: built; the server compares it with torch's encoder when it loads it")
-    return Exit.DONE
-
-
-def _check_output(output: Path) -> None:
+    output = parsed.output
     if output.is_dir() or not output.parent.is_dir():
         raise UsageError(f"--output {output}: name a file in a directory that exists.")
+    try:
+        print(f"{output}: {parsed.act(parsed)}")
+    except ModelUnavailable as error:
+        complain("export", error.message)
+        return Exit.FAILED
+    except ImportError as error:
+        complain("export", f"the package {error.name} is not installed{parsed.packages}")
+        return Exit.FAILED
+    return Exit.DONE
 
 
-def _fail(line: str) -> Exit:
-    complain("export", line)
-    return Exit.FAILED
+def _onnx(parsed: argparse.Namespace) -> str:
+    from asr_server.engine.qwen_asr import checkpoint
+
+    directory = checkpoint.locate(parsed.model, revision=parsed.revision)
+    from asr_server.features.encoders import onnx_export
+
+    return str(onnx_export.export(directory, parsed.output, int8=parsed.int8))
+
+
+def _tensorrt(parsed: argparse.Namespace) -> str:
+    from asr_server.features.encoders import trt_encoder
+
+    if not parsed.onnx.is_file():
+        raise UsageError(f"{parsed.onnx}: there is no such file.")
+    if not 1 <= parsed.max_windows <= trt_encoder.MOST_WINDOWS:
+        raise UsageError(f"--max-windows is from 1 to {trt_encoder.MOST_WINDOWS}.")
+    trt_encoder.export(parsed.onnx, parsed.output, max_windows=parsed.max_windows)
+    return "built; the server compares it with torch's encoder when it loads it"

@@ -122,14 +122,13 @@ def _content(content: dict[str, Any], cues: Sequence[Cue], wanted: Format) -> st
 
 def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
     """Return a document, of the paragraphs of verbose_json."""
-    from asr_server.features.documents.document import Document, DocumentPart, clean
-    from asr_server.features.documents.writers import WRITERS
+    from asr_server.features.documents.document import FORMATS, Document, DocumentPart, clean
 
     parts = [
         DocumentPart(round(1000 * one["start"]), clean(one.get("speaker", "")), clean(one["text"]))
         for one in content["paragraphs"]
     ]
-    written = WRITERS[wanted.value](Document(parts))
+    written = FORMATS[wanted.value][0](Document(parts))
     return written if wanted.is_binary else written.decode()
 
 

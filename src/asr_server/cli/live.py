@@ -10,19 +10,19 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TextIO
 
 from asr_server.cli import arguments, formats
-from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
+from asr_server.cli.failure import Exit, UsageError, complain, no_server, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.parser import did_you_mean
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.subtitle.cue_segmentation import Passage, cues
 from asr_server.subtitle.cues import Cue, CueConfig
@@ -46,23 +46,7 @@ CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
 _MAX_AUDIO_S = 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class LiveCommand:
-    """The arguments of the command."""
-
-    server: str
-    file: Path | None  # None for the microphone
-    options: LiveOptions = field(default_factory=LiveOptions)
-    speed: float = 1.0  # times real time; 0 is as fast as possible
-    device: str | None = None  # the microphone's name, None for the default
-    # the file that gets the finals, in addition to the display; None writes them to standard output
-    output: Path | None = None
-    wanted: Format = Format.TEXT  # of the finals
-    force: bool = False
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--file", type=Path, help="a recording in any container")
@@ -96,6 +80,7 @@ def _speed(text: str) -> float:
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    """Returns an `Exit`. Ctrl-C is the orderly end of a microphone. Raises `NoServer` and `UsageError`."""
     wanted = formats.chosen(parsed, _FORMATS)
     if len(wanted) > 1:
         raise UsageError("live writes one format.")
@@ -108,26 +93,10 @@ def _run(parsed: argparse.Namespace) -> int:
         words="fast" if wanted[0] in formats.CUE_FORMATS else "",
         speakers=parsed.speakers,
     )
-    return live(
-        LiveCommand(
-            arguments.server(parsed),
-            parsed.file,
-            options,
-            parsed.speed,
-            parsed.device,
-            Path(parsed.output) if parsed.output else None,
-            wanted[0],
-            parsed.force,
-        )
-    )
-
-
-def live(command: LiveCommand) -> int:
-    """Returns an `Exit`. Ctrl-C is the orderly end of a microphone. Raises `NoServer`."""
     try:
-        chunks = _file(command) if command.file else _microphone(command.device)
-        with _connect(command) as client, _view(command) as view:
-            ended = _stream(client, chunks, view, can_wait=command.file is not None)
+        chunks = _file(parsed.file, parsed.speed) if parsed.file else _microphone(parsed.device)
+        with _connect(arguments.server(parsed), options) as client, _writers(parsed, wanted[0]) as writers:
+            ended = _stream(client, chunks, writers, can_wait=not parsed.mic)
             if client.speakers_lost:
                 complain("live", client.speakers_lost)
     except BrokenPipeError:  # of standard output, not of the connection
@@ -135,52 +104,42 @@ def live(command: LiveCommand) -> int:
     except (OSError, LiveError, WebSocketException, _SourceError) as error:
         complain("live", str(error))
         return Exit.FAILED
-    return Exit.DONE if ended or command.file is None else Exit.INTERRUPTED
+    return Exit.DONE if ended or parsed.mic else Exit.INTERRUPTED
 
 
-def _connect(command: LiveCommand) -> LiveClient:
+def _connect(server: str, options: LiveOptions) -> LiveClient:
     try:
-        return LiveClient(command.server, command.options)
+        return LiveClient(server, options)
     except OSError as error:
-        raise no_server(command.server) from error
+        raise no_server(server) from error
 
 
 @contextmanager
-def _view(command: LiveCommand) -> Iterator[View]:
-    """Make what shows the lines and writes the finals. Raises `OSError`, and `_SourceError` for a file that exists."""
-    timed = command.options.words != ""
+def _writers(parsed: argparse.Namespace, wanted: Format) -> Iterator[list[FinalsWriter]]:
+    """Make what shows and writes the finals. Raises `OSError`, and `_SourceError` for a file that exists."""
     with ExitStack() as stack:
-        views: list[LineView | FinalsWriter] = []
-        if command.output is not None:
+        writers = []
+        if parsed.output:
             try:
-                file = stack.enter_context(command.output.open("w" if command.force else "x", encoding="utf-8"))
+                file = stack.enter_context(open(parsed.output, "w" if parsed.force else "x", encoding="utf-8"))
             except FileExistsError:
-                raise _SourceError(
-                    f"output_exists: {shown(str(command.output))} exists; --force replaces it."
-                ) from None
-            views.append(FinalsWriter(file, command.wanted))
-        if command.output is not None or command.wanted is Format.TEXT:
-            views.append(LineView(sys.stdout))
+                raise _SourceError(f"output_exists: {shown(parsed.output)} exists; --force replaces it.") from None
+            writers.append(FinalsWriter(file, wanted, speakers=parsed.speakers))
+            wanted = Format.TEXT
+        if wanted is Format.TEXT:
+            writers.append(LineView(sys.stdout))
         else:
-            views.append(FinalsWriter(sys.stdout, command.wanted))
-        shown_in = [_in_order(view, timed=timed) for view in views] if command.options.speakers else views
-        for view in shown_in:
-            stack.callback(view.close)
-        yield View(shown_in, timed)
-
-
-def _in_order(view: LineView | FinalsWriter, *, timed: bool) -> InOrder:
-    """A display need not wait until no label will change; what is written can."""
-    if isinstance(view, LineView):
-        return InOrder(view, has_speakers)
-    return InOrder(view, lambda line: line.speakers_settled and bool(line.words or not timed))
+            writers.append(FinalsWriter(sys.stdout, wanted, speakers=parsed.speakers))
+        for writer in writers:
+            stack.callback(writer.close)
+        yield writers
 
 
 class _SourceError(Exception):
     """The audio cannot be had. The message says why and what to do."""
 
 
-def _stream(client: LiveClient, chunks: Iterator[bytes], view: View, *, can_wait: bool) -> bool:
+def _stream(client: LiveClient, chunks: Iterator[bytes], writers: Sequence[FinalsWriter], *, can_wait: bool) -> bool:
     """Run until the last line. Returns False after Ctrl-C; the text of all audio sent until then is shown.
 
     `can_wait`: whether the source keeps its audio until it is asked for it.
@@ -188,10 +147,10 @@ def _stream(client: LiveClient, chunks: Iterator[bytes], view: View, *, can_wait
     sender = _Sender(client, chunks, can_wait=can_wait)
     sender.start()
     try:
-        _show(client, view, sender.sent)
+        _show(client, writers, sender.sent)
     except KeyboardInterrupt:
         sender.stop.set()
-        _show(client, view, sender.sent)
+        _show(client, writers, sender.sent)
         return False
     if isinstance(sender.error, _SourceError):
         raise sender.error
@@ -200,16 +159,24 @@ def _stream(client: LiveClient, chunks: Iterator[bytes], view: View, *, can_wait
     return True
 
 
-def _show(client: LiveClient, view: View, sent: threading.Event) -> None:
+def _show(client: LiveClient, writers: Sequence[FinalsWriter], sent: threading.Event) -> None:
     """Show lines until all audio is transcribed; reconnect where the connection breaks."""
     while True:
         try:
             for line in client.lines():
-                if view.show(line):
+                for writer in writers:
+                    writer.show(line)
+                if line.ending == "flush" and all(writer.is_complete(line) for writer in writers):
                     return
         except ConnectionClosed as cut:
-            view.clear()
-            _reconnect(client, cut)
+            for writer in writers:
+                writer.clear()
+            try:
+                _reconnect(client, cut)
+            finally:
+                if client.last_words is not None:  # no other server hears them
+                    for writer in writers:
+                        writer.show(client.last_words)
             if sent.is_set():  # the flush may not have arrived; a second one does no harm
                 with suppress(ConnectionClosed):
                     client.flush()
@@ -259,13 +226,11 @@ class _Sender(threading.Thread):
                 time.sleep(CHUNK_MS / 1000)
 
 
-def _file(command: LiveCommand) -> Iterator[bytes]:
-    path = command.file
-    assert path is not None
+def _file(path: Path, speed: float) -> Iterator[bytes]:
     try:
-        return paced(asyncio.run(decoded(path)), command.speed)
-    except Failure as failure:
-        raise _SourceError(f"{shown(str(path))}: {failure.message}") from None
+        return paced(asyncio.run(decoded(path)), speed)
+    except InvalidInput as error:
+        raise _SourceError(f"{shown(str(path))}: {error.message}") from None
 
 
 def _microphone(device: str | None) -> Iterator[bytes]:
@@ -299,131 +264,85 @@ def _record(sounddevice: Any, device: str | None) -> Iterator[bytes]:
 _BOLD, _PLAIN, _CLEAR = "\x1b[1m", "\x1b[0m", "\r\x1b[2K"
 
 
-class LineView:
-    """Shows the open line, with committed words in bold; only finals where the output is not a terminal."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._terminal = out.isatty()
-
-    def show(self, line: Line) -> None:
-        """Replace the open line."""
-        if line.words and not line.speakers:  # the text was shown before its times came
-            return
-        if line.final:
-            if line.text:
-                self._write((_CLEAR if self._terminal else "") + _spoken(line) + "\n")
-        elif self._terminal:
-            self._write(_CLEAR + _fit(line, shutil.get_terminal_size().columns - 1))
-
-    def clear(self) -> None:
-        """Remove the open line, so that a message can take its place."""
-        if self._terminal:
-            self._write(_CLEAR)
-
-    def close(self) -> None:
-        """Do nothing: no line is held back."""
-
-    def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
-
-
 class FinalsWriter:
-    """Writes each final when it comes: its text, or its cues when the times of its words are there."""
+    """Writes finals in their order and once, each when it has its speakers and, for cues, the times of its words."""
 
-    def __init__(self, out: TextIO, wanted: Format) -> None:
+    def __init__(self, out: TextIO, wanted: Format = Format.TEXT, *, speakers: bool = False) -> None:
         self._out = out
         self._wanted = wanted
+        self._speakers = speakers
         self._head = formats.render([], wanted) if wanted in formats.CUE_FORMATS else ""
-        self._untimed: Line | None = None
+        self._waiting: dict[int, Line] = {}
+        self._passed = self._timed = 0  # utterances: the last that was written, the last that has times
         self._cues = 0
         self._write(self._head)
 
     def show(self, line: Line) -> None:
-        """Write a final. One whose times do not come before the next one, after a broken connection, is one cue."""
-        if not line.final or not line.text:
-            return
-        if self._wanted is Format.TEXT:
-            self._write(f"{_spoken(line)}\n")
-        elif line.words:
-            self._untimed = None
-            self._write_cues(cues(_passages(line), CueConfig(), round(1000 * line.end_s)))
-        else:
-            self.close()
-            self._untimed = line
+        """Show a line, or another version of it."""
+        if not line.final:
+            self.show_open(line)
+        elif line.text and line.utterance > self._passed:
+            self._waiting[line.utterance] = line
+            self._timed = line.utterance if line.words else self._timed
+            while self._waiting and self.is_ready(next(iter(self._waiting.values()))):
+                self._pass_first()
+
+    def show_open(self, line: Line) -> None:
+        """Do nothing: only finals are written."""
+
+    def is_ready(self, line: Line) -> bool:
+        """Return True if the final will not change. One whose times do not come before those of the next one, after a
+        broken connection, has none."""
+        timed = self._wanted is Format.TEXT or line.utterance <= self._timed
+        return timed and (line.speakers_settled or not self._speakers)
+
+    def is_complete(self, line: Line) -> bool:
+        """Return True if nothing more comes for the last line."""
+        return not line.text or self._wanted is Format.TEXT or bool(line.words)
 
     def clear(self) -> None:
         """Do nothing: there is no open line."""
 
     def close(self) -> None:
-        """Write what still waits for its times."""
-        if line := self._untimed:
-            self._untimed = None
-            self._write_cues([Cue(round(1000 * line.start_s), round(1000 * line.end_s), line.text)])
+        """Write what waits: nothing more comes."""
+        while self._waiting:
+            self._pass_first()
 
-    def _write_cues(self, cues: Sequence[Cue]) -> None:
-        self._write(formats.render(cues, self._wanted, self._cues + 1).removeprefix(self._head))
-        self._cues += len(cues)
+    def _pass_first(self) -> None:
+        self._passed = next(iter(self._waiting))
+        line = self._waiting.pop(self._passed)
+        if self._wanted is Format.TEXT:
+            self._write(f"{_spoken(line)}\n")
+        else:
+            start_ms, end_ms = round(1000 * line.start_s), round(1000 * line.end_s)
+            timed = cues(_passages(line), CueConfig(), end_ms) if line.words else [Cue(start_ms, end_ms, line.text)]
+            self._write(formats.render(timed, self._wanted, self._cues + 1).removeprefix(self._head))
+            self._cues += len(timed)
 
     def _write(self, text: str) -> None:
         self._out.write(text)
         self._out.flush()
 
 
-class InOrder:
-    """Passes lines on to a view: open ones at once, finals in their order and once, each when it is ready."""
+class LineView(FinalsWriter):
+    """Shows the open line too, with committed words in bold, if the output is a terminal."""
 
-    def __init__(self, view: LineView | FinalsWriter, is_ready: Callable[[Line], bool]) -> None:
-        self._view = view
-        self._is_ready = is_ready
-        self._waiting: dict[int, Line] = {}
-        self._passed = 0
+    def show_open(self, line: Line) -> None:
+        if self._out.isatty():
+            self._write(_CLEAR + _fit(line, shutil.get_terminal_size().columns - 1))
 
-    def show(self, line: Line) -> None:
-        """Show a line, or another version of it."""
-        if not line.final:
-            self._view.show(line)
-        elif line.text and line.utterance > self._passed:
-            self._waiting[line.utterance] = line
-            while self._waiting and self._is_ready(next(iter(self._waiting.values()))):
-                self._pass_first()
+    def is_ready(self, line: Line) -> bool:
+        """A display need not wait until no label will change."""
+        return line.speakers_settled or all(run.speaker is not None for run in line.speakers)
 
     def clear(self) -> None:
-        self._view.clear()
-
-    def close(self) -> None:
-        """Pass on what waits: nothing more comes."""
-        while self._waiting:
-            self._pass_first()
-        self._view.close()
+        """Remove the open line, so that a message or a final can take its place."""
+        if self._out.isatty():
+            self._write(_CLEAR)
 
     def _pass_first(self) -> None:
-        self._passed = next(iter(self._waiting))
-        self._view.show(self._waiting.pop(self._passed))
-
-
-def has_speakers(line: Line) -> bool:
-    return line.speakers_settled or all(run.speaker is not None for run in line.speakers)
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """All that shows or writes lines."""
-
-    views: Sequence[LineView | FinalsWriter | InOrder]
-    timed: bool = False  # finals come a second time, with the times of their words
-
-    def show(self, line: Line) -> bool:
-        """Return whether it was the last line."""
-        for view in self.views:
-            view.show(line)
-        return line.ending == "flush" and not (self.timed and line.text and not line.words)
-
-    def clear(self) -> None:
-        """Remove the open line, so that a message can take its place."""
-        for view in self.views:
-            view.clear()
+        self.clear()
+        super()._pass_first()
 
 
 def _spoken(line: Line) -> str:
@@ -459,18 +378,15 @@ def _fit(line: Line, columns: int) -> str:
 async def decoded(path: Path) -> bytes:
     """Decode a recording to little-endian int16, mixed to one channel.
 
-    Raises `Failure`, and `OSError` where the file cannot be opened.
+    Raises `InvalidInput`, and `OSError` where the file cannot be opened.
     """
     from asr_server.audio.decode import Decoder
     from asr_server.audio.decoder_wire import DecodeLimits
-    from asr_server.core.errors import InvalidInput
 
     decoder = Decoder(DecodeLimits(max_audio_s=_MAX_AUDIO_S))
     try:
         with path.open("rb") as file:
             audio = await decoder.decode(file)
-    except InvalidInput as error:
-        raise Failure(error.code, error.message) from None
     finally:
         await decoder.close()
     return bytes((audio * 32_768).clip(-32_768, 32_767).round().astype("<i2").tobytes())

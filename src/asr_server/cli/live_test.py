@@ -9,7 +9,8 @@ import pytest
 
 from asr_server import demo
 from asr_server.cli.formats import Format
-from asr_server.cli.live import FinalsWriter, InOrder, LineView, LiveCommand, View, has_speakers, live
+from asr_server.cli.live import FinalsWriter, LineView
+from asr_server.cli.main import main
 from asr_server.client.live import Line
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.subtitle import files
@@ -54,8 +55,16 @@ def test_a_pipe_gets_finals_alone():
 def test_without_a_microphone_package_the_message_says_what_to_do(monkeypatch, capsys):
     """The package is optional."""
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
+    assert live("--mic") == 1
     assert "pip install sounddevice" in capsys.readouterr().err
+
+
+def live(*arguments):
+    return main(["live", "--server", "http://127.0.0.1:1", *map(str, arguments)])
+
+
+def _connect(monkeypatch, client):
+    monkeypatch.setattr("asr_server.cli.live._connect", lambda server, options: client)
 
 
 TIMES = (("turn", 0, 400), ("on", 400, 900), ("the", 1_000, 1_200), ("lights", 1_200, 1_900))
@@ -73,14 +82,14 @@ def test_finals_become_cues_one_behind_the_other(wanted, read):
     """Cues come as soon as the times of the words are there. Numbers go on, and the file has one head."""
     out = io.StringIO()
     writer = FinalsWriter(out, wanted)
-    for number in (0, 1):
+    for number in (1, 2):
         for line in (_line("turn", " on"), *_timed(number)):
             writer.show(line)
-        assert len(read(out.getvalue())) == number + 1
+        assert len(read(out.getvalue())) == number
     writer.close()
     assert [(cue.start_ms, cue.text) for cue in read(out.getvalue())] == [
-        (0, "turn on the lights"),
         (3_600_000, "turn on the lights"),
+        (7_200_000, "turn on the lights"),
     ]
     assert out.getvalue().count("WEBVTT") == (wanted is Format.VTT)
     assert "\n\n2\n" in out.getvalue() or wanted is Format.VTT
@@ -90,35 +99,36 @@ def test_a_final_without_times_is_a_cue_of_its_own():
     """The times of a final are lost where the connection breaks after it; its words are not."""
     out = io.StringIO()
     writer = FinalsWriter(out, Format.SRT)
-    writer.show(_timed(0, "lost times")[0])
-    for line in _timed(1):
+    writer.show(_timed(1, "lost times")[0])
+    for line in _timed(2):
         writer.show(line)
-    writer.show(_timed(2, "the last")[0])
+    writer.show(_timed(3, "the last")[0])
     writer.close()
     cues = files.parse_srt(out.getvalue())
     assert [cue.text for cue in cues] == ["lost times", "turn on the lights", "the last"]
-    assert (cues[0].start_ms, cues[0].end_ms) == (0, 2_500)
+    assert (cues[0].start_ms, cues[0].end_ms) == (3_600_000, 3_602_500)
 
 
 def test_the_last_line_has_come_when_its_times_have():
     """A flush is the end without times."""
-    final, timed = (replace(line, ending="flush") for line in _timed(0))
-    view = View([], timed=True)
-    assert (view.show(final), view.show(timed), view.show(_line("", "", "flush"))) == (False, True, True)
-    assert View([]).show(final)
+    final, timed = (replace(line, ending="flush") for line in _timed(1))
+    writer = FinalsWriter(io.StringIO(), Format.SRT)
+    assert [writer.is_complete(line) for line in (final, timed, _line("", "", "flush"))] == [False, True, True]
+    assert FinalsWriter(io.StringIO()).is_complete(final)
 
 
 def test_a_file_gets_the_finals_and_the_terminal_too(monkeypatch, tmp_path, capsys):
     """A file that exists is kept without --force."""
     path = tmp_path / "said.txt"
-    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed())
-    command = LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0, output=path)
-    assert live(command) == 0
+    arguments = ("--file", demo.sample().recording, "--speed", "0", "-o", path)
+    _connect(monkeypatch, _Flushed())
+    assert live(*arguments) == 0
     assert path.read_text() == capsys.readouterr().out == "turn on\n"
-    assert live(command) == 1
+    assert live(*arguments) == 1
     assert "output_exists" in capsys.readouterr().err
     path.write_text("old")
-    assert live(replace(command, force=True)) == 0
+    _connect(monkeypatch, _Flushed())
+    assert live(*arguments, "--force") == 0
     assert path.read_text() == "turn on\n"
 
 
@@ -137,8 +147,8 @@ def test_a_microphone_that_is_not_there_is_answered_with_those_that_are(monkeypa
             return [{"name": "Speakers", "max_input_channels": 0}, {"name": "USB Audio", "max_input_channels": 1}]
 
     monkeypatch.setitem(sys.modules, "sounddevice", Sound)
-    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed())
-    assert live(LiveCommand("http://127.0.0.1:1", None, device="USB Audo")) == 1
+    _connect(monkeypatch, _Flushed())
+    assert live("--mic", "--device", "USB Audo") == 1
     error = capsys.readouterr().err
     assert "There are: USB Audio. Did you mean USB Audio?" in error
 
@@ -164,8 +174,8 @@ class _Drained:
 
 def test_a_session_that_the_server_ends_early_is_a_failure(monkeypatch, capsys):
     """Half of the text is not reported as all of it."""
-    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Drained())
-    assert live(LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0)) == 1
+    _connect(monkeypatch, _Drained())
+    assert live("--file", demo.sample().recording, "--speed", "0") == 1
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("turn on\n", 1)
 
@@ -191,9 +201,9 @@ def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys)
         yield b"12"
         raise RuntimeError("device unavailable")
 
-    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed())
+    _connect(monkeypatch, _Flushed())
     monkeypatch.setattr("asr_server.cli.live._microphone", lambda device: unplugged())
-    assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
+    assert live("--mic") == 1
     printed = capsys.readouterr()
     assert printed.out == "turn on\n"
     assert "device unavailable" in printed.err
@@ -201,7 +211,7 @@ def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys)
 
 def test_a_missing_file_or_server_is_one_line_on_stderr(tmp_path, capsys):
     """There is no traceback."""
-    assert live(LiveCommand("http://127.0.0.1:1", tmp_path / "none.wav")) == 1
+    assert live("--file", tmp_path / "none.wav") == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -212,9 +222,9 @@ def _labelled(number, runs, *, settled=False, ending="pause"):
 
 
 def test_finals_wait_for_their_speakers_and_none_overtakes_another():
-    """A line for each speaker, once; what has none at the end is shown as it is."""
+    """A line for each speaker, once; a final without speakers at the end is shown as it is."""
     out = io.StringIO()
-    view = InOrder(LineView(out), has_speakers)
+    view = LineView(out)
     view.show(_labelled(1, [("A", "hello"), (None, " you")]))
     view.show(_labelled(2, [("A", "bye")]))
     assert out.getvalue() == ""
@@ -238,15 +248,25 @@ def test_a_file_waits_while_the_client_has_no_room(monkeypatch):
         def send(self, pcm):
             seen.append(len(rooms))
 
-    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: Client())
-    assert live(LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0)) == 0
+    _connect(monkeypatch, Client())
+    assert live("--file", demo.sample().recording, "--speed", "0") == 0
     assert set(seen) == {1}
 
 
 def test_a_cue_has_the_words_of_one_speaker():
     """The last labels count, which may have come after the words."""
     out = io.StringIO()
-    line = replace(_timed(0)[1], utterance=1)
+    line = _timed(1)[1]
     writer = FinalsWriter(out, Format.SRT)
     writer.show(replace(line, speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights"))))
     assert len(files.parse_srt(out.getvalue())) == 2
+
+
+def test_a_file_waits_until_no_label_will_change():
+    """The display shows the same final before."""
+    file, display = FinalsWriter(io.StringIO(), speakers=True), LineView(io.StringIO(), speakers=True)
+    for settled, written in ((False, ""), (True, "A: hello\n")):
+        for writer in (file, display):
+            writer.show(_labelled(1, [("A", "hello")], settled=settled))
+        assert file._out.getvalue() == written
+        assert display._out.getvalue() == "A: hello\n"

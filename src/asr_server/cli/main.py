@@ -19,6 +19,7 @@ from asr_server.core.environment import prefer
 # runs is imported: importing the server's libraries takes half a second.
 COMMANDS = {
     "serve": "run the server with the environment's settings",
+    "engine": "run an engine that several servers of this machine share",
     "demo": "run the server with the bundled model and transcribe a recording",
     "transcribe": "turn recordings into text",
     "subtitles": "make subtitle files of recordings, also translated",
@@ -27,7 +28,7 @@ COMMANDS = {
     "speak": "turn a text into speech",
     "speakers": "list, add and delete the voices by which a server recognises people",
     "live": "stream a file or the microphone to a server and show the text",
-    "evaluate": "count word errors on recordings whose text is known, and compare servers and models",
+    "evaluate": "count word errors on recordings whose text is known, and compare two runs",
     "wyoming": "let Home Assistant use a server through the Wyoming protocol",
     "telephony": "let Twilio, Asterisk and FreeSWITCH send their calls to a server",
     "models": "list, download, verify and remove models",
@@ -37,8 +38,6 @@ COMMANDS = {
 }
 # Commands that distributions of their own add, each by an entry point of its name in the group `asr_server.commands`.
 EXTRAS = {"telephony": "asr-server-telephony"}
-# Started by other commands, not by users.
-HIDDEN = ("worker",)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the arguments of a command, and examples."
 
@@ -111,8 +110,6 @@ def build_parser(command: str) -> Parser:
         subparser = commands.add_parser(name, help=purpose, description=description, allow_abbrev=False)
         if name == command:
             command_module(name).add_arguments(subparser)
-    if command in HIDDEN:
-        importlib.import_module(f"asr_server.cli.{command}").add_arguments(commands.add_parser(command))
     return parser
 
 

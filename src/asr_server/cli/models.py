@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from asr_server.cli.failure import Exit, UsageError
+from asr_server.cli.failure import Exit, UsageError, complain
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -24,24 +24,24 @@ exit codes: 0 done; 1 not found, incomplete or not downloaded; 2 wrong arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
+    parser.set_defaults(run=_run)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     actions.add_parser(
         "list", help="list the models that are bundled, downloaded and downloadable, and whether they are complete"
-    ).set_defaults(run=_list)
+    ).set_defaults(act=_list)
     download = actions.add_parser("download", help="download a model into the hub's cache")
     download.add_argument("model", metavar="ID", help="hub id: owner/name")
     _add_revision(download)
-    download.set_defaults(run=_download)
+    download.set_defaults(act=_download)
     verify = actions.add_parser("verify", help="check the files of a model and the headers of its weights")
     verify.add_argument("model", metavar="ID|DIR", help="hub id, directory, 'demo' or 'moonshine-tiny-en'")
     _add_revision(verify)
-    verify.set_defaults(run=_verify)
+    verify.set_defaults(act=_verify)
     remove = actions.add_parser("remove", help="delete a model from the hub's cache")
     remove.add_argument("model", metavar="ID", help="hub id: owner/name")
     remove.add_argument("--yes", action="store_true", help="do not ask")
-    remove.set_defaults(run=_remove)
+    remove.set_defaults(act=_remove)
 
 
 def _add_revision(action: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def state(settings: Settings) -> tuple[bool, str]:
     resolved = feature_list.resolve(settings)
     if resolved.engine == plan.FAKE or resolved.remote is not None:
         return True, resolved.model_id
-    model_id, revision = resolved.model_id, settings.model_revision
+    model_id, revision = resolved.model_id, resolved.model_revision
     stored = model_cache.find(model_id, revision, feature_list.bundled_models())
     if stored is None:
         download = f"asr-server models download {model_id}" + (f" --revision {revision}" if revision else "")
@@ -81,15 +81,22 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def _list(parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
+
+    try:
+        parsed.act(parsed)
+    except ModelUnavailable as error:
+        complain("models", error.message)
+        return Exit.FAILED
+    return Exit.DONE
+
+
+def _list(parsed: argparse.Namespace) -> None:
     from asr_server.engine.qwen_asr import model_cache
     from asr_server.feature_list import bundled_models
 
-    try:
-        found = model_cache.listed(bundled_models())
-    except ModelUnavailable as error:
-        return _fail(error.message)
+    found = model_cache.listed(bundled_models())
     absent = [name for name in model_cache.RELEASED if name not in {stored.name for stored in found}]
     width = max(map(len, [*absent, *(stored.name for stored in found)]))
     for stored in found:
@@ -97,73 +104,49 @@ def _list(parsed: argparse.Namespace) -> int:
         print(f"{stored.name:{width}}  {source:12}  {size:>8}  {stored.problem or 'complete'}")
     for name in absent:
         print(f"{name:{width}}  downloadable  {'':8}  asr-server models download {name}")
-    return Exit.DONE
 
 
-def _download(parsed: argparse.Namespace) -> int:
-    from asr_server.core.errors import ModelUnavailable
+def _download(parsed: argparse.Namespace) -> None:
     from asr_server.engine.qwen_asr import checkpoint, model_cache
-    from asr_server.feature_list import FEATURES, bundled_models
-    from asr_server.features.speech_output.engines import protocol
+    from asr_server.feature_list import bundled_models
+    from asr_server.features.speech_output.engines.piper import voice
 
     try:
-        for speech in protocol.added(FEATURES):
-            if (file := speech.download(parsed.model)) is not None:
-                print(f"{parsed.model}  {size_text(file.stat().st_size)}  {file.parent}")
-                return Exit.DONE
+        if (file := voice.fetch(parsed.model)) is not None:
+            print(f"{parsed.model}  {size_text(file.stat().st_size)}  {file.parent}")
+            return
         # The hub's library shows a progress bar.
         directory = checkpoint.locate(parsed.model, revision=parsed.revision, update=True)
         stored = model_cache.find(parsed.model, parsed.revision, bundled_models())
-    except ModelUnavailable as error:
-        return _fail(error.message)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("stopped; files that are complete are kept") from None
     if stored:
         print(f"{stored.name}  {size_text(stored.size_bytes)}  {directory}")
-    return Exit.DONE
 
 
-def _verify(parsed: argparse.Namespace) -> int:
+def _verify(parsed: argparse.Namespace) -> None:
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen_asr import model_cache
     from asr_server.feature_list import bundled_models
 
-    try:
-        stored = model_cache.find(parsed.model, parsed.revision, bundled_models())
-        if stored is None:
-            return _fail(f"{parsed.model} is not on this machine: asr-server models download {parsed.model}")
-        weights = model_cache.verify(stored)
-    except ModelUnavailable as error:
-        return _fail(error.message)
+    stored = model_cache.find(parsed.model, parsed.revision, bundled_models())
+    if stored is None:
+        raise ModelUnavailable(f"{parsed.model} is not on this machine: asr-server models download {parsed.model}")
+    weights = model_cache.verify(stored)
     content = "its files are those of its package"
     if weights is not None:
         formats = ", ".join(weights.formats)
         content = f"{weights.tensors} tensors, {weights.parameters / 1e6:.1f} million parameters, {formats}"
     print(f"{stored.name} is complete: {content}, {size_text(stored.size_bytes)}")
-    return Exit.DONE
 
 
-def _remove(parsed: argparse.Namespace) -> int:
+def _remove(parsed: argparse.Namespace) -> None:
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen_asr import model_cache
 
-    if not parsed.yes and not _confirm(f"Delete {parsed.model} from the cache? [y/N] "):
-        print("Nothing was deleted.", file=sys.stderr)
-        return Exit.FAILED
-    try:
-        freed = model_cache.remove(parsed.model)
-    except ModelUnavailable as error:
-        return _fail(error.message)
-    print(f"{parsed.model} is deleted; {size_text(freed)} freed.")
-    return Exit.DONE
-
-
-def _confirm(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError("standard input is not a terminal, so nobody can confirm; use --yes.")
-    return input(question).strip().lower() in {"y", "yes"}
-
-
-def _fail(line: str) -> Exit:
-    print(f"asr-server models: {line}", file=sys.stderr)
-    return Exit.FAILED
+    if not parsed.yes:
+        if not sys.stdin.isatty():
+            raise UsageError("standard input is not a terminal, so nobody can confirm; use --yes.")
+        if input(f"Delete {parsed.model} from the cache? [y/N] ").strip().lower() not in {"y", "yes"}:
+            raise ModelUnavailable("Nothing was deleted.")
+    print(f"{parsed.model} is deleted; {size_text(model_cache.remove(parsed.model))} freed.")

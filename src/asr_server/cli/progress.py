@@ -6,13 +6,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from rich.live import Live
-    from rich.progress import Progress, Task, TaskID
+    from rich.progress import Progress, Task
 
 _NAME_COLUMNS = 32
+
+
+class Event(NamedTuple):
+    """News of a recording that is being processed."""
+
+    text: str = ""  # to be appended to all text before it
+    job: str = ""  # the id of its job, which the server completes, whether or not anybody waits
+    duration_s: float | None = None  # the length of the recording
+    done_s: float | None = None  # it is transcribed up to this time
 
 
 class ProgressBars:
@@ -49,22 +58,27 @@ class ProgressBars:
             self._live = None
 
     @contextmanager
-    def bar(self, name: str) -> Iterator[ProgressBar]:
-        """Show a bar while the block runs."""
-        if not self._progress:
-            yield ProgressBar(None, None, self._draw)
+    def bar(self, name: str) -> Iterator[Callable[[Event], None]]:
+        """Show a bar while the block runs. Without a length it only moves, and no remaining time is shown."""
+        if not (progress := self._progress):
+            yield lambda event: None
             return
-        task = self._progress.add_task(name, total=None, began_s=time.monotonic())
-        self._draw()
-        try:
-            yield ProgressBar(self._progress, task, self._draw)
-        finally:
-            self._progress.remove_task(task)
+        task = progress.add_task(name, total=None, began_s=time.monotonic())
 
-    def _draw(self) -> None:
-        """Redraw now: what a bar is for may end before the next tick, and neither it nor a speed would be shown."""
-        if self._live:
-            self._live.refresh()
+        def draw() -> None:
+            """Redraw now: what a bar is for may end before the next tick, and neither it nor a speed would be shown."""
+            if self._live:
+                self._live.refresh()
+
+        def show(event: Event) -> None:
+            progress.update(task, total=event.duration_s, completed=event.done_s)
+            draw()
+
+        draw()
+        try:
+            yield show
+        finally:
+            progress.remove_task(task)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -74,26 +88,6 @@ class ProgressBars:
             yield
         finally:
             self._start()
-
-
-class ProgressBar:
-    """The bar of one recording."""
-
-    def __init__(self, progress: Progress | None, task: TaskID | None, draw: Callable[[], None]) -> None:
-        self._progress = progress
-        self._task = task
-        self._draw = draw
-
-    def set_duration(self, seconds: float) -> None:
-        """Set the length of the recording. Without it the bar only moves, and no remaining time is shown."""
-        if self._progress and self._task is not None:
-            self._progress.update(self._task, total=seconds)
-
-    def set_done(self, seconds: float) -> None:
-        """Show how much of the recording is transcribed."""
-        if self._progress and self._task is not None:
-            self._progress.update(self._task, completed=seconds)
-            self._draw()
 
 
 def speed_text(done_s: float, elapsed_s: float) -> str:

@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.cli.progress import ProgressBars, remaining_text, speed_text
+from asr_server.cli.progress import Event, ProgressBars, remaining_text, speed_text
 
 _SECONDS = st.integers(1, 1_000_000).map(lambda n: n / 10)
 
@@ -41,9 +41,9 @@ def test_without_a_terminal_nothing_is_written(monkeypatch):
     """Log files get no bars."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as bar, bars.paused():
-        bar.set_duration(10)
-        bar.set_done(5)
+    with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as show, bars.paused():
+        show(Event(duration_s=10))
+        show(Event(done_s=5))
     assert stream.getvalue() == ""
 
 
@@ -57,7 +57,7 @@ def test_what_is_reached_is_on_the_terminal_at_once(monkeypatch):
     stream = _Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-    with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as bar:
-        bar.set_duration(10)
-        bar.set_done(5)
+    with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as show:
+        show(Event(duration_s=10))
+        show(Event(done_s=5))
         assert "left" in stream.getvalue()

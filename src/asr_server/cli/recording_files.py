@@ -14,19 +14,20 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from asr_server.audio import sniff
 from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
 from asr_server.cli.formats import Format
 
 _RESULT_SUFFIXES = {one.suffix for one in Format}
+_TEXT = "a text or a subtitle file"
 STDIN = "-"
+_EXISTS = "output_exists"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
@@ -85,28 +86,11 @@ def find(
             if STDIN not in sources:
                 sources[STDIN] = _standard_input()
         elif os.path.isdir(argument):  # pathlib raises where a directory cannot be entered
-            for item in _within(Path(argument), recursive):
-                if isinstance(item, Skipped):
-                    skipped.append(item)
-                else:
-                    sources.setdefault(os.path.abspath(str(item.path)), item)
-        else:
-            path = Path(argument)
-            if os.path.abspath(path) not in sources:
-                sources[os.path.abspath(path)] = _named(path)
-    return list(sources.values()), _without_results(skipped, sources.values())
-
-
-def _without_results(skipped: Sequence[Skipped], sources: Iterable[RecordingSource]) -> list[Skipped]:
-    """Leave out the files that were made of recordings: `talk.txt` and `talk.de.srt` next to `talk.mp3`."""
-    stems = {stem for source in sources if source.path for stem in (source.path, source.path.with_suffix(""))}
-
-    def is_result(path: Path) -> bool:
-        return path.suffix in _RESULT_SUFFIXES and not stems.isdisjoint(
-            (path.with_suffix(""), path.with_suffix("").with_suffix(""))
-        )
-
-    return [item for item in skipped if not is_result(item.path)]
+            for item in _within(Path(argument), recursive, skipped):
+                sources.setdefault(os.path.abspath(str(item.path)), item)
+        elif os.path.abspath(argument) not in sources:
+            sources[os.path.abspath(argument)] = _named(Path(argument))
+    return list(sources.values()), skipped
 
 
 def _named(path: Path) -> RecordingSource:
@@ -120,21 +104,23 @@ def _named(path: Path) -> RecordingSource:
         return RecordingSource(path, Path(path.name), _spool(pipe))
 
 
-def _within(directory: Path, recursive: bool) -> Iterator[RecordingSource | Skipped]:
-    """Sorted, so that two runs have the same order."""
-    unread: list[OSError] = []
-    for top, folders, names in os.walk(directory, onerror=unread.append):
+def _within(directory: Path, recursive: bool, skipped: list[Skipped]) -> Iterator[RecordingSource]:
+    """Yield recordings in the same order in each run. Texts are not listed as skipped: most are earlier results."""
+
+    def skip(error: OSError) -> None:
+        skipped.append(Skipped(Path(error.filename), f"cannot be read: {error.strerror}"))
+
+    for top, folders, names in os.walk(directory, onerror=skip):
         parent = Path(top)
-        skipped = {name: reason for name in sorted(folders) if (reason := _skip_folder(parent / name, recursive))}
-        folders[:] = sorted(set(folders) - set(skipped))
-        for name, reason in skipped.items():
-            yield Skipped(parent / name, reason)
-        for name in sorted(names):
-            path = parent / name
-            reason = _skip_file(path)
-            yield Skipped(path, reason) if reason else RecordingSource(path, path.relative_to(directory), listed=True)
-    for error in unread:
-        yield Skipped(Path(error.filename), f"cannot be read: {error.strerror}")
+        reasons = {parent / name: _skip_folder(parent / name, recursive) for name in sorted(folders)}
+        folders[:] = [folder.name for folder, reason in reasons.items() if not reason]
+        files = {parent / name: _skip_file(parent / name) for name in sorted(names)}
+        skipped += [Skipped(path, reason) for path, reason in (reasons | files).items() if reason not in ("", _TEXT)]
+        yield from (
+            RecordingSource(path, path.relative_to(directory), listed=True)
+            for path, reason in files.items()
+            if not reason
+        )
 
 
 def _skip_folder(folder: Path, recursive: bool) -> str:
@@ -157,7 +143,9 @@ def _skip_file(path: Path) -> str:
             found = sniff.locate(lambda count, at: os.pread(file.fileno(), count, at))
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return "" if found and found[0] in sniff.DEMUXERS else "no audio or video"
+    if found and found[0] in sniff.DEMUXERS:
+        return ""
+    return _TEXT if path.suffix in _RESULT_SUFFIXES else "no audio or video"
 
 
 def _standard_input() -> RecordingSource:
@@ -177,26 +165,15 @@ Targets = Mapping[RecordingSource, Mapping[Format, Path]]
 Contents = Mapping[Format, str | bytes]
 
 
-class Existing(Enum):
-    """The treatment of files that exist: it is an error, they are replaced, or they are kept and not made again.
-
-    Files of recordings that were found in a directory are kept where it would be an error.
-    """
-
-    FAIL = auto()
-    REPLACE = auto()
-    KEEP = auto()
-
-
-class Sink(Protocol):
+class Sink:
     """Gets either `deliver` or `drop`, once for every source."""
 
     def check(self, source: RecordingSource) -> None:
-        """Raise `Failure` where `deliver` would fail, `AlreadyDone` where it would do nothing. Called before the
-        recording is processed."""
+        """Raise `Failure` if `deliver` would fail, `AlreadyDone` if it would do nothing. Called before the recording is
+        processed."""
 
     def delta(self, source: RecordingSource, text: str) -> None:
-        """New text while the recording is processed."""
+        """Write new text while the recording is processed."""
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Deliver the result in each format; after deltas, its end. Raises `Failure`."""
@@ -208,7 +185,7 @@ class Sink(Protocol):
         """Write what has been held back: no more sources will come."""
 
 
-class StdoutSink:
+class StdoutSink(Sink):
     """Standard output, in UTF-8 whatever the locale. Several results keep their order and have headers."""
 
     def __init__(self, sources: Sequence[RecordingSource], out: BinaryIO | None = None) -> None:
@@ -217,9 +194,6 @@ class StdoutSink:
         self._ready: dict[RecordingSource, str | None] = {}
         self._next = 0
         self._first = True
-
-    def check(self, source: RecordingSource) -> None:
-        """Standard output is always there."""
 
     def delta(self, source: RecordingSource, text: str) -> None:
         """Written at once: streamed sources are processed one by one."""
@@ -271,58 +245,42 @@ class StdoutSink:
         self._out.flush()
 
 
-class FileSink:
-    """A sink with one or more files for each source."""
+class FileSink(Sink):
+    """A sink with one or more files for each source.
 
-    def __init__(self, targets: Targets, existing: Existing = Existing.FAIL) -> None:
+    Files that exist are errors, or they are replaced, or they are kept and not made again (`skip`). Those of recordings
+    that were found in a directory are kept rather than errors.
+    """
+
+    def __init__(self, targets: Targets, *, replace: bool = False, skip: bool = False) -> None:
         self._targets = targets
-        self._existing = existing
+        self._replace = replace
+        self._skip = skip
 
     def check(self, source: RecordingSource) -> None:
-        """Files that exist are treated as `Existing` says. Directories are created, and must be writable."""
-        targets = self._targets[source].values()
-        kept = 0
-        for target in targets:
-            try:
-                if target.exists() and not target.is_file():
-                    raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
-                if target.exists() and self._existing is not Existing.REPLACE:
-                    if not self._keeps(source):
-                        raise _exists(target)
-                    kept += 1
-                    continue
-                target.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise _unwritable(target, error) from None
-            if not os.access(target.parent, os.W_OK):
-                raise Failure("cannot_write", f"{shown(str(target.parent))} is not writable.")
-        if kept == len(targets):
+        """Directories of the files are created, and must be writable."""
+        targets = list(self._targets[source].values())
+        missing = [target for target in targets if not _is_kept(target, replace=self._replace)]
+        if len(missing) < len(targets) and not self._keeps(source):
+            raise _exists(next(target for target in targets if target not in missing))
+        if not missing:
             raise AlreadyDone
-
-    def delta(self, source: RecordingSource, text: str) -> None:
-        """Ignored: the files are written at the end."""
+        for target in missing:
+            _make_directory(target)
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Write each content to a temporary file in the same directory, then move it."""
         for one, target in self._targets[source].items():
+            content = contents[one]
             try:
-                content = contents[one]
-                with whole_file(target.resolve(), replace=self._existing is Existing.REPLACE) as file:
+                with new_file(target, replace=self._replace) as file:
                     file.write(content.encode() if isinstance(content, str) else content)
-            except FileExistsError:
-                if not self._keeps(source):
-                    raise _exists(target) from None
-            except OSError as error:
-                raise _unwritable(target, error) from None
+            except Failure as failure:
+                if failure.code != _EXISTS or not self._keeps(source):
+                    raise
 
     def _keeps(self, source: RecordingSource) -> bool:
-        return self._existing is Existing.KEEP or source.listed
-
-    def drop(self, source: RecordingSource, failure: Failure) -> None:
-        """Do nothing: there is nothing to undo."""
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to write."""
+        return self._skip or source.listed
 
 
 def targets(sources: Sequence[RecordingSource], place: Path | None, endings: Mapping[Format, str]) -> Targets:
@@ -366,56 +324,50 @@ def check_distinct(chosen: Targets) -> None:
 
 
 @contextmanager
-def whole_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """Open a file to write, which becomes `target` when the block ends without an error. Raises `OSError`."""
+def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """Open a file to write, which becomes `target` when the block ends without an error. Its directory is made. Raises
+    `Failure`."""
+    if _is_kept(target, replace=replace):
+        raise _exists(target)
+    _make_directory(target)
+    whole = target.resolve()
     # Not named after the target: its name may have the maximum length already.
-    part = target.with_name(f".{secrets.token_hex(8)}.part")
+    part = whole.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if replace:
-            part.replace(target)
-        else:
-            _move_to_new(part, target)
+        if _is_kept(whole, replace=replace):  # since a moment ago
+            raise _exists(target)
+        part.replace(whole)
+    except OSError as error:
+        raise _unwritable(target, error) from None
     finally:
         part.unlink(missing_ok=True)
 
 
-@contextmanager
-def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """Open a file as `whole_file` does, and make its directory. Raises `Failure`."""
-    if target.is_dir():
-        raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
-    exists = Failure("output_exists", f"{shown(str(target))} exists; --force replaces it.")
-    if target.exists() and not replace:
-        raise exists
+def _is_kept(target: Path, *, replace: bool) -> bool:
+    """Return True if the file exists and is not to be replaced. Raises `Failure`."""
     try:
-        if not target.parent.is_dir():
-            target.parent.mkdir(parents=True)
-        with whole_file(target.resolve(), replace=replace) as file:
-            yield file
+        if target.exists() and not target.is_file():
+            raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
+        return target.exists() and not replace
     except OSError as error:
-        if isinstance(error, FileExistsError) and target.exists():  # since a moment ago
-            raise exists from None
         raise _unwritable(target, error) from None
 
 
-def _move_to_new(part: Path, target: Path) -> None:
-    """A link, unlike a rename, fails where the target exists, even if it was created a moment ago."""
+def _make_directory(target: Path) -> None:
     try:
-        target.hardlink_to(part)
-    except FileExistsError:
-        raise
-    except OSError:  # this file system has no hard links
-        if target.exists():
-            raise FileExistsError from None
-        part.replace(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(target, error) from None
+    if not os.access(target.parent, os.W_OK):
+        raise Failure("cannot_write", f"{shown(str(target.parent))} is not writable.")
 
 
 def _exists(target: Path) -> Failure:
-    return Failure("output_exists", f"{shown(str(target))} exists; --force replaces it, --skip-existing keeps it.")
+    return Failure(_EXISTS, f"{shown(str(target))} exists; --force replaces it.")
 
 
 def _unwritable(target: Path, error: OSError) -> Failure:

@@ -18,7 +18,7 @@ from asr_server import demo
 from asr_server.cli import recording_files
 from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
 from asr_server.cli.formats import Format
-from asr_server.cli.recording_files import Existing, FileSink, RecordingSource, StdoutSink, check_distinct, targets
+from asr_server.cli.recording_files import FileSink, RecordingSource, StdoutSink, check_distinct, new_file, targets
 
 RECORDING = demo.sample().recording
 FAILURE = Failure("invalid_audio", "No audio.")
@@ -147,12 +147,12 @@ def test_names_cannot_steer_a_terminal():
 
 
 def test_results_of_an_earlier_run_are_not_reported(folder):
-    """The files next to a recording with its name and an ending of ours are results; other texts are not."""
-    for name in ("b.txt", "b.de.srt", "b.wav.json", "c.txt", "b.rst"):
+    """Files that end as results do; other files are reported."""
+    for name in ("b.txt", "b.de.srt", "b.wav.json", "b.rst"):
         (folder / name).write_text("words")
     _, skipped = recording_files.find([str(folder)], recursive=False)
     named = {item.path.name for item in skipped}
-    assert {"c.txt", "b.rst", "notes.wav"} <= named
+    assert {"b.rst", "notes.wav"} <= named
     assert named.isdisjoint({"b.txt", "b.de.srt", "b.wav.json"})
 
 
@@ -278,20 +278,18 @@ def test_a_file_that_exists_is_kept_without_force(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.parametrize(
-    ("source", "existing"), [(A, Existing.KEEP), (replace(A, listed=True), Existing.FAIL)], ids=["asked for", "listed"]
-)
-def test_what_exists_is_skipped_and_what_is_missing_is_made(tmp_path, source, existing):
+@pytest.mark.parametrize(("source", "skip"), [(A, True), (replace(A, listed=True), False)], ids=["asked for", "listed"])
+def test_what_exists_is_skipped_and_what_is_missing_is_made(tmp_path, source, skip):
     """A second run does what the first did not, where that is asked for, and in a directory."""
     files = {Format.TEXT: tmp_path / "a.txt", Format.SRT: tmp_path / "a.srt"}
-    filed = FileSink({source: files}, existing)
+    filed = FileSink({source: files}, skip=skip)
     files[Format.TEXT].write_text("mine")
     filed.check(source)
     filed.deliver(source, {Format.TEXT: "theirs\n", Format.SRT: "cues\n"})
     assert [path.read_text() for path in files.values()] == ["mine", "cues\n"]
     with pytest.raises(AlreadyDone):
         filed.check(source)
-    FileSink({source: files}, Existing.REPLACE).check(source)
+    FileSink({source: files}, replace=True).check(source)
 
 
 def test_force_replaces_what_a_link_leads_to(tmp_path):
@@ -299,7 +297,7 @@ def test_force_replaces_what_a_link_leads_to(tmp_path):
     real, link = tmp_path / "real.txt", tmp_path / "link.txt"
     real.write_text("old")
     link.symlink_to(real)
-    filed = FileSink({A: _text(link)}, Existing.REPLACE)
+    filed = FileSink({A: _text(link)}, replace=True)
     filed.check(A)
     filed.deliver(A, _text("new\n"))
     assert link.is_symlink()
@@ -314,13 +312,13 @@ def test_a_new_file_has_the_rights_of_any_new_file(tmp_path):
     assert (tmp_path / "deep" / "a.txt").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-@pytest.mark.parametrize("existing", Existing)
+@pytest.mark.parametrize("existing", [{}, {"replace": True}, {"skip": True}])
 def test_what_is_no_file_is_not_replaced(tmp_path, existing):
     """A device, a directory: `--output /dev/null --force` must not end /dev/null."""
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", tmp_path):
         with pytest.raises(Failure):
-            FileSink({A: _text(place)}, existing).check(A)
+            FileSink({A: _text(place)}, **existing).check(A)
 
 
 def test_a_place_that_cannot_be_written_fails_before_the_work(tmp_path):
@@ -334,22 +332,22 @@ def test_a_place_that_cannot_be_written_fails_before_the_work(tmp_path):
 def test_a_name_that_no_file_can_have_is_a_failure():
     """The others go on."""
     with pytest.raises(Failure, match="too long") as failure:
-        FileSink({A: _text(Path("a" * 300))}, Existing.REPLACE).check(A)
+        FileSink({A: _text(Path("a" * 300))}, replace=True).check(A)
     assert failure.value.code == "cannot_write"
 
 
-def test_where_links_cannot_be_made_nothing_is_replaced_either(tmp_path, monkeypatch):
-    """FAT knows no links: the file is moved, but only to a free place."""
+def test_a_file_that_came_meanwhile_is_kept(tmp_path):
+    """Nothing else is left in the directory."""
+    target = tmp_path / "a.txt"
 
-    def refuse(*_):
-        raise PermissionError(1, "Operation not permitted")
+    def write():
+        with new_file(target, replace=False) as file:
+            file.write(b"mine")
+            target.write_text("of others")
 
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    filed = FileSink({A: _text(tmp_path / "a.txt")})
-    filed.deliver(A, _text("one\n"))
     with pytest.raises(Failure, match="exists"):
-        filed.deliver(A, _text("two\n"))
-    assert [p.read_text() for p in tmp_path.iterdir()] == ["one\n"]
+        write()
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["of others"]
 
 
 def test_standard_input_has_no_directory():

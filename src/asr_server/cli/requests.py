@@ -28,7 +28,7 @@ from asr_server.subtitle.cues import SpeakerStyle
 
 def transcription_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> TranscriptionRequest:
     """Return the request of `transcribe`. Raises `UsageError`."""
-    fields = _recording(parsed, wanted)
+    fields = recording_fields(parsed) | _speakers(parsed, wanted)
     output = formats.answer_options(wanted, OutputOptions(), speakers="speakers" in fields)
     return TranscriptionRequest(**fields, output=output, stream=parsed.stream)
 
@@ -38,7 +38,7 @@ def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> Subtitl
 
     Raises `UsageError`.
     """
-    fields = _recording(parsed, wanted) | {"word_times": MODES[parsed.mode]}
+    fields = recording_fields(parsed) | _speakers(parsed, wanted) | {"word_times": MODES[parsed.mode]}
     if parsed.speaker_style and "speakers" not in fields:
         raise UsageError("--speaker-style needs --speakers.")
     style = SpeakerStyle(parsed.speaker_style or SpeakerStyle.NAME)
@@ -53,18 +53,21 @@ def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> Subtitl
     )
 
 
-def _recording(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str, Any]:
-    """Return the fields that all requests have."""
+def recording_fields(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of a request that `arguments.add_recognition` and `add_workers` state."""
     return {
-        # With --local the model is one of the settings, and the worker has no other.
-        "model": DEFAULT_MODEL if parsed.local or not parsed.model else parsed.model,
+        "model": model(parsed),
         "language": parsed.language,
         "prompt": parsed.prompt,
         "hotwords": tuple(parsed.hotword),
         "vad": VoiceDetection(parsed.vad),
         "strict": parsed.strict,
-        **_speakers(parsed, wanted),
     }
+
+
+def model(parsed: argparse.Namespace) -> str:
+    # With --local the model is one of the settings, and the worker has no other.
+    return DEFAULT_MODEL if parsed.local or not parsed.model else str(parsed.model)
 
 
 def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`asr-server serve`: runs the server, the gateway with a worker, or the worker itself, under uvicorn or Granian."""
+"""`asr-server serve`: runs the server under uvicorn or Granian."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import loguru
 import uvicorn
@@ -29,9 +29,7 @@ from asr_server.core.settings import Settings
 from asr_server.net.http_protocol import HttpProtocol
 from asr_server.net.socket_protocol import SocketProtocol
 from asr_server.processes.launcher import raise_file_limit
-
-if TYPE_CHECKING:
-    from asr_server.features.host.granian_server import GranianServer
+from asr_server.processes.supervisor import end_with_parent
 
 EXAMPLES = """\
 examples:
@@ -44,6 +42,10 @@ All other settings are environment variables, or lines of .env: docs/run/configu
 """
 # Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
 _KEEP_ALIVE_S = 75
+# A thread that computes in Python gives the interpreter to the others after this long. By default it is 5 ms, for which
+# the engine waits after each of its steps: next to four callers with long texts a recording then took 3.5 to 3.9 times
+# as long as next to two busy programs. With 1 ms it takes 1.8 to 2.6 times as long.
+_SWITCH_S = 0.001
 _DRAIN_S = 30
 _CLOSE_S = 5  # for the rest, once the running requests have ended or been cut
 # The exit code after a failure of the engine: supervisors start a process again that did not end with 0.
@@ -56,7 +58,7 @@ _SHOWS_INFO = (LogLevel.DEBUG, LogLevel.INFO)
 
 
 class _Server(uvicorn.Server):
-    """Drains the app before uvicorn closes every socket with 1012, so that live sessions end in order."""
+    """Drains the app before every socket is closed with 1012, so that live sessions end in order."""
 
     def __init__(
         self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]], failed: Callable[[], bool] = lambda: False
@@ -84,7 +86,6 @@ class _Server(uvicorn.Server):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
@@ -93,10 +94,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="model_id",
         help="model: hub id, directory, 'moonshine-tiny-en' or 'demo' (MODEL_ID; auto)",
     )
+    parser.add_argument("--socket", type=int, help=argparse.SUPPRESS)  # open descriptor, for the worker of --local
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    if parsed.socket is not None:
+        settings = settings_module.load()
+        configure_logging(settings)
+        end_with_parent()
+        return _run_server(settings, {}, socket.socket(fileno=parsed.socket))
     given = {name: getattr(parsed, name) for name in ("host", "port", "model_id")}
     return serve(settings_module.load(**{name: value for name, value in given.items() if value is not None}))
 
@@ -114,31 +121,14 @@ def serve(settings: Settings) -> int:
         raise UsageError(f"SSL_CERTFILE, SSL_KEYFILE: {reason}.")
     configure_logging(settings)
     raise_file_limit()
+    sys.setswitchinterval(_SWITCH_S)
     address = {
         "host": settings.host,
         "port": settings.port,
         "ssl_certfile": settings.ssl_certfile or None,
         "ssl_keyfile": settings.ssl_keyfile or None,
     }
-    if settings.gateway_mode:
-        # The modules of the server are not imported into this process.
-        from asr_server.features.gateway import app as gateway
-
-        app = gateway.create_app(settings)
-        announcing = functools.partial(announce, settings, model=False)
-        server = http_server(app, functools.partial(gateway.drain, app), address, granian=settings.use_granian)
-        server.announce = announcing
-        return _serve_app(server)
     return _run_server(settings, address)
-
-
-def serve_parent(settings: Settings, listener: socket.socket) -> int:
-    """Serve the parent process on a socket that it has bound, until it sends SIGTERM or ends."""
-    from asr_server.features.gateway.child import end_with_gateway
-
-    configure_logging(settings)
-    end_with_gateway()
-    return _run_server(settings, {}, listener)
 
 
 def _run_server(settings: Settings, address: dict[str, Any], listener: socket.socket | None = None) -> int:
@@ -155,12 +145,10 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
 
     def on_failure(error: EngineFailed) -> None:
         loguru.logger.opt(exception=error).critical("the engine has failed, and the process ends", reason=error.message)
-        if listener is not None:
-            # As a crash: the parent has the requests, and gives them and the live sessions to the next worker.
-            os._exit(_FAILED)
         failed.set()
 
     app = create_app(settings, on_failure)
+    gc.freeze()  # else full collections of garbage walk all of the app, and stop the event loop
     server = http_server(app, drain_and_end, address, failed.is_set, granian=settings.use_granian)
     server.announce = functools.partial(announce, settings)
     code = _serve_app(server, listener)
@@ -173,14 +161,14 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
-def _serve_app(server: _Server | GranianServer, listener: socket.socket | None = None) -> int:
+def _serve_app(server: _Server, listener: socket.socket | None = None) -> int:
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
     # default handlers would turn an orderly end into a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server.run([listener] if listener is not None else None)
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
-    # which a restart or a gateway waits.
+    # which a restart waits.
     gc.freeze()
     return 0 if server.started else 1
 
@@ -192,13 +180,9 @@ def http_server(
     failed: Callable[[], bool] = lambda: False,
     *,
     granian: bool = False,
-) -> _Server | GranianServer:
+) -> _Server:
     """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
     `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
-    if granian:
-        from asr_server.features.host.granian_server import GranianConfig, GranianServer
-
-        return GranianServer(app, drain, GranianConfig(**address, drain_s=_DRAIN_S), failed)
     config = uvicorn.Config(
         app,
         **address,
@@ -214,7 +198,14 @@ def http_server(
         ws_ping_timeout=_PONG_S,
         ws_per_message_deflate=False,  # compressing audio saves nothing and costs more time than sending it
     )
-    return _Server(config, drain, failed)
+    if not granian:
+        return _Server(config, drain, failed)
+    from asr_server.features.host.granian_server import GranianServer
+
+    class _Granian(_Server, GranianServer):
+        pass
+
+    return _Granian(config, drain, failed)
 
 
 def _is_loggable(record: logging.LogRecord) -> bool:
@@ -224,10 +215,10 @@ def _is_loggable(record: logging.LogRecord) -> bool:
     return '"WebSocket %s"' not in str(record.msg) and not str(record.msg).startswith("Invalid UTF-8")
 
 
-def announce(settings: Settings, port: int | None, *, model: bool = True) -> None:
-    """Print a few lines on a terminal, or write lines of the log elsewhere, the address last. `port`: None for a
-    worker, which others do not call. `model`: False for a gateway, whose worker has the model."""
-    there, about = _model(settings) if model else (True, "")
+def announce(settings: Settings, port: int | None) -> None:
+    """Print a few lines on a terminal, or write lines of the log elsewhere, the address last. `port`: None for the
+    server of `--local`, which others do not call."""
+    there, about = _model(settings)
     pages = _pages(settings, port) if port else []
     if pages and sys.stderr.isatty() and not settings.log_json and settings.log_level in _SHOWS_INFO:
         _print(pages, about, there)

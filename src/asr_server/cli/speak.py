@@ -1,15 +1,15 @@
-"""`asr-server speak`: a text to audio, by a server or in this process, written while it is made."""
+"""`asr-server speak`: a text to audio, by a server or a worker of this command, written while it is made."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from asr_server.cli import arguments, recording_files
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
@@ -19,10 +19,7 @@ from asr_server.core.audio import SPEECH_RATE, WAV_HEADER_BYTES, wav_header
 from asr_server.features.speech_output.encoding.formats import MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
 
 if TYPE_CHECKING:
-    from asr_server.app import Machinery
-    from asr_server.client.speech import SpeakingVoice, SpeechFields
-    from asr_server.features.speech_output.requests import SpeechEvent
-    from asr_server.features.speech_output.synthesis import SpeechProcessor
+    from asr_server.client.speech import SpeechFields
 
 EXAMPLES = (
     'asr-server speak "Dinner is ready." -o dinner.mp3',
@@ -35,11 +32,10 @@ _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no s
 # Endings of files that mean a format, in addition to the names of the formats.
 _ENDINGS = {**{f".{one}": one for one in STREAMED_FORMATS}, ".ogg": SpeechFormat.OPUS, ".raw": SpeechFormat.PCM}
 
-Write = Callable[[bytes], int]
+Write = Callable[[bytes], object]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     parser.add_argument(
         "text",
@@ -56,7 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--speed", type=_speed, help=f"{MIN_SPEED:g} to {MAX_SPEED:g} times the usual one, at the same pitch"
     )
     how.add_argument("--instructions", metavar="TEXT", help="how to speak, for engines that follow it")
-    how.add_argument("--seed", type=_seed, metavar="N", help="another one for another answer, where the engine samples")
+    how.add_argument(
+        "--seed",
+        type=partial(arguments.within, least=0, most=2**63 - 1),
+        metavar="N",
+        help="another one for another answer, where the engine samples",
+    )
     how.add_argument("--list-voices", action="store_true", help="print the voices, and speak nothing")
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -70,11 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--force", action="store_true", help="replace the file if it exists")
     output.add_argument("--quiet", action="store_true", help="report failures only")
-    where = parser.add_argument_group("server")
-    who = where.add_mutually_exclusive_group()
-    arguments.add_server(who)
-    who.add_argument("--local", action="store_true", help="no server: speak in this process, by the environment")
-    arguments.add_key(where)
+    arguments.add_worker(parser.add_argument_group("server"))
     parser.set_defaults(run=_run)
 
 
@@ -83,7 +80,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     try:
         if parsed.list_voices:
-            _list(parsed)
+            asyncio.run(_list(parsed))
         else:
             _speak(parsed)
     except ServerUnreachable as error:
@@ -97,69 +94,42 @@ def _run(parsed: argparse.Namespace) -> int:
 def _speak(parsed: argparse.Namespace) -> None:
     target = _target(parsed.output)
     wanted = _format(parsed.format, target)
-    text, fields = given_text(parsed.text), _fields(parsed, wanted)
+    text = given_text(parsed.text)
     # On a terminal a bar would write into what a player shows.
     bars = ProgressBars(wanted=target is not None and not parsed.quiet)
     with _opened(target, wanted, replace=parsed.force) as write, bars, bars.bar("speaking"):
-        if parsed.local:
-            with _local_failures():
-                ignored = asyncio.run(_speak_here(text, fields, write))
-        else:
-            ignored = _by_server(parsed, text, fields, write)
-    if ignored and not parsed.quiet:
-        complain("speak", f"without effect on this voice: {', '.join(ignored)}")
+        asyncio.run(_stream(parsed, text, wanted, write))
 
 
-def _by_server(parsed: argparse.Namespace, text: str, fields: SpeechFields, write: Write) -> tuple[str, ...]:
-    """Waits while the server is full, which it says before the first byte."""
-    from asr_server.cli.backends import MAX_WAIT_S, wait_s
-    from asr_server.client.connection import FileError
-    from asr_server.client.speech import SpeechClient
+async def _stream(parsed: argparse.Namespace, text: str, wanted: SpeechFormat, write: Write) -> None:
+    from asr_server.cli.backends import connected, while_full
+    from asr_server.client.speech import AsyncSpeechClient
 
-    left_s = MAX_WAIT_S
-    with SpeechClient(arguments.server(parsed), key=arguments.key(parsed)) as client:
-        while True:
-            try:
-                for data in client.stream(text, **fields):
+    async with connected(AsyncSpeechClient, parsed) as client:
+
+        async def stream() -> None:
+            async with aclosing(client.stream(text, **_fields(parsed, wanted))) as pieces:
+                async for data in pieces:
                     write(data)
-                return ()
-            except FileError as error:
-                left_s -= wait_s(error)
-                if left_s < 0:
-                    raise
-                time.sleep(wait_s(error))
+
+        await while_full(stream)  # a server says before the first byte that it is full
 
 
-def _list(parsed: argparse.Namespace) -> None:
-    for voice in _voices(parsed):
-        means = f"{voice.alias_of}, {voice.description}" if voice.alias_of else voice.description
-        print(f"{shown(voice.id):10}  {shown(means)}")
+async def _list(parsed: argparse.Namespace) -> None:
+    from asr_server.cli.backends import connected
+    from asr_server.client.speech import AsyncSpeechClient
 
-
-def _voices(parsed: argparse.Namespace) -> list[SpeakingVoice]:
-    if parsed.local:
-        with _local_failures():
-            return asyncio.run(_voices_here())
-    from asr_server.client.speech import SpeechClient
-
-    with SpeechClient(arguments.server(parsed), key=arguments.key(parsed)) as client:
-        return client.voices()
+    async with connected(AsyncSpeechClient, parsed) as client:
+        for voice in await client.voices():
+            means = f"{voice.alias_of}, {voice.description}" if voice.alias_of else voice.description
+            print(f"{shown(voice.id):10}  {shown(means)}")
 
 
 def _fields(parsed: argparse.Namespace, wanted: SpeechFormat) -> SpeechFields:
     """Return the fields that were given: the server has defaults for the others."""
-    fields: SpeechFields = {"format": wanted.value}
-    if parsed.voice is not None:
-        fields["voice"] = parsed.voice
-    if parsed.language is not None:
-        fields["language"] = parsed.language
-    if parsed.speed is not None:
-        fields["speed"] = parsed.speed
-    if parsed.instructions is not None:
-        fields["instructions"] = parsed.instructions
-    if parsed.seed is not None:
-        fields["seed"] = parsed.seed
-    return fields
+    names = ("voice", "language", "speed", "instructions", "seed")
+    given = {name: value for name in names if (value := getattr(parsed, name)) is not None}
+    return cast("SpeechFields", {"format": wanted.value, **given})
 
 
 def _target(output: str | None) -> Path | None:
@@ -213,74 +183,3 @@ def _speed(text: str) -> float:
     if not MIN_SPEED <= speed <= MAX_SPEED:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from {MIN_SPEED:g} to {MAX_SPEED:g}")
     return speed
-
-
-def _seed(text: str) -> int:
-    if not text.isdigit() or int(text) >= 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 2^63")
-    return int(text)
-
-
-# -- `--local`: what a server speaks with, built in this process for one text ------------------------------------------
-
-
-async def _speak_here(text: str, fields: SpeechFields, write: Write) -> tuple[str, ...]:
-    """Write the audio as it is made. Returns the fields that the engine has no use for."""
-    from asr_server.features.speech_output.requests import AudioChunk, SpeechRequest
-
-    given: dict[str, Any] = {**fields}
-    audio_format = SpeechFormat(given.pop("format"))
-    request = SpeechRequest(text=text, format=audio_format, **given)
-
-    async def emit(event: SpeechEvent) -> None:
-        if isinstance(event, AudioChunk):
-            write(event.data)
-
-    built, processor = _machinery()
-    try:
-        prepared = processor.prepare(request)
-        await processor.speak(prepared, emit)
-    finally:
-        await built.close()
-    return prepared.ignored
-
-
-async def _voices_here() -> list[SpeakingVoice]:
-    """Return the voices of the engine, and OpenAI's names for them."""
-    from asr_server.client.speech import voice_of
-    from asr_server.features.speech_output.voice_list import voice_list
-
-    built, processor = _machinery()
-    try:
-        listed = voice_list([client.traits for client in processor.engines.named])
-    finally:
-        await built.close()
-    return [voice_of(voice.model_dump()) for voice in listed.data]
-
-
-def _machinery() -> tuple[Machinery, SpeechProcessor]:
-    """Return the parts of a server, and the one that speaks. Raises `PlanError` and `SettingsError`."""
-    from asr_server import feature_list
-    from asr_server.app import machinery
-    from asr_server.cli.backends import local_settings
-    from asr_server.core import logger
-    from asr_server.features.speech_output.synthesis import SpeechProcessor
-
-    settings = local_settings(None)
-    logger.configure(settings.log_level, as_json=False)
-    built = machinery(settings, feature_list.resolve(settings))
-    services = (service for parts in built.features for service in parts.services)
-    return built, next(service for service in services if isinstance(service, SpeechProcessor))
-
-
-@contextmanager
-def _local_failures() -> Iterator[None]:
-    """Raise `UsageError` for settings with which nothing speaks, and `Failure` for other errors."""
-    from asr_server.core.errors import AsrError, ModelUnavailable, SpeechUnavailable
-
-    try:
-        yield
-    except (SpeechUnavailable, ModelUnavailable) as error:
-        raise UsageError(error.message) from error
-    except AsrError as error:
-        raise Failure(error.code, error.message) from error

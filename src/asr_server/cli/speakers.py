@@ -22,7 +22,6 @@ _CODES = "exit codes: 0 done; 1 refused, or there is no such voice or file; 2 wr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="list the voices that are stored for the key")

@@ -19,7 +19,6 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES)
     arguments.add_recordings(parser)
     options = parser.add_argument_group("subtitles")

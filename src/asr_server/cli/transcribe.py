@@ -20,7 +20,6 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES)
     arguments.add_recordings(parser)
     how = parser.add_argument_group("transcription")
@@ -42,15 +41,12 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _check_stream(parsed: argparse.Namespace, wanted: list[Format]) -> None:
-    if wanted != [Format.TEXT]:
-        raise UsageError("--stream is for --format text.")
-    if parsed.output or parsed.beside:
-        raise UsageError("--stream writes to standard output; leave out --output and --beside.")
-    if parsed.speakers:
-        raise UsageError("--stream prints text before its speaker is known; leave out one of them.")
-    if (parsed.jobs or 1) > 1:
-        raise UsageError("--stream processes one recording at a time; leave out --jobs.")
-    if parsed.job:
-        raise UsageError(
-            "--stream prints text while it is decoded, and --job prints the result of a job; leave out one of them."
-        )
+    for contradicts, line in (
+        (wanted != [Format.TEXT], "is for --format text"),
+        (parsed.output or parsed.beside, "writes to standard output; leave out --output and --beside"),
+        (parsed.speakers, "prints text before its speaker is known; leave out one of them"),
+        ((parsed.jobs or 1) > 1, "processes one recording at a time; leave out --jobs"),
+        (parsed.job, "prints text while it is decoded, and --job the result of a job; leave out one of them"),
+    ):
+        if contradicts:
+            raise UsageError(f"--stream {line}.")

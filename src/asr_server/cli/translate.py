@@ -22,7 +22,6 @@ NOTE = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, f"{NOTE}\n\n{arguments.EXIT_CODES}")
     arguments.add_recordings(parser)
     how = parser.add_argument_group("translation")

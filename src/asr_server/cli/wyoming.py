@@ -22,14 +22,13 @@ _FIRST_NAMES_S = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
     parser.add_argument(
         "--port", type=int, default=_DEFAULT_PORT, help=f"port (default {_DEFAULT_PORT}; 0: a free one)"
     )
     arguments.add_server(parser)
     arguments.add_key(parser)
-    parser.add_argument("--language", default="", help="for clients that state none (default: detect it)")
+    parser.add_argument("--language", type=arguments.language, help="for clients that state none (default: detect it)")
     parser.add_argument(
         "--ha-url",
         type=arguments.server_address,
@@ -56,11 +55,11 @@ def _run(parsed: argparse.Namespace) -> int:
     from asr_server.core.logger import configure
     from asr_server.core.setting_types import LogLevel
     from asr_server.features.wyoming.wyoming import Bridge, BridgeTarget
+    from asr_server.text import languages
 
-    _check(parsed)
     server = arguments.server(parsed)
     configure(LogLevel(parsed.log_level), as_json=False)
-    target = BridgeTarget(server, arguments.key(parsed), parsed.language)
+    target = BridgeTarget(server, arguments.key(parsed), languages.code(parsed.language) if parsed.language else "")
     with ExitStack() as open_parts:
         if (home := _home(parsed)) is not None:
             names = open_parts.enter_context(home)
@@ -94,14 +93,3 @@ def _home(parsed: argparse.Namespace) -> HomeNames | None:
     if not (token := arguments.secret(parsed.ha_token_file, "--ha-token-file", "ASR_HA_TOKEN")):
         raise UsageError("--ha-url takes a token of that Home Assistant: --ha-token-file, or ASR_HA_TOKEN.")
     return HomeNames(address, token)
-
-
-def _check(parsed: argparse.Namespace) -> None:
-    """Report at the start what would fail for every utterance."""
-    from asr_server.core.errors import InvalidInput
-    from asr_server.text import languages
-
-    try:
-        languages.normalize(parsed.language)
-    except InvalidInput as error:
-        raise UsageError(f"--language: {error.message}") from error

@@ -1,18 +1,14 @@
-"""Servers of `WS /ws/transcribe` that are scripted, one connection each."""
+"""Scripted servers: of `WS /ws/transcribe`, one connection each, and of answers over HTTP."""
 
 import json
 import threading
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import serve
 
 WAIT_S = 20
-
-
-def at(received_bytes, actions=0):
-    """A message, or a part of one, with a continuation."""
-    return {"continuation": {"state": f"s{received_bytes}", "received_bytes": received_bytes, "actions": actions}}
 
 
 def text(utterance, committed, tentative="", *, end=1.0, ending=""):
@@ -28,24 +24,23 @@ class Side:
     def __init__(self, socket):
         self._socket = socket
         self.path = socket.request.path
-        self.first, self.audio, self.actions = None, bytearray(), []
-        if "session_id=" in self.path and "handover=true" in self.path:
-            self.first = json.loads(socket.recv(timeout=WAIT_S))
+        self.audio, self.actions, self.texts = bytearray(), [], []
 
     def say(self, *messages):
         """Send these messages."""
         for message in messages:
             self._socket.send(json.dumps(message))
 
-    def hello(self, received_bytes=None, actions=0, *, continued=True, **more):
-        """Send the first message: of a new session, or of one that begins with that many bytes and actions."""
+    def hello(self, received_bytes=None, actions=0, **more):
+        """Send the first message: of a new session, or of one that has that many bytes and actions."""
         known = {}
         if received_bytes is not None:
             known = {"resumed": True, "received_bytes": received_bytes, "actions": actions}
-        if continued:
-            known |= {"continued": True} if known else {}
-            known |= at(received_bytes or 0, actions)
         self.say({"status": "connected", "session_id": "live_1", **known, **more})
+
+    def refuse(self, code):
+        """Answer with an error, and close."""
+        self.say({"error": {"message": "No.", "code": code}, "code": code})
 
     def hear(self, size=0, actions=0):
         """Wait until that many bytes and actions have come."""
@@ -72,6 +67,7 @@ class Side:
         if isinstance(frame, bytes):
             self.audio += frame
         else:
+            self.texts.append(frame)
             self.actions.append((len(self.audio), json.loads(frame)["action"]))
 
 
@@ -101,3 +97,56 @@ def servers(*scripts):
             server.shutdown()
             thread.join()
     assert not failures
+
+
+class _Seen(list):
+    """Bodies of requests, and their headers."""
+
+    def __init__(self):
+        super().__init__()
+        self.headers = []
+
+
+@contextmanager
+def answering(body, status=200, **headers):
+    """A server that answers with these bytes; yields its address, and the bodies and headers that it read."""
+    seen = _Seen()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            seen.append(self._body())
+            seen.headers.append(self.headers)
+            self.do_GET()
+
+        def do_GET(self):
+            self.send_response(status)
+            own = {name.replace("_", "-"): value for name, value in headers.items()}
+            for name, value in {"Content-Length": str(len(body)), "Connection": "close", **own}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _body(self):
+            if "Content-Length" in self.headers:
+                return self.rfile.read(int(self.headers["Content-Length"]))
+            parts = []
+            while size := int(self.rfile.readline(), 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

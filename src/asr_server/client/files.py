@@ -25,8 +25,8 @@ from asr_server.client import connection
 from asr_server.client.connection import EventStream, FileError, Recording, ServerUnreachable, T
 from asr_server.client.forms import ROUTES, Form, form
 from asr_server.core.audio import s_to_ms
-from asr_server.core.transcript import TimeSource
-from asr_server.features.alignments.requests import AlignedWord, AlignmentFormat, AlignmentRequest, WordTime
+from asr_server.core.transcript import TimeSource, Word
+from asr_server.features.alignments.requests import AlignedWord, AlignmentFormat, AlignmentRequest
 from asr_server.recordings.requests import (
     ChannelMode,
     KnownSpeaker,
@@ -59,7 +59,6 @@ __all__ = [
     "SubtitleRequest",
     "TranscriptionRequest",
     "TranslationRequest",
-    "WordTime",
 ]
 PLAIN_TEXT = TranscriptionRequest(output=OutputOptions(ResponseFormat.TEXT))
 _SPANS_ROUTE = "/v1/audio/transcriptions/stream"
@@ -199,7 +198,7 @@ def _words(result: Result) -> list[AlignedWord]:
             word["score"],
             None
             if word["source"] is None
-            else WordTime(s_to_ms(word["start"]), s_to_ms(word["end"]), TimeSource(word["source"])),
+            else Word(word["word"], s_to_ms(word["start"]), s_to_ms(word["end"]), TimeSource(word["source"])),
         )
         for word in json.loads(result.content)["words"]
     ]

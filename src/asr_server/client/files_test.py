@@ -2,12 +2,10 @@
 
 import io
 import os
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from asr_server.client.conftest import answering
 from asr_server.client.files import (
     Duration,
     FileClient,
@@ -24,60 +22,11 @@ _SPAN = b'data: {"text": "on", "language": "English", "is_final": false, "start"
 _WHOLE = b'data: {"text": "on", "language": "English", "is_final": true, "start": 0, "end": 2.0}\n\n'
 
 
-class _Seen(list):
-    """Bodies of requests, and their headers."""
-
-    def __init__(self):
-        super().__init__()
-        self.headers = []
-
-
-@contextmanager
-def _answering(body, status=200, **headers):
-    """A server that reads a request and answers with these bytes; yields its address and what it read."""
-    seen = _Seen()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self):
-            seen.append(self._body())
-            seen.headers.append(self.headers)
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def _body(self):
-            if "Content-Length" in self.headers:
-                return self.rfile.read(int(self.headers["Content-Length"]))
-            parts = []
-            while size := int(self.rfile.readline(), 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(parts)
-
-        def log_message(self, *_):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", seen
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 def test_a_refusal_keeps_code_message_and_waiting_time():
     """The envelope and the header have them."""
     body = b'{"error": {"message": "Full.", "type": "x", "param": null, "code": "rate_limit_exceeded"}}'
     with (
-        _answering(body, 429, Retry_After="7") as (base, _),
+        answering(body, 429, Retry_After="7") as (base, _),
         FileClient(base) as client,
         pytest.raises(FileError) as refusal,
     ):
@@ -90,7 +39,7 @@ def test_an_error_of_another_server_is_reported_by_its_status():
     """Whatever stands at the address."""
     for body in [b"<html>", b"{}", b"[]", b'{"error": "no"}', b'{"error": null}']:
         with (
-            _answering(body, 502) as (base, _),
+            answering(body, 502) as (base, _),
             FileClient(base) as client,
             pytest.raises(FileError, match="502") as error,
         ):
@@ -100,7 +49,7 @@ def test_an_error_of_another_server_is_reported_by_its_status():
 
 def test_an_answer_that_breaks_off_is_an_error():
     """An answer whose last event is missing is one, also where what was sent is whole."""
-    with _answering(_SPAN) as (base, _), FileClient(base) as client:
+    with answering(_SPAN) as (base, _), FileClient(base) as client:
         spans = client.spans(io.BytesIO(b"RIFF"))
         assert next(spans).text == "on"
         with pytest.raises(FileError) as error:
@@ -111,7 +60,7 @@ def test_an_answer_that_breaks_off_is_an_error():
 def test_an_error_in_the_middle_comes_after_what_was_heard():
     """The status was 200; the event says what happened."""
     error_event = b'data: {"error": {"message": "Late.", "type": "x", "param": null, "code": "deadline_exceeded"}}\n\n'
-    with _answering(_SPAN + error_event) as (base, _), FileClient(base) as client:
+    with answering(_SPAN + error_event) as (base, _), FileClient(base) as client:
         spans = client.spans(io.BytesIO(b"RIFF"))
         assert next(spans).text == "on"
         with pytest.raises(FileError, match="Late") as error:
@@ -122,7 +71,7 @@ def test_an_error_in_the_middle_comes_after_what_was_heard():
 def test_the_length_of_the_recording_comes_first_where_the_server_says_it():
     """An event of its own; a server without it is no error."""
     body = b'data: {"duration": 2.0}\n\n' + _SPAN + _WHOLE + b'data: {"done": true}\n\n'
-    with _answering(body) as (base, _), FileClient(base) as client:
+    with answering(body) as (base, _), FileClient(base) as client:
         items = list(client.spans(io.BytesIO(b"RIFF")))
     assert items == [
         Duration(2.0),
@@ -136,7 +85,7 @@ def test_a_pipe_is_sent_to_its_end():
     read, write = os.pipe()
     os.write(write, b"RIFF and more")
     os.close(write)
-    with os.fdopen(read, "rb") as pipe, _answering(b"on\n") as (base, seen), FileClient(base) as client:
+    with os.fdopen(read, "rb") as pipe, answering(b"on\n") as (base, seen), FileClient(base) as client:
         assert client.transcribe(pipe) == "on\n"
     assert b"RIFF and more" in seen[0]
 
@@ -144,7 +93,7 @@ def test_a_pipe_is_sent_to_its_end():
 def test_the_fields_of_the_request_are_sent():
     """The fields are the form's text fields, next to the file."""
     request = TranscriptionRequest(language="English", output=OutputOptions(ResponseFormat.SRT))
-    with _answering(b"x") as (base, seen), FileClient(base) as client:
+    with answering(b"x") as (base, seen), FileClient(base) as client:
         client.transcribe(io.BytesIO(b"RIFF"), request)
     text = seen[0].decode()
     assert all(f'name="{name}"' in text for name in ("language", "model", "response_format", "file"))
@@ -160,7 +109,7 @@ def test_where_nothing_answers_it_is_said(address):
 @pytest.mark.parametrize(("key", "header"), [("sk-1", "Bearer sk-1"), ("", None)])
 def test_the_key_is_a_header_of_every_request(key, header):
     """The header is left out without a key."""
-    with _answering(b"x") as (base, seen), FileClient(base, key=key) as client:
+    with answering(b"x") as (base, seen), FileClient(base, key=key) as client:
         client.transcribe(io.BytesIO(b"RIFF"))
     assert seen.headers[0].get("Authorization") == header
 
@@ -168,7 +117,7 @@ def test_the_key_is_a_header_of_every_request(key, header):
 def test_a_redirection_is_no_answer():
     """The redirection's body is not a transcript, and the key must not be sent to another address."""
     with (
-        _answering(b"moved", 307, Location="http://127.0.0.1:1/") as (base, _),
+        answering(b"moved", 307, Location="http://127.0.0.1:1/") as (base, _),
         FileClient(base) as client,
         pytest.raises(FileError) as error,
     ):
@@ -179,7 +128,7 @@ def test_a_redirection_is_no_answer():
 def test_what_the_headers_say_of_a_result_is_kept():
     """The source of the times, the number of untranslated lines, the error of a translation."""
     headers = {"X_Subtitle_Timing": "mixed", "X_Untranslated": "3", "X_Translation_Error": "translation_failed"}
-    with _answering(b"1\n", **headers) as (base, _), FileClient(base) as client:
+    with answering(b"1\n", **headers) as (base, _), FileClient(base) as client:
         result = client.process(io.BytesIO(b"RIFF"), SubtitleRequest())
     assert (result.content, result.time_source, result.untranslated) == (b"1\n", "mixed", 3)
     assert result.translation_error == "translation_failed"

@@ -12,6 +12,7 @@ with LiveClient("http://127.0.0.1:8100", LiveOptions(language="en")) as client:
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -24,34 +25,35 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocketException
 
-from asr_server.client.live_connection import KnownSession, LiveError, LiveOptions, SessionConnection, open_connection
-from asr_server.client.live_input import CarriedPlace, LiveInput
+from asr_server.client.live_connection import LiveError, LiveOptions, SessionConnection, open_connection
+from asr_server.client.live_input import LiveInput
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
+from asr_server.text.stable_merge import continued
 
 # Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.
 _BUFFER_BYTES = 8 * 1024 * 1024
 _LINES_KEPT = 64  # words and speakers of a line may follow it
-_COMMITTED_CHARS = 2000  # that a server takes
-_GOING_AWAY = 1001
+_ASK_EVERY_S = 5  # of audio, after which the client asks which audio is finished: silence has no final
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.25, 5.0  # between tries to reach a server
-_TRY_S = 5.0  # for one, while the last server still serves the session
-_FINAL_CODES = {"session_not_found", "session_closed", "audio_lost"}  # errors that a further try cannot mend
+_FINAL_CODES = {"session_closed", "audio_lost"}  # errors that a further try cannot mend
+_LETTER = re.compile("[A-Z]|A[A-N]")  # of one of 40 speakers; anything else is the name of a stored voice
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """The text of one utterance so far, which replaces the line of the same utterance before it."""
 
-    utterance: int  # counts the utterances of the session
+    utterance: int  # counts the utterances since the client began
     committed: str  # text that only grows
     tentative: str  # text that may still change
     ending: str  # "" while the utterance is open, then `pause`, `cut`, `flush` or `close`
     language: str
-    start_s: float  # since the session began
-    end_s: float  # since the session began
+    start_s: float  # since the client began
+    end_s: float  # since the client began
     lag_ms: int
     words: tuple[Word, ...] = ()  # with word times, a final that has text comes a second time, with these
-    # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change
+    # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change. A new
+    # session knows no voice of the one before: its letters are A2, B2 and so on.
     speakers: tuple[SpeakerRun, ...] = ()
     speakers_settled: bool = False  # they will not change any more
 
@@ -82,6 +84,13 @@ def line_of(message: dict[str, Any]) -> Line:
     )
 
 
+def _continued(shown: Line, line: Line) -> Line:
+    """Return a line that a new session transcribed again, after the words that were committed before."""
+    text = continued(shown.committed, line.text)
+    committed = text if line.final else shown.committed
+    return replace(line, committed=committed, tentative=text[len(committed) :])
+
+
 def runs_of(message: dict[str, Any]) -> tuple[SpeakerRun, ...]:
     """Return who spoke, in a text message or a later update; empty where speakers are not wanted."""
     return tuple(SpeakerRun(run["speaker"], run["text"]) for run in message.get("speakers", ()))
@@ -93,45 +102,37 @@ def word_of(word: dict[str, Any]) -> Word:
     return Word(word["word"], *times_ms, TimeSource(word["source"]), speaker=word.get("speaker"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Tries:
-    """The time of the next try to reach another server."""
-
-    next_s: float  # monotonic
-    delay_s: float = _FIRST_DELAY_S  # from that try to the one after it
-
-    def postponed(self) -> _Tries:
-        """Return the tries after one that failed."""
-        return _Tries(time.monotonic() + self.delay_s, min(2 * self.delay_s, _LONGEST_DELAY_S))
-
-
 class LiveClient:
-    """A live session. It survives its connection: `resume` continues where audio stopped arriving.
+    """Live transcription that survives its connection and its server.
 
-    It also survives its server, where that hands sessions over: when the server asks for it, `lines` goes on at another
-    one, and `resume` reaches any. `speakers_lost`: why the server does not distinguish speakers any more, "" while it
-    does.
+    `resume` sends the audio that had not arrived. If the session is lost, it begins a new one with the audio that has
+    no final.
+
+    `speakers_lost`: why the server no longer distinguishes speakers, "" while it does. `last_words`: the last final of
+    a server that shut down, until a new session transcribes its utterance again.
     """
 
     def __init__(self, server: str, options: LiveOptions | None = None) -> None:
         self._url = server.rstrip("/").replace("http", "ws", 1) + "/ws/transcribe"
         self._options = options or LiveOptions()
         # Held while anything is sent: one thread replaces the connection that `send` uses on another, and what it sends
-        # again must come before what `send` adds. Not held while a connection is opened, so that `send` need not wait.
+        # again must come before the audio of a later `send`. Not held while a connection opens: `send` need not wait.
         self._lock = threading.Lock()
-        self._input = LiveInput(_BUFFER_BYTES)  # with the lock alone
-        self._received = 0  # the last final
+        self._input = LiveInput(_BUFFER_BYTES)  # guarded by the lock
+        self._unasked_bytes = 0  # sent since the last question which audio is finished
+        # Only the reading thread uses these: the accepted changes of the configuration, the last final, and the last
+        # final of this client when the present session began.
+        self._changes: dict[str, Any] = {}
+        self._received = self._received_before = 0
+        self._sessions = 1
+        self._leaving = False  # the server shuts down, and sends nothing more
         self._lines: OrderedDict[int, Line] = OrderedDict()  # the last one of the latest utterances
-        self._late: deque[dict[str, Any]] = deque()  # of the connection before, not read yet
-        # Both are replaced, never changed in place, by the thread that reads: others read them without the lock.
-        # `_move` is there while the server has asked the client to go on elsewhere.
-        self._move: _Tries | None = None
-        self._continuation: CarriedPlace | None = None
+        self._late: deque[Line] = deque()  # lines of the session before that `lines` has not yielded yet
         self._closed = False
         self.speakers_lost = ""
+        self.last_words: Line | None = None
         first = open_connection(self._url, self._options)
         self._socket, self.hello = first.socket, first.hello
-        self._continuation = CarriedPlace.of(first.hello)
         if self._options.hotwords:
             self.configure(hotwords=list(self._options.hotwords))
 
@@ -150,12 +151,12 @@ class LiveClient:
 
     @property
     def has_room(self) -> bool:
-        """True if more audio can be kept with all that another server would need, should this one go.
+        """True if the buffer has room for more audio besides all that a new session would need.
 
-        A caller that can wait sends no more while there is none; a microphone cannot. There is always room where
-        sessions are not handed over, and where a flush alone ends an utterance.
+        A caller with a file waits until there is room; a microphone cannot. There is always room if only a flush ends
+        an utterance.
         """
-        if self._continuation is None or self.hello.get("endpointing") == "manual":
+        if self.hello.get("endpointing") == "manual":
             return True
         with self._lock:
             return self._input.held_bytes < _BUFFER_BYTES // 2
@@ -167,70 +168,100 @@ class LiveClient:
         """
         with self._lock:
             self._input.add_audio(pcm)
+            self._unasked_bytes += len(pcm)
+            if self._unasked_bytes >= _ASK_EVERY_S * self._bytes_per_s:
+                self._unasked_bytes = 0
+                self._input.add_action("settled", json.dumps({"action": "settled"}))
             try:
                 self._send_pending()
-            except ConnectionClosed:
-                # While `lines` looks for another server, it gives the session a connection, or raises this.
-                if self._move is None:
-                    raise
             finally:  # also while nothing arrives
-                self._input.drop(self._continuation)
+                self._input.trim()
 
     def flush(self) -> None:
         """End the utterance; a line whose `ending` is `flush` answers."""
-        self._act(action="flush")
+        self._act("flush")
 
     def reset(self) -> None:
         """Discard the open utterance."""
-        self._act(action="reset")
+        self._act("reset")
 
     def configure(self, **changes: Any) -> None:
         """Change `language`, `use_server_vad` or `hotwords`, from the next utterance on."""
-        self._act(action="config", **changes)
+        self._act("config", **changes)
 
     def lines(self, wait_s: float | None = None) -> Iterator[Line]:
-        """Yield the lines from the server, until the connection ends in order, or no message came for `wait_s` seconds.
+        """Yield the lines from the server until it closes the connection or sends no message for `wait_s` seconds.
 
-        Where a server that is shutting down hands the session over, the lines of the next one follow; while it is
-        looked for, `wait_s` may be exceeded by ten seconds. Raises
-        `LiveError` for a message that the server refused; the session goes on. Raises `ConnectionClosed` where the
-        connection broke, or the server went before another was reached: `resume` may go on.
+        Raises `LiveError` for a message that the server refused; the session continues. Raises `ConnectionClosed` if
+        the connection broke or the server shut down: `resume` may continue the session.
         """
         while True:
+            while self._late:
+                yield self._late.popleft()
             try:
-                message = self._next_message(wait_s)
+                message = json.loads(self._socket.recv(timeout=wait_s))
             except TimeoutError:
                 return
-            except ConnectionClosedOK as closed:
-                if self._continuation is not None and closed.rcvd is not None and closed.rcvd.code == _GOING_AWAY:
+            except ConnectionClosedOK:
+                if self._leaving:
                     raise
                 return
             if "error" in message:
+                if message["error"].get("param"):  # of all errors of a session, only a refused change names one
+                    self._answered("config")
                 raise LiveError(message["code"], message["error"]["message"])
-            yield from self._on_message(message)
+            yield from self._on_message(self._of_all(message))
 
     def _on_message(self, message: dict[str, Any]) -> Iterator[Line]:
         number, status = message.get("utterance", 0), message.get("status")
-        self._continuation = CarriedPlace.of(message) or self._continuation
         if "text" in message:
             line = line_of(message)
+            if line.ending == "close":  # it may end inside a word: the next session transcribes the utterance again
+                self.last_words = line
+                line = replace(line, ending="", committed="", tentative=line.text)
+            if (shown := self._lines.get(number)) is not None and not line.committed.startswith(shown.committed):
+                line = _continued(shown, line)
             if line.final:
                 self._received = number
+                self._finished(line.end_s)
+                if line.ending == "flush":
+                    self._answered("flush")
             yield self._kept(line)
+        elif status == "settled":
+            self._answered("settled")
+            self._finished(message["seconds"])
+        elif status == "configured":
+            self._changes |= self._answered("config")
         elif status == "reconnect":
-            self._move = _Tries(time.monotonic())
-        elif status == "buffer_reset":  # an open line will not be continued
+            self._leaving = True
+        elif status == "buffer_reset":  # the open line was discarded
             self._lines = OrderedDict((number, line) for number, line in self._lines.items() if line.final)
+            with self._lock:
+                self._input.discarded()
         elif status == "speakers_unavailable":
             self.speakers_lost = message["message"]
-        elif status == "speakers_restarted":
-            for line in [line for line in self._lines.values() if line.final and not line.speakers_settled]:
-                yield self._kept(replace(line, speakers_settled=True))
         elif number in self._lines and "words" in message:
             yield self._kept(replace(self._lines[number], words=tuple(map(word_of, message["words"]))))
         elif number in self._lines and message.get("type") == "speaker_update":
             settled = message["speakers_settled"]
             yield self._kept(replace(self._lines[number], speakers=runs_of(message), speakers_settled=settled))
+
+    def _of_all(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the message with numbers, times and speakers that count from the client's first session."""
+        if self._sessions == 1:
+            return message
+        before_s = self._input.begin / self._bytes_per_s
+
+        def moved(part: dict[str, Any]) -> dict[str, Any]:
+            found = part | {name: before_s + part[name] for name in ("start", "end", "seconds") if name in part}
+            if _LETTER.fullmatch(part.get("speaker") or ""):
+                found["speaker"] += str(self._sessions)
+            return found
+
+        whole = moved(message)
+        if "utterance" in whole:
+            whole["utterance"] += self._received_before
+        return whole | {name: list(map(moved, whole[name])) for name in ("words", "speakers") if name in whole}
 
     def _kept(self, line: Line) -> Line:
         self._lines[line.utterance] = line
@@ -239,38 +270,45 @@ class LiveClient:
         return line
 
     def resume(self) -> None:
-        """Connect again to the same session, and send again what had not arrived: audio, and actions between it.
+        """Connect to the same session again, and resend the audio and actions that had not arrived.
 
-        A server that does not have the session goes on with it, where servers hand sessions over. Whether an action
-        behind all audio that arrived had arrived itself may not be known: repeat it if no answer comes. Raises
-        `LiveError`, and `OSError` or `WebSocketException` where nobody answers; it may be tried again.
+        If the session is lost, a new one gets the audio without a final and the actions without an answer. Raises
+        `LiveError`, and `OSError` or `WebSocketException` if no server answers. The caller may try again.
         """
         with suppress(OSError):
             self.cut()  # ends a `lines` that still waits for the old connection
-        fresh = open_connection(self._url, self._options, self._known_session())
-        with self._lock:
-            self._go_on(fresh)
+        if not self._leaving:
+            known = {"session_id": self.session_id, "received": str(self._received - self._received_before)}
+            try:
+                self._go_on(open_connection(self._url, self._options, **known))
+                return
+            except LiveError as error:
+                if error.code != "session_not_found":
+                    raise
+        last = self._lines.get(self._received)
+        place = "pause" if last is None or last.ending == "pause" else "speech"
+        self._go_on(open_connection(self._url, self._options, reopened=place))
 
     def resume_within(self, limit_s: float) -> None:
-        """`resume`, tried again with growing pauses until it succeeds, for at most `limit_s` seconds and the last try.
+        """Call `resume` with growing pauses until it succeeds, for at most `limit_s` seconds and one more try.
 
-        Raises the last error, and at once one that a further try cannot mend.
+        Raises the last error. An error that another try cannot mend is raised at once.
         """
-        give_up_s, tries = time.monotonic() + limit_s, _Tries(time.monotonic())
+        give_up_s, delay_s = time.monotonic() + limit_s, _FIRST_DELAY_S
         while True:
             try:
                 self.resume()
                 return
             except (OSError, LiveError, WebSocketException) as error:
                 final = self._closed or (isinstance(error, LiveError) and error.code in _FINAL_CODES)
-                tries = tries.postponed()
-                if final or tries.next_s > give_up_s:
+                if final or time.monotonic() + delay_s > give_up_s:
                     raise
-            time.sleep(max(0.0, tries.next_s - time.monotonic()))
+            time.sleep(delay_s)
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
     def close(self) -> None:
         """End the session in order. This client cannot resume it."""
-        with self._lock:  # `lines` may be about to go on over another connection
+        with self._lock:  # `resume` may be replacing the connection
             self._closed = True
             last = self._socket
         last.close()
@@ -279,112 +317,64 @@ class LiveClient:
         """Break the connection as a network would, without a closing handshake."""
         self._socket.socket.shutdown(socket.SHUT_RDWR)
 
-    def _act(self, **action: Any) -> None:
-        text = json.dumps(action)
+    def _act(self, action: str, **values: Any) -> None:
         with self._lock:
-            added = self._input.add_action(text)
+            added = self._input.add_action(action, json.dumps({"action": action, **values}))
             try:
                 self._send_pending()
             except ConnectionClosed:
                 self._input.take_back(added)
-                if self._move is None:
-                    raise  # the caller knows that it was not sent
-                self._input.add_action(text)  # the next connection gets it
+                raise  # the caller knows that it was not sent
 
     def _send_pending(self) -> None:
         """Send what has not been sent over this connection. The caller holds the lock."""
         while (frame := self._input.next_frame()) is not None:
             self._socket.send(frame)
 
-    # -- another connection ------------------------------------------------------------------------------------------
+    @property
+    def _bytes_per_s(self) -> int:
+        return 2 * self._options.sample_rate_hz
 
-    def _next_message(self, wait_s: float | None) -> dict[str, Any]:
-        """Return the next message of the present connection, which may become another one meanwhile.
-
-        Raises `TimeoutError` after `wait_s` seconds without one, and `ConnectionClosed`.
-        """
-        give_up_s = None if wait_s is None else time.monotonic() + wait_s
-        while True:
-            if self._late:
-                return self._late.popleft()
-            if (move := self._move) is not None and move.next_s <= time.monotonic():
-                self._move = self._moved_on(move)
-                continue
-            limits = [limit for limit in (give_up_s, move.next_s if move else None) if limit is not None]
-            try:
-                raw = self._socket.recv(timeout=max(0.0, min(limits) - time.monotonic()) if limits else None)
-            except TimeoutError:
-                if give_up_s is not None and give_up_s <= time.monotonic():
-                    raise
-            except ConnectionClosed:
-                self._move = None
-                raise
-            else:
-                message: dict[str, Any] = json.loads(raw)
-                return message
-
-    def _known_session(self) -> KnownSession:
-        """Return what a server needs to know of the session, whether it has it or not."""
-        known = KnownSession(self.session_id, str(self._received))
-        if self._continuation is None:
-            return known
-        frame = {"action": "continue", "state": self._continuation.state, **self._shown()}
-        return replace(known, first_frame=json.dumps(frame))
-
-    def _shown(self) -> dict[str, Any]:
-        """Return the text of the open utterance that the caller has; empty if there is none or it is too long."""
-        opened = [line for line in self._lines.values() if not line.final and line.utterance > self._received]
-        if not opened or len((line := opened[-1]).committed) > _COMMITTED_CHARS:
-            return {}
-        runs = [{"speaker": run.speaker, "text": run.text} for run in line.speakers]
-        return {"utterance": line.utterance, "committed": line.committed, "end": line.end_s, "speakers": runs}
-
-    def _moved_on(self, move: _Tries) -> _Tries | None:
-        """Try to go on at another server. Returns when to try again; None where the session has moved.
-
-        Messages of the last server wait unread meanwhile, so that what the next one has been told stays true.
-        """
-        if (continuation := self._continuation) is None:
-            return None
+    def _finished(self, end_s: float) -> None:
+        """Note that all audio before this time since the client began need not be sent again."""
         with self._lock:
-            if not self._input.holds(continuation.received_bytes, continuation.actions):
-                return move.postponed()  # the last server can still end the utterance, and the next need not hear it
-        last = SessionConnection(self._socket, self.hello)
-        try:
-            fresh = open_connection(self._url, self._options, self._known_session(), _TRY_S)
-            with self._lock:
-                self._go_on(fresh)
-        except (OSError, LiveError, WebSocketException):
-            return move.postponed()
-        self._late.extend(self._unread(last))
-        last.leave()
-        return None
+            self._input.finished(2 * round(end_s * self._options.sample_rate_hz))
 
-    def _unread(self, last: SessionConnection) -> Iterator[dict[str, Any]]:
-        """Yield what the last server has still said of the finals that are here. All else the next one says again."""
-        with suppress(TimeoutError, ConnectionClosed):
-            while True:
-                message = json.loads(last.socket.recv(timeout=0))
-                number = message.get("utterance", 0)
-                if "text" not in message and 0 < number <= self._received:
-                    yield message
+    def _answered(self, action: str) -> dict[str, Any]:
+        """Drop the oldest of these actions, and return its values."""
+        with self._lock:
+            text = self._input.answered(action)
+        values: dict[str, Any] = json.loads(text or "{}")
+        values.pop("action", None)
+        return values
 
     def _go_on(self, fresh: SessionConnection) -> None:
-        """Continue over this connection. The caller holds the lock. Raises `LiveError`, and nothing has changed."""
-        received_bytes, actions = int(fresh.hello["received_bytes"]), fresh.hello.get("actions")
-        refusal = None
-        if self._closed:
-            refusal = LiveError("session_closed", "The session was closed meanwhile.")
-        elif not self._input.holds(received_bytes, actions):
-            refusal = LiveError("audio_lost", "More audio had not arrived than is kept to be sent again.")
-        if refusal is not None:
-            fresh.leave()
-            raise refusal
-        self._input.go_on(received_bytes, actions)
-        self._socket, self.hello, self._move = fresh.socket, fresh.hello, None
-        self._continuation = CarriedPlace.of(fresh.hello) or self._continuation
-        with suppress(ConnectionClosed):  # it is kept, and `lines` raises the error
-            self._send_pending()
+        """Continue over this connection. Raises `LiveError` and changes nothing if that is impossible."""
+        is_new = not fresh.hello.get("resumed")
+        with self._lock:
+            refusal = None
+            if self._closed:
+                refusal = LiveError("session_closed", "The client was closed.")
+            elif not (self._input.reopen(self._first_actions()) if is_new else self._resumed(fresh.hello)):
+                refusal = LiveError("audio_lost", "More audio had not arrived than is kept to be sent again.")
+            if refusal is not None:
+                fresh.leave()
+                raise refusal
+            self._socket, self.hello, self._leaving, self.last_words = fresh.socket, fresh.hello, False, None
+            if is_new:
+                self._sessions += 1
+                self._received_before = self._received
+                unsettled = [line for line in self._lines.values() if line.speakers and not line.speakers_settled]
+                self._late.extend(self._kept(replace(line, speakers_settled=True)) for line in unsettled if line.final)
+            with suppress(ConnectionClosed):  # it is kept, and `lines` raises the error
+                self._send_pending()
+
+    def _resumed(self, hello: dict[str, Any]) -> bool:
+        return self._input.resume(int(hello["received_bytes"]), int(hello["actions"]))
+
+    def _first_actions(self) -> list[tuple[str, str]]:
+        """Return the action that gives a new session the changed configuration."""
+        return [("config", json.dumps({"action": "config", **self._changes}))] if self._changes else []
 
 
 __all__ = ["ConnectionClosed", "Line", "LiveClient", "LiveError", "LiveOptions", "WebSocketException"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -12,10 +13,9 @@ from websockets.sync.client import ClientConnection, connect
 
 from asr_server.core.audio import SAMPLE_RATE
 
-# A gateway may start a worker before it accepts the connection, and loads no model before its first message.
+# A proxy may start a server before it accepts the connection, and no model is loaded before its first message.
 _OPEN_TIMEOUT_S, _HELLO_TIMEOUT_S = 10.0, 30.0
 _DROP_TIMEOUT_S = 1.0
-_MOVED = 4010
 
 
 class LiveError(Exception):
@@ -47,26 +47,13 @@ class SessionConnection:
     hello: dict[str, Any]  # the first message
 
     def leave(self) -> None:
-        """The session goes on over another connection: the server need not keep it. It is not waited for for long."""
+        """End the session. The server is not waited for for long."""
         self.socket.close_timeout = _DROP_TIMEOUT_S
-        self.socket.close(_MOVED)
+        self.socket.close()
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSession:
-    """A session that is to go on."""
-
-    session_id: str  # its id
-    received: str  # the last finals that are here, as the server takes them in the address
-    # what any server needs to go on with it, sent before all else; "" where only the server that has the session can
-    first_frame: str = ""
-
-
-def open_connection(
-    url: str, options: LiveOptions, known: KnownSession | None = None, timeout_s: float | None = None
-) -> SessionConnection:
-    """Connect to a new session, or to a known one. `timeout_s`: for the handshake, and again for the first message;
-    None for the usual limits.
+def open_connection(url: str, options: LiveOptions, **more: str) -> SessionConnection:
+    """Connect to a new session, or with `session_id` and `received` in `more` to a known one.
 
     Raises `LiveError` where the server refuses it, `OSError` or `WebSocketException` where none answers.
     """
@@ -74,20 +61,18 @@ def open_connection(
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else None
     try:
         opened = connect(
-            f"{url}?{_query(options, known)}",
+            f"{url}?{_query(options, more)}",
             additional_headers=headers,
             max_size=None,
             compression=None,
-            open_timeout=_OPEN_TIMEOUT_S if timeout_s is None else timeout_s,
+            open_timeout=_OPEN_TIMEOUT_S,
         )
     except InvalidStatus as rejected:
         raise _rejection(rejected) from None
     try:
-        if known is not None and known.first_frame:
-            opened.send(known.first_frame)
-        hello = json.loads(opened.recv(timeout=_HELLO_TIMEOUT_S if timeout_s is None else timeout_s))
+        hello = json.loads(opened.recv(timeout=_HELLO_TIMEOUT_S))
     except TimeoutError:
-        SessionConnection(opened, {}).leave()
+        opened.close_socket()  # a close in order would end the utterance of a session that is resumed
         raise
     if "error" in hello:
         opened.close()
@@ -95,15 +80,12 @@ def open_connection(
     return SessionConnection(opened, hello)
 
 
-def _query(options: LiveOptions, known: KnownSession | None) -> str:
+def _query(options: LiveOptions, more: Mapping[str, str]) -> str:
     query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, "words": options.words}
     query |= {"speakers": "true"} if options.speakers else {}
-    # A server waits for the first frame of a client that says so.
-    query |= {"handover": "true"} if known is None or known.first_frame else {}
-    query |= {"session_id": known.session_id, "received": known.received} if known is not None else {}
     if options.use_server_vad is not None:
         query["use_server_vad"] = str(options.use_server_vad).lower()
-    return urlencode({name: value for name, value in query.items() if value})
+    return urlencode({name: value for name, value in {**query, **more}.items() if value})
 
 
 def _rejection(rejected: InvalidStatus) -> LiveError:

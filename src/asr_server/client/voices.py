@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
 from asr_server.client import connection
-from asr_server.client.connection import Recording
+from asr_server.client.connection import Connection, Recording
 
 _ROUTE = "/v1/speakers"
 
@@ -33,20 +32,8 @@ class StoredVoice:
     created_at: int  # Unix seconds
 
 
-class VoiceClient:
-    """A client that blocks. All errors are `FileError`. `key`: for a server that has keys, each of which has its own
-    voices."""
-
-    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "") -> None:
-        self._http = httpx.Client(**connection.client_options(server, key))
-
-    def __enter__(self) -> VoiceClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._http.close()
+class VoiceClient(Connection):
+    """A client that blocks. All errors are `FileError`. Each key of a server has its own voices."""
 
     def voices(self) -> list[StoredVoice]:
         """Return the voices that are stored for the key, oldest first."""

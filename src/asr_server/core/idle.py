@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 _LEAST_S = 0.01  # between two rounds of `end_when_idle`
-_TRIM_EVERY_S = 60.0
+_TRIM_EVERY_S = 15.0
+_QUIET = 0.05  # the share of one core below which the process has no load
 _KEPT_FREE_BYTES = 64 * 1024 * 1024
 
 
@@ -129,9 +131,14 @@ async def keep_heap_trimmed() -> None:
     """Give free memory back again and again.
 
     Under load the C library's heaps hold ever more that nobody uses: 40 MiB in 20 minutes. Some of it is wanted again
-    with the next batch, so it stays.
+    with the next batch, so it stays. After the load, nothing else collects garbage: 1,000 readers that had left held
+    55 MiB.
     """
+    spent_s = time.process_time()
     while True:
         await asyncio.sleep(_TRIM_EVERY_S)
+        before_s, spent_s = spent_s, time.process_time()
+        if spent_s - before_s < _QUIET * _TRIM_EVERY_S:
+            await asyncio.to_thread(gc.collect)
         if await asyncio.to_thread(free_heap_bytes) > _KEPT_FREE_BYTES:
             await asyncio.to_thread(trim_heap)

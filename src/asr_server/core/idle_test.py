@@ -1,9 +1,12 @@
 """The idle timeout on a clock that the test moves, and the task that ends what is idle."""
 
 import asyncio
+import gc
 import subprocess
 import sys
+import weakref
 
+from asr_server.core import idle
 from asr_server.core.idle import IdleTimer, end_expired, end_when_idle
 
 
@@ -118,3 +121,25 @@ def test_pages_with_nothing_in_them_go_back():
     free_mb, given_back_mb = map(float, done.stdout.split())
     assert 55 < free_mb < 65
     assert given_back_mb > 40
+
+
+async def test_garbage_in_cycles_is_collected_when_the_load_is_over(monkeypatch):
+    """By itself the interpreter collects it only while new objects are made."""
+
+    class Cycle:
+        def __init__(self):
+            self.own = self
+
+    monkeypatch.setattr(idle, "_TRIM_EVERY_S", 0.001)
+    monkeypatch.setattr(idle, "_QUIET", float("inf"))
+    gc.collect()
+    gc.disable()
+    try:
+        loop, collected = asyncio.get_running_loop(), asyncio.Event()
+        weakref.finalize(Cycle(), loop.call_soon_threadsafe, collected.set)
+        keeping = asyncio.create_task(idle.keep_heap_trimmed())
+        async with asyncio.timeout(20):
+            await collected.wait()
+        keeping.cancel()
+    finally:
+        gc.enable()

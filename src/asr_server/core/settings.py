@@ -39,12 +39,9 @@ class EngineSettings(BaseModel):
     model_id: str = Field(
         "auto",
         min_length=1,
-        description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
-        "checkpoint for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU.",
-    )
-    model_revision: str = Field(
-        "",
-        description="Commit, tag or branch of a model of the hub; empty: the one in the local cache, or the newest.",
+        description="Model: a hub id, also `ID@REVISION` with a commit, tag or branch (without it the one in the local "
+        "cache, or the newest), a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled checkpoint "
+        "for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU.",
     )
     model_aliases: str = Field(
         "",
@@ -54,10 +51,9 @@ class EngineSettings(BaseModel):
     forced_aligner_id: str = Field(
         "Qwen/Qwen3-ForcedAligner-0.6B",
         min_length=1,
-        description="Forced aligner for word times: a hub id, a directory, or `demo` (the default with MODEL_ID=demo). "
-        "With MODEL_ID=moonshine-tiny-en the default is that model's own attention.",
+        description="Forced aligner for word times: a hub id, also with `@REVISION`, a directory, or `demo` (the "
+        "default with MODEL_ID=demo). With MODEL_ID=moonshine-tiny-en the default is that model's own attention.",
     )
-    forced_aligner_revision: str = Field("", description="The same for the forced aligner.")
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
@@ -161,16 +157,6 @@ class SpeechSettings(BaseModel):
         description="Longest text of a request, in characters; longer ones are jobs. `WS /ws/speech`: the most that "
         "may wait to be spoken.",
     )
-    speech_socket_idle_s: float = Field(
-        300.0,
-        gt=0,
-        le=86_400,
-        description="`WS /ws/speech`: seconds without a message from the client and without speech, after which the "
-        "socket is closed.",
-    )
-    max_queue_speech_s: float = Field(
-        14_400.0, gt=0, description="Limit of accepted but unspoken seconds of speech; more work gets 429."
-    )
 
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
@@ -186,8 +172,9 @@ _SUPERSEDED = {
     "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
     "WS_OVERLAP_SIZE": "the model says how much audio around the speech it needs; remove it",
     "WS_FLUSH_SILENCE_MS": "set VAD_MIN_SILENCE_MS",
+    "WS_BUFFER_SIZE": "a partial follows 0.45 s of new speech, or as soon as the engine is free; remove it",
     **dict.fromkeys(("SSE_CHUNK_SECONDS", "SSE_OVERLAP_SECONDS"), "recordings are cut at pauses; remove it"),
-    **dict.fromkeys(("WORKER_HOST", "WORKER_PORT"), "the worker listens on a Unix socket; remove it"),
+    **dict.fromkeys(("WORKER_HOST", "WORKER_PORT"), "the engine process listens on a Unix socket; remove it"),
 }
 
 
@@ -278,6 +265,14 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     request_timeout: float = Field(
         300.0, gt=0, description="Seconds without progress, loading aside, after which a request fails with 504."
     )
+    gateway_mode: bool = Field(
+        False,
+        description="Run the engine in an engine process that starts with the first work and ends after IDLE_TIMEOUT, "
+        "so that all memory of the model and its libraries is free.",
+    )
+    engine_start_s: float = Field(
+        60.0, gt=0, description="Seconds within which a new engine process must accept work, without its model."
+    )
     engine_hang_s: float = Field(
         15.0,
         gt=0,
@@ -293,30 +288,18 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         "balancers notice before it refuses any.",
     )
 
-    engine_process: bool | Literal["auto"] = Field(
+    engine_process: bool | Literal["auto"] | Annotated[str, Field(pattern="^unix:/", max_length=107)] = Field(
         "auto",
-        description="Run the engine in a process of its own, which starts again after a crash; `auto`: on a GPU.",
+        description="Run the engine in a process of its own, which starts again after a crash; `auto`: on a GPU; "
+        "`unix:PATH`: use the engine that `asr-server engine --listen PATH` runs, which several servers share.",
     )
-    gateway_mode: bool = Field(False, description="Run the model in a worker process behind a gateway process.")
-    worker_start_s: float = Field(
-        60.0,
-        gt=0,
-        description="Seconds within which a gateway's new worker or an engine process must accept work, without its "
-        "model.",
-    )
-    worker_hang_s: float = Field(
-        20.0,
-        ge=0,
-        description="Seconds after which a gateway's worker that hangs or does not answer is killed; 0: never.",
-    )
-
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")
     max_audio_s: float = Field(7200.0, gt=0, description="Longest recording, in seconds of audio.")
     max_queue_audio_s: float = Field(
         14400.0,
         gt=0,
-        description="Limit of accepted but unanswered seconds of audio; more work gets 429, as does a recording that "
-        "cannot be answered within REQUEST_TIMEOUT at the measured speed.",
+        description="Limit of accepted but unanswered seconds of audio, and as many of speech; more work gets 429, as "
+        "does a recording that cannot be answered within REQUEST_TIMEOUT at the measured speed.",
     )
 
     profanity_lists: str = Field(
@@ -349,9 +332,6 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     vad_min_silence_ms: int = Field(
         500, ge=32, le=10_000, description="Live: milliseconds of silence that end an utterance."
     )
-    ws_buffer_size: int = Field(
-        14400, ge=1024, le=320_000, description="Live: minimum of new speech between two partials, in bytes at 16 kHz."
-    )
     ws_utterance_max_s: float = Field(
         30.0,
         ge=5,
@@ -364,21 +344,14 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         le=3_600,
         description="Live: seconds for which a session waits for its client after the connection broke.",
     )
-    handover_s: float = Field(
-        5.0,
-        ge=0,
-        le=10,
-        description="Live: seconds for which a server that shuts down goes on serving sessions whose clients can move "
-        "to another server; 0: none are asked to.",
+    server_name: str = Field(
+        "live",
+        pattern="^[A-Za-z0-9-]{1,32}$",
+        description="Live: ids of sessions, and of links to them, begin with it, so that a proxy in front of several "
+        "servers finds the one that has the session.",
     )
     max_live_sessions: int = Field(
         256, ge=1, description="Live: limit of open sessions, also those that wait for their clients; more get 429."
-    )
-    realtime_session_s: float = Field(
-        3600.0,
-        ge=1,
-        le=86_400,
-        description="Realtime: seconds after which a session ends; OpenAI's sessions end after an hour.",
     )
 
     openai_base_url: AnyHttpUrl | None = Field(
@@ -410,9 +383,6 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     )
     subtitle_min_gap: float = Field(
         0.083, ge=0, le=2, description="Subtitles: minimum gap between two cues, in seconds."
-    )
-    subtitle_pause_threshold: float = Field(
-        0.5, ge=0, le=10, description="Subtitles: seconds of silence that end a cue."
     )
 
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
@@ -522,12 +492,12 @@ def superseded() -> dict[str, str]:
     return misspelt | {name: advice for name, advice in _SUPERSEDED.items() if name in others}
 
 
-def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
-    """Return the environment for a child process with the same settings, except for `changes`."""
+def environment_of(settings: Settings) -> dict[str, str]:
+    """Return the environment for a child process with the same settings."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
     # The dump has asterisks in place of secrets, which the other process needs.
     secrets = {name: value for name in shown if isinstance(value := getattr(settings, name), SecretStr)}
-    values = {**shown, **{name: value.get_secret_value() for name, value in secrets.items()}, **changes}
+    values = {**shown, **{name: value.get_secret_value() for name, value in secrets.items()}}
     return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})
 
 

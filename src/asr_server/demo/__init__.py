@@ -1,10 +1,11 @@
 """The data of the demonstration: the checkpoint and the aligner of its own model, and two recordings. Loads nothing.
 
-The package `tools.training`, which is not installed with the server, made them.
+`extras/training` made them.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,11 @@ class Sample:
 
     recording: Path  # 16 kHz, mono, 16-bit
     text: str  # the words that are said in it
+
+
+def words(text: str) -> list[str]:
+    """Return the words without punctuation and capitals, which are a matter of taste."""
+    return re.findall(r"\w+", text.lower())
 
 
 def checkpoint_path() -> Path:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from asr_server.core.errors import AsrError, EngineFailed, ModelUnavailable
 from asr_server.core.idle import IdleTimer
@@ -68,7 +69,7 @@ class AligningEngine:
     ) -> None:
         self._engine = engine
         self._prepare = prepare
-        self._aligner = aligner
+        self.aligner = aligner
         self._pass_tokens = pass_tokens
         # One timer for one aligner: an engine that has not used it for long must not unload it while another uses it.
         self._idle: IdleTimer = beside._idle if beside is not None else IdleTimer(idle_timeout_s, clock)
@@ -86,10 +87,9 @@ class AligningEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """Return the engine's own facts and the state of the aligner."""
         return replace(
             self._engine.info,
-            aligner_id=self._aligner.aligner_id if self._aligner is not None else "",
+            aligner_id=self.aligner.aligner_id if self.aligner is not None else "",
             aligner_state=self._aligner_state,
             aligner_error=self._error,
         )
@@ -97,23 +97,16 @@ class AligningEngine:
     @property
     def _aligner_state(self) -> AlignerState:
         """Return the state of the aligner, which another engine that shares it may have loaded or unloaded."""
-        if self._aligner is not None and self._aligner.loaded:
+        if self.aligner is not None and self.aligner.loaded:
             return AlignerState.LOADED
         return AlignerState.UNLOADED if self._state is AlignerState.LOADED else self._state
 
     @property
-    def aligner(self) -> Aligner | None:
-        """Return the aligner that places the words; None where there is none."""
-        return self._aligner
-
-    @property
     def loaded(self) -> bool:
-        """True if the model is loaded; the aligner is loaded when it is needed."""
         return self._engine.loaded
 
     @property
     def fits(self) -> bool:
-        """True if there seems to be memory for the model."""
         return self._engine.fits
 
     @property
@@ -130,7 +123,6 @@ class AligningEngine:
 
     @property
     def urgent_slots(self) -> int:
-        """Slots that are free for urgent rows, which never wait for the aligner."""
         return self._engine.urgent_slots
 
     def load(self) -> None:
@@ -150,11 +142,11 @@ class AligningEngine:
             self._engine.admit(key, item, urgent)
             self._transcribing.add(key)
             return
-        if self._aligner is None:
+        if self.aligner is None:
             raise ModelUnavailable("This model has no aligner, and FORCED_ALIGNER_ID is not set.")
         if self._error and self._clock() - self._failed_s < RETRY_S:
             raise ModelUnavailable(self._error)
-        self._pending[key] = _Waiting(item, self._aligner.cost(item))
+        self._pending[key] = _Waiting(item, self.aligner.cost(item))
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
         """Decode for every row, then make at most one part of a pass of the aligner, of one item where `begin_s` limits
@@ -166,11 +158,10 @@ class AligningEngine:
                     self._transcribing.discard(outcome.key)
                 yield outcome
             self._decoded_s += self._clock() - began_s
-        if self._aligner is not None and (self._pending or self._under_way) and self._aligner_is_due():
-            yield from self._align(self._aligner, self._pass_tokens if begin_s is None else 0)
+        if self.aligner is not None and (self._pending or self._under_way) and self._aligner_is_due():
+            yield from self._align(self.aligner, self._pass_tokens if begin_s is None else 0)
 
     def drop(self, key: int) -> None:
-        """Forget a row at once."""
         if self._under_way is not None and key in self._under_way.keys:
             self._under_way.dropped.add(key)
             if self._under_way.dropped.issuperset(self._under_way.keys):
@@ -184,7 +175,7 @@ class AligningEngine:
 
     def poll_idle(self) -> float | None:
         """Unload the aligner if it was idle for long enough. Seconds until the next call is due, or None."""
-        if self._aligner is None or not self._aligner.loaded or self._pending or self._under_way:
+        if self.aligner is None or not self.aligner.loaded or self._pending or self._under_way:
             return None
         if self._idle.expired:
             self._unload_aligner()
@@ -237,7 +228,7 @@ class AligningEngine:
         """
         self._state = AlignerState.LOADING
         if self._located is None:
-            self._located = _in_background(self._locate)
+            self._located = _in_background(partial(self._locate, aligner))
         if not self._located.done():
             if not self._transcribing:
                 time.sleep(_PAUSE_S)
@@ -249,10 +240,9 @@ class AligningEngine:
         self._idle.touch()
         return False
 
-    def _locate(self) -> None:
-        assert self._aligner is not None
+    def _locate(self, aligner: Aligner) -> None:
         with self._request_clock.loading():
-            self._aligner.locate()
+            aligner.locate()
 
     def _give_up(self, error: Exception) -> Iterator[Outcome]:
         """Tell everyone who waits for the aligner why it cannot be located or loaded."""
@@ -267,8 +257,8 @@ class AligningEngine:
 
     def _unload_aligner(self) -> None:
         self._under_way = None
-        if self._aligner is not None and self._aligner.loaded:
-            self._aligner.unload()
+        if self.aligner is not None and self.aligner.loaded:
+            self.aligner.unload()
             self._state = AlignerState.UNLOADED
 
 
@@ -279,10 +269,9 @@ def _in_background(work: Callable[[], None]) -> Future[None]:
     def run() -> None:
         try:
             work()
+            future.set_result(None)
         except BaseException as error:  # raised again by `result`
             future.set_exception(error)
-        else:
-            future.set_result(None)
 
     threading.Thread(target=run, name="aligner-locate", daemon=True).start()
     return future

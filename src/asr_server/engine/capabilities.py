@@ -38,14 +38,14 @@ class Capabilities:
 def probe() -> Capabilities:
     """Look at the driver's files and at the metadata of the installed packages."""
     gpus = gpu.probe()
-    torch = bool(_version("torch"))
+    torch = bool(version("torch"))
     return Capabilities(
         gpu=gpus.driver is not gpu.Driver.NONE,
         torch_cuda=gpus.build_fits,
         gpus=gpus,
-        qwen=bool(_version("tokenizers") and (torch or _version("openvino"))),
+        qwen=bool(version("tokenizers") and (torch or version("openvino"))),
         torch=torch,
-        packages=frozenset(name for name in OPTIONAL if _version(name)),
+        packages=frozenset(name for name in OPTIONAL if version(name)),
         cpu_flags=cpu.flags(),
         cpu=cpu.share(),
         compiler=next((path for name in ("g++", "clang++") if (path := shutil.which(name))), ""),
@@ -53,7 +53,7 @@ def probe() -> Capabilities:
     )
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

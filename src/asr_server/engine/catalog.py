@@ -12,7 +12,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from asr_server.core.errors import UnknownModel, UnsupportedLanguage
+from asr_server.core.errors import InvalidInput, UnsupportedLanguage
 from asr_server.text import languages
 from asr_server.text.languages import model_languages
 
@@ -120,7 +120,6 @@ class Catalog:
 
     @property
     def default(self) -> str:
-        """The default model's own name."""
         return next(iter(self._models))
 
     def all(self) -> list[Model]:
@@ -138,7 +137,7 @@ class Catalog:
     def language(self, value: str | None, model: str = "") -> str | None:
         """Return the name of a language that a client names, None where the model detects it.
 
-        Raises `InvalidLanguage`, and `UnsupportedLanguage` if the resident model does not know it.
+        Raises `invalid_language_format`, and `UnsupportedLanguage` if the resident model does not know it.
         """
         try:
             name = languages.normalize(value)
@@ -155,7 +154,7 @@ class Catalog:
         return UnsupportedLanguage(f"The loaded model does not know {language}. It knows: {names}.", param=param)
 
     def find(self, name: str, param: str = "model", *, any_name: bool = False) -> Model:
-        """The model for recordings of that name; raises `UnknownModel`, which names those that there are, unless
+        """The model for recordings of that name; raises `model_not_found`, which names those that there are, unless
         `any_name` means the default model."""
         if (model := self._models.get(name)) is not None:
             return model
@@ -163,13 +162,15 @@ class Catalog:
             return self._alias(name)
         names = ", ".join([*self._models, *self._patterns])
         if name in self._speech or _fits(name, SPEECH_ALIASES):
-            raise UnknownModel(
+            raise InvalidInput(
                 f"This model speaks: it is for POST /v1/audio/speech. The model for recordings has the names {names}.",
+                code="model_not_found",
                 param=param,
             )
-        raise UnknownModel(
+        raise InvalidInput(
             f"The model does not exist on this server, whose model has the names {names}. With MODEL_ALIASES=* it has "
             "every name.",
+            code="model_not_found",
             param=param,
         )
 
@@ -181,17 +182,20 @@ class Catalog:
             return Model(name, self._created, "alias", task=Task.SPEECH)
         names = ", ".join([*self._speech, *SPEECH_ALIASES])
         if name in self._models or _fits(name, self._patterns):
-            raise UnknownModel(
+            raise InvalidInput(
                 "This model is for recordings: POST /v1/audio/transcriptions. The model that speaks has the names "
                 f"{names}.",
+                code="model_not_found",
                 param=param,
             )
-        raise UnknownModel(
-            f"The model does not exist on this server, whose model that speaks has the names {names}.", param=param
+        raise InvalidInput(
+            f"The model does not exist on this server, whose model that speaks has the names {names}.",
+            code="model_not_found",
+            param=param,
         )
 
     def retrieve(self, name: str) -> Model:
-        """The model of that name, whatever it is for. Raises `UnknownModel`."""
+        """The model of that name, whatever it is for. Raises `model_not_found`."""
         speaks = name in self._speech or (bool(self._speech) and _fits(name, SPEECH_ALIASES))
         return self.find_speech(name) if speaks and name not in self._models else self.find(name)
 

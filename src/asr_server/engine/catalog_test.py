@@ -2,7 +2,8 @@
 
 import pytest
 
-from asr_server.core.errors import UnknownModel, UnsupportedLanguage
+from asr_server.core.conftest import raises
+from asr_server.core.errors import UnsupportedLanguage
 from asr_server.engine.catalog import Catalog, Task
 
 
@@ -57,7 +58,7 @@ def test_every_name_that_clients_have_built_in_means_the_model():
 @pytest.mark.parametrize("name", ["", "gpt-4o", "WHISPER-1", "our-model-2", "base-2", "whisper"])
 def test_another_name_is_refused_with_those_that_there_are(name):
     """By case too, since names of models have it."""
-    with pytest.raises(UnknownModel, match=r"has the names demo, whisper-1, .*our-model.*\*faster-.*MODEL_ALIASES=\*"):
+    with raises("model_not_found", match=r"has the names demo, whisper-1, .*our-model.*\*faster-.*MODEL_ALIASES=\*"):
         Catalog("demo", aliases=("our-model",)).find(name)
 
 
@@ -65,7 +66,7 @@ def test_every_name_means_the_model_where_the_operator_says_so():
     """`*`, for any name of a sane length."""
     catalog = Catalog("demo", aliases=("*",))
     assert catalog.find("anything at all").owned_by == "alias"
-    with pytest.raises(UnknownModel):
+    with raises("model_not_found"):
         catalog.find("x" * 201)
 
 
@@ -100,13 +101,13 @@ def test_a_name_of_the_other_kind_is_refused_with_its_purpose():
     """As a name that nobody has, but saying where it belongs."""
     catalog = Catalog("demo", aliases=("ours",), speech=("espeak",))
     for name in ("espeak", "tts-1", "tts-1-1106"):
-        with pytest.raises(UnknownModel, match=r"speaks: it is for POST /v1/audio/speech.*the names demo, whisper-1"):
+        with raises("model_not_found", match=r"speaks: it is for POST /v1/audio/speech.*the names demo, whisper-1"):
             catalog.find(name)
     for name in ("demo", "whisper-1", "gpt-4o-audio-transcribe", "ours"):
-        with pytest.raises(UnknownModel, match=r"for recordings.*the names espeak, tts-1"):
+        with raises("model_not_found", match=r"for recordings.*the names espeak, tts-1"):
             catalog.find_speech(name)
     for name in ("", "bark"):
-        with pytest.raises(UnknownModel, match=r"does not exist.*the names espeak, tts-1"):
+        with raises("model_not_found", match=r"does not exist.*the names espeak, tts-1"):
             catalog.find_speech(name)
 
 
@@ -115,5 +116,5 @@ def test_a_silent_server_lists_no_model_that_speaks():
     silent = Catalog("demo")
     assert not [model for model in silent.all() if model.task is Task.SPEECH]
     for find in (silent.find, silent.find_speech, silent.retrieve):
-        with pytest.raises(UnknownModel):
+        with raises("model_not_found"):
             find("tts-1")

@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import AsrError, EngineFailed, ShuttingDown
 from asr_server.engine.protocol import (
     DEFAULT_TRAITS,
     AlignItem,
@@ -28,7 +31,7 @@ from asr_server.schedule.job import Job, Priority
 
 if TYPE_CHECKING:
     from asr_server.schedule.job import RequestClock
-    from asr_server.schedule.scheduler import Scheduler
+    from asr_server.schedule.thread import Scheduler
 
 # A deadline is checked no more often than this: it may be near for as long as its clock stands still.
 _CHECK_S = 0.1
@@ -59,7 +62,7 @@ class EngineClient:
         thread: Scheduler,
         traits: EngineTraits = DEFAULT_TRAITS,
         model: str = "",
-        drafting: Drafting | None = None,
+        drafting: ModelDrafts | None = None,
     ) -> None:
         self.traits = traits
         self.clock = thread.request_clock
@@ -97,16 +100,27 @@ class EngineClient:
         return await asyncio.wrap_future(self._thread.submit(job))
 
 
-class Drafting(Protocol):
-    """Drafts of one model for another, and what they have saved. Used on the event loop.
+class ModelDrafts:
+    """Transcripts of a smaller model as drafts of another, and what they have saved. Used on the event loop.
 
     A draft saves the steps for those of its tokens that come true, and changes no answer; see `Utterance.draft`.
+    `client`: of the smaller model.
     """
 
-    spans: int  # how many answers had a draft
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self.spans = 0  # how many answers had a draft
+        self._steps = self._saved = 0
 
     def helps(self, utterance: Utterance) -> bool:
-        """True if a draft may help."""
+        """True if a draft may help: not if the utterance has one already, is sampled, or is a partial, and not in a
+        language or of a length that the smaller model does not know."""
+        traits = self._client.traits
+        has_draft = bool(utterance.draft or utterance.draft_text)
+        is_partial = utterance.session is not None and not utterance.last
+        known = utterance.language is None or utterance.language in traits.languages
+        fits = len(utterance.audio) <= traits.max_audio_s * SAMPLE_RATE
+        return known and fits and not (has_draft or is_partial or utterance.temperature > 0)
 
     async def draft(self, job: Job[Hypothesis], utterance: Utterance) -> Transcription | None:
         """Return what the smaller model says, asked with the priority of `job`; None if it fails, since a draft is not
@@ -114,61 +128,107 @@ class Drafting(Protocol):
 
         Raises `ShuttingDown` and `EngineFailed`.
         """
+        asked = replace(utterance, stream=False, session=None, last=False, prefix=(), prefix_text=None)
+        try:
+            return await self._client.transcribe(asked, priority=job.priority, deadline_s=job.deadline_s)
+        except (ShuttingDown, EngineFailed):
+            raise
+        except AsrError as error:
+            logger.warning("no draft", code=error.code, reason=error.message)
+            return None
 
     def note(self, answer: Hypothesis) -> None:
-        """Count an answer that had a draft."""
+        """An answer that had a draft. Without one it takes a step for each token, and one for its end."""
+        self.spans += 1
+        self._steps += len(answer.ids) + 1
+        self._saved += len(answer.ids) + 1 - answer.passes
 
     @property
     def saved(self) -> float:
-        """Return the share of decode steps that was saved so far."""
+        return self._saved / max(1, self._steps)
 
 
-class EngineStream:
-    """A transcription under way: an async iterator of its text, then its `result`. Made by `EngineClient.stream`.
+D = TypeVar("D")
+R = TypeVar("R")
 
-    The iterator raises `TimeoutError` at the deadline, since the engine may hang in a step and not report it. `begun`
-    is set when the first text has come, or at the end. With `drafting` the job is queued after its draft, in the place
-    in the queue that the draft had.
+
+class JobStream(Generic[D, R]):
+    """A job under way: an async iterator of what it hands out, then its `answer`.
+
+    The iterator raises `TimeoutError` at the deadline, since the engine may hang in a step and not report it.
     """
 
-    def __init__(self, thread: Scheduler, job: Job[Hypothesis], drafting: Drafting | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        self._thread = thread
-        self._job = job
-        self._clock = thread.request_clock
-        self._texts: deque[str] = deque()
+    def __init__(self, thread: Scheduler, job: Job[R]) -> None:
+        self._thread, self._job = thread, job
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[D] = deque()
         self._changed = asyncio.Event()
-        self._draft_s = 0.0
-        self.begun = asyncio.Event()
-
-        def on_delta(delta: object) -> None:  # on the engine thread
-            if isinstance(delta, Tokens) and delta.text:
-                loop.call_soon_threadsafe(self._add, delta.text)
-
-        job.on_delta = on_delta
-        self._future: asyncio.Future[Hypothesis]
-        if drafting is None:
-            self._future = asyncio.wrap_future(thread.submit(job))
-        else:
-            self._future = asyncio.ensure_future(self._drafted(drafting))
+        self.begun = asyncio.Event()  # set when the first item has come, or at the end
+        job.on_delta = self._on_delta
+        self._future = self._submit()
         # The result crosses over by `call_soon_threadsafe` too, so this runs after `_add` of every delta.
         self._future.add_done_callback(self._on_done)
 
-    def __aiter__(self) -> EngineStream:
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str:
-        while not self._texts:
+    async def __anext__(self) -> D:
+        while not self._ready:
             if self._future.done():
                 raise StopAsyncIteration
             self._changed.clear()
-            async with until(self._clock, self._job.deadline_s):
+            async with until(self._thread.request_clock, self._job.deadline_s):
                 await self._changed.wait()
-        return self._texts.popleft()
+        return self._ready.popleft()
+
+    async def answer(self) -> R:
+        """Raises `AsrError`."""
+        return await self._future
+
+    def cancel(self) -> None:
+        """Take the job out of the queue or out of the batch; does nothing if it is done."""
+        if not self._future.cancel() and not self._future.cancelled():
+            self._future.exception()  # now it counts as retrieved: asyncio does not log it
+
+    def _submit(self) -> asyncio.Future[R]:
+        return asyncio.wrap_future(self._thread.submit(self._job))
+
+    def _on_delta(self, delta: Any) -> None:  # on the engine thread
+        self._loop.call_soon_threadsafe(self._add, delta)
+
+    def _add(self, item: D) -> None:
+        self._ready.append(item)
+        self.begun.set()
+        self._changed.set()
+
+    def _on_done(self, _: asyncio.Future[R]) -> None:
+        self.begun.set()
+        self._changed.set()
+        # `on_delta` refers to this stream, and this stream to the job with its audio: without the cycle the memory is
+        # free at the last reference and not at some later garbage collection.
+        self._job.on_delta = None
+
+
+class EngineStream(JobStream[str, Hypothesis]):
+    """A transcription under way: its text, then its `result`. Made by `EngineClient.stream`.
+
+    With `drafting` the job is queued after its draft, in the place in the queue that the draft had.
+    """
+
+    def __init__(self, thread: Scheduler, job: Job[Hypothesis], drafting: ModelDrafts | None = None) -> None:
+        self._drafting, self._draft_s = drafting, 0.0
+        super().__init__(thread, job)
+
+    def _submit(self) -> asyncio.Future[Hypothesis]:
+        return super()._submit() if self._drafting is None else asyncio.ensure_future(self._drafted(self._drafting))
+
+    def _on_delta(self, delta: object) -> None:
+        if isinstance(delta, Tokens) and delta.text:
+            super()._on_delta(delta.text)
 
     async def result(self) -> Transcription:
         """Return the whole answer. Raises `AsrError`."""
-        hypothesis, job = await self._future, self._job
+        hypothesis, job = await self.answer(), self._job
         utterance = job.item
         assert isinstance(utterance, Utterance)
         return Transcription(
@@ -180,36 +240,19 @@ class EngineStream:
             temperature=utterance.temperature,
         )
 
-    async def _drafted(self, drafting: Drafting) -> Hypothesis:
+    async def _drafted(self, drafting: ModelDrafts) -> Hypothesis:
         job, utterance = self._job, self._job.item
         assert isinstance(utterance, Utterance)
         job.queued_s = self._thread.clock()
         draft = await drafting.draft(job, utterance)
         if draft is None:
-            return await asyncio.wrap_future(self._thread.submit(job))
+            return await super()._submit()
         self._draft_s = draft.infer_s
         said = draft.hypothesis
         job.item = replace(utterance, draft_text=Written(said.text, said.language))
-        answer = await asyncio.wrap_future(self._thread.submit(job))
+        answer = await super()._submit()
         drafting.note(answer)
         return answer
-
-    def cancel(self) -> None:
-        """Take the job out of the queue or out of the batch; does nothing if it is done."""
-        if not self._future.cancel() and not self._future.cancelled():
-            self._future.exception()  # now it counts as retrieved: asyncio does not log it
-
-    def _add(self, text: str) -> None:
-        self._texts.append(text)
-        self.begun.set()
-        self._changed.set()
-
-    def _on_done(self, _: asyncio.Future[Hypothesis]) -> None:
-        self.begun.set()
-        self._changed.set()
-        # `on_delta` refers to this stream, and this stream to the job with its audio: without the cycle the memory is
-        # free at the last reference and not at some later garbage collection.
-        self._job.on_delta = None
 
 
 @asynccontextmanager

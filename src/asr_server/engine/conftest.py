@@ -88,7 +88,7 @@ def released_tokenizer():
     """The tokenizer of the released checkpoints, as the SDK loads it. Its files are made on first use, in 5 s."""
     from transformers import AutoTokenizer
 
-    from tools.training.released_layout import released_tokenizer
+    from tools.checkpoints.recogniser import released_tokenizer
 
     return AutoTokenizer.from_pretrained(released_tokenizer(), fix_mistral_regex=True)
 
@@ -96,6 +96,6 @@ def released_tokenizer():
 @pytest.fixture(scope="session")
 def released_checkpoint():
     """A small checkpoint of the released layout and vocabulary with random weights, made on first use."""
-    from tools.training.released_layout import random_checkpoint
+    from tools.checkpoints.recogniser import random_checkpoint
 
     return random_checkpoint("small")

@@ -75,20 +75,11 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _quota(directory: Path) -> Iterator[float]:
-    for quota, period in (_second_version(directory), _first_version(directory)):
+    second, _, period_us = _text(directory / "cpu.max").partition(" ")  # microseconds; the quota may be `max`
+    first = _text(directory / "cpu.cfs_quota_us"), _text(directory / "cpu.cfs_period_us")  # -1 is no quota
+    for quota, period in ((second, period_us), first):
         if quota.isdecimal() and period.isdecimal() and int(quota) and int(period):
             yield int(quota) / int(period)
-
-
-def _second_version(directory: Path) -> tuple[str, str]:
-    """`quota period` in microseconds, or `max period`."""
-    quota, _, period = _text(directory / "cpu.max").partition(" ")
-    return quota, period
-
-
-def _first_version(directory: Path) -> tuple[str, str]:
-    """A file each; a quota of -1 is none."""
-    return _text(directory / "cpu.cfs_quota_us"), _text(directory / "cpu.cfs_period_us")
 
 
 def _text(file: Path) -> str:

@@ -137,12 +137,10 @@ class FakeEngine:
 
     @property
     def loaded(self) -> bool:
-        """True if `load` has succeeded."""
         return self._loaded
 
     @property
     def free_slots(self) -> int:
-        """Free slots."""
         return self._plan.max_batch - len(self._rows)
 
     @property
@@ -197,7 +195,6 @@ class FakeEngine:
                 yield from self._advance(key, row)
 
     def drop(self, key: int) -> None:
-        """Forget a row."""
         self._rows.pop(key, None)
 
     def _script(self) -> FakeScript:
@@ -339,7 +336,6 @@ class FakeAligner:
         self.loaded = False
 
     def cost(self, item: AlignItem) -> int:
-        """Tokens of the audio, and two for each word."""
         return int(samples_to_s(len(item.audio)) * _AUDIO_TOKENS_PER_S) + 2 * len(_words(item.text))
 
     def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
@@ -372,7 +368,6 @@ def _sampled(pieces: Sequence[_Piece], item: Utterance) -> list[_Piece]:
 
 
 def _common(draft: Sequence[int], ids: Sequence[int]) -> int:
-    """Return how many tokens the draft and the answer have in common from the start."""
     return next((n for n, (a, b) in enumerate(zip(draft, ids, strict=False)) if a != b), min(len(draft), len(ids)))
 
 

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from asr_server.core.errors import (
-    EngineFailed,
-    EngineOutOfMemory,
-    ModelUnavailable,
-    TranscriptionFailed,
-)
+from asr_server.core.errors import EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine import faults
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AS_SET, Option, Utterance
@@ -51,6 +46,7 @@ def test_a_row_that_needs_more_than_the_whole_arena_is_refused(speech):
     assert outcome.value.text
 
 
+@pytest.mark.nightly
 def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(engine, clips, alone, monkeypatch):
     """Memory runs out where a partial leaves its windows for the next one: all rows end with their own ids."""
 
@@ -64,6 +60,7 @@ def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(engine, clips, alo
     assert engine.free_slots == 4
 
 
+@pytest.mark.nightly
 def test_numbers_out_of_range_fail_their_row_and_leave_nothing_behind(engine, speech, clips, alone):
     """A row whose logits are no numbers fails, and the next rows in all slots have their own ids."""
     lost = Utterance(np.full(len(speech), np.nan, np.float32))
@@ -74,6 +71,7 @@ def test_numbers_out_of_range_fail_their_row_and_leave_nothing_behind(engine, sp
     assert [outcome.value.ids for outcome in after] == [one.ids for one in alone[:4]]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("temperature", [1e-3, 1e-45, 5e-324])
 def test_hardly_any_temperature_is_greedy_and_disturbs_nobody(engine, speech, alone, temperature):
     """The least temperature that a number can say gives the greedy ids, and fails no pass."""
@@ -182,6 +180,7 @@ def test_memory_that_the_allocator_of_the_cpu_refuses_is_no_damaged_checkpoint(m
         engine.load()
 
 
+@pytest.mark.nightly
 def test_a_row_that_leaves_in_the_middle_of_its_prompt_leaves_nothing_behind(make_engine, run, speech, monkeypatch):
     """Numbers out of range in its slot would spoil the next row there: a mask does not hide them."""
     engine = make_engine(1)
@@ -216,6 +215,7 @@ def test_a_model_that_leaves_the_range_of_float16_is_loaded_in_float32(speech):
         assert outcome.value.text
 
 
+@pytest.mark.nightly
 def test_the_first_row_is_enough_where_none_was_ever_answered(speech):
     """Weights that overflow do so with any audio."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float16", 4, 0, ()))

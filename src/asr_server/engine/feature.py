@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asr_server.engine.protocol import AS_SET, DEFAULT_TRAITS, Aligner, Engine, EngineTraits, Option
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from asr_server.core.settings import Settings
     from asr_server.engine.capabilities import Capabilities
-    from asr_server.engine.client import Drafting, EngineClient
     from asr_server.engine.cpu import CpuShare
     from asr_server.engine.qwen_asr.loading import Parts
     from asr_server.engine.qwen_asr.model_cache import CachedModel
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
 
 
 OnProgress = Callable[[], None]
+# Builds an engine. It calls the first function on its thread, inside of passes that may take long, and the second on
+# any thread, while a load makes progress.
+Build = Callable[["Plan", OnProgress, OnProgress], Engine]
+# Loads the modules of a checkpoint in torch, and says what their layers are made of.
+LoadParts = Callable[[], "tuple[Parts, MakeLinear]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,10 @@ class ModelServer:
     key: str = field(default="", repr=False)
     model: str = ""  # its name there, "" for the first that it lists
     command: tuple[str, ...] = ()  # starts the server, without its address; () if it runs already
+
+
+# JSON, and samples that belong to it.
+Packed = tuple[dict[str, Any], "NDArray[np.float32] | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +80,10 @@ class Plan:
     cpu_threads: int = 0  # computing threads; 0 leaves the number to the library
     runtime: str = TORCH  # the library that the language model computes in
     state_dir: Path | None = None  # the directory in which converted weights are kept; None for none
-    bind: Callable[[], None] | None = (
-        None  # binds the calling thread, and those that it starts, to a part of the machine
-    )
+    # binds the calling thread, and those that it starts, to a part of the machine
+    bind: Callable[[], None] | None = None
     remote: ModelServer | None = None  # the server that runs the model in place of this one
+    build: Build | None = None  # builds the engine of a feature
     shares: int = 1  # how many models share the memory
     others: tuple[Plan, ...] = ()  # the models in addition to this one, the default
     fast_model_id: str = ""  # the one of `others` that `dual_model` or `use_speculative` uses
@@ -92,8 +100,11 @@ class Plan:
         return next((option.reason for option in self.options if option.name == name), "")
 
     def is_active(self, option: str) -> bool:
-        """True if the option of that name is active."""
         return any(one.name == option and one.active for one in self.options)
+
+    def encoder(self, directory: Path, load: LoadParts) -> LoadedEncoder | None:
+        """Return the encoder of a feature that the plan names; see `Feature.load_encoder`."""
+        return next(filter(None, (one.load_encoder(self, directory, load) for one in self.features)), None)
 
     def is_set(self, option: str) -> bool:
         """True if the operator has chosen the value of the option of that name."""
@@ -123,24 +134,8 @@ class EndOfTurnModel(Protocol):
 class Placement:
     """The part of the machine that the engine's threads are bound to."""
 
-    option: Option | None = None
-    share: CpuShare | None = None  # how many threads fit there; None: as many as the process may use
-    bind: Callable[[], None] | None = None  # as in the plan
-    conflict: str = ""  # why what was asked for cannot be done
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderFeature:
-    """Encoders that Qwen3-ASR can have in place of its own."""
-
-    # The options of one model, whose device by torch's name is given, "" where it does not run in torch; and sentences
-    # that say what was asked for and cannot run.
-    resolve: Callable[[Asked, str], tuple[tuple[Option, ...], list[str]]]
-    # The encoder that the plan names, for the checkpoint in a directory; None for the engine's own. The function loads
-    # the checkpoint's modules in torch, and says what their layers are made of. Raises `ModelUnavailable`.
-    load: Callable[[Plan, Path, Callable[[], tuple[Parts, MakeLinear]]], LoadedEncoder | None]
-    # Raises `ModelUnavailable` where the plan and the checkpoint in a directory do not fit. Called before `load`.
-    check: Callable[[Plan, Path], None]
+    share: CpuShare  # how many threads fit there
+    bind: Callable[[], None]  # as in the plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,29 +147,10 @@ class ModelFeature:
     reason: str  # what `/health` says about the engine
     aligner_reason: str  # what `/health` says about the aligner where none is named
     traits: EngineTraits
-    build: Callable[[Plan, OnProgress], Engine]
+    build: Build
     build_aligner: Callable[[Engine], Aligner]
     package: str  # its files come with this
     stored: Callable[[], CachedModel]  # its files
-
-
-@dataclass(frozen=True, slots=True)
-class ElsewhereFeature:
-    """An engine that has the model run by another server."""
-
-    engine: str  # its name
-    takes: Callable[[Settings], bool]  # whether the settings ask for it, whatever MODEL_ID is
-    # Takes the values of MODEL_ID that only this server can run. Raises `PlanError`.
-    resolve: Callable[[Asked, Collection[str]], Plan]
-    build: Callable[[Plan, OnProgress, OnProgress], Engine]
-
-
-@dataclass(frozen=True, slots=True)
-class SharedFeature:
-    """Models that run on the thread of the engine, whose accelerator they share."""
-
-    resolve: Callable[[Asked, Placement], Mapping[str, SharedModel]]  # by the options that name them
-    build: Callable[[SharedModel, OnProgress, OnProgress], Batch]  # the callbacks are those of `registry.build`
 
 
 # The option of the feature that has a model of the end of turns.
@@ -187,14 +163,24 @@ class Feature:
 
     name: str  # the name of its folder
     options: Callable[[Asked], Iterable[Option]] = lambda asked: ()  # shown by `/health`, each with a reason
-    conflicts: Callable[[Asked], Iterable[str]] = (
-        lambda asked: ()
-    )  # sentences that say what was asked for and cannot run
+    # sentences that say what was asked for and cannot run
+    conflicts: Callable[[Asked], Iterable[str]] = lambda asked: ()
     end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called where its option is active
     extends: tuple[object, ...] = ()  # values for other features, which know their types
-    placement: Callable[[Asked], Placement] | None = None
-    encoders: EncoderFeature | None = None
+    placement: Callable[[Asked], Placement | None] = lambda asked: None
+    # The options of one model for another encoder than its own, and what was asked for and cannot run. The model's
+    # device is given by torch's name, "" where it does not run in torch.
+    encoder_options: Callable[[Asked, str], tuple[tuple[Option, ...], list[str]]] = lambda asked, device: ((), [])
+    # The encoder that the plan names, for the checkpoint in a directory; None for the engine's own. Raises
+    # `ModelUnavailable`, also if the plan and the checkpoint do not fit.
+    load_encoder: Callable[[Plan, Path, LoadParts], LoadedEncoder | None] = lambda plan, directory, load: None
     model: ModelFeature | None = None
-    elsewhere: ElsewhereFeature | None = None
-    shared: SharedFeature | None = None
-    drafting: Callable[[EngineClient], Drafting] | None = None  # takes the client of FAST_MODEL_ID
+    # The plan of a model that another server runs, if the settings ask for it. Takes the values of MODEL_ID that only
+    # this server can run. Raises `PlanError`.
+    elsewhere: Callable[[Asked, Collection[str]], Plan | None] = lambda asked, only_here: None
+    # Models that run on the thread of the engine, whose accelerator they share, by the options that name them.
+    shared_models: Callable[[Asked], Mapping[str, SharedModel]] = lambda asked: {}
+    build_shared: Callable[[SharedModel, OnProgress, OnProgress], Batch] | None = None  # as `Build`
+    # An item or an answer of a shared model as JSON and samples, float32 (n,), and the item or the answer of these.
+    pack_shared: Callable[[Any], Packed] | None = None
+    unpack_shared: Callable[[Packed], Any] | None = None

@@ -11,7 +11,7 @@ from asr_server.core.setting_types import Dtype, ModelLibrary, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.cpu import BFLOAT16_FLAGS, INT8_FLAGS, CpuShare
+from asr_server.engine.cpu import BFLOAT16_FLAGS, INT8_FLAGS
 from asr_server.engine.feature import OPENVINO, TORCH
 from asr_server.engine.protocol import AS_SET, Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO
@@ -57,20 +57,16 @@ def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[
     """Return the number format by torch's name, or "auto" where only loading can tell, and why."""
     if settings.dtype is not Dtype.AUTO:
         return settings.dtype.value, AS_SET
+    gpus, rocm = capabilities.gpus, capabilities.gpus.build is gpu.Build.ROCM
+    if device.startswith("cuda") and gpus.capability is None and not rocm:
+        return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
     if device.startswith("cuda"):
-        return _gpu_dtype(capabilities.gpus)
+        return gpu.dtype(gpus.capability, gpus.cards, rocm=rocm)
     if settings.model_id == DEMO:
         return Dtype.FLOAT32.value, _DEMO_REASON
     if flag := _first(BFLOAT16_FLAGS, capabilities):
         return Dtype.BFLOAT16.value, f"the processor computes in it ({flag})"
     return Dtype.FLOAT32.value, f"the processor does not compute in bfloat16 ({' or '.join(BFLOAT16_FLAGS)})"
-
-
-def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
-    rocm = gpus.build is gpu.Build.ROCM
-    if gpus.capability is None and not rocm:
-        return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
-    return gpu.dtype(gpus.capability, gpus.cards, rocm=rocm)
 
 
 def runtime(wanted: ModelLibrary, device: str, dtype: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
@@ -144,53 +140,49 @@ def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, st
     return wanted.value, f"as set; half of the memory for linear layers, by {package}"
 
 
-def cuda_graphs(wanted: bool | str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+def cuda_graphs(settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
     """Decide if decode steps are to be recorded; a GPU that refuses is used without."""
-    if not device.startswith("cuda"):
-        if wanted is True:
-            conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
-        return Option("use_cuda_graphs", False, "", "for GPUs")
-    if wanted is False:
-        return Option("use_cuda_graphs", False, "", AS_SET)
-    if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
-        return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
-    return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
+    wanted, problem = settings.use_cuda_graphs, "" if device.startswith("cuda") else "for GPUs"
+    if wanted == "auto" and not problem and capabilities.gpus.build is gpu.Build.ROCM:
+        problem = "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it"
+    return _switch("use_cuda_graphs", wanted, problem, _GRAPHS_REASON if wanted else AS_SET, conflicts)
 
 
-def torch_compile(wanted: bool, device: str, runtime: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+def torch_compile(
+    settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, runtime: str
+) -> Option:
     """Decide if small operations are fused."""
+    wanted, problem = settings.use_torch_compile, ""
     if runtime == OPENVINO:
-        if wanted:
-            conflicts.append("USE_TORCH_COMPILE=true needs RUNTIME=torch: OpenVINO compiles the whole graph. Unset it.")
-        return Option("use_torch_compile", False, "", "for RUNTIME=torch")
-    if not wanted:
-        return Option("use_torch_compile", False, "", _COMPILE_REASON)
-    missing = ""
-    if device.startswith("cuda"):
-        missing = "" if "triton" in capabilities.packages else "the package triton"
-    if not missing and not capabilities.compiler:
-        missing = "a C++ compiler (g++ or clang++)"
-    if missing:
-        conflicts.append(f"USE_TORCH_COMPILE=true needs {missing}, which is not installed: install it or unset it.")
-    return Option("use_torch_compile", True, "", "as set; loading takes longer, since what is fused is compiled there")
+        problem = "for RUNTIME=torch; OpenVINO compiles the whole graph"
+    elif wanted and device.startswith("cuda") and "triton" not in capabilities.packages:
+        problem = "the package triton is not installed"
+    elif wanted and not capabilities.compiler:
+        problem = "a C++ compiler (g++ or clang++) is not installed"
+    reason = "as set; loading takes longer, since what is fused is compiled there" if wanted else _COMPILE_REASON
+    return _switch("use_torch_compile", wanted, problem, reason, conflicts)
 
 
-def fused_kernels(asked: Settings, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+def fused_kernels(settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
     """Decide if kernels of the server's own are tried; a GPU on which they fail is used without."""
-    name, wanted, problem = "use_fused_kernels", asked.use_fused_kernels, ""
+    wanted, problem = settings.use_fused_kernels, ""
     if not device.startswith("cuda"):
         problem = "for GPUs"
     elif "triton" not in capabilities.packages:
         problem = "the package triton is not installed"
-    elif asked.use_torch_compile:
+    elif settings.use_torch_compile:
         problem = "USE_TORCH_COMPILE fuses the same operations"
     elif wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
         problem = "not tried on AMD's GPUs; USE_FUSED_KERNELS=true tries them"
+    reason = "compared with torch's operations at the load; not measured on a GPU" if wanted else AS_SET
+    return _switch("use_fused_kernels", wanted, problem, reason, conflicts)
+
+
+def _switch(name: str, wanted: bool | str, problem: str, reason: str, conflicts: list[str]) -> Option:
+    """Return an option that is True, False or "auto": a problem turns it off, and refuses True."""
     if wanted is True and problem:
-        conflicts.append(f"USE_FUSED_KERNELS=true is not available here: {problem}; unset it.")
-    if problem or not wanted:
-        return Option(name, False, "", problem if wanted else AS_SET)
-    return Option(name, True, "", "compared with torch's operations at the load; not measured on a GPU")
+        conflicts.append(f"{name.upper()}=true is not available here: {problem}; unset it.")
+    return Option(name, bool(wanted) and not problem, "", problem or reason)
 
 
 def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
@@ -202,14 +194,13 @@ def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
     return Option("exact_batching", False, "", f"{reason}; committed live words never change")
 
 
-def threads(wanted: int, capabilities: Capabilities, placed: CpuShare | None, *, torch: bool) -> Option:
-    """`torch`: whether the engine computes in torch. `placed`: the share of the CPUs that its threads are bound to."""
+def threads(wanted: int, capabilities: Capabilities, *, torch: bool) -> Option:
+    """`torch`: whether the engine computes in torch."""
     if not torch:
         return Option("cpu_threads", False, "", THREADS_REASON)
-    share = placed or capabilities.cpu
+    share = capabilities.cpu
     return Option("cpu_threads", True, str(wanted or share.threads), AS_SET if wanted else share.reason)
 
 
 def _first(flags: Sequence[str], capabilities: Capabilities) -> str:
-    """Return the first of `flags` that the processor has, or ""."""
     return next((flag for flag in flags if flag in capabilities.cpu_flags), "")

@@ -19,6 +19,10 @@ PASS_BYTES = 512 * MIB
 _CGROUP = Path("/sys/fs/cgroup")
 
 
+class NoRoom(MemoryError):
+    """Rows became longer than there is room for together."""
+
+
 def free_bytes(device: str = "cpu") -> int:
     """Return the bytes that the kernel and the container's limit leave, or those that are free on a GPU."""
     if device.startswith("cuda"):
@@ -130,7 +134,6 @@ class Capacity:
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens of all rows fit."""
         return self.rows_bytes // self.token_bytes
 
     @property
@@ -181,7 +184,6 @@ class PrefillPolicy:
         self._seconds = _KEPT * self._seconds + max(0.0, took_s - self._step_s)
 
     def note_step(self, took_s: float) -> None:
-        """Note that all rows have decoded once."""
         self._step_s = _KEPT * self._step_s + (1 - _KEPT) * took_s if self._step_s else took_s
 
     def tokens(self, limit_s: float | None) -> int:

@@ -15,6 +15,7 @@ AUTO_MODEL = "auto"
 MAX_MODELS = 8
 
 _DUAL_REASON = "writes the words of live partials; MODEL_ID writes finals and recordings, and commits live words"
+_DRAFTS_REASON = "its transcripts are drafts, which MODEL_ID verifies"
 
 
 def with_default(settings: Settings) -> Settings:
@@ -36,7 +37,7 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
     What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs on a machine with a
     GPU too.
     """
-    changes: dict[str, Any] = {"model_id": model_id, "models": "", "fast_model_id": "", "model_revision": ""}
+    changes: dict[str, Any] = {"model_id": model_id, "models": "", "fast_model_id": ""}
     changes |= {"dual_model": False, "use_speculative": False, "speech": "off", "speech_clone_model": ""}
     # A file of an encoder, and a causal one, belong to one checkpoint.
     changes |= {"onnx_encoder_path": "", "trt_encoder_path": "", "use_causal_encoder": False}
@@ -50,15 +51,16 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
 
 
 def options(settings: Settings, model_id: str) -> tuple[Option, ...]:
-    """Return one line for MODELS and one for DUAL_MODEL, active or not."""
-    names = [model_id, *beside(settings, model_id)]
+    """Return a line for MODELS, DUAL_MODEL and USE_SPECULATIVE each, active or not."""
+    names, fast = [model_id, *beside(settings, model_id)], settings.fast_model_id
     models = Option("models", False, "", "MODELS names no other model")
     if len(names) > 1:
         models = Option("models", True, ", ".join(names), "each is loaded for its first request and idles by itself")
-    dual = Option("dual_model", False, "", "not set")
-    if settings.dual_model:
-        dual = Option("dual_model", True, settings.fast_model_id, _DUAL_REASON)
-    return models, dual
+    switches = (
+        ("dual_model", settings.dual_model, _DUAL_REASON),
+        ("use_speculative", settings.use_speculative, _DRAFTS_REASON),
+    )
+    return models, *(Option(name, on, fast * on, reason if on else "not set") for name, on, reason in switches)
 
 
 def conflicts(settings: Settings, model_id: str) -> Iterator[str]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options, model_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import OPENVINO, Asked, Feature, ModelFeature, Placement, Plan, SharedModel
-from asr_server.engine.protocol import DEFAULT_TRAITS, Option
-from asr_server.engine.qwen_asr.checkpoint import DEMO, is_hub_id
+from asr_server.engine.feature import OPENVINO, Asked, Feature, ModelFeature, Plan
+from asr_server.engine.protocol import AS_SET, DEFAULT_TRAITS, Option
+from asr_server.engine.qwen_asr.checkpoint import DEMO, at_revision
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
@@ -35,16 +34,14 @@ class PlanError(ValueError):
 # A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
 _MAX_BATCH = {"cpu": 8, "cuda": 64}
 
-_ATTENTION_REASON = (
-    "torch's own kernels, row by row; on a GPU the load decides. 8 s encoder windows are rows of a batch"
-)
-_PAGED_REASON = "keys and values in pages of 32 tokens; 8 s encoder windows are rows of a batch"
-
 ALIGNER_WHEN = "loaded for the first word times, unloaded when idle"
 _BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
 ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
-_ATTENTION = Option("attention", True, "sdpa", _ATTENTION_REASON)
-_PAGED_ATTENTION = Option("attention", True, "paged", _PAGED_REASON)
+_WINDOWS = "8 s encoder windows are rows of a batch"
+_ATTENTION = {
+    True: Option("attention", True, "paged", f"keys and values in pages of 32 tokens; {_WINDOWS}"),
+    False: Option("attention", True, "sdpa", f"torch's own kernels, row by row; on a GPU the load decides. {_WINDOWS}"),
+}
 
 _FAKE_REASON = f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only"
 
@@ -53,17 +50,32 @@ def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[F
     """Return the plan for these settings on this machine, with these features. Raises `PlanError`."""
     asked = Asked(settings, capabilities, tuple(features))
     conflicts = [*_server_conflicts(asked), *(line for feature in features for line in feature.conflicts(asked))]
-    elsewhere = (feature.elsewhere for feature in features if feature.elsewhere is not None)
-    remote = next((one for one in elsewhere if one.takes(settings)), None)
+    place = next(filter(None, (feature.placement(asked) for feature in features)), None)
+    if place is not None:
+        asked = replace(asked, capabilities=replace(capabilities, cpu=place.share))
+    only_here = (DEMO, *(model.model_id for model in _models(asked)), FAKE)
     try:
-        plan = _of_models(asked) if remote is None else remote.resolve(asked, _only_here(asked))
+        remote = next(filter(None, (feature.elsewhere(asked, only_here) for feature in features)), None)
+        plan = remote or _of_models(asked)
     except PlanError as error:
         raise PlanError("\n".join((str(error), *conflicts))) from None
     if conflicts:
         raise PlanError("\n".join(conflicts))
-    added = (option for feature in features for option in feature.options(asked))
-    plan = replace(plan, options=(*plan.options, *added))
-    return _with_shared(asked, plan)
+    shared = {name: model for feature in features for name, model in feature.shared_models(asked).items()}
+    shares = 1 if remote else 1 + len(plan.others) + len(shared)  # all models share the memory
+    bind = place.bind if place is not None else None
+    return replace(
+        plan,
+        options=(
+            *plan.options,
+            *_process_options(settings, plan),
+            *(option for feature in features for option in feature.options(asked)),
+        ),
+        shares=shares,
+        bind=bind,
+        others=tuple(replace(other, shares=shares, bind=bind) for other in plan.others),
+        speech_models={name: replace(model, shares=shares) for name, model in shared.items()},
+    )
 
 
 def _of_models(asked: Asked) -> Plan:
@@ -81,21 +93,8 @@ def _of_models(asked: Asked) -> Plan:
     if conflicts:
         raise PlanError("\n".join(conflicts))
     uses_fast = settings.dual_model or settings.use_speculative
-    return replace(plan, others=tuple(others), fast_model_id=settings.fast_model_id if uses_fast else "")
-
-
-def _with_shared(asked: Asked, plan: Plan) -> Plan:
-    """Return the plan with the models of features on the engine's thread; all models share the memory."""
-    found: dict[str, SharedModel] = {}
-    for feature in asked.features:
-        if feature.shared is not None:
-            found |= feature.shared.resolve(asked, placement(asked, []))
-    shares = 1 if plan.remote is not None else 1 + len(plan.others) + len(found)
     return replace(
-        plan,
-        shares=shares,
-        others=tuple(replace(other, shares=shares) for other in plan.others),
-        speech_models={name: replace(model, shares=shares) for name, model in found.items()},
+        plan, others=tuple(others), fast_model_id=at_revision(settings.fast_model_id)[0] if uses_fast else ""
     )
 
 
@@ -106,13 +105,14 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
     reason = added.reason if added is not None else _FAKE_REASON
     chosen = machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", reason)
     device = chosen[0]
-    model = model_option(settings.model_id, device, capabilities)
+    model_id, revision = at_revision(settings.model_id)
+    model = model_option(model_id, device, capabilities)
     dtype, runtime, quantize = _computing(asked, device, conflicts, torch=torch)
-    place = placement(asked, conflicts)
-    threads = machine_options.threads(settings.cpu_threads, capabilities, place.share, torch=torch)
-    of_torch = _torch_options(asked, device, quantize, conflicts, runtime=runtime.value)
+    threads = machine_options.threads(settings.cpu_threads, capabilities, torch=torch)
+    of_torch = _torch_options(asked, device, conflicts, runtime=runtime.value)
     conflicts += _conflicts(asked, engine, model.value)
-    aligner_id, aligner_reason = _aligner(settings, engine, added)
+    aligner, aligner_reason = _aligner(settings, engine, added)
+    aligner_id, aligner_revision = at_revision(aligner)
     max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
     parts = (
         model,
@@ -127,7 +127,6 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         *(parts if engine != FAKE else ()),
         *of_torch,
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
-        *filter(None, [place.option]),
         *model_options.options(settings, model.value),
     )
     return Plan(
@@ -139,15 +138,15 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         kv_budget_mb=settings.kv_budget_mb,
         options=options,
         aligner_id=aligner_id,
-        model_revision=settings.model_revision,
-        aligner_revision=settings.forced_aligner_revision,
+        model_revision=revision,
+        aligner_revision=aligner_revision,
         traits=replace(DEFAULT_TRAITS if added is None else added.traits, aligns=bool(aligner_id)),
         fake_script=settings.fake_engine_script,
         quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
         runtime=runtime.value,
         state_dir=settings.state_dir,
-        bind=place.bind,
+        build=added.build if added is not None else None,
         features=asked.features,
     )
 
@@ -162,14 +161,6 @@ def _computing(asked: Asked, device: str, conflicts: list[str], *, torch: bool) 
         runtime = machine_options.runtime(settings.runtime, device, dtype, capabilities, conflicts)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, runtime=runtime.value)
     return Option("dtype", True, dtype, reason), runtime, quantize
-
-
-def placement(asked: Asked, conflicts: list[str]) -> Placement:
-    """Return where the engine's threads run, as a feature says."""
-    placed = (feature.placement(asked) for feature in asked.features if feature.placement is not None)
-    place = next(placed, Placement())
-    conflicts += filter(None, [place.conflict])
-    return place
 
 
 def _engine(asked: Asked, model_id: str) -> tuple[str, ModelFeature | None]:
@@ -196,20 +187,15 @@ def _models(asked: Asked) -> Iterator[ModelFeature]:
     return (feature.model for feature in asked.features if feature.model is not None)
 
 
-def _only_here(asked: Asked) -> tuple[str, ...]:
-    """Return the values of MODEL_ID that no other server can run."""
-    return (DEMO, *(model.model_id for model in _models(asked)), FAKE)
-
-
-def _torch_options(asked: Asked, device: str, quantize: Option, conflicts: list[str], *, runtime: str) -> list[Option]:
-    """Return the options of what computes in torch, none where nothing does."""
+def _torch_options(asked: Asked, device: str, conflicts: list[str], *, runtime: str) -> list[Option]:
+    """Return the options of a model that computes in torch or OpenVINO, none for others."""
     settings, capabilities = asked.settings, asked.capabilities
-    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
-    compiled = machine_options.torch_compile(settings.use_torch_compile, device, runtime, capabilities, conflicts)
+    graphs = machine_options.cuda_graphs(settings, device, capabilities, conflicts)
+    compiled = machine_options.torch_compile(settings, device, capabilities, conflicts, runtime=runtime)
     fused = machine_options.fused_kernels(settings, device, capabilities, conflicts)
-    options = [_PAGED_ATTENTION if runtime == OPENVINO else _ATTENTION, graphs, compiled, fused]
-    for encoders in (feature.encoders for feature in asked.features if feature.encoders is not None):
-        added, refused = encoders.resolve(asked, device if runtime else "")
+    options = [_ATTENTION[runtime == OPENVINO], graphs, compiled, fused]
+    for feature in asked.features:
+        added, refused = feature.encoder_options(asked, device if runtime else "")
         options += added
         conflicts += refused
     return options if runtime else []
@@ -230,8 +216,27 @@ def _others(asked: Asked, model_id: str, conflicts: list[str]) -> list[Plan]:
 
 
 def _server_conflicts(asked: Asked) -> Iterator[str]:
+    chosen = asked.settings.engine_process
+    if asked.settings.gateway_mode and chosen not in (True, "auto"):
+        yield f"GATEWAY_MODE=true needs an engine process of its own, and ENGINE_PROCESS={chosen}: unset one of them."
     if asked.settings.jobs_database_url.get_secret_value() and "asyncpg" not in asked.capabilities.packages:
         yield "JOBS_DATABASE_URL: asyncpg is not installed: pip install '.[postgres]', or unset it."
+
+
+def _process_options(settings: Settings, plan: Plan) -> Iterator[Option]:
+    chosen, ends_idle = settings.engine_process, settings.gateway_mode
+    on_gpu = plan.remote is None and plan.device.startswith("cuda")
+    reason = "as set; the engine process ends when idle" if ends_idle else "not set; a model is unloaded when idle"
+    yield Option("gateway_mode", ends_idle, "", reason)
+    reason = AS_SET
+    if ends_idle:
+        reason = "GATEWAY_MODE: it starts with the first work and ends when idle"
+    elif chosen == "auto":
+        reason = "on a GPU, so that it never waits for the event loop" if on_gpu else "no GPU: one process is enough"
+        reason = f"auto: {reason}"
+    active = ends_idle or (on_gpu if chosen == "auto" else bool(chosen))
+    path = chosen.removeprefix("unix:") if isinstance(chosen, str) and chosen != "auto" else ""
+    yield Option("engine_process", active, path, reason)
 
 
 def aligner_conflicts(asked: Asked) -> Iterator[str]:
@@ -250,9 +255,6 @@ def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
     if engine == QWEN and not asked.capabilities.qwen:
         instead = "".join(f", or '.[demo]' and set MODEL_ID={model.model_id}" for model in _models(asked))
         yield f"MODEL_ID={model_id}: {_no_qwen(asked.capabilities)}{instead}."
-    for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
-        if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
-            yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
     for name in ("use_torch_compile", "use_fused_kernels"):
         if engine != QWEN and getattr(settings, name) is True:
             yield f"{name.upper()}=true: MODEL_ID={model_id} does not run in torch; unset it."

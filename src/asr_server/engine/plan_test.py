@@ -254,14 +254,22 @@ def test_eight_bits_are_refused_in_torch_on_a_cpu():
         ({}, replace(GPU, gpus=Gpus(memory_mb=(24_564, 4_096))), "Qwen/Qwen3-ASR-0.6B"),
         ({}, replace(GPU, gpus=Gpus(memory_mb=(8_188,))), "Qwen/Qwen3-ASR-1.7B"),
         ({"device": "cpu"}, GPU, "Qwen/Qwen3-ASR-0.6B"),
-        ({"model_revision": "main"}, XEON, "Qwen/Qwen3-ASR-0.6B"),
-        ({"model_id": "o/model"}, XEON, "o/model"),
+        ({"model_id": "o/model@main"}, XEON, "o/model"),
     ],
 )
 def test_the_model_that_is_not_named_fits_the_device(values, machine, expected):
     """The larger one on a GPU, if the smallest card has the memory."""
     resolved = plan.resolve(_settings(**values), machine)
     assert resolved.model_id == _option(resolved, "model").value == expected
+
+
+def test_a_revision_is_part_of_the_id_of_a_model_of_the_hub(tmp_path):
+    """The aligner has its own revision. A directory's name may contain `@`."""
+    resolved = plan.resolve(_settings(model_id="o/model@main", forced_aligner_id="o/aligner@v3"), XEON)
+    assert (resolved.model_id, resolved.model_revision) == ("o/model", "main")
+    assert (resolved.aligner_id, resolved.aligner_revision) == ("o/aligner", "v3")
+    resolved = plan.resolve(_settings(model_id=f"{tmp_path}/a@b"), XEON)
+    assert (resolved.model_id, resolved.model_revision) == (f"{tmp_path}/a@b", "")
 
 
 def test_threads_are_the_machines_unless_they_are_set():

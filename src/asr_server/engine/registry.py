@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from asr_server.engine.aligning import AligningEngine
-from asr_server.engine.feature import Plan
+from asr_server.engine.feature import OnProgress, Plan
 from asr_server.engine.plan import FAKE
 from asr_server.engine.protocol import Aligner, Engine
 from asr_server.schedule.job import RequestClock
 
-OnProgress = Callable[[], None]
-
 
 def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None) -> Engine:
-    """Return the engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take
-    long, and `on_load_progress`, on any thread, while a load makes progress."""
+    """Return the engine that the plan names. The callbacks are those of `Build`."""
+    if plan.build is not None:
+        return plan.build(plan, on_progress, on_load_progress)
     if plan.engine == FAKE:
         from asr_server.engine.fake import FakeEngine
 
         return FakeEngine(plan, on_progress)
-    for feature in plan.features:
-        if feature.model is not None and feature.model.engine == plan.engine:
-            return feature.model.build(plan, on_progress)
-        if feature.elsewhere is not None and feature.elsewhere.engine == plan.engine:
-            return feature.elsewhere.build(plan, on_progress, on_load_progress)
     from asr_server.engine.qwen_asr.engine import QwenEngine
 
     return QwenEngine(plan, on_progress, on_load_progress)
@@ -33,8 +27,8 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: 
 def build_aligner(
     plan: Plan, engine: Engine, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> Aligner | None:
-    """Return the aligner that the plan names, for use with `engine`; None if it names none. The callbacks are as
-    above."""
+    """Return the aligner that the plan names, for use with `engine`; None if it names none. The callbacks are
+    those of `Build`."""
     if not plan.aligner_id:
         return None
     if plan.engine == FAKE:

@@ -38,7 +38,6 @@ class Row:
 
     @property
     def finished(self) -> bool:
-        """True if no more steps are wanted."""
         return self.ended or self.looping > 0 or len(self.ids) >= self.budget
 
     @property
@@ -136,7 +135,6 @@ class KeptTokens:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the copy."""
         return int(self.data.nbytes)
 
 

@@ -9,7 +9,7 @@ from asr_server.engine.loops import loop, token_budget
 from asr_server.engine.protocol import Finish
 from asr_server.engine.row import MAX_PROPOSAL, Draft, Row, accepted
 from asr_server.text.syllables import syllables
-from tools.training.sentences import ARTICLE_1, SENTENCES
+from tools.sentences import ARTICLE_1, SENTENCES
 
 # Syllables a second, 1.5 times the average of the fastest of seven languages, Japanese (Pellegrino, Coupé and Marsico,
 # "A cross-language perspective on speech information rate", Language 87, 2011).
@@ -24,6 +24,7 @@ def test_the_budget_follows_the_audio():
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 def test_fast_speech_of_every_language_stays_inside_the_budget(released_tokenizer):
     """In the tokens of the released models, with the words that name the language."""
     for language, text in TEXTS:

@@ -34,7 +34,6 @@ class Weight:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the sizes of all axes."""
         return self.numbers.shape
 
     def floats(self, begin: int = 0, end: int | None = None) -> Floats:
@@ -45,7 +44,6 @@ class Weight:
         return rows.astype(np.float32)
 
     def rows(self, ids: NDArray[np.int64]) -> Floats:
-        """Return the rows of these numbers in float32."""
         return Weight(self.numbers[ids], self.format).floats()
 
 

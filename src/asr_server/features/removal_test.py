@@ -18,7 +18,7 @@ ENGINE = (
     *("app_test.py", "layers_test.py", "engine/plan_test.py", "engine/client_test.py", "engine/aligning_test.py"),
     *("engine/qwen_asr/engine_test.py", "engine/qwen_asr/model_cache_test.py"),
 )
-_OF_ENGINE = {"encoders", "moonshine", "drafts", "remote_engine", "host", "turns", "piper"}
+_OF_ENGINE = {"encoders", "moonshine", "remote_engine", "host", "turns"}
 
 
 def _built_on(name):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,13 +18,16 @@ from loguru import logger
 
 from asr_server.core.errors import AsrError, JobsUnavailable
 from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord
-from asr_server.jobs.store import ATTEMPT_S, Claim, ClaimLost, JobStore
+from asr_server.jobs.store import Claim, ClaimLost, JobStore
 
-# Where nothing of this server says that one is due.
+# Between two looks for one that another server has not sent, or while the database does not answer.
 _LOOK_S = 1.0
+# The longest attempt, which is shorter than its lease.
+_ATTEMPT_S = 100.0
 # Under way at once, of all owners and of one: a host that does not answer takes its place for the whole time of an
 # attempt.
 _AT_ONCE, _AT_ONCE_EACH = 8, 4
+_NOBODY = " "
 # The waits after the first, second ... attempt grow threefold up to an hour: twelve attempts take about five hours. A
 # job that is removed after JOB_TTL takes its requests along.
 _FIRST_WAIT_S, _GROWTH, _LONGEST_WAIT_S = 5.0, 3, 3_600.0
@@ -75,29 +77,34 @@ class FollowUps:
         self._look.set()
 
     async def run(self) -> None:
-        """Send what is due, until this is cancelled."""
+        """Send what is due, until this is cancelled. Looks for the first time after `wake`."""
         try:
+            await self._look.wait()
             while True:
-                with suppress(JobsUnavailable):
-                    while len(self._under_way) < _AT_ONCE and await self._begin_one():
-                        pass
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_S):
-                        await self._look.wait()
                 self._look.clear()
+                wait_s: float | None = _LOOK_S
+                with suppress(JobsUnavailable):
+                    wait_s = await self._begin_due()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._look.wait()
         finally:
             for task in self._under_way:
                 task.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    async def _begin_one(self) -> bool:
-        busy = [owner for owner, count in Counter(self._under_way.values()).items() if count >= _AT_ONCE_EACH]
-        if (claim := await self._store.claim_follow_up(busy)) is None:
-            return False
-        task = asyncio.create_task(self._one(claim))
-        self._under_way[task] = claim.record.owner
-        task.add_done_callback(self._over)
-        return True
+    async def _begin_due(self) -> float | None:
+        """Begin what is due. Returns the time until the next one is, None if `wake` says so."""
+        while len(self._under_way) < _AT_ONCE:
+            owners = Counter(self._under_way.values()).items()
+            full = [owner for owner, count in owners if count >= _AT_ONCE_EACH]
+            busy = (full[0] if full else _NOBODY, full[-1] if full else _NOBODY)  # there can be two
+            if (claim := await self._store.claim_follow_up(busy)) is None:
+                return _LOOK_S if self._store.database.is_shared else await self._store.follow_up_due_s(busy)
+            task = asyncio.create_task(self._one(claim))
+            self._under_way[task] = claim.record.owner
+            task.add_done_callback(self._over)
+        return None
 
     def _over(self, task: asyncio.Task[None]) -> None:
         del self._under_way[task]
@@ -108,7 +115,8 @@ class FollowUps:
     async def _one(self, claim: Claim) -> None:
         """Send the next request of the job once, and store what came of it."""
         record = claim.record
-        due = next(one for one in record.follow_ups if one.state is FollowUpState.WAITING)
+        due = record.next_follow_up
+        assert due is not None
         state = await self._sent(record, due)
         attempts = due.attempts + 1
         if state is FollowUpState.WAITING and attempts >= _MAX_ATTEMPTS:
@@ -117,13 +125,13 @@ class FollowUps:
         logger.info("request about a job", id=record.id, kind=due.field, outcome=state.value, attempts=attempts)
         # Without an answer of the store the request stays due, and is sent once more.
         with suppress(ClaimLost, JobsUnavailable):
-            await self._store.keep_follow_up(claim, record.followed_up(state, time.time() + wait_s))
+            await self._store.keep_follow_up(claim, record.followed_up(state), wait_s)
 
     async def _sent(self, record: JobRecord, due: FollowUp) -> FollowUpState:
         if (kind := self._kinds.get(due.field)) is None:  # of a feature that this server does not have any more
             return FollowUpState.FAILED
         try:
-            async with asyncio.timeout(ATTEMPT_S):
+            async with asyncio.timeout(_ATTEMPT_S):
                 return await kind.send(record, due.url)
         except (AsrError, OSError) as error:  # TimeoutError is an OSError
             code = error.code if isinstance(error, AsrError) else type(error).__name__

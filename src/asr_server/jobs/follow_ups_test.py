@@ -1,4 +1,4 @@
-"""Requests that are sent when a job has ended, with a scripted receiver; the store is that of the disk."""
+"""Requests after the end of a job, to a scripted receiver. The store is SQLite."""
 
 import asyncio
 import io
@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from asr_server.core.errors import InvalidAudio, UrlFailed
+from asr_server.core.errors import InvalidInput
 from asr_server.jobs import follow_ups
-from asr_server.jobs.disk_store import DiskStore, JobFolders
+from asr_server.jobs.conftest import FastSqlite
 from asr_server.jobs.record import FollowUp, FollowUpState, RecordState
 from asr_server.jobs.runner import JobOptions, JobRunner, RecordingJobs
 from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, Scripted, TextJobs, ended, until
-from asr_server.jobs.store import JobLimits
+from asr_server.jobs.store import JobLimits, JobStore
 
 DONE, WAITING, FAILED = FollowUpState.DONE, FollowUpState.WAITING, FollowUpState.FAILED
 BOTH = JobOptions(follow_ups=(FollowUp("first", "https://a.test/1"), FollowUp("second", "https://a.test/2")))
@@ -48,7 +48,7 @@ def short_waits(monkeypatch):
 @asynccontextmanager
 async def running(directory, processor, *kinds):
     limits = JobLimits(ttl_s=100, timeout_s=50, max_jobs=30)
-    store = DiskStore(limits, lambda: JobFolders(directory, RECORDS))
+    store = JobStore(FastSqlite(directory, limits.ttl_s), limits, RECORDS)
     jobs = JobRunner((RecordingJobs(processor), TextJobs(processor)), limits, store, kinds)
     await jobs.start()
     try:
@@ -70,7 +70,7 @@ async def settled(jobs, identity, owner=""):
 async def test_each_is_sent_until_it_is_done_and_before_the_next(tmp_path):
     """An error and a fault are followed by another attempt, and the second request waits for the first."""
     log = []
-    first = Receiver("first", log, UrlFailed("no"), TimeoutError(), ZeroDivisionError(), DONE)
+    first = Receiver("first", log, InvalidInput("no", code="url_failed"), TimeoutError(), ZeroDivisionError(), DONE)
     async with running(tmp_path, Scripted(), first, Receiver("second", log)) as jobs:
         job = await jobs.add(REQUEST, io.BytesIO(b"audio"), options=BOTH)
         assert await settled(jobs, job.id) == [(DONE, 4), (DONE, 1)]
@@ -83,7 +83,9 @@ async def test_a_request_that_is_given_up_does_not_stop_the_next(tmp_path, monke
     monkeypatch.setattr(follow_ups, "_MAX_ATTEMPTS", 3)
     log = []
     first = Receiver("first", log, WAITING, WAITING, WAITING, FAILED)
-    async with running(tmp_path, Scripted(InvalidAudio("no"), RESULT), first, Receiver("second", log)) as jobs:
+    async with running(
+        tmp_path, Scripted(InvalidInput("no", code="invalid_audio"), RESULT), first, Receiver("second", log)
+    ) as jobs:
         failed = await jobs.add(REQUEST, io.BytesIO(b"audio"), options=BOTH)
         assert await settled(jobs, failed.id) == [(FAILED, 3), (DONE, 1)]
         assert {state for _, _, state in log} == {RecordState.FAILED}

@@ -1,21 +1,16 @@
-"""The record of a job: its request, state, progress and outcome, and how it is stored.
-
-It is stored as JSON with a version, which changes whenever records of before would be misread. Records of earlier
-versions are brought into the layout of this one.
-"""
+"""The record of a job: its request, state, progress and outcome, and how it is stored as JSON."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import secrets
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import repeat
-from typing import Annotated, Any, Literal, Protocol, Union
+from typing import Annotated, Any, Protocol, Union
 
 import pydantic_core
 from loguru import logger
@@ -25,8 +20,6 @@ from pydantic_core import core_schema
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Transcript
 from asr_server.recordings.requests import RecordingRequest, Result
-
-_ID = re.compile(r"job_[A-Za-z0-9_-]{24}")
 
 
 class JobRequest(Protocol):
@@ -45,10 +38,6 @@ def id_of(owner: str, key: str) -> str:
     """Return the id of the owner's job with this `Idempotency-Key`: a store cannot have two of them."""
     digest = hashlib.sha256(f"{owner}\0{key}".encode()).digest()
     return f"job_{base64.urlsafe_b64encode(digest[:18]).decode()}"
-
-
-def is_id(name: str) -> bool:
-    return _ID.fullmatch(name) is not None
 
 
 def clips(request: JobRequest) -> list[bytes]:
@@ -136,14 +125,16 @@ class JobRecord:
     owner: str = ""  # the owner of the key that created the job, "" without keys
     result: Result | None = None  # without its content, which is a file of its own
     error: JobError | None = None
-    expires_at: float = 0.0  # when it is removed, where that does not follow from `ended_at`
     characters: int = 0  # of a text
     done_characters: int = 0
     expected_bytes: int = 0  # that the result of a text will take on the disk, about
     digest: str = ""  # of the request and the recording, where the caller gave an `Idempotency-Key`
     priority: JobPriority = JobPriority.NORMAL
     follow_ups: tuple[FollowUp, ...] = ()  # in the order in which they are sent
-    follow_up_at: float = 0.0  # when the first of them that waits is sent next; 0: not before the end, or none waits
+
+    @property
+    def next_follow_up(self) -> FollowUp | None:
+        return next((one for one in self.follow_ups if one.state is FollowUpState.WAITING), None)
 
     def queued_again(self) -> JobRecord:
         return replace(self, state=RecordState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
@@ -163,22 +154,13 @@ class JobRecord:
             self, state=RecordState.FAILED, result=None, error=JobError(error.code, error.message, error.param)
         )
 
-    def cancelled(self) -> JobRecord:
-        return replace(self, state=RecordState.CANCELLED)
-
-    def ended(self, at: float) -> JobRecord:
-        return replace(self, ended_at=at, follow_up_at=at if self.follow_ups else 0.0)
-
-    def followed_up(self, state: FollowUpState, next_at: float) -> JobRecord:
-        """Return the job with the state of the first of its requests that waited, after another attempt.
-
-        `next_at`: when the next one is sent, if any waits.
-        """
-        tried = next(number for number, one in enumerate(self.follow_ups) if one.state is FollowUpState.WAITING)
-        found = list(self.follow_ups)
-        found[tried] = replace(found[tried], state=state, attempts=found[tried].attempts + 1)
-        waits = any(one.state is FollowUpState.WAITING for one in found)
-        return replace(self, follow_ups=tuple(found), follow_up_at=next_at if waits else 0.0)
+    def followed_up(self, state: FollowUpState) -> JobRecord:
+        """Return the job with the state of the first of its requests that waited, after another attempt."""
+        tried = self.next_follow_up
+        after = (
+            replace(one, state=state, attempts=one.attempts + 1) if one is tried else one for one in self.follow_ups
+        )
+        return replace(self, follow_ups=tuple(after))
 
     def log(self, took_s: float) -> None:
         """Log the end of the job. `took_s`: the time of its last run."""
@@ -194,30 +176,10 @@ class JobRecord:
 
 # The exceptions of `RecordFormat.loaded` for a record that is no record.
 DAMAGED = (ValueError, TypeError, AttributeError, KeyError)
-VERSION: Literal[2] = 2
-Json = dict[str, Any]
+# Changes when older servers would misread a record: they leave the job to newer ones.
+VERSION = 3
 
-# Fields of a result that earlier records had as headers.
-_NOTES = {
-    "X-Subtitle-Timing": "time_source",
-    "X-Untranslated": "untranslated",
-    "X-Translation-Error": "translation_error",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredRecord:
-    version: Literal[2]
-    record: JobRecord
-
-
-_stored_records = TypeAdapter(_StoredRecord)
-
-
-class NewerVersion(ValueError):
-    """The record is of a later version of the server."""
-
-
+_stored_records = TypeAdapter(JobRecord)
 _stored_transcripts = TypeAdapter(Transcript)
 
 
@@ -239,66 +201,12 @@ class RecordFormat:
         union: Any = Union[tuple(request_types)]  # noqa: UP007 - the types are known at run time alone
         self._requests: TypeAdapter[JobRequest] = TypeAdapter(union)
 
-    def dumped(self, record: JobRecord) -> bytes:
+    def dumped(self, record: JobRecord) -> str:
         """Return the record as it is stored: without the clips of known speakers, which are stored beside it."""
         record = replace(record, request=with_clips(record.request, repeat(b"")))
-        return pydantic_core.to_json(_StoredRecord(VERSION, record), inf_nan_mode="null")
+        return pydantic_core.to_json(record, inf_nan_mode="null").decode()
 
-    def loaded(self, stored: bytes | str, identity: str) -> JobRecord:
-        """Return the record of the job with that id. Raises `NewerVersion` and the exceptions of `DAMAGED`."""
-        record = _stored_records.validate_python(_upgraded(pydantic_core.from_json(stored))).record
-        if record.id != identity:
-            raise ValueError("the record is of another job")
+    def loaded(self, stored: str) -> JobRecord:
+        """Raises the exceptions of `DAMAGED`."""
+        record = _stored_records.validate_python(pydantic_core.from_json(stored))
         return replace(record, request=self._requests.validate_python(record.request))
-
-
-def _upgraded(stored: Any) -> Any:
-    """Return the record in the layout of `VERSION`, and anything that is no record as it is.
-
-    Raises `NewerVersion`, and `ValueError`, `TypeError`, `AttributeError` or `KeyError` where parts are missing.
-    """
-    if not isinstance(stored, dict):
-        return stored
-    version = stored.get("version", 0)
-    if isinstance(version, int) and version > VERSION:
-        raise NewerVersion
-    return {"version": VERSION, "record": _from_unversioned(stored)} if version == 0 else stored
-
-
-def _from_unversioned(record: Json) -> Json:
-    """The first layout had no number. Its requests had `options` and a `shape`, and its results had no part of their
-    own."""
-    request = record["request"]
-    options, shape, task = request["options"], request["shape"], request["task"]
-    cues = shape.get("cues", {})
-    wanted = {
-        "task": task,
-        "language": options.get("language"),
-        "prompt": options.get("context", ""),
-        "temperature": options.get("temperature", 0.0),
-        "output": {name: shape[name] for name in ("response_format", "segments", "words", "logprobs") if name in shape},
-    }
-    wanted["output"] |= {
-        name: cues[before]
-        for name, before in (("max_line_chars", "max_line_columns"), ("max_lines", "max_lines"))
-        if before in cues
-    }
-    if task == "translation":
-        translating = request["translating"]
-        wanted |= {
-            "target_language": translating["target"]["tag"],
-            "glossary": translating.get("glossary", {}),
-            "bilingual": request.get("bilingual", False),
-            "source_on_failure": translating.get("keep_on_failure", False),
-        }
-    return {**record, "request": wanted, "result": _result(record)}
-
-
-def _result(record: Json) -> Json | None:
-    if record["state"] != "succeeded":
-        return None
-    notes = record.get("notes", {})
-    found: Json = {name: notes[header] for header, name in _NOTES.items() if header in notes}
-    _, _, quoted = notes.get("Content-Disposition", "").partition('filename="')
-    name = quoted.removesuffix('"') or None
-    return {**found, "content": "", "media_type": record.get("media_type", ""), "file_name": name}

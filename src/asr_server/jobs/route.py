@@ -6,17 +6,17 @@ Long texts are jobs of the same kind (`speech_jobs.py`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
 
-from asr_server.core.errors import InvalidValue, UnsupportedValue
+from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import UnheardReason
 from asr_server.jobs.record import FollowUpState, JobPriority, JobRecord
 from asr_server.jobs.runner import JobOptions
@@ -28,12 +28,6 @@ from asr_server.recordings.requests import Request as RecordingRequest
 from asr_server.recordings.requests import ResponseFormat, SubtitleRequest, TranscriptionRequest
 from asr_server.recordings.route import headers_of
 from asr_server.services import CallerDep, Services, ServicesDep
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from asr_server.jobs.store import Content
-    from asr_server.recordings.requests import Result
 
 
 class JobTask(StrEnum):
@@ -129,10 +123,10 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
 
 
 def idempotency_key(request: Request) -> str:
-    """Return the `Idempotency-Key` of a request that creates a job, "" for none. Raises `InvalidValue`."""
+    """Return the `Idempotency-Key` of a request that creates a job, "" for none. Raises `invalid_value`."""
     key = request.headers.get("Idempotency-Key", "")
     if len(key) > _MAX_KEY_CHARS:
-        raise InvalidValue(f"An Idempotency-Key has at most {_MAX_KEY_CHARS} characters.", param="Idempotency-Key")
+        raise InvalidInput(f"An Idempotency-Key has at most {_MAX_KEY_CHARS} characters.", param="Idempotency-Key")
     return key
 
 
@@ -142,7 +136,7 @@ def job_options(key: str, values: Mapping[str, Any], services: Services) -> JobO
     try:
         priority = JobPriority(values.get("priority") or JobPriority.NORMAL)
     except ValueError:
-        raise InvalidValue(f"'priority' must be one of {', '.join(JobPriority)}.", param="priority") from None
+        raise InvalidInput(f"'priority' must be one of {', '.join(JobPriority)}.", param="priority") from None
     return JobOptions(key, services.jobs.follow_ups.asked(values), priority)
 
 
@@ -174,21 +168,29 @@ async def job_result(
     """Return the answer of a job, for `JOB_TTL` seconds. A recording's answer is available in any format, as if
     `response_format` and `return_timestamps` had been fields of its request."""
     if response_format is None:
-        return _ContentResponse(*await services.jobs.result(job_id, caller.owner))
+        result, size_bytes, pieces = await services.jobs.result(job_id, caller.owner)
+        headers = {**headers_of(result), "Content-Length": str(size_bytes)}
+        return StreamingResponse(pieces, media_type=result.media_type, headers=headers)
     async with services.jobs.transcript(job_id, caller.owner, caller.share) as (request, transcript):
         if transcript is None or not isinstance(request, TranscriptionRequest | SubtitleRequest):
-            raise UnsupportedValue("The result of this job has one format alone.", param="response_format")
+            raise InvalidInput(
+                "The result of this job has only one format.", code="unsupported_value", param="response_format"
+            )
         if response_format is ResponseFormat.DIARIZED_JSON and request.speakers is None:
-            raise UnsupportedValue("The job did not tell speakers apart.", param="response_format")
+            raise InvalidInput(
+                "The job did not distinguish speakers.", code="unsupported_value", param="response_format"
+            )
         words = return_timestamps or request.output.words
         output = replace(request.output, response_format=response_format, words=words, logprobs=False)
-        if not output.tells_unheard and any(part.reason is UnheardReason.FAILED for part in transcript.coverage):
-            raise UnsupportedValue(
-                "A part of the recording failed, which verbose_json alone tells.", param="response_format"
+        if not output.reports_gaps and any(part.reason is UnheardReason.FAILED for part in transcript.coverage):
+            raise InvalidInput(
+                "A part of the recording failed, which only verbose_json reports.",
+                code="unsupported_value",
+                param="response_format",
             )
         request = replace(request, output=output)
         services.check(request)
-        result = await services.processor.answer(transcript, request, services.settings.request_timeout, caller.share)
+        result = await services.processor.answer(transcript, request, services.settings.request_timeout)
     return Response(result.content, headers=headers_of(result), media_type=result.media_type)
 
 
@@ -228,27 +230,17 @@ async def delete_job(job_id: str, services: ServicesDep, caller: CallerDep) -> J
     return JobDeletedBody(id=job_id)
 
 
-class _ContentResponse(StreamingResponse):
-    """Sends a result whose content may be larger than the memory, and closes the content at the end."""
-
-    def __init__(self, result: Result, content: Content) -> None:
-        headers = {**headers_of(result), "Content-Length": str(content.size_bytes)}
-        super().__init__(content.pieces(), media_type=result.media_type, headers=headers)
-        self._content = content
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or end when the client leaves."""
-        with closing(self._content):
-            await super().__call__(scope, receive, send)
-
-
 def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, UploadFile]:
     task = body.scalars(form, frozenset({"task"})).get("task", JobTask.TRANSCRIPTION)
     match task:
         case JobTask.TRANSCRIPTION:
             wanted, file = forms.parse(form, services, forms.transcription_request)
             if wanted.stream:
-                raise UnsupportedValue("A job is not streamed; its progress is at its own events.", param="stream")
+                raise InvalidInput(
+                    "A job is not streamed; its progress is at its own events.",
+                    code="unsupported_value",
+                    param="stream",
+                )
             return wanted, file
         case JobTask.SUBTITLES:
             return forms.parse(form, services, forms.subtitle_request)
@@ -256,7 +248,7 @@ def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, Upload
             services.processor.translator.check()
             return forms.parse(form, services, forms.translation_request)
         case _:
-            raise InvalidValue(f"'task' must be one of {', '.join(JobTask)}.", param="task")
+            raise InvalidInput(f"'task' must be one of {', '.join(JobTask)}.", param="task")
 
 
 def accepted(record: JobRecord) -> Response:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
-from io import SEEK_END
+from io import SEEK_END, BytesIO
 from itertools import repeat
 from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
 
@@ -22,15 +24,14 @@ from loguru import logger
 from asr_server.core.errors import (
     AsrError,
     EngineFailed,
-    IdempotencyKeyReused,
-    JobNotFinished,
-    JobNotFound,
+    InvalidInput,
     JobsUnavailable,
     Overloaded,
     ShuttingDown,
     TranscriptionFailed,
 )
 from asr_server.core.transcript import Transcript
+from asr_server.jobs.database import CLIPS, RECORDING, RESULT
 from asr_server.jobs.follow_ups import FollowUpKind, FollowUps
 from asr_server.jobs.record import (
     FollowUp,
@@ -45,7 +46,7 @@ from asr_server.jobs.record import (
     transcript_loaded,
     with_clips,
 )
-from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
+from asr_server.jobs.store import AT_ONCE, Claim, ClaimLost, JobLimits, JobStore
 from asr_server.processes.caller_work import FairShares, in_thread, work_for
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result, TranslationRequest
@@ -68,10 +69,12 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run of a job."""
+    """One run of a job. Its files are closed at its end."""
 
     record: JobRecord
-    store: JobFiles
+    request: JobRequest  # with the clips of known speakers
+    recording: BinaryIO  # the uploaded file, or the stored text
+    new_file: Callable[[], BinaryIO]  # opens an empty file. Waits for the disk and raises `OSError`
     timeout_s: float  # of the whole run
     report: Callable[[JobProgress], None]  # publishes its progress
 
@@ -81,8 +84,9 @@ class JobOutcome:
     """The result of a job."""
 
     result: Result
-    content: bytes | None  # of the result, None if it is in the store already
+    content: bytes | BinaryIO  # of the result
     duration_s: float  # of the audio
+    transcript: bytes = b""  # that other formats of the result can be made of
 
 
 class JobKind(Protocol):
@@ -107,32 +111,21 @@ class RecordingJobs:
 
     async def process(self, run: JobRun) -> JobOutcome:
         """The answer that the route gives. Raises as `JobKind`."""
-        record = run.record
-        request = await asyncio.to_thread(run.store.request, record)
+        request, owner = run.request, run.record.owner
         assert isinstance(request, Request)
         keeps = not isinstance(request, TranslationRequest)  # another format of one would be another translation
         options = RunOptions(
             Priority.BULK,
             run.timeout_s,
-            caller=record.owner,
-            owner=record.owner,
-            tells_unheard=request.output.tells_unheard,
+            caller=owner,
+            owner=owner,
+            reports_gaps=request.output.reports_gaps,
             keeps_words=keeps,
         )
-        with run.store.recording(record.id) as recording:
-            work = partial(self._processor.process, recording, request, options, _reporting(run))
-            result, transcript = await when_there_is_room(work)
-        if keeps:
-            await asyncio.to_thread(_keep, run, transcript)
-        return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000)
-
-
-def _keep(run: JobRun, transcript: Transcript) -> None:
-    """Store the transcript for other formats. Without space the result has one format alone."""
-    try:
-        run.store.keep_transcript(run.record.id, transcript_dumped(transcript))
-    except OSError as error:
-        logger.warning("transcript of a job is not stored", reason=error.strerror)
+        work = partial(self._processor.process, run.recording, request, options, _reporting(run))
+        result, transcript = await when_there_is_room(work)
+        kept = await asyncio.to_thread(transcript_dumped, transcript) if keeps else b""
+        return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000, kept)
 
 
 def _reporting(run: JobRun) -> Emit:
@@ -149,21 +142,16 @@ def _reporting(run: JobRun) -> Emit:
     return report
 
 
-def kind_of(kinds: tuple[JobKind, ...], request: JobRequest) -> JobKind:
-    """Return the kind that takes the request."""
-    return next(kind for kind in kinds if isinstance(request, kind.request_types))
-
-
-async def process(kind: JobKind, run: JobRun) -> JobOutcome:
+async def process(kind: JobKind, record: JobRecord, opened: Awaitable[JobRun]) -> JobOutcome:
     """Do one job. Raises `AsrError` alone."""
     try:
-        return await kind.process(run)
+        return await kind.process(await opened)
     except AsrError:
         raise
     except OSError as error:
         raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
     except Exception as error:  # a fault of one job must not end the loop that runs all of them
-        logger.opt(exception=error).error("job failed unexpectedly", id=run.record.id)
+        logger.opt(exception=error).error("job failed unexpectedly", id=record.id)
         raise kind.unexpected_error("The server failed on this job; its log has the details.") from error
 
 
@@ -209,33 +197,31 @@ def _digest(request: JobRequest, recording: BinaryIO, follow_ups: tuple[FollowUp
     return digest.hexdigest()
 
 
-async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
-    """Return what `work` returns, when it is not refused as too much any more: a job has been accepted already, and
-    waits for callers who wait for an answer."""
+async def unless_refused(refusal: type[AsrError], work: Callable[[], Awaitable[T]]) -> T:
+    """Return what `work` returns, once it is not refused any more."""
     while True:
         try:
             return await work()
-        except Overloaded:
+        except refusal:
             await asyncio.sleep(_RETRY_S)
 
 
-async def when_answered(work: Callable[[], Awaitable[T]]) -> T:
-    """Return what `work` returns, once the store answers. Who has lost the claim meanwhile is stopped."""
-    while True:
-        try:
-            return await work()
-        except JobsUnavailable:
-            await asyncio.sleep(_RETRY_S)
+# A job has been accepted already, and waits for callers who wait for an answer.
+when_there_is_room = partial(unless_refused, Overloaded)
+# A run whose claim was lost is cancelled.
+when_answered = partial(unless_refused, JobsUnavailable)
 
 
-# A claim is renewed after this long, and sooner when its job went on.
-_RENEW_S, _REPORT_S = 5.0, 1.0
-# Between two looks for a job, where no event of this server says that there is one.
-_LOOK_S = 1.0
+# Between two renewals of shared claims.
+_RENEW_S = 1.0
+# Between two looks for a job that another server may have accepted, at a database that did not answer, and two counts.
+_LOOK_S, _AWAY_S, _COUNT_S = 1.0, 10.0, 5.0
 _SWEEP_S = 60.0
 _RELEASE_S = 5.0
 # A job that so many servers did not survive will not be survived by another.
 _MOST_LOST = 5
+# Long texts that have not been stored yet, of all callers and of one. Each may take some 100 MiB.
+_TEXTS_AT_ONCE, _TEXTS_AT_ONCE_EACH = 4, 2
 
 
 @dataclass(slots=True)
@@ -244,10 +230,23 @@ class _Running:
 
     claim: Claim
     task: asyncio.Task[None]
-    renewed_s: float  # when its claim and its record were last written
-    changed: bool = False
     engine_failed: bool = False
     is_ending: bool = False  # its end is being stored
+
+
+@dataclass(slots=True)
+class _Watch:
+    """A job that somebody watches."""
+
+    record: JobRecord | None = None  # None when it was removed
+    is_known: bool = False
+    readers: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def publish(self, record: JobRecord | None) -> None:
+        self.record, self.is_known = record, True
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
 class JobRunner:
@@ -264,20 +263,16 @@ class JobRunner:
         follow_ups: Iterable[FollowUpKind] = (),
     ) -> None:
         self._kinds, self._limits, self._store = kinds, limits, store
+        self.is_shared = store.database.is_shared  # other servers have the same jobs
         self.follow_ups = FollowUps(follow_ups, store)
-        self._arriving_texts = ArrivingTexts()
+        self._arriving_texts: Counter[str] = Counter()
         self._reading = FairShares(1, 2)
-        self._arriving: set[str] = set()  # the ids of jobs with an `Idempotency-Key` that are being stored
         self._running: dict[str, _Running] = {}
+        self._watched: dict[str, _Watch] = {}
         self._look = asyncio.Event()
-        self._reported = asyncio.Event()
+        self._counted_s = -_COUNT_S
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
-
-    @property
-    def is_shared(self) -> bool:
-        """True if other servers have the same jobs."""
-        return self._store.is_shared
 
     @property
     def pending(self) -> int:
@@ -291,14 +286,19 @@ class JobRunner:
 
     async def start(self) -> None:
         """Begin to work, on the jobs of an earlier server too. Raises nothing: what is missing is tried again."""
-        await self._store.start()
-        work = (self._take_jobs(), self._renew(), self._sweep(), self.follow_ups.run())
+        look = True
+        with suppress(JobsUnavailable):
+            look = await self._store.database.prepare()
+        if look:
+            self._wake()
+        work = [self._take_jobs(), self._sweep(), self.follow_ups.run(), *([self._share()] if self.is_shared else [])]
         self._tasks += [asyncio.create_task(one) for one in work]
 
     def drain(self) -> None:
-        """End all `watch` calls: the server is about to stop. It begins no more jobs that another server may begin."""
+        """End all `watch` calls: the server is about to stop. It begins no more jobs."""
         self._draining = True
-        self._store.wake()
+        for watch in self._watched.values():
+            watch.publish(watch.record)
 
     async def close(self) -> None:
         """Stop. Jobs that are not finished run again, on the next server or on another."""
@@ -310,7 +310,7 @@ class JobRunner:
         with suppress(TimeoutError):  # then the lease runs out
             async with asyncio.timeout(_RELEASE_S):
                 await asyncio.gather(*released, return_exceptions=True)
-        await self._store.close()
+        await self._store.database.close()
 
     async def check_room(self, owner: str = "", key: str = "") -> None:
         """Raise `Overloaded` if the owner or all together have too many jobs, unless there is a job with this `key`.
@@ -324,8 +324,15 @@ class JobRunner:
         """Hold room in the memory for a text that has not arrived yet, until the block ends. `caller`: the owner, or an
         address. Raises as `check_room`."""
         await self.check_room(owner, key)
-        with self._arriving_texts.one(caller or owner):
+        caller, arriving = caller or owner, self._arriving_texts
+        if arriving.total() >= _TEXTS_AT_ONCE or (caller and arriving[caller] >= _TEXTS_AT_ONCE_EACH):
+            raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
+        arriving[caller] += 1
+        try:
             yield
+        finally:
+            arriving[caller] -= 1
+            arriving += Counter()  # drops those without any
 
     async def add(
         self,
@@ -340,40 +347,37 @@ class JobRunner:
         of that size.
 
         Raises `Overloaded` if too many wait or take too much space, or if the job of the key is just being stored, and
-        `IdempotencyKeyReused` if that has another request.
+        `idempotency_key_reused` if that has another request.
         """
         record, size_bytes = new_job(request, recording, owner, text)
         record = replace(record, priority=options.priority, follow_ups=options.follow_ups)
         if key := options.key:
             digest = await asyncio.to_thread(_digest, request, recording, options.follow_ups)
             record = replace(record, id=id_of(owner, key), digest=digest)
-        if record.id in self._arriving:
-            raise Overloaded("The job with this Idempotency-Key is being stored; try again.", retry_after_s=1)
-        self._arriving.add(record.id)
-        try:
-            if key and (known := await self._store.get(record.id, owner)) is not None:
+            if (known := await self._store.get(record.id, owner)) is not None:
                 if known.digest != record.digest:
-                    raise IdempotencyKeyReused("The job with this Idempotency-Key is another one: use a new key.")
+                    raise InvalidInput(
+                        "The job with this Idempotency-Key is another one: use a new key.",
+                        code="idempotency_key_reused",
+                    )
                 return known
-            await self._store.add(record, recording, size_bytes)
-        finally:
-            self._arriving.remove(record.id)
+        await self._store.add(record, recording, size_bytes)
         self._look.set()
         return replace(record, request=with_clips(request, repeat(b"")))
 
     async def get(self, identity: str, owner: str = "") -> JobRecord:
-        """Return the job's record. Raises `JobNotFound`."""
+        """Return the job's record. Raises `job_not_found`."""
         if (record := await self._store.get(identity, owner)) is None:
-            raise _not_found()
-        return record
+            reason = "There is no job of this id; finished ones are kept for JOB_TTL."
+            raise InvalidInput(reason, code="job_not_found", param="job_id")
+        running = self._running.get(identity)
+        return record if running is None or record.state.over else running.claim.record
 
-    async def result(self, identity: str, owner: str = "") -> tuple[Result, Content]:
-        """Return the job's answer, and its content, which the caller closes. Raises `JobNotFound` and `JobNotFinished`;
-        the record says why a job failed."""
-        record = await self.get(identity, owner)
-        if record.result is None:
-            raise _not_finished(record)
-        return record.result, await self._store.content(identity)
+    async def result(self, identity: str, owner: str = "") -> tuple[Result, int, AsyncGenerator[bytes, None]]:
+        """Return the job's answer, and the size and the pieces of its content. Raises `job_not_found` and
+        `job_not_finished`; the record says why a job failed."""
+        _, result = await self._succeeded(identity, owner)
+        return result, await self._store.size_bytes(identity), self._store.database.pieces(identity, RESULT)
 
     @asynccontextmanager
     async def transcript(
@@ -382,117 +386,169 @@ class JobRunner:
         """Yield the job's request and the transcript that its result was made of, None if none is kept. Callers take
         turns, as a long transcript takes much of the memory.
 
-        Raises `JobNotFound` and `JobNotFinished`.
+        Raises `job_not_found` and `job_not_finished`.
         """
-        record = await self.get(identity, owner)
-        if record.result is None:
-            raise _not_finished(record)
+        request, _ = await self._succeeded(identity, owner)
         async with self._reading.taken(caller):
             stored = await self._store.transcript(identity)
-            yield record.request, await in_thread(transcript_loaded, stored) if stored else None
+            yield request, await in_thread(transcript_loaded, stored) if stored else None
+
+    async def _succeeded(self, identity: str, owner: str) -> tuple[JobRequest, Result]:
+        record = await self.get(identity, owner)
+        if record.result is None:
+            reason = f"The job has no result: it is {record.state.value}."
+            raise InvalidInput(reason, code="job_not_finished", param="job_id")
+        return record.request, record.result
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
         """Yield the job's record, and again at every change, until the job is over or removed.
 
-        Raises `JobNotFound`, and `ShuttingDown` if another server, or the next one, will answer for the job.
+        Raises `job_not_found`, and `ShuttingDown` if another server, or the next one, will answer for the job.
         """
-        told: JobRecord | None = None
-        async with aclosing(self._store.changes(await self.get(identity, owner))) as changes:
-            async for record in changes:
+        told, watch = None, self._watched.setdefault(identity, _Watch())
+        watch.readers += 1
+        try:
+            found = await self.get(identity, owner)
+            if not watch.is_known:  # otherwise a newer record has been published
+                watch.publish(found)
+            while (record := watch.record) is not None:
+                changed = watch.changed
                 if record != told:
                     yield record
                 told = record
                 if record.state.over:
                     return
                 if self._draining:
-                    continues = "without it" if self._store.is_shared else "when it runs again"
-                    raise ShuttingDown(f"The server is stopping; the job continues {continues}.")
+                    raise ShuttingDown("The server is stopping; the job runs at another one, or when it starts again.")
+                await changed.wait()
+        finally:
+            watch.readers -= 1
+            if not watch.readers:
+                del self._watched[identity]
 
     async def remove(self, identity: str, owner: str = "") -> None:
         """Remove a job. If it runs here it is cancelled at once, and elsewhere when that server renews its claim.
 
-        Raises `JobNotFound`.
+        Raises `job_not_found`.
         """
-        if not await self._store.remove(identity, owner, partial(self._stop, identity)):
-            raise _not_found()
+        await self.get(identity, owner)
+        stopped = await self._stop(identity)
+        try:
+            await self._store.remove(identity, owner)
+        except JobsUnavailable:
+            if stopped is not None:
+                await self._store.release(stopped, lost=False)
+                self._look.set()
+            raise
+        self._tell(identity, None)
 
     async def cancel(self, identity: str, owner: str = "") -> JobRecord:
         """End a job that waits or runs without a result, and return its record; one that is over stays as it is.
 
-        Raises `JobNotFound`.
+        Raises `job_not_found`.
         """
-        if (record := await self._store.cancel(identity, owner, partial(self._stop, identity))) is None:
-            raise _not_found()
+        cancelled = replace(await self.get(identity, owner), state=RecordState.CANCELLED, ended_at=time.time())
+        if not await self._store.cancel(cancelled):
+            return await self.get(identity, owner)
+        await self._stop(identity)
+        self._tell(identity, cancelled)
+        return cancelled
+
+    def _wake(self) -> None:
+        self._look.set()
         self.follow_ups.wake()
-        return record
+
+    def _tell(self, identity: str, record: JobRecord | None) -> None:
+        """Tell watchers, and look for what is next."""
+        if watch := self._watched.get(identity):
+            watch.publish(record)
+        if record is None or record.state.over:
+            self._wake()
 
     async def _take_jobs(self) -> None:
+        """Run jobs when there may be one. Nobody but this server adds jobs to a store that is not shared."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):  # `wait_for` may forget that it is cancelled
+                away_s = _AWAY_S if self._store.database.reason else None
+                async with asyncio.timeout(_LOOK_S if self.is_shared else away_s):
                     await self._look.wait()
             self._look.clear()
             with suppress(JobsUnavailable):
                 while len(self._running) < AT_ONCE and await self._take_one():
                     pass
+                if not self.is_shared or time.monotonic() - self._counted_s >= _COUNT_S:
+                    await self._store.count()
+                    self._counted_s = time.monotonic()
 
     async def _take_one(self) -> bool:
         """Run the next job. False if there is none for this server."""
-        ends = self._draining or any(one.engine_failed for one in self._running.values())
-        if ends and self._store.is_shared:  # others run it meanwhile
+        if self._draining or any(one.engine_failed for one in self._running.values()):  # another one runs it
             return False
-        claim = await self._store.claim([one.claim.record for one in self._running.values()])
-        if claim is None:
+        if (claim := await self._store.claim(time.time())) is None:
             return False
         if claim.lost:
             logger.warning("job of a server that is gone", id=claim.id, times=claim.lost)
         with logger.contextualize(id=claim.id):
             task = asyncio.create_task(self._run(claim))
-        self._running[claim.id] = _Running(claim, task, time.monotonic())
+        self._running[claim.id] = _Running(claim, task)
         task.add_done_callback(partial(self._over, claim.id))
+        self._tell(claim.id, claim.record)
         return True
 
     def _over(self, identity: str, task: asyncio.Task[None]) -> None:
         del self._running[identity]
-        self._look.set()
-        self.follow_ups.wake()
+        self._wake()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("job ended unexpectedly", id=identity)
 
     async def _run(self, claim: Claim) -> None:
         work_for(claim.record.owner)
         began_s = time.monotonic()
-        with suppress(ClaimLost):
-            try:
-                ended = await self._finished(claim)
-            except OSError as error:
-                failed = claim.record.failed(JobsUnavailable(f"STATE_DIR cannot be used ({error.strerror})."))
-                ended = await self._end(claim, None, failed, None)
+        with suppress(ClaimLost), ExitStack() as files:
+            ended = await self._finished(claim, files)
+            self._tell(claim.id, ended)
             ended.log(time.monotonic() - began_s)
 
-    async def _finished(self, claim: Claim) -> JobRecord:
-        """Do the job, and return its record as it is stored. Raises `OSError` and `ClaimLost`."""
-        kind = kind_of(self._kinds, claim.record.request)
+    async def _finished(self, claim: Claim, files: ExitStack) -> JobRecord:
+        """Do the job, and return its record as it is stored. Raises `ClaimLost`."""
+        kind = next(kind for kind in self._kinds if isinstance(claim.record.request, kind.request_types))
         if claim.lost > _MOST_LOST:
             error = kind.unexpected_error(f"{claim.lost} servers ended while they ran this job.")
-            return await self._end(claim, None, claim.record.failed(error), None)
-        async with self._store.files(claim) as files:
-            run = JobRun(claim.record, files, self._limits.timeout_s, partial(self._report, claim.id))
-            try:
-                outcome = await process(kind, run)
-            except (EngineFailed, ShuttingDown) as error:  # this process ends, and another one runs the job
-                self._running[claim.id].engine_failed = isinstance(error, EngineFailed)
-                await asyncio.Event().wait()
-                raise
-            except AsrError as error:
-                return await self._end(claim, files, self._running[claim.id].claim.record.failed(error), None)
-            ended = claim.record.succeeded(outcome.result, outcome.duration_s)
-            return await self._end(claim, files, ended, outcome.content)
+            return await self._end(claim, claim.record.failed(error))
+        try:
+            outcome = await process(kind, claim.record, self._opened(claim, files))
+        except (EngineFailed, ShuttingDown) as error:  # this process ends, and another one runs the job
+            self._running[claim.id].engine_failed = isinstance(error, EngineFailed)
+            await asyncio.Event().wait()
+            raise
+        except AsrError as error:
+            return await self._end(claim, self._running[claim.id].claim.record.failed(error))
+        ended = claim.record.succeeded(outcome.result, outcome.duration_s)
+        content = BytesIO(outcome.content) if isinstance(outcome.content, bytes) else outcome.content
+        return await self._end(claim, ended, content, outcome.transcript)
 
-    async def _end(self, claim: Claim, files: JobFiles | None, ended: JobRecord, content: bytes | None) -> JobRecord:
+    async def _opened(self, claim: Claim, files: ExitStack) -> JobRun:
+        """Open the files of a job. Raises `OSError`."""
+        database, record = self._store.database, claim.record
+        recording, *voices = [
+            files.enter_context(await when_answered(partial(database.open, claim.id, name)))
+            for name in (RECORDING, *CLIPS[: len(clips(record.request))])
+        ]
+        return JobRun(
+            record,
+            with_clips(record.request, [voice.read() for voice in voices]),
+            recording,
+            lambda: files.enter_context(tempfile.TemporaryFile(dir=database.directory)),
+            self._limits.timeout_s,
+            partial(self._report, claim.id),
+        )
+
+    async def _end(
+        self, claim: Claim, ended: JobRecord, content: BinaryIO | None = None, transcript: bytes = b""
+    ) -> JobRecord:
         self._running[claim.id].is_ending = True
-        ended = ended.ended(time.time())
-        return await when_answered(partial(self._store.end, claim, files, ended, content))
+        ended = replace(ended, ended_at=time.time())
+        return await when_answered(partial(self._store.end, claim, ended, content, transcript))
 
     def _report(self, identity: str, progress: JobProgress) -> None:
         running = self._running[identity]
@@ -502,50 +558,42 @@ class JobRunner:
             duration_s=progress.duration_s,
             done_characters=progress.done_characters,
         )
-        running.claim, running.changed = replace(running.claim, record=record), True
-        self._reported.set()
+        running.claim = replace(running.claim, record=record)
+        self._tell(identity, record)
 
-    async def _renew(self) -> None:
-        """Renew all claims, with the progress of their jobs: at once where nobody else reads and writes the store."""
+    async def _share(self) -> None:
+        """Renew all claims, with the progress of their jobs, and read the jobs that are watched and run elsewhere."""
         while True:
             with suppress(JobsUnavailable):
-                for identity, running in list(self._running.items()):
-                    if running.changed or time.monotonic() - running.renewed_s >= _RENEW_S:
-                        await self._renew_one(identity, running)
-            if self._store.is_shared:
-                await asyncio.sleep(_REPORT_S)
-            else:
-                await self._reported.wait()
-                self._reported.clear()
+                for running in list(self._running.values()):
+                    await self._renew(running.claim)
+                if elsewhere := self._watched.keys() - self._running.keys():
+                    found = await self._store.records(elsewhere)
+                    for identity in elsewhere - self._running.keys():
+                        self._tell(identity, found.get(identity))
+            await asyncio.sleep(_RENEW_S)
 
-    async def _renew_one(self, identity: str, running: _Running) -> None:
-        began_s, running.changed = time.monotonic(), False
+    async def _renew(self, claim: Claim) -> None:
         try:
-            await self._store.renew(running.claim)
+            await self._store.renew(claim)
         except ClaimLost:
-            if identity in self._running:  # it did not end meanwhile
-                logger.warning("job was removed, or taken over by another server", id=identity)
-                await self._stop(identity)
-        else:
-            running.renewed_s = began_s
+            if claim.id in self._running:  # it did not end meanwhile
+                logger.warning("job was removed, or taken over by another server", id=claim.id)
+                await self._stop(claim.id)
 
-    async def _stop(self, identity: str) -> None:
-        if (running := self._running.get(identity)) is not None:
-            if not running.is_ending:  # a thread may be writing the end, and would go on after what follows here
-                running.task.cancel()
-            await asyncio.gather(running.task, return_exceptions=True)
+    async def _stop(self, identity: str) -> Claim | None:
+        """End the run of a job, if it runs here. Returns its claim, unless its end is just being stored."""
+        if (running := self._running.get(identity)) is None:
+            return None
+        if not running.is_ending:
+            running.task.cancel()
+        await asyncio.gather(running.task, return_exceptions=True)
+        return None if running.is_ending else running.claim
 
     async def _sweep(self) -> None:
         """Remove jobs after their time."""
         while True:
-            with suppress(JobsUnavailable):
-                await self._store.expire()
+            if self.is_shared or self.counts:
+                with suppress(JobsUnavailable):
+                    await self._store.expire()
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))
-
-
-def _not_finished(record: JobRecord) -> JobNotFinished:
-    return JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
-
-
-def _not_found() -> JobNotFound:
-    return JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")

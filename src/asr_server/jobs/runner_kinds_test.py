@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from asr_server.core.errors import InvalidAudio, JobsUnavailable, Overloaded
+from asr_server.core.errors import InvalidInput, JobsUnavailable, Overloaded
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs import runner as work
-from asr_server.jobs.record import JobRecord, new_id
+from asr_server.jobs.record import JobRecord, new_id, transcript_loaded
 from asr_server.jobs.runner import JobProgress, JobRun, RecordingJobs, TextSize, new_job
 from asr_server.recordings.pipeline import SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
@@ -50,34 +50,30 @@ async def test_who_was_refused_asks_again_after_a_while(monkeypatch):
     ],
 )
 async def test_a_recording_reports_how_far_it_is(claimed_s, reported):
-    """In seconds of the recording; done and shared as the owner's work. Without space for its transcript it has its
-    result all the same."""
-    seen, found = [], []
+    """Progress is in seconds of the recording, the work is accounted to the owner, and the transcript is kept for other
+    formats."""
+    seen, found, said = [], [], Transcript("so", "English", 12_500, ())
 
     async def process(source, request, options, emit):
         seen.append((options.caller, options.owner))
         await emit(Started(claimed_s))
         for end_ms in (3_000, 12_000):
             await emit(SegmentDone(Segment(0, end_ms, "so", "English", (), 0.0, 0.0)))
-        return Result(b"words", "text/plain"), Transcript("so", "English", 12_500, ())
+        return Result(b"words", "text/plain"), said
 
-    def full(identity, stored):
-        raise OSError(28, "No space left on device")
-
-    files = SimpleNamespace(
-        request=lambda record: record.request, recording=lambda identity: io.BytesIO(b"audio"), keep_transcript=full
-    )
     jobs = RecordingJobs(SimpleNamespace(process=process))
-    outcome = await jobs.process(JobRun(RECORD, files, 50.0, found.append))
+    run = JobRun(RECORD, RECORD.request, io.BytesIO(b"audio"), io.BytesIO, 50.0, found.append)
+    outcome = await jobs.process(run)
     assert found == reported
     assert (outcome.content, outcome.result.content, outcome.duration_s) == (b"words", b"", 12.5)
     assert seen == [("ann", "ann")]
+    assert transcript_loaded(outcome.transcript) == said
 
 
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        (InvalidAudio("no audio"), "invalid_audio"),
+        (InvalidInput("no audio", code="invalid_audio"), "invalid_audio"),
         (OSError(28, "No space left on device"), "jobs_unavailable"),
         (ZeroDivisionError(), "transcription_failed"),
     ],
@@ -88,8 +84,11 @@ async def test_a_fault_has_the_code_of_its_cause(fault, code):
     async def process(run):
         raise fault
 
+    async def opened():
+        return None
+
     recordings = SimpleNamespace(process=process, unexpected_error=RecordingJobs.unexpected_error)
     with pytest.raises(Exception) as raised:  # noqa: PT011 - the code tells which
-        await work.process(recordings, JobRun(RECORD, None, 50.0, lambda progress: None))
+        await work.process(recordings, RECORD, opened())
     assert raised.value.code == code
     assert isinstance(raised.value, JobsUnavailable) == (code == "jobs_unavailable")

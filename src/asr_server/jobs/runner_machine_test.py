@@ -16,13 +16,14 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound
-from asr_server.jobs import disk_store, runner
-from asr_server.jobs.disk_store import DiskStore, JobFolders
+from asr_server.core.conftest import raises
+from asr_server.core.errors import InvalidInput
+from asr_server.jobs import database, runner
+from asr_server.jobs.conftest import FastSqlite
 from asr_server.jobs.record import RecordState
 from asr_server.jobs.runner import JobRunner, RecordingJobs
 from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, TRANSCRIPT, fetched
-from asr_server.jobs.store import AT_ONCE, AT_ONCE_EACH, JobLimits
+from asr_server.jobs.store import AT_ONCE, AT_ONCE_EACH, JobLimits, JobStore
 
 TTL_S = 100
 PICKS = st.integers(0, 99)
@@ -53,7 +54,7 @@ class JobsMachine(RuleBasedStateMachine):
         self.patched = pytest.MonkeyPatch()
         self.wall_s, self.clock_s = 1.7e9, 1_000.0
         clock = SimpleNamespace(time=lambda: self.wall_s, monotonic=lambda: self.clock_s)
-        for module in (runner, disk_store):
+        for module in (runner, database):
             self.patched.setattr(module, "time", clock)
         self.patched.setattr(runner, "_SWEEP_S", 0.002)
         self.directory = tempfile.TemporaryDirectory()
@@ -65,7 +66,7 @@ class JobsMachine(RuleBasedStateMachine):
     def _start(self):
         self.ends = _Ends()
         kinds, limits = (RecordingJobs(self.ends),), JobLimits(TTL_S, 50, 100)
-        self.store = DiskStore(limits, lambda: JobFolders(Path(self.directory.name), RECORDS))
+        self.store = JobStore(FastSqlite(Path(self.directory.name), TTL_S), limits, RECORDS)
         self.jobs = JobRunner(kinds, limits, self.store)
         self._do(self.jobs.start())
         self._settle()
@@ -106,11 +107,11 @@ class JobsMachine(RuleBasedStateMachine):
         if not self.ends.waiting:
             return
         end = self.ends.waiting[pick % len(self.ends.waiting)]
-        end.set_result(None) if succeeds else end.set_exception(InvalidAudio("no audio"))
+        end.set_result(None) if succeeds else end.set_exception(InvalidInput("no audio", code="invalid_audio"))
         before = self.jobs.pending
         self._until(lambda: self.jobs.pending < before)
         for job in self.owners.keys() - self.ended.keys():
-            if (state := self.store._records[job].state).over:
+            if (state := self._do(self.jobs.get(job, self.owners[job])).state).over:
                 assert (state is RecordState.SUCCEEDED) is succeeds
                 self.ended[job] = (succeeds, self.clock_s, self.wall_s - self.clock_s)
         self._settle()
@@ -147,7 +148,7 @@ class JobsMachine(RuleBasedStateMachine):
         self.clock_s += seconds
         self.wall_s += seconds
         over = [job for job, (_, at_s, _) in self.ended.items() if self.clock_s > at_s + TTL_S]
-        self._until(lambda: not self.store._records.keys() & set(over))
+        self._do(self.store.expire())
         for job in over:
             self._gone(job)
 
@@ -156,25 +157,24 @@ class JobsMachine(RuleBasedStateMachine):
         """Jobs have their state and result, for their owner alone; removed ones are gone, from the disk too."""
         for job in list(self.owners):
             may_be_gone = job in self.ended and self.ended[job][2] is None
-            with suppress(JobNotFound) if may_be_gone else nullcontext():
+            with suppress(InvalidInput) if may_be_gone else nullcontext():
                 self._check(job)
         for job, owner in self.removed.items():
-            with pytest.raises(JobNotFound):
+            with raises("job_not_found"):
                 self._do(self.jobs.get(job, owner))
-        self._until(
-            lambda: not self.removed.keys() & {path.name for path in Path(self.directory.name, "jobs").iterdir()}
-        )
+        left = {path.name.partition(".")[0] for path in Path(self.directory.name, "jobs").iterdir()}
+        assert not self.removed.keys() & left
 
     def _check(self, job):
         owner, other = self.owners[job], "ben" if self.owners[job] == "ann" else "ann"
-        with pytest.raises(JobNotFound):
+        with raises("job_not_found"):
             self._do(self.jobs.get(job, other))
         state = self._do(self.jobs.get(job, owner)).state
         assert state.over == (job in self.ended)
         if state is RecordState.SUCCEEDED:
             assert self._do(fetched(self.jobs, job, owner)) == RESULT
         else:
-            with pytest.raises(JobNotFinished):
+            with raises("job_not_finished"):
                 self._do(self.jobs.result(job, owner))
 
     def teardown(self):

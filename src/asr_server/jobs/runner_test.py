@@ -2,31 +2,23 @@
 
 import asyncio
 import io
-import threading
 import time
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
 
-from asr_server.core.errors import (
-    EngineFailed,
-    IdempotencyKeyReused,
-    InvalidAudio,
-    JobNotFinished,
-    JobNotFound,
-    JobsUnavailable,
-    Overloaded,
-    ShuttingDown,
-    SpeechFailed,
-)
+from asr_server.core.conftest import raises
+from asr_server.core.errors import EngineFailed, InvalidInput, JobsUnavailable, Overloaded, ShuttingDown, SpeechFailed
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.jobs import disk_store, runner
-from asr_server.jobs.disk_store import DiskStore, JobFolders
-from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, is_id, new_id
+from asr_server.jobs import database, runner
+from asr_server.jobs.conftest import FastSqlite
+from asr_server.jobs.database import Sqlite
+from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
 from asr_server.jobs.runner import JobOptions, JobOutcome, JobRunner, RecordingJobs, TextSize
-from asr_server.jobs.store import JobLimits
+from asr_server.jobs.store import JobLimits, JobStore
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 from asr_server.schedule.job import Priority
@@ -76,7 +68,7 @@ class TextJobs:
         async def ignore(event):
             pass
 
-        result, _ = await self.scripted.process(None, run.record.request, None, ignore)
+        result, _ = await self.scripted.process(None, run.request, None, ignore)
         return JobOutcome(result, b"speech", 9.0)
 
 
@@ -87,7 +79,7 @@ RECORDS = RecordFormat(RecordingJobs.request_types + TextJobs.request_types)
 async def running(directory, processor, **limits):
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits})
     kinds = (RecordingJobs(processor), TextJobs(processor))
-    jobs = JobRunner(kinds, wanted, DiskStore(wanted, lambda: JobFolders(directory, RECORDS)))
+    jobs = JobRunner(kinds, wanted, JobStore(FastSqlite(directory, wanted.ttl_s), wanted, RECORDS))
     await jobs.start()
     try:
         yield jobs
@@ -97,9 +89,10 @@ async def running(directory, processor, **limits):
 
 async def fetched(jobs, identity, owner=""):
     """The whole result."""
-    result, content = await jobs.result(identity, owner)
-    with closing(content):
-        return replace(result, content=b"".join([piece async for piece in content.pieces()]))
+    result, size_bytes, pieces = await jobs.result(identity, owner)
+    content = b"".join([piece async for piece in pieces])
+    assert len(content) == size_bytes
+    return replace(result, content=content)
 
 
 async def ended(jobs, identity):
@@ -142,39 +135,18 @@ async def test_a_key_has_one_job(tmp_path):
     processor = Scripted(None)
     async with running(tmp_path, processor, max_jobs=1) as jobs:
         first = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))
-        assert is_id(first.id)
         await jobs.check_room("ann", "k")
         with pytest.raises(Overloaded):
             await jobs.check_room("ann", "l")
         assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))).id == first.id
         for request, audio in ((REQUEST, b"other"), (replace(REQUEST, language="German"), b"audio")):
-            with pytest.raises(IdempotencyKeyReused):
+            with raises("idempotency_key_reused"):
                 await jobs.add(request, io.BytesIO(audio), "ann", options=JobOptions("k"))
         with pytest.raises(Overloaded):
             await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", options=JobOptions("k"))
     async with running(tmp_path, processor) as jobs:
         assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))).id == first.id
         assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", options=JobOptions("k"))).id != first.id
-
-
-async def test_of_two_requests_with_a_key_at_once_one_is_told_to_try_again(tmp_path, monkeypatch):
-    """Sent again, the request gets the job of the other."""
-    goes_on = threading.Event()
-    stored = JobFolders.add
-
-    def add(folders, *job):
-        assert goes_on.wait(10)
-        stored(folders, *job)
-
-    monkeypatch.setattr(JobFolders, "add", add)
-    async with running(tmp_path, Scripted()) as jobs:
-        first = asyncio.create_task(jobs.add(REQUEST, io.BytesIO(b"audio"), options=JobOptions("k")))
-        await until(lambda: jobs._arriving)
-        with pytest.raises(Overloaded):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"), options=JobOptions("k"))
-        goes_on.set()
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), options=JobOptions("other"))).id != (await first).id
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), options=JobOptions("k"))).id == (await first).id
 
 
 async def test_a_job_runs_with_the_voices_that_it_names(tmp_path):
@@ -205,7 +177,8 @@ async def test_progress_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fault", "code"), [(InvalidAudio("no audio"), "invalid_audio"), (ZeroDivisionError(), "transcription_failed")]
+    ("fault", "code"),
+    [(InvalidInput("no audio", code="invalid_audio"), "invalid_audio"), (ZeroDivisionError(), "transcription_failed")],
 )
 async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault, code):
     """The job says why; it has no result; the next one runs."""
@@ -214,10 +187,10 @@ async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault,
         failed = await ended(jobs, first.id)
         assert (failed.state, failed.error.code) == (RecordState.FAILED, code)
         assert failed.done_s == 3.0  # how far it came
-        with pytest.raises(JobNotFinished):
+        with raises("job_not_finished"):
             await jobs.result(first.id)
         # The caller's recording is not kept for longer than it is needed.
-        assert [path.name for path in (tmp_path / "jobs" / first.id).iterdir()] == ["job.json"]
+        assert not list((tmp_path / "jobs").iterdir())
         second = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         assert (await ended(jobs, second.id)).state is RecordState.SUCCEEDED
 
@@ -231,33 +204,36 @@ async def test_a_full_server_makes_a_job_wait_not_fail(tmp_path):
     assert len(processor.calls) == 3
 
 
-async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path):
-    """The next server has the results, and runs what ran and what waited, in its order."""
-    async with running(tmp_path, Scripted(RESULT, None, None)) as jobs:
-        ids = [(await jobs.add(REQUEST, io.BytesIO(b"audio"))).id]
-        await ended(jobs, ids[0])
-        ids += [(await jobs.add(REQUEST, io.BytesIO(b"audio"))).id for _ in range(3)]
-        await begun(jobs, ids[2])
-        assert (await jobs.get(ids[3])).state is RecordState.QUEUED
-    processor = Scripted()
-    async with running(tmp_path, processor) as jobs:
-        assert (await fetched(jobs, ids[0])).content == b"words"
-        for identity in ids:
-            assert (await ended(jobs, identity)).state is RecordState.SUCCEEDED
-    assert len(processor.calls) == 3
-
-
 @pytest.mark.parametrize("end", [EngineFailed("an illegal memory access was encountered"), ShuttingDown("stopping")])
 async def test_jobs_outlive_an_engine_that_ends(tmp_path, end):
     """The process ends; what ran and what waited is done by the next one."""
     lost = Scripted(*[end] * 5)
     async with running(tmp_path, lost, max_jobs=5) as jobs:
         taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
-        await until(lambda: len(lost.calls) >= 2)
+        await until(lambda: lost.calls)
         await asyncio.sleep(0.05)
         assert not any([(await jobs.get(one.id)).state.over for one in taken])
     async with running(tmp_path, Scripted(), max_jobs=5) as jobs:
         assert {(await ended(jobs, one.id)).state for one in taken} == {RecordState.SUCCEEDED}
+
+
+async def test_what_a_killed_server_had_begun_waits_again(tmp_path, monkeypatch):
+    """The record says that it waits, without progress. The next server knows how many servers were killed during the
+    job."""
+
+    async def killed(store, claim, *, lost):
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JobStore, "release", killed)
+        async with running(tmp_path, Scripted(None, None)) as jobs:
+            taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
+            await begun(jobs, taken[1].id)
+    async with running(tmp_path, Scripted(None, None)) as jobs:
+        await begun(jobs, taken[1].id)
+        waits = await jobs.get(taken[2].id)
+        assert (waits.state, waits.started_at, waits.done_s) == (RecordState.QUEUED, 0.0, 0.0)
+        assert [one.claim.lost for one in jobs._running.values()] == [1, 1]
 
 
 async def test_a_runner_ends_although_a_job_cannot_be_given_back(tmp_path, monkeypatch):
@@ -270,38 +246,10 @@ async def test_a_runner_ends_although_a_job_cannot_be_given_back(tmp_path, monke
         taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(2)]
         for one in taken:
             await begun(jobs, one.id)
-        monkeypatch.setattr(DiskStore, "release", fails)
+        monkeypatch.setattr(JobStore, "release", fails)
     monkeypatch.undo()
     async with running(tmp_path, Scripted()) as jobs:
         assert {(await ended(jobs, one.id)).state for one in taken} == {RecordState.SUCCEEDED}
-
-
-async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
-    """A record that says that the job runs is of the past: until its turn comes it is queued, without progress."""
-    store, ids = JobFolders(tmp_path, RECORDS), [new_id() for _ in range(3)]
-    for number, identity in enumerate(ids):
-        begun_before = {"state": RecordState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
-        store.add(JobRecord(identity, REQUEST, 1.0 + number, **begun_before), io.BytesIO(b"audio"))
-    store.close()
-    async with running(tmp_path, Scripted(None, None)) as jobs:
-        await begun(jobs, ids[1])
-        waits = await jobs.get(ids[2])
-        assert (waits.state, waits.started_at, waits.done_s) == (RecordState.QUEUED, 0.0, 0.0)
-
-
-async def test_removing_stops_and_forgets(tmp_path):
-    """A running job is cancelled, its watchers end, its files are gone, and its id means nothing."""
-    async with running(tmp_path, Scripted(None)) as jobs:
-        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        watcher = asyncio.create_task(ended(jobs, taken.id))
-        await begun(jobs, taken.id)
-        await jobs.remove(taken.id)
-        assert not (await watcher).state.over
-        assert not list((tmp_path / "jobs").iterdir())
-        with pytest.raises(JobNotFound):
-            await jobs.get(taken.id)
-        another = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        assert (await ended(jobs, another.id)).state is RecordState.SUCCEEDED
 
 
 async def test_who_watches_does_not_hold_up_the_end(tmp_path):
@@ -321,48 +269,63 @@ async def test_who_watches_does_not_hold_up_the_end(tmp_path):
         assert (await ended(jobs, done.id)).state is RecordState.SUCCEEDED
 
 
+@pytest.mark.parametrize("removed", [False, True])
+async def test_a_job_that_ends_while_a_watcher_arrives_is_over_for_it(tmp_path, monkeypatch, removed):
+    """The watcher has read an older record, and no further change will come."""
+    processor = Scripted(None)
+    async with running(tmp_path, processor) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await begun(jobs, taken.id)
+        read = asyncio.Event()
+        get = JobStore.get
+
+        async def slow(store, identity, owner):
+            found = await get(store, identity, owner)
+            if asyncio.current_task() is watcher:
+                read.set()
+                await asyncio.sleep(0.3)
+            return found
+
+        monkeypatch.setattr(JobStore, "get", slow)
+
+        async def watched():
+            return [record.state async for record in jobs.watch(taken.id)]
+
+        watcher = asyncio.create_task(watched())
+        await read.wait()
+        if removed:
+            await jobs.remove(taken.id)
+        else:
+            processor.go.set()
+        async with asyncio.timeout(10):
+            assert (await watcher)[-1:] == ([] if removed else [RecordState.SUCCEEDED])
+
+
 async def test_results_are_forgotten_in_time(tmp_path):
     """After JOB_TTL a finished job is gone, from memory and from disk."""
     async with running(tmp_path, Scripted(), ttl_s=0.2) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, taken.id)
         await until(lambda: not list((tmp_path / "jobs").iterdir()))
-        with pytest.raises(JobNotFound):
+        with raises("job_not_found"):
             await jobs.get(taken.id)
-
-
-async def test_too_many_jobs_are_refused(tmp_path):
-    """The number that may wait is bounded; the refusal says to come back."""
-    async with running(tmp_path, Scripted(None, None), max_jobs=2) as jobs:
-        for _ in range(2):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        with pytest.raises(Overloaded):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"))
-
-
-async def test_jobs_that_come_together_are_counted_together(tmp_path):
-    """The bound holds also while recordings are still being kept."""
-    async with running(tmp_path, Scripted(None, None), max_jobs=2) as jobs:
-        coming = [jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(5)]
-        taken = await asyncio.gather(*coming, return_exceptions=True)
-        assert sum(isinstance(one, Overloaded) for one in taken) == 3
 
 
 async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, monkeypatch):
     """A full disk: the job says so, its recording makes room, and the next server does not run it again."""
-    kept = JobFolders._write
+    written = database._write
 
-    def full(self, identity, name, content):
-        if name == "result":
+    def full(path, source):
+        if path.name.endswith("result.part"):
             raise OSError(28, "No space left on device")
-        kept(self, identity, name, content)
+        return written(path, source)
 
-    monkeypatch.setattr(JobFolders, "_write", full)
+    monkeypatch.setattr(database, "_write", full)
     async with running(tmp_path, Scripted()) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         failed = await ended(jobs, taken.id)
         assert (failed.error.code, failed.result) == ("jobs_unavailable", None)
-        assert [path.name for path in (tmp_path / "jobs" / taken.id).iterdir()] == ["job.json"]
+        assert not list((tmp_path / "jobs").iterdir())
     processor = Scripted()
     async with running(tmp_path, processor) as jobs:
         assert (await jobs.get(taken.id)).state is RecordState.FAILED
@@ -379,7 +342,7 @@ async def test_what_cannot_be_removed_stays_a_job(tmp_path, monkeypatch):
         while len(processor.calls) < 2:  # noqa: ASYNC110 - a call sets no event
             await asyncio.sleep(0.001)
         with monkeypatch.context() as read_only:
-            read_only.setattr(JobFolders, "remove", _refusing)
+            read_only.setattr(Sqlite, "drop_files", _refusing)
             for job in (done, runs):
                 with pytest.raises(JobsUnavailable):
                     await jobs.remove(job.id)
@@ -394,98 +357,33 @@ async def test_a_result_that_cannot_be_read_is_no_fault_of_the_job(tmp_path, mon
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, taken.id)
 
-        def failing(self, identity):
+        async def failing(self, identity, name):
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as failed:
-            failed.setattr(JobFolders, "result", failing)
+            failed.setattr(Sqlite, "size_bytes", failing)
             with pytest.raises(JobsUnavailable, match="Input/output"):
                 await jobs.result(taken.id)
         assert await fetched(jobs, taken.id) == RESULT
 
 
-def _refusing(self, identity):
+async def _refusing(self, identity, keep=()):
     raise JobsUnavailable("The job cannot be removed (Read-only file system).")
 
 
 async def test_without_a_store_every_call_says_why_until_there_is_one(tmp_path, monkeypatch):
     """A server without a usable directory runs, refuses jobs, and tries again: here until another server has ended."""
-    monkeypatch.setattr(disk_store, "_OPEN_AGAIN_S", 0.01)
-    other = JobFolders(tmp_path, RECORDS)
+    monkeypatch.setattr(runner, "_AWAY_S", 0.01)
+    other = JobStore(FastSqlite(tmp_path, 100.0), JobLimits(100, 50, 3), RECORDS)
+    await other.database.prepare()
     async with running(tmp_path, Scripted()) as jobs:
         with pytest.raises(JobsUnavailable, match="Another server"):
             await jobs.add(REQUEST, io.BytesIO(b"audio"))
         left = JobRecord(new_id(), REQUEST, 1.0)
-        other.add(left, io.BytesIO(b"audio"))
-        other.close()
+        await other.add(left, io.BytesIO(b"audio"), 5)
+        await other.database.close()
         await until(lambda: any(jobs.counts.values()))
         assert (await ended(jobs, left.id)).state is RecordState.SUCCEEDED
-
-
-async def test_jobs_are_counted_by_state(tmp_path):
-    """What ran, what failed, what still runs and what waits behind it."""
-    processor = Scripted(RESULT, InvalidAudio("no"), None, None)
-    async with running(tmp_path, processor, max_jobs=9) as jobs:
-        for _ in range(2):
-            await ended(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
-        for _ in range(2):
-            await begun(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
-        await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        assert jobs.counts == {
-            RecordState.SUCCEEDED: 1,
-            RecordState.FAILED: 1,
-            RecordState.RUNNING: 2,
-            RecordState.QUEUED: 1,
-        }
-
-
-async def test_a_job_is_its_owners_alone(tmp_path):
-    """Nobody else sees, watches, fetches or removes it, also after a restart: to them there is no such job."""
-    async with running(tmp_path, Scripted()) as jobs:
-        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
-        async for _ in jobs.watch(taken.id, "ann"):
-            pass
-    async with running(tmp_path, Scripted()) as jobs:
-        for owner in ("ben", ""):
-            for refused in (jobs.result, jobs.remove):
-                with pytest.raises(JobNotFound):
-                    await refused(taken.id, owner)
-            with pytest.raises(JobNotFound):
-                await jobs.get(taken.id, owner)
-            with pytest.raises(JobNotFound):
-                await anext(jobs.watch(taken.id, owner))
-        assert await fetched(jobs, taken.id, "ann") == RESULT
-        await jobs.remove(taken.id, "ann")
-
-
-async def test_a_key_does_not_hold_up_another(tmp_path):
-    """With as many jobs as there are, at most two of one owner run, and the next place is another's."""
-    processor = Scripted(None, None)
-    async with running(tmp_path, processor, max_jobs=9) as jobs:
-        many = [await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann") for _ in range(5)]
-        other = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben")
-        async for record in jobs.watch(other.id, "ben"):
-            last = record
-        assert last.state is RecordState.SUCCEEDED
-        assert [(await jobs.get(job.id, "ann")).state for job in many] == [RecordState.RUNNING] * 2 + [
-            RecordState.QUEUED
-        ] * 3
-
-
-async def test_a_key_has_its_share_of_jobs_and_of_the_disk(tmp_path):
-    """What one has too much of is refused, and another may have it. What was deleted is free again."""
-    shares = {"max_jobs": 9, "key_max_jobs": 2, "key_max_bytes": 40_000}
-    async with running(tmp_path, Scripted(None, None), **shares) as jobs:
-        first, _ = [await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann") for _ in range(2)]
-        with pytest.raises(Overloaded, match="2 jobs"):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
-        await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben")
-        await jobs.remove(first.id, "ann")
-        large = io.BytesIO(bytes(35_000))
-        with pytest.raises(Overloaded, match="MiB, and with this one"):
-            await jobs.add(REQUEST, large, "ann")
-        await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
-        await jobs.add(REQUEST, large, "dan")
 
 
 class Clock:
@@ -499,37 +397,6 @@ class Clock:
 YEARS_S = 20 * 365 * 86_400.0
 
 
-@pytest.mark.parametrize("jump_s", [YEARS_S, -YEARS_S])
-async def test_results_stay_when_the_clock_jumps(tmp_path, monkeypatch, jump_s):
-    """Their time is counted by a clock that nobody sets, and neither a start nor two forget them for the other's."""
-    monkeypatch.setattr(runner, "_SWEEP_S", 0.01)
-    clock = Clock(monkeypatch)
-    async with running(tmp_path, Scripted()) as jobs:
-        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        await ended(jobs, taken.id)
-        clock.offset_s = jump_s
-        await asyncio.sleep(0.1)
-        assert await fetched(jobs, taken.id) == RESULT
-    for _ in range(2):
-        async with running(tmp_path, Scripted()) as jobs:
-            await asyncio.sleep(0.1)
-            assert await fetched(jobs, taken.id) == RESULT
-
-
-async def test_a_result_from_long_ago_is_kept_once_more_and_not_for_ever(tmp_path, monkeypatch):
-    """The server did not run when its time came: the first start gives it another while, and the next ones do not."""
-    clock = Clock(monkeypatch)
-    async with running(tmp_path, Scripted()) as jobs:
-        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        await ended(jobs, taken.id)
-    clock.offset_s = YEARS_S
-    async with running(tmp_path, Scripted()) as jobs:
-        assert await jobs.get(taken.id)
-    clock.offset_s += 101
-    async with running(tmp_path, Scripted()):
-        await until(lambda: not list((tmp_path / "jobs").iterdir()))
-
-
 async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, monkeypatch):
     """What it will take counts while it is made, also after a restart; at its end, what it takes."""
     spoken, mib = TextRequest(), 2**20
@@ -539,8 +406,8 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, mon
             await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
         await jobs.add(spoken, io.BytesIO(b"[]"), "bob", text=TextSize(5, 4 * mib))
         # What the speech under way will take is not free any more, whoever asks.
-        monkeypatch.setattr(JobFolders, "free_bytes", lambda store: 20 * mib)
-        with pytest.raises(JobsUnavailable, match="which has less"):
+        monkeypatch.setattr(database.shutil, "disk_usage", lambda path: SimpleNamespace(free=20 * mib))
+        with pytest.raises(JobsUnavailable, match="no room"):
             await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 9 * mib))
         await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 7 * mib))
         monkeypatch.undo()
@@ -551,8 +418,8 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, mon
         processor.go.set()
         await until(lambda: jobs.counts[RecordState.SUCCEEDED] == 3)
         await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
-        free_bytes = JobFolders.free_bytes(jobs._store._folders_or_reason)
-        with pytest.raises(JobsUnavailable, match="which has less"):
+        free_bytes = database.shutil.disk_usage(tmp_path).free
+        with pytest.raises(JobsUnavailable, match="no room"):
             await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 2 * free_bytes))
 
 
@@ -580,7 +447,7 @@ async def test_a_finished_job_that_its_owner_removed_does_not_keep_later_ones(tm
             await ended(jobs, job.id)
         await jobs.remove(first.id)
         await until(lambda: not list((tmp_path / "jobs").iterdir()))
-        with pytest.raises(JobNotFound):
+        with raises("job_not_found"):
             await jobs.get(second.id)
 
 
@@ -593,8 +460,19 @@ async def test_an_expiry_that_a_wrong_clock_wrote_years_ahead_counts_as_the_time
         await ended(jobs, taken.id)
     clock.offset_s = YEARS_S
     async with running(tmp_path, Scripted()) as jobs:
-        assert (await jobs.get(taken.id)).expires_at > YEARS_S
+        assert await jobs.get(taken.id)
     clock.offset_s = 0.0
     async with running(tmp_path, Scripted(), ttl_s=0.3) as jobs:
         assert await jobs.get(taken.id)
         await until(lambda: not list((tmp_path / "jobs").iterdir()))
+
+
+async def test_a_server_runs_three_jobs_at_once(tmp_path):
+    """At most two jobs belong to one owner, so the third slot is for another one."""
+    processor = Scripted(*[None] * 9)
+    async with running(tmp_path, processor, max_jobs=9) as jobs:
+        for owner in ("ann", "ann", "ann", "ben", "cem"):
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), owner)
+        await until(lambda: len(processor.calls) == 3)
+        await asyncio.sleep(0.1)
+        assert sorted(options.owner for _, options in processor.calls) == ["ann", "ann", "ben"]

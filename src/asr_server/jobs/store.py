@@ -1,26 +1,123 @@
-"""The protocol of a store of jobs, as their runner uses it, and what stores share: limits, order, parts of results.
+"""The store of jobs: what a job is in a database, as statements. One server uses it, or several with the same database.
 
-`disk_store.py` has the jobs of one server; a database may have those of several servers. Owners take turns, and a
-result that is made in parts is two files that only grow: the samples of finished parts, and a list of these. A part
-counts once its line is in the list, which is written after its samples; the rest that a server left when it died is cut
-off.
+A claim has a number, and a job that is taken over gets the next one. Each statement that writes something of a job that
+runs names the number and locks the job's row, so that a server that has lost its claim writes nothing more.
 """
 
 from __future__ import annotations
 
-import bisect
-import os
-import re
+import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
-from operator import itemgetter
-from types import TracebackType
-from typing import BinaryIO, ClassVar, Protocol
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from io import BytesIO
+from typing import Any, BinaryIO
 
-from asr_server.core.errors import Overloaded
-from asr_server.jobs.record import JobRecord, JobRequest, RecordState
+from loguru import logger
+
+from asr_server.core.errors import InvalidInput, JobsUnavailable, Overloaded
+from asr_server.jobs.database import CLIPS, RECORDING, RESULT, TRANSCRIPT, Postgres, Run, Sqlite
+from asr_server.jobs.record import DAMAGED, VERSION, JobRecord, RecordFormat, RecordState, clips
+
+# How long a claim is good for after it was last renewed, and that of a request that is sent when a job has ended.
+LEASE_S, ATTEMPT_LEASE_S = 20.0, 120.0
+# One is transcribed while another is decoded or rendered. More of one owner would only share the same batch. The third
+# place is for another one, who need not wait until one of these ends.
+AT_ONCE, AT_ONCE_EACH = 3, 2
+_RETRY_AFTER_S = 60
+# Of a row without its files.
+_ROW_BYTES = 4096
+
+_SHARES = """
+SELECT owner, count(CASE WHEN state IN ('arriving', 'queued', 'running') THEN 1 END) AS unfinished,
+       CAST(sum(size_bytes) AS bigint) AS bytes, CAST(sum(reserved_bytes) AS bigint) AS reserved
+FROM asr_jobs GROUP BY owner
+"""
+# Until the end of the transaction no other server adds a job, or two would see the same room.
+_LOCK_ROOM = "UPDATE asr_jobs_schema SET version = version"
+_ADD = """
+INSERT INTO asr_jobs (id, place, owner, state, version, record, priority, size_bytes, reserved_bytes, lease_until)
+VALUES ($1, (SELECT coalesce(max(place), 0) + 1 FROM asr_jobs), $2, 'arriving', $3, $4, $5, $6, $6, asr_now() + $7)
+ON CONFLICT (id) DO NOTHING RETURNING id
+"""
+_ACCEPT = """
+UPDATE asr_jobs SET state = 'queued', reserved_bytes = $3, lease_until = NULL
+WHERE id = $1 AND claim = $2 AND state = 'arriving' RETURNING id
+"""
+_GET = "SELECT id, state, record, version, claim, lost, started_at FROM asr_jobs"
+_THERE = "state NOT IN ('arriving', 'removing')"
+# Owners take turns, and the owner with the fewest running jobs comes first. Of owners without a turn so far the one
+# whose job came first is next, so that a priority orders only the jobs of its owner. A server never takes over its own.
+_CLAIM = """
+UPDATE asr_jobs
+SET state = 'running', claim = claim + 1, lost = lost + CASE WHEN state = 'running' THEN 1 ELSE 0 END,
+    server = $1, started_at = $2, lease_until = asr_now() + $3
+WHERE id = (
+    SELECT job.id FROM asr_jobs AS job
+    LEFT JOIN asr_job_turns AS turns ON turns.owner = job.owner
+    LEFT JOIN (
+        SELECT owner, count(*) AS jobs, count(CASE WHEN server = $1 THEN 1 END) AS mine FROM asr_jobs
+        WHERE state = 'running' AND (lease_until >= asr_now() OR server = $1) GROUP BY owner
+    ) AS under_way ON under_way.owner = job.owner
+    LEFT JOIN (
+        SELECT owner, min(place) AS place FROM asr_jobs WHERE state IN ('queued', 'running') GROUP BY owner
+    ) AS firsts ON firsts.owner = job.owner
+    WHERE (job.state = 'queued' OR $4 AND job.state = 'running' AND job.lease_until < asr_now() AND job.server <> $1)
+      AND job.version <= $5 AND coalesce(under_way.mine, 0) < $6
+    ORDER BY coalesce(under_way.jobs, 0), coalesce(turns.turn, 0), firsts.place, job.priority DESC, job.place
+    LIMIT 1 {locked}
+)
+RETURNING id, state, record, version, claim, lost, started_at, owner
+"""
+_TURN = """
+INSERT INTO asr_job_turns SELECT $1, coalesce(max(turn), 0) + 1 FROM asr_job_turns WHERE true
+ON CONFLICT (owner) DO UPDATE SET turn = excluded.turn
+"""
+_HOLD = """
+UPDATE asr_jobs SET lease_until = asr_now() + $3
+WHERE id = $1 AND claim = $2 AND state IN ('arriving', 'running') RETURNING id
+"""
+_RENEW = """
+UPDATE asr_jobs SET record = $3, version = $4, lease_until = asr_now() + $5
+WHERE id = $1 AND claim = $2 AND state = 'running' RETURNING id
+"""
+_RELEASE = """
+UPDATE asr_jobs SET state = 'queued', lost = lost + $3, server = '', lease_until = NULL
+WHERE id = $1 AND claim = $2 AND state = 'running' RETURNING id
+"""
+_END = """
+UPDATE asr_jobs SET state = $3, record = $4, version = $5, size_bytes = $6, reserved_bytes = 0, server = '',
+    remove_at = asr_now() + $7, lease_until = asr_now() + $8
+WHERE id = $1 AND claim = $2 AND state = 'running' RETURNING id
+"""
+_DROP_CHUNKS = "DELETE FROM asr_job_chunks WHERE job = $1 AND file NOT IN ($2, $3)"
+_TAKE = """
+UPDATE asr_jobs SET state = 'running', claim = claim + 1
+WHERE id = $1 AND owner = $2 AND state IN ('queued', 'running') RETURNING claim
+"""
+_SET_STATE = "UPDATE asr_jobs SET state = $2 WHERE id = $1"
+_EXPIRED = """
+SELECT id, owner FROM asr_jobs
+WHERE remove_at < asr_now() OR state = 'arriving' AND lease_until < asr_now() OR state = 'removing'
+"""
+# The next request of an ended job is due when the lease of the last attempt has passed.
+_FOLLOW_UPS = "state IN ('succeeded', 'failed', 'cancelled') AND version <= $1 AND owner NOT IN ($2, $3)"
+_DUE = f"SELECT min(lease_until) - asr_now() AS s FROM asr_jobs WHERE {_FOLLOW_UPS}"
+_CLAIM_FOLLOW_UP = f"""
+UPDATE asr_jobs SET claim = claim + 1, server = $4, lease_until = asr_now() + $5
+WHERE id = (
+    SELECT id FROM asr_jobs AS job WHERE {_FOLLOW_UPS} AND lease_until <= asr_now()
+    ORDER BY lease_until LIMIT 1 {{locked}}
+)
+RETURNING id, state, record, version, claim, lost, started_at
+"""
+_KEEP_FOLLOW_UP = """
+UPDATE asr_jobs SET record = $3, version = $4, server = '', lease_until = asr_now() + $5
+WHERE id = $1 AND claim = $2 RETURNING id
+"""
+_COUNT = "SELECT state, count(*) AS jobs, count(lease_until) AS due FROM asr_jobs GROUP BY state"
 
 
 class ClaimLost(Exception):
@@ -40,226 +137,6 @@ class Claim:
         return self.record.id
 
 
-class Content(Protocol):
-    """The content of a result, which may be larger than the memory: it is read piece by piece."""
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the whole content."""
-
-    def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the content once, from the beginning to the end. Raises when the rest cannot be read."""
-
-    def close(self) -> None:
-        """Give up what reading needs."""
-
-
-class JobFiles(Protocol):
-    """The files of jobs that run. All methods but the last wait for the disk and raise `OSError`."""
-
-    def request(self, record: JobRecord) -> JobRequest:
-        """Return the request of a job that is not over, with its clips."""
-
-    def recording(self, identity: str) -> BinaryIO:
-        """Open the uploaded file, or the stored text, for reading."""
-
-    def parts(self, identity: str) -> JobParts:
-        """Open the finished parts of a job whose result is made in parts."""
-
-    def new_result(self, identity: str) -> BinaryIO:
-        """Open an empty file for a result that is too large for memory. The caller closes it."""
-
-    def keep_result(self, identity: str, written: BinaryIO) -> None:
-        """Make the complete file of `new_result` the result."""
-
-    def keep_transcript(self, identity: str, stored: bytes) -> None:
-        """Keep what the result was made of, beside it."""
-
-    async def keep_parts(self, identity: str, parts: JobParts) -> None:
-        """Keep the finished parts for whichever server runs the job next."""
-
-
-class JobStore(Protocol):
-    """Jobs with their files, of which a runner claims one after the other. Used from the event loop.
-
-    Methods raise `JobsUnavailable` where there can be no jobs now, and those with a claim `ClaimLost`. Jobs of another
-    owner are not found.
-    """
-
-    is_shared: ClassVar[bool]  # other servers claim its jobs too
-
-    @property
-    def counts(self) -> Mapping[RecordState, int]:
-        """Count the jobs in each state, on all servers."""
-
-    @property
-    def waiting_follow_ups(self) -> int:
-        """Count the ended jobs with requests that no other server will send."""
-
-    async def start(self) -> None:
-        """Begin to answer. Raises nothing: what is missing is tried again."""
-
-    async def close(self) -> None:
-        """Stop. Jobs that are not over run again, on the next server or on another."""
-
-    def wake(self) -> None:
-        """Make all `changes` yield once more."""
-
-    async def unfinished(self) -> Counter[str]:
-        """Count the jobs that arrive, wait or run, by owner."""
-
-    async def add(self, record: JobRecord, recording: BinaryIO, size_bytes: int) -> None:
-        """Store a new job, which waits from now on. Raises `Overloaded` if there is no room for so many bytes."""
-
-    async def get(self, identity: str, owner: str) -> JobRecord | None:
-        """Return the record of the owner's job, None if there is none."""
-
-    async def content(self, identity: str) -> Content:
-        """Return the content of a job's result. Raises `JobNotFound` if it was removed meanwhile."""
-
-    async def transcript(self, identity: str) -> bytes:
-        """Return what `JobFiles.keep_transcript` stored, b"" for nothing."""
-
-    def changes(self, record: JobRecord) -> AsyncGenerator[JobRecord, None]:
-        """Yield the job's record, and again when it may have changed, until the job is removed."""
-
-    async def claim(self, running: Collection[JobRecord]) -> Claim | None:
-        """Take the job whose turn it is, of an owner of whom not too many are `running`; None if there is none."""
-
-    async def renew(self, claim: Claim) -> None:
-        """Keep the claim for another while, and publish its record."""
-
-    async def release(self, claim: Claim, *, lost: bool) -> None:
-        """Let the job wait again. `lost`: the server failed on it."""
-
-    def files(self, claim: Claim) -> AbstractAsyncContextManager[JobFiles]:
-        """Hold the files of a claimed job. Raises `OSError` where they have no place."""
-
-    async def end(self, claim: Claim, files: JobFiles | None, ended: JobRecord, content: bytes | None) -> JobRecord:
-        """Store how the job ended, and return the record as it is stored; a result that cannot be stored is a failure.
-
-        `files`, `content`: of a result; without `content` it is that of `keep_result`.
-        """
-
-    async def remove(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> bool:
-        """Remove the owner's job with its files; False if there is none. `stop` ends its run on this server."""
-
-    async def cancel(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> JobRecord | None:
-        """End the owner's job without a result and return its record, None if there is none. A job that is over stays
-        as it is. `stop` ends its run on this server."""
-
-    async def expire(self) -> None:
-        """Remove jobs whose time is over."""
-
-    async def claim_follow_up(self, busy: Collection[str]) -> Claim | None:
-        """Take an ended job whose next request is due, the earliest of owners who are not `busy`; None if there is
-        none. Nobody else takes it for the time of an attempt."""
-
-    async def keep_follow_up(self, claim: Claim, record: JobRecord) -> None:
-        """Store the record of such a job, whose request was sent."""
-
-
-SAMPLE_BYTES = 2
-_LINE = re.compile(rb"([0-9a-f]{64}) (\d{1,12})\n")
-_BLOCK_BYTES = 480_000
-
-
-@dataclass(frozen=True, slots=True)
-class JobPart:
-    """A finished part of a result."""
-
-    key: str  # a digest of all that its samples depend on
-    samples: int  # how many, of 16 bits, mono
-
-
-class JobParts:
-    """Both files, open for appending and reading. One user at a time; every method may wait for the disk and raise
-    `OSError`."""
-
-    def __init__(self, audio: BinaryIO, listed: BinaryIO) -> None:
-        self._audio, self._list = audio, listed
-        self.finished = self._read()
-        self.cut(len(self.finished))
-
-    def __enter__(self) -> JobParts:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._audio.close()
-        self._list.close()
-
-    @property
-    def samples(self) -> int:
-        return sum(part.samples for part in self.finished)
-
-    def cut(self, count: int) -> None:
-        """Forget all but the first `count` parts."""
-        del self.finished[count:]
-        self._list.truncate(sum(len(_line(part)) for part in self.finished))
-        self._audio.truncate(self.samples * SAMPLE_BYTES)
-
-    def write(self, data: bytes) -> None:
-        self._audio.write(data)
-
-    def finish_part(self, key: str) -> None:
-        """End the part. When this returns, the part is on the disk."""
-        self._audio.flush()
-        os.fsync(self._audio.fileno())
-        size = os.fstat(self._audio.fileno()).st_size
-        part = JobPart(key, size // SAMPLE_BYTES - self.samples)
-        self._list.write(_line(part))
-        self._list.flush()
-        os.fsync(self._list.fileno())
-        self.finished.append(part)
-
-    def samples_of(self, number: int) -> bytes:
-        """Return the samples of a finished part."""
-        begin = sum(part.samples for part in self.finished[:number]) * SAMPLE_BYTES
-        return os.pread(self._audio.fileno(), self.finished[number].samples * SAMPLE_BYTES, begin)
-
-    def blocks(self, part: JobPart) -> Iterator[bytes]:
-        """The samples of the next part, from the beginning of the file on, a few seconds at a time."""
-        left = part.samples * SAMPLE_BYTES
-        while left:
-            data = self._audio.read(min(left, _BLOCK_BYTES))
-            if not data:
-                raise OSError("the samples of a part are missing")
-            left -= len(data)
-            yield data
-
-    def rewind(self) -> None:
-        self._audio.seek(0)
-
-    def _read(self) -> list[JobPart]:
-        self._list.seek(0)
-        found: list[JobPart] = []
-        kept = os.fstat(self._audio.fileno()).st_size
-        for line in self._list:
-            matched = _LINE.fullmatch(line)
-            if matched is None:
-                break
-            part = JobPart(matched[1].decode(), int(matched[2]))
-            kept -= part.samples * SAMPLE_BYTES
-            if kept < 0:
-                break
-            found.append(part)
-        return found
-
-
-def _line(part: JobPart) -> bytes:
-    return f"{part.key} {part.samples}\n".encode()
-
-
-# The longest attempt of a request that is sent when a job has ended, and how long nobody else makes one meanwhile.
-ATTEMPT_S, ATTEMPT_LEASE_S = 100.0, 120.0
-# One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
-# place is for another one, who need not wait until one of these ends.
-AT_ONCE, AT_ONCE_EACH = 3, 2
-_RETRY_AFTER_S = 60
-# Each may take some 100 MiB until it is on the disk.
-_TEXTS_AT_ONCE, _TEXTS_AT_ONCE_EACH = 4, 2
-
-
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """The limits of all jobs and of each owner's. A limit of an owner that is 0 means: with several keys as much as the
@@ -272,7 +149,6 @@ class JobLimits:
     key_max_jobs: int = 0  # of one owner, that wait and run
     key_max_bytes: int = 0  # of all jobs of one owner
     several_keys: bool = False  # the server has more than one key
-    max_bytes: int = 0  # of all jobs in a database
 
     def check_jobs(self, jobs: Counter[str], owner: str) -> None:
         """Raise `Overloaded` if there is no place for one more. `jobs`: how many wait and run, by owner."""
@@ -287,8 +163,8 @@ class JobLimits:
             )
 
     def check_bytes(self, kept: int, free: int, owner: str) -> None:
-        """Raise `Overloaded` if the owner's jobs are too large. `kept`: bytes of theirs, with the new one. `free`: what
-        the disk or the database has left then."""
+        """Raise `Overloaded` if the owner's jobs are too large, `JobsUnavailable` if there is no room for anybody.
+        `kept`: bytes of theirs, with the new one. `free`: what the disk or the database has left then."""
         limit = self.key_max_bytes or (free if self.several_keys else 0)
         if owner and (self.key_max_bytes or self.several_keys) and kept > limit:
             raise Overloaded(
@@ -296,55 +172,235 @@ class JobLimits:
                 f"{kept // 2**20}: delete finished ones, or try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             )
+        if free < 0:
+            raise JobsUnavailable("The disk or the database (JOBS_DATABASE_MB) has no room for this job.")
 
 
-class ArrivingTexts:
-    """Room in the memory for long texts that have not been stored yet."""
+class JobStore:
+    """Jobs and their files. Methods raise `JobsUnavailable` if there can be no jobs now, and those with a claim
+    `ClaimLost`. Jobs of another owner are not found."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+    def __init__(
+        self, database: Sqlite | Postgres, limits: JobLimits, records: RecordFormat, lease_s: float = LEASE_S
+    ) -> None:
+        self.database = database
+        self._limits, self._format, self._lease_s = limits, records, lease_s
+        self._server = secrets.token_hex(8)
+        self.counts: Counter[RecordState] = Counter()  # on all servers, as they were counted last
+        self.waiting_follow_ups = 0  # ended jobs with requests that no other server will send
 
-    @contextmanager
-    def one(self, caller: str) -> Iterator[None]:
-        """Hold room for one until the block ends. `caller`: a key or an address. Raises `Overloaded`."""
-        if self._counts.total() == _TEXTS_AT_ONCE or (caller and self._counts[caller] == _TEXTS_AT_ONCE_EACH):
-            raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
-        self._counts[caller] += 1
+    async def unfinished(self) -> Counter[str]:
+        """Count the jobs that arrive, wait or run, by owner."""
+        return Counter({row["owner"]: row["unfinished"] for row in await self._run(_SHARES)})
+
+    async def add(self, record: JobRecord, recording: BinaryIO, size_bytes: int) -> None:
+        """Store a new job, which waits from now on, if there is room for it."""
+        stored, claim = self._format.dumped(record), Claim(record, 0)
+        values = record.id, record.owner, VERSION, stored, record.priority.rank, size_bytes, self._lease_s
+        async with self.database.transaction() as run:
+            await run(_LOCK_ROOM)
+            await self._check_room(await run(_SHARES), record.owner, size_bytes)
+            if not await run(_ADD, *values):
+                raise Overloaded("The job with this Idempotency-Key is being stored; try again.", retry_after_s=1)
+        held = partial(self._held, claim)
         try:
-            yield
-        finally:
-            self._counts[caller] -= 1
-            self._counts += Counter()  # drops those without any
+            await self.database.write(held, record.id, RECORDING, recording)
+            for name, clip in zip(CLIPS, clips(record.request), strict=False):
+                await self.database.write(held, record.id, name, BytesIO(clip))
+            await self._write(_ACCEPT, claim, record.expected_bytes)
+        except BaseException as error:
+            with suppress(JobsUnavailable):  # then its place is given up with its lease, or at the next start
+                await self.remove(record.id, record.owner)
+            if isinstance(error, ClaimLost):
+                raise JobsUnavailable("The database of jobs was too slow for the recording.") from None
+            if isinstance(error, OSError):
+                raise JobsUnavailable(f"The recording cannot be stored ({error.strerror}).") from error
+            raise
+        self.counts[RecordState.QUEUED] += 1
+
+    async def get(self, identity: str, owner: str) -> JobRecord | None:
+        """Return the record of the owner's job, None if there is none."""
+        rows = await self._run(f"{_GET} WHERE id = $1 AND owner = $2 AND {_THERE}", identity, owner)
+        return self._record(rows[0]) if rows else None
+
+    async def records(self, identities: Collection[str]) -> dict[str, JobRecord]:
+        """Return the records of these jobs, by their ids, without those that are gone or cannot be read."""
+        places = ", ".join(f"${number}" for number in range(1, len(identities) + 1))
+        rows = await self._run(f"{_GET} WHERE id IN ({places}) AND {_THERE}", *identities)
+        found = {}
+        for row in rows:
+            with suppress(JobsUnavailable):
+                found[row["id"]] = self._record(row)
+        return found
+
+    async def size_bytes(self, identity: str, name: str = RESULT) -> int:
+        """Return the size of a job's result, or of another file. Raises `job_not_found` if it was removed."""
+        try:
+            return await self.database.size_bytes(identity, name)
+        except FileNotFoundError:
+            raise InvalidInput("The job was removed.", code="job_not_found", param="job_id") from None
+        except OSError as error:
+            raise JobsUnavailable(f"The result cannot be read ({error.strerror}).") from error
+
+    async def transcript(self, identity: str) -> bytes:
+        """Return what a job's result was made of, b"" for nothing."""
+        try:
+            await self.size_bytes(identity, TRANSCRIPT)
+        except InvalidInput:
+            return b""
+        return b"".join([piece async for piece in self.database.pieces(identity, TRANSCRIPT)])
+
+    async def claim(self, started_at: float) -> Claim | None:
+        """Take the job whose turn it is, of an owner of whom not too many run here; None if there is none."""
+        take_over = self.database.steady_s > self._lease_s  # after an outage others have first to renew their claims
+        values = self._server, started_at, self._lease_s, take_over, VERSION, AT_ONCE_EACH
+        while True:
+            async with self.database.transaction() as run:
+                if not (rows := await run(_CLAIM.format(locked=self.database.locked), *values)):
+                    return None
+                try:
+                    record = self._format.loaded(rows[0]["record"]).queued_again()
+                except DAMAGED as error:
+                    logger.warning("job is unreadable", id=rows[0]["id"], reason=type(error).__name__)
+                    await run("UPDATE asr_jobs SET state = 'unreadable' WHERE id = $1", rows[0]["id"])
+                    continue
+                await run(_TURN, rows[0]["owner"])
+            record = replace(record, state=RecordState.RUNNING, started_at=started_at)
+            return Claim(record, rows[0]["claim"], rows[0]["lost"])
+
+    async def renew(self, claim: Claim) -> None:
+        """Keep the claim for another lease, and publish its record."""
+        await self._write(_RENEW, claim, self._format.dumped(claim.record), VERSION, self._lease_s)
+
+    async def release(self, claim: Claim, *, lost: bool) -> None:
+        """Let the job wait again. `lost`: the server failed on it."""
+        await self._write(_RELEASE, claim, int(lost))
+
+    async def end(
+        self, claim: Claim, ended: JobRecord, content: BinaryIO | None = None, transcript: bytes = b""
+    ) -> JobRecord:
+        """Store how the job ended, without its input, and return its record. A result that has no room is a failure."""
+        size_bytes = _ROW_BYTES
+        if content is not None:
+            try:
+                size_bytes += await self._write_end(claim, RESULT, content)
+                if transcript:
+                    with suppress(OSError):  # without space the result has only one format
+                        size_bytes += await self._write_end(claim, TRANSCRIPT, BytesIO(transcript))
+            except OSError as error:
+                ended = ended.failed(JobsUnavailable(f"The result cannot be stored ({error.strerror})."))
+        async with self._held(claim) as run:
+            await self._store_end(run, claim.number, ended, size_bytes)
+        await self._drop_input(ended)
+        return ended
+
+    async def cancel(self, ended: JobRecord) -> bool:
+        """Store that a job was ended without a result, wherever it runs; False if it is over or gone."""
+        async with self.database.transaction() as run:
+            if not (rows := await run(_TAKE, ended.id, ended.owner)):
+                return False
+            await self._store_end(run, rows[0]["claim"], ended, _ROW_BYTES)
+        await self._drop_input(ended)
+        return True
+
+    async def _store_end(self, run: Run, number: int, ended: JobRecord, size_bytes: int) -> None:
+        due_s = 0.0 if ended.follow_ups else None
+        values = str(ended.state), self._format.dumped(ended), VERSION, size_bytes, self._limits.ttl_s, due_s
+        await run(_DROP_CHUNKS, ended.id, *_kept(ended))
+        await run(_END, ended.id, number, *values)
+
+    async def _drop_input(self, ended: JobRecord) -> None:
+        with suppress(JobsUnavailable):  # it is removed with the job
+            await self.database.drop_files(ended.id, _kept(ended))
+
+    async def remove(self, identity: str, owner: str) -> bool:
+        """Remove the owner's job with its files; False if there is none. If files cannot be removed, the job stays."""
+        rows = await self._run(f"{_GET} WHERE id = $1 AND owner = $2", identity, owner)
+        if not rows:
+            return False
+        with suppress(JobsUnavailable):  # on a full disk the files make room for the statements
+            await self._run(_SET_STATE, identity, "removing")
+        try:
+            await self.database.drop_files(identity)
+        except JobsUnavailable:
+            await self._run(_SET_STATE, identity, rows[0]["state"])
+            raise
+        await self._run("DELETE FROM asr_jobs WHERE id = $1", identity)
+        return True
+
+    async def expire(self) -> None:
+        """Remove jobs whose time is over, those that never arrived, and those whose removal was cut off."""
+        for row in await self._run(_EXPIRED):
+            with suppress(JobsUnavailable):  # the other jobs are removed anyway
+                await self.remove(row["id"], row["owner"])
+
+    async def follow_up_due_s(self, busy: tuple[str, str]) -> float | None:
+        """Return the time until a request of owners who are not `busy` is due; None if none waits."""
+        return (await self._run(_DUE, VERSION, *busy))[0]["s"]  # type: ignore[no-any-return]
+
+    async def claim_follow_up(self, busy: tuple[str, str]) -> Claim | None:
+        """Take an ended job whose next request is due, the earliest of owners who are not `busy`; None if there is
+        none. Nobody else takes it for the time of an attempt."""
+        statement = _CLAIM_FOLLOW_UP.format(locked=self.database.locked)
+        rows = await self._run(statement, VERSION, *busy, self._server, ATTEMPT_LEASE_S)
+        return Claim(self._record(rows[0]), rows[0]["claim"]) if rows else None
+
+    async def keep_follow_up(self, claim: Claim, record: JobRecord, wait_s: float) -> None:
+        """Store the record of such a job, whose next request is sent after `wait_s`, if one waits."""
+        due_s = wait_s if record.next_follow_up else None
+        await self._write(_KEEP_FOLLOW_UP, claim, self._format.dumped(record), VERSION, due_s)
+
+    async def count(self) -> None:
+        """Count the jobs in each state, and those whose requests only this server will send."""
+        rows = [row for row in await self._run(_COUNT) if row["state"] in set(RecordState)]
+        self.counts = Counter({RecordState(row["state"]): row["jobs"] for row in rows})
+        due = sum(row["due"] for row in rows if RecordState(row["state"]).over)
+        self.waiting_follow_ups = 0 if self.database.is_shared else due
+
+    async def _check_room(self, rows: list[Any], owner: str, size_bytes: int) -> None:
+        shares = {row["owner"]: row for row in rows}
+        self._limits.check_jobs(Counter({one: row["unfinished"] for one, row in shares.items()}), owner)
+        kept = size_bytes + (shares[owner]["bytes"] if owner in shares else 0)
+        total, reserved = (sum(row[name] for row in rows) + size_bytes for name in ("bytes", "reserved"))
+        self._limits.check_bytes(kept, await self.database.free_bytes(total, reserved), owner)
+
+    async def _write_end(self, claim: Claim, name: str, source: BinaryIO) -> int:
+        held = partial(self._held, claim)
+        try:
+            return await self.database.write(held, claim.id, name, source)
+        except OSError:  # the input is not needed any more, and there may be space without it
+            with suppress(JobsUnavailable):
+                await self.database.drop_files(claim.id, (RESULT,))
+            return await self.database.write(held, claim.id, name, source)
+
+    def _record(self, row: Any) -> JobRecord:
+        if row["version"] > VERSION:
+            raise JobsUnavailable("A newer version of the server stored the job.")
+        try:
+            record = self._format.loaded(row["record"])
+            state = RecordState(row["state"])
+        except DAMAGED:
+            raise JobsUnavailable("The job's record cannot be read.") from None
+        if state is RecordState.QUEUED:
+            return record.queued_again()
+        return replace(record, state=state, started_at=row["started_at"])
+
+    async def _write(self, statement: str, claim: Claim, *values: Any) -> None:
+        if not await self._run(statement, claim.id, claim.number, *values):
+            raise ClaimLost
+
+    async def _run(self, statement: str, *values: Any) -> list[Any]:
+        async with self.database.transaction() as run:
+            return await run(statement, *values)
+
+    @asynccontextmanager
+    async def _held(self, claim: Claim) -> AsyncIterator[Run]:
+        """A transaction in which nobody else can claim the job."""
+        async with self.database.transaction() as run:
+            if not await run(_HOLD, claim.id, claim.number, self._lease_s):
+                raise ClaimLost
+            yield run
 
 
-class WaitingJobs:
-    """Jobs that wait: owners take turns, each with its first job of the highest priority, and have at most `each` under
-    way."""
-
-    def __init__(self, each: int) -> None:
-        self._each = each
-        # Ids with their ranks, the next job first; the owner whose turn is next comes first.
-        self._waiting: dict[str, list[tuple[int, str]]] = {}
-
-    def put(self, record: JobRecord) -> None:
-        """Add a job, which waits from now on."""
-        waiting = self._waiting.setdefault(record.owner, [])
-        bisect.insort(waiting, (-record.priority.rank, record.id), key=itemgetter(0))  # behind others of its rank
-
-    def remove(self, owner: str, identity: str) -> None:
-        """Remove a job, if it waits."""
-        if left := [job for job in self._waiting.get(owner, ()) if job[1] != identity]:
-            self._waiting[owner] = left
-        else:
-            self._waiting.pop(owner, None)
-
-    def next(self, under_way: Counter[str]) -> str | None:
-        """Take the job whose turn it is, None if there is none. `under_way`: how many each owner has."""
-        for owner, waiting in self._waiting.items():
-            if under_way[owner] < self._each:
-                _, identity = waiting.pop(0)
-                del self._waiting[owner]
-                if waiting:
-                    self._waiting[owner] = waiting  # behind the others
-                return identity
-        return None
+def _kept(ended: JobRecord) -> tuple[str, str]:
+    return (RESULT, TRANSCRIPT) if ended.result is not None else ("", "")

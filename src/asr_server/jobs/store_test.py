@@ -1,81 +1,39 @@
-"""Owners take turns and have limits, and a part of a result counts once it is complete."""
+"""The rules of the store that `store_machine_test.py` leaves out: limits of owners, files, priorities, follow-ups."""
 
 from __future__ import annotations
 
+import asyncio
+import io
+import time
 from collections import Counter
 
 import pytest
 
-from asr_server.core.errors import Overloaded
-from asr_server.jobs.record import JobPriority, JobRecord
-from asr_server.jobs.store import JobLimits, JobPart, JobParts, WaitingJobs
-from asr_server.recordings.requests import TranscriptionRequest
+from asr_server.core.errors import JobsUnavailable, Overloaded
+from asr_server.jobs import database, store
+from asr_server.jobs.record import (
+    FollowUp,
+    FollowUpState,
+    JobPriority,
+    JobRecord,
+    RecordFormat,
+    RecordState,
+    id_of,
+    new_id,
+)
+from asr_server.jobs.runner import RecordingJobs
+from asr_server.jobs.store import ClaimLost, JobLimits, JobStore
+from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
-FIRST, SECOND = JobPart("a" * 64, 2), JobPart("b" * 64, 1)
-
-
-def opened(paths):
-    """The parts in the files at these paths."""
-    return JobParts(*(path.open("a+b") for path in paths))
-
-
-@pytest.fixture
-def paths(tmp_path):
-    """Two finished parts."""
-    found = tmp_path / "speech", tmp_path / "spoken-parts"
-    with opened(found) as parts:
-        parts.write(b"1122")
-        parts.finish_part(FIRST.key)
-        parts.write(b"33")
-        parts.finish_part(SECOND.key)
-    return found
-
-
-def state(paths):
-    """Return what the next server finds, and what is on the disk then."""
-    with opened(paths) as parts:
-        parts.rewind()
-        sound = [b"".join(parts.blocks(part)) for part in parts.finished]
-        return list(parts.finished), sound, paths[0].read_bytes()
-
-
-def test_finished_parts_are_found_again(paths):
-    """Their samples are there, in order."""
-    assert state(paths) == ([FIRST, SECOND], [b"1122", b"33"], b"112233")
-
-
-def test_a_part_that_was_not_finished_is_cut_off(paths):
-    """Half a sample is cut off too."""
-    with paths[0].open("ab") as file:
-        file.write(b"555")
-    assert state(paths) == ([FIRST, SECOND], [b"1122", b"33"], b"112233")
-
-
-@pytest.mark.parametrize("end", [b"", b"b" * 64 + b" 1", b"\0" * 67, b"b" * 64 + b" x\n"])
-def test_a_part_counts_once_its_line_is_whole(paths, end):
-    """A line that was written in part is as none."""
-    lines = paths[1].read_bytes().splitlines(keepends=True)
-    paths[1].write_bytes(lines[0] + end)
-    assert state(paths) == ([FIRST], [b"1122"], b"1122")
-
-
-def test_a_part_whose_samples_are_lost_is_not_finished(paths):
-    """A file system that lost power may have the line and not the samples."""
-    paths[0].write_bytes(b"11223")
-    assert state(paths) == ([FIRST], [b"1122"], b"1122")
-
-
-def test_parts_that_are_cut_make_room_for_others(paths):
-    """The parts from there on are given up."""
-    with opened(paths) as parts:
-        parts.cut(1)
-        parts.write(b"4444")
-        parts.finish_part("c" * 64)
-    assert state(paths) == ([FIRST, JobPart("c" * 64, 2)], [b"1122", b"4444"], b"11224444")
+REQUEST = TranscriptionRequest()
+RESULT = Result(b"", "text/plain", file_name="subtitles.srt", time_source="mixed")
+RECORDS = RecordFormat(RecordingJobs.request_types)
+LEASE_S, TTL_S = 60.0, 110.0
+NOBODY = (" ", " ")
 
 
 def limits(**others):
-    return JobLimits(ttl_s=100, timeout_s=50, **{"max_jobs": 9, **others})
+    return JobLimits(**{"ttl_s": TTL_S, "timeout_s": 50, "max_jobs": 9, **others})
 
 
 @pytest.mark.parametrize(
@@ -103,62 +61,218 @@ def test_a_key_has_its_share_of_jobs(wanted, jobs, accepted):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "kept", "free", "accepted"),
+    ("wanted", "kept", "free", "refused"),
     [
-        ({}, 900, 0, True),
-        ({"key_max_bytes": 500}, 500, 0, True),
-        ({"key_max_bytes": 500}, 501, 9_000, False),
-        ({"several_keys": True}, 500, 500, True),
-        ({"several_keys": True}, 501, 500, False),
-        ({"several_keys": True}, 1, -1, False),
+        ({}, 900, 0, None),
+        ({}, 900, -1, JobsUnavailable),
+        ({"key_max_bytes": 500}, 500, 0, None),
+        ({"key_max_bytes": 500}, 501, 9_000, Overloaded),
+        ({"several_keys": True}, 500, 500, None),
+        ({"several_keys": True}, 501, 500, Overloaded),
+        ({"several_keys": True}, 1, -1, Overloaded),
     ],
 )
-def test_a_key_has_its_share_of_the_disk(wanted, kept, free, accepted):
-    """The stated bytes; without them and with several keys, as much as is left free. Nobody without a key has less."""
-    limits(**wanted).check_bytes(kept, free, "")
-    if accepted:
+def test_a_key_has_its_share_of_the_disk(wanted, kept, free, refused):
+    """It has the stated bytes, or, with several keys and no stated bytes, as much as stays free."""
+    if refused is None:
         limits(**wanted).check_bytes(kept, free, "ann")
+        limits(**wanted).check_bytes(kept, free, "")
     else:
-        with pytest.raises(Overloaded):
+        with pytest.raises(refused):
             limits(**wanted).check_bytes(kept, free, "ann")
 
 
-def _job(owner, name, priority=JobPriority.NORMAL):
-    return JobRecord(name, TranscriptionRequest(), 1.0, owner=owner, priority=priority)
+@pytest.fixture
+async def jobs(server):
+    made = JobStore(server.connect(), limits(), RECORDS, LEASE_S)
+    await made.database.prepare()
+    yield made
+    await made.database.close()
 
 
-def test_a_priority_orders_the_jobs_of_one_owner_alone():
-    """Higher ones come first, equal ones as they came, and another owner has its turn as before."""
-    waiting = WaitingJobs(9)
-    low, normal, high = JobPriority
-    for owner, job, priority in (
-        *(("ann", "a1", low), ("ann", "a2", normal), ("ben", "b1", low), ("ann", "a3", high)),
-        *(("ann", "a4", high), ("ben", "b2", normal)),
+async def accepted(store, owner="", recording=b"audio", **others):
+    """Return a waiting job."""
+    record = JobRecord(new_id(), REQUEST, 1.0, owner=owner, **others)
+    await store.add(record, io.BytesIO(recording), len(recording))
+    return record
+
+
+async def content(store, identity, name="result"):
+    """Return a file of a job, b"" if it has none."""
+    try:
+        size_bytes = await store.database.size_bytes(identity, name)
+    except FileNotFoundError:
+        return b""
+    found = b"".join([piece async for piece in store.database.pieces(identity, name)])
+    assert size_bytes == len(found)
+    return found
+
+
+class Watching(io.BytesIO):
+    """A recording during whose arrival the test acts."""
+
+    def __init__(self, content, happens):
+        super().__init__(content)
+        self.happens = happens
+
+    def read(self, size=-1):
+        self.happens()
+        return super().read(size)
+
+
+async def test_what_is_stored_comes_back(jobs, monkeypatch):
+    """The store returns the record, and each file in chunks, although its source was partly read before."""
+    monkeypatch.setattr(database, "_CHUNK_BYTES", 4)
+    known = tuple(KnownSpeaker(name, clip) for name, clip in (("Ann", b"RIFF\xff"), ("Ben", b"\x80")))
+    request = TranscriptionRequest(speakers=SpeakerOptions(known=known))
+    record, source = JobRecord(new_id(), request, 1.0), io.BytesIO(b"0123456789")
+    source.read(3)
+    await jobs.add(record, source, 10)
+    stored = await jobs.get(record.id, "")
+    assert [speaker.clip for speaker in stored.request.speakers.known] == [b"", b""]
+    files = [await content(jobs, record.id, name) for name in ("recording", "clip-0", "clip-1")]
+    assert files == [b"0123456789", b"RIFF\xff", b"\x80"]
+    claim = await jobs.claim(2.0)
+    copy = await jobs.database.open(record.id, "recording")
+    assert copy.read() == b"0123456789"
+    copy.close()
+    ended = await jobs.end(claim, claim.record.succeeded(RESULT, 1.0), io.BytesIO(b"words and words"), b"said")
+    assert await jobs.get(record.id, "") == ended == (await jobs.records([record.id]))[record.id]
+    assert await jobs.transcript(record.id) == b"said"
+    files = [await content(jobs, record.id, name) for name in ("recording", "clip-0", "clip-1", "result")]
+    assert files == [b"", b"", b"", b"words and words"]
+    await jobs.remove(record.id, "")
+    assert await jobs.transcript(record.id) == await content(jobs, record.id) == b""
+
+
+async def test_what_arrives_is_no_job_and_has_its_place(jobs, server):
+    """An arriving job cannot be found or run. Its id is taken, and its bytes are accounted to its owner."""
+    record = JobRecord(id_of("ann", "k"), REQUEST, 1.0, owner="ann", expected_bytes=60)
+    seen = []
+
+    def refuse_another():
+        seen.append(True)
+
+    await jobs.add(record, Watching(b"audio", refuse_another), 70)
+    assert seen
+    with pytest.raises(Overloaded):
+        await jobs.add(record, io.BytesIO(b"audio"), 70)
+    assert await server.query("SELECT state, size_bytes, reserved_bytes FROM asr_jobs") == [("queued", 70, 60)]
+    await server.query("UPDATE asr_jobs SET state = 'arriving'")
+    assert (await jobs.unfinished())["ann"] == 1
+    assert await jobs.get(record.id, "ann") is None
+    assert await jobs.records([record.id]) == {}
+    assert await jobs.claim(2.0) is None
+    await jobs.count()
+    assert not jobs.counts
+
+
+async def test_a_recording_that_breaks_off_leaves_nothing(jobs, server):
+    """A refused recording, and one whose lease ends before it has arrived, leave nothing either."""
+
+    def breaks():
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(JobsUnavailable, match="Input/output"):
+        await jobs.add(JobRecord(new_id(), REQUEST, 1.0), Watching(b"audio", breaks), 5)
+    with pytest.raises(JobsUnavailable, match="no room"):
+        await jobs.add(JobRecord(new_id(), REQUEST, 1.0), io.BytesIO(b"audio"), 2**40)
+    assert await server.query("SELECT 1 FROM asr_jobs") == []
+    assert await server.query("SELECT 1 FROM asr_job_chunks") == []
+
+
+async def test_a_failed_job_keeps_no_file(jobs):
+    await accepted(jobs)
+    claim = await jobs.claim(2.0)
+    await jobs.end(claim, claim.record.failed(JobsUnavailable("no")))
+    assert await content(jobs, claim.id, "recording") == b""
+    assert (await jobs.get(claim.id, "")).state is RecordState.FAILED
+
+
+async def test_an_owner_is_charged_for_what_is_kept(jobs, server):
+    """The input and the expected result count until the end, then the result."""
+    await accepted(jobs, "ann", bytes(9_000))
+    claim = await jobs.claim(2.0)
+    await jobs.end(claim, claim.record.succeeded(RESULT, 1.0), io.BytesIO(b"words"))
+    assert await server.query("SELECT size_bytes, reserved_bytes FROM asr_jobs") == [(5 + store._ROW_BYTES, 0)]
+
+
+async def test_records_that_cannot_be_read_hold_nobody_up(jobs, server):
+    """A damaged record is put aside. A newer server's record waits for that server."""
+    damaged, newer, whole = [await accepted(jobs) for _ in range(3)]
+    await server.query(f"UPDATE asr_jobs SET record = '[]' WHERE id = '{damaged.id}'")
+    await server.query(f"UPDATE asr_jobs SET version = 99 WHERE id = '{newer.id}'")
+    assert (await jobs.claim(2.0)).id == whole.id
+    for identity in (damaged.id, newer.id):
+        with pytest.raises(JobsUnavailable):
+            await jobs.get(identity, "")
+    states = await server.query("SELECT state FROM asr_jobs ORDER BY place")
+    assert states == [("unreadable",), ("queued",), ("running",)]
+    assert (await jobs.records([damaged.id, newer.id, whole.id])).keys() == {whole.id}
+
+
+async def test_a_priority_orders_the_jobs_of_one_owner_alone(jobs):
+    """Higher priorities come first, and equal ones in order of arrival. Other owners keep their turns."""
+    low, high = JobPriority.LOW, JobPriority.HIGH
+    names = {}
+    for owner, name, priority in (
+        *(("dan", "d1", low), ("ann", "a1", low), ("ben", "b1", low), ("ann", "a2", high), ("ben", "b2", high)),
+        *(("ben", "b3", high), ("ann", "a3", high), ("cem", "c1", high)),
     ):
-        waiting.put(_job(owner, job, priority))
-    assert [waiting.next(Counter()) for _ in range(6)] == ["a3", "b2", "a4", "b1", "a2", "a1"]
-
-
-def test_owners_take_turns():
-    """Each has its jobs in their order; whoever had a turn is behind the others, and has two under way at most."""
-    waiting = WaitingJobs(2)
-    for owner, job in (("ann", "a1"), ("ann", "a2"), ("ann", "a3"), ("ben", "b1"), ("cem", "c1"), ("ben", "b2")):
-        waiting.put(_job(owner, job))
-    under_way = Counter()
+        names[(await accepted(jobs, owner, priority=priority)).id] = name
     taken = []
-    while (job := waiting.next(under_way)) is not None:
-        under_way[{"a": "ann", "b": "ben", "c": "cem"}[job[0]]] += 1
-        taken.append(job)
-    assert taken == ["a1", "b1", "c1", "a2", "b2"]
-    under_way["ann"] -= 1
-    assert waiting.next(under_way) == "a3"
+    for _ in names:
+        claim = await jobs.claim(2.0)
+        taken.append(names[claim.id])
+        await jobs.end(claim, claim.record.succeeded(RESULT, 1.0))
+    assert taken == ["d1", "a2", "b2", "c1", "a3", "b3", "a1", "b1"]
 
 
-def test_a_job_that_is_taken_out_is_not_next():
-    """Other waiting jobs of its owner make no difference."""
-    waiting = WaitingJobs(2)
-    for owner, job in (("ann", "a1"), ("ann", "a2"), ("ben", "b1"), ("cem", "c1")):
-        waiting.put(_job(owner, job))
-    for owner, job in (("ann", "a1"), ("ben", "b1"), ("dan", "d1")):
-        waiting.remove(owner, job)
-    assert [waiting.next(Counter()) for _ in range(2)] == ["a2", "c1"]
+async def test_one_server_at_a_time_sends_the_request_of_an_ended_job(jobs, server):
+    """It is the earliest due request of an owner who is not busy. After the time of an attempt a newer claim may send
+    it."""
+    for owner in ("ann", "ben"):
+        await accepted(jobs, owner, follow_ups=(FollowUp("callback_url", "https://a.test/"),))
+        claim = await jobs.claim(time.time())
+        await jobs.end(claim, claim.record.succeeded(RESULT, 1.0))
+    first = await jobs.claim_follow_up(NOBODY)
+    assert (first.record.owner, first.record.state) == ("ann", RecordState.SUCCEEDED)
+    assert await jobs.claim_follow_up(("ben", " ")) is None
+    assert (await jobs.claim_follow_up(NOBODY)).record.owner == "ben"
+    assert await jobs.claim_follow_up(NOBODY) is None
+    assert 0 < await jobs.follow_up_due_s(NOBODY) <= store.ATTEMPT_LEASE_S
+    await server.pass_time(store.ATTEMPT_LEASE_S + 1)
+    again = await jobs.claim_follow_up(("ben", "cem"))
+    assert again.id == first.id
+    with pytest.raises(ClaimLost):
+        await jobs.keep_follow_up(first, first.record, 0.0)
+    await jobs.keep_follow_up(again, again.record.followed_up(FollowUpState.WAITING), 5.0)
+    assert await jobs.claim_follow_up(("cem", "ben")) is None
+    await server.pass_time(6.0)
+    last = await jobs.claim_follow_up(("ben", " "))
+    assert last.record.follow_ups[0].attempts == 1
+    await jobs.keep_follow_up(last, last.record.followed_up(FollowUpState.DONE), 0.0)
+    assert await jobs.follow_up_due_s(("ben", " ")) is None
+
+
+async def test_after_an_outage_nothing_is_taken_over_at_once(jobs, server):
+    """Servers that still run jobs have time to renew their claims."""
+    other = JobStore(jobs.database, limits(), RECORDS, LEASE_S)
+    await accepted(jobs)
+    lost = await jobs.claim(2.0)
+    await server.pass_time(LEASE_S + 1)
+    kind = type(jobs.database)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kind, "steady_s", LEASE_S / 2)
+        assert await other.claim(3.0) is None
+        patched.setattr(kind, "steady_s", 2 * LEASE_S)
+        assert (await other.claim(3.0)).id == lost.id
+
+
+async def test_no_place_is_given_twice_however_many_ask(jobs):
+    """Jobs that arrive together are counted together."""
+    coming = [accepted(jobs) for _ in range(12)]
+    taken = await asyncio.gather(*coming, return_exceptions=True)
+    assert sum(isinstance(one, Overloaded) for one in taken) == 3
+    claims = await asyncio.gather(jobs.claim(2.0), jobs.claim(2.0))
+    assert len({claim.id for claim in claims}) == 2

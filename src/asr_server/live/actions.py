@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from asr_server.core.errors import InvalidValue, MalformedBody
+from asr_server.core.errors import InvalidInput
 from asr_server.net import websocket_io
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
@@ -38,11 +38,6 @@ class _Endpointing(BaseModel):
         return {"semantic": True, "pause": False}.get(self.endpointing or "")
 
 
-OF_GATEWAY = frozenset(("first_speaker", "began_s"))  # of a query: what a gateway says to its worker
-# A frame of a gateway to the worker that takes over: here the client closed its connection in order.
-CLIENT_LEFT = '{"action":"left"}'
-
-
 class Query(_Endpointing):
     """The query of the URL. Unknown parameters are ignored; proxies add their own."""
 
@@ -53,13 +48,11 @@ class Query(_Endpointing):
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"
     speakers: bool = False
-    first_speaker: int = Field(0, ge=0, le=20_000)  # the letters before have been used, at other servers
-    # A gateway's: when the audio began that it sends, by the monotonic clock.
-    began_s: float | None = Field(None, allow_inf_nan=False)
     model: str = Field("", max_length=200)
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)
-    handover: bool = False
+    # The audio begins after the last final of a session that was lost: in a pause, or in the middle of speech.
+    reopened: Literal["pause", "speech"] | None = None
     turn_events: bool = False
 
 
@@ -78,7 +71,7 @@ class ClientAction(_Endpointing):
 
 
 def parse_query(values: Mapping[str, str]) -> Query:
-    """Raises `InvalidValue` with the parameter at fault."""
+    """Raises `invalid_value` with the parameter at fault."""
     try:
         return Query.model_validate({name: value for name, value in values.items() if value != ""})
     except ValidationError as error:
@@ -86,26 +79,28 @@ def parse_query(values: Mapping[str, str]) -> Query:
 
 
 def parse_action(text: str) -> ClientAction:
-    """Raises `MalformedBody` for what is no JSON object, `InvalidValue` for an unknown action or a wrong type."""
+    """Raises `malformed_body` for what is no JSON object, `invalid_value` for an unknown action or a wrong type."""
     if len(text) > _MAX_TEXT_BYTES:
-        raise MalformedBody("The message is too long; audio belongs into binary frames.")
+        raise InvalidInput("The message is too long; audio belongs into binary frames.", code="malformed_body")
     try:
         values = websocket_io.parse_json(text)
         json.dumps(values, ensure_ascii=False).encode()  # JSON may hold halves of characters, which no model can read
     except (ValueError, RecursionError):
-        raise MalformedBody("The message is not valid JSON in UTF-8, or has too many values.") from None
+        raise InvalidInput(
+            "The message is not valid JSON in UTF-8, or has too many values.", code="malformed_body"
+        ) from None
     if not isinstance(values, dict):
-        raise MalformedBody("The message must be a JSON object with an 'action'.")
+        raise InvalidInput("The message must be a JSON object with an 'action'.", code="malformed_body")
     try:
         action = ClientAction.model_validate(values)
     except ValidationError as error:
         raise _invalid(error) from None
     if len(action.words or "") > MAX_TEXT_CHARS:
-        raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters.", param="hotwords")
+        raise InvalidInput(f"The hotwords are longer than {MAX_TEXT_CHARS} characters.", param="hotwords")
     return action
 
 
-def _invalid(error: ValidationError) -> InvalidValue:
+def _invalid(error: ValidationError) -> InvalidInput:
     first = error.errors()[0]
     param = str(first["loc"][0]) if first["loc"] else None
-    return InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param)
+    return InvalidInput(f"Invalid value for '{param}': {first['msg']}.", param=param)

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from asr_server.core.errors import InvalidValue, MalformedBody
+from asr_server.core.conftest import raises
 from asr_server.live.actions import parse_action
 
 
 @pytest.mark.parametrize("hotwords", ['["\\ud800"]', '"lamp \\udfff"'])
 def test_halves_of_characters_are_refused_and_not_left_to_the_model(hotwords):
     """JSON may hold them; every utterance with them in its prompt would fail."""
-    with pytest.raises(MalformedBody):
+    with raises("malformed_body"):
         parse_action(f'{{"action":"config","hotwords":{hotwords}}}')
 
 
@@ -23,7 +23,7 @@ def test_whole_characters_may_be_written_as_two_halves():
 @pytest.mark.parametrize("hotwords", ["x" * 16_001, ["word " * 100] * 40])
 def test_more_hotwords_than_the_model_should_read_are_refused(hotwords):
     """As in a file's form: with every partial of the session the engine would read them for all others' time."""
-    with pytest.raises(InvalidValue) as refused:
+    with raises("invalid_value") as refused:
         parse_action(json.dumps({"action": "config", "hotwords": hotwords}))
     assert refused.value.param == "hotwords"
     assert parse_action(json.dumps({"action": "config", "hotwords": hotwords[:30]})).words

@@ -14,7 +14,7 @@ from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Ending, Final
 from asr_server.live.options import LiveSessionOptions
-from asr_server.live.session_stats import LiveObserver
+from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.conftest import client, serve
 from asr_server.schedule.admission import Admission
@@ -71,12 +71,12 @@ def make():
     """Makes the sessions of a server over batches that answer by a script."""
     threads = []
 
-    def build(batch, accurate=None, observer=None, **changes):
+    def build(batch, accurate=None, metrics=None, **changes):
         engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
         threads.extend(engines)
         clients = [EngineClient(engine) for engine in engines]
         values = settings.load(_env_file=None, model_id="demo", **changes)
-        asked = Engines(clients[0], clients[-1], observer or LiveObserver())
+        asked = Engines(clients[0], clients[-1], metrics or LiveMetrics())
         return LiveSessions(values, asked, Admission(1000.0))
 
     yield build

@@ -10,18 +10,18 @@ from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from asr_server.core.errors import InvalidValue
+from asr_server.core.errors import InvalidInput
 
 _PATH = "/ws/transcribe"
 _PARAMETER = "encoding"
-_POSITION = "received_bytes"  # in the first message and in continuations
+_POSITION = "received_bytes"  # in the first message
 
 
 @dataclass(frozen=True, slots=True)
 class _Encoding:
     name: str  # as the first message has it
     sample_bytes: int
-    decoder: Callable[[], Callable[[bytes], bytes]]  # imports numpy, which a gateway has no other need for
+    decoder: Callable[[], Callable[[bytes], bytes]]
 
 
 def _law(name: str) -> Callable[[bytes], bytes]:
@@ -78,7 +78,7 @@ def _receiving(encoding: _Encoding, receive: Receive) -> Receive:
             return message
         if len(data) % encoding.sample_bytes == 0:
             return {**message, "bytes": decode(data)}
-        raise InvalidValue(
+        raise InvalidInput(
             f"A frame of {encoding.name} has {encoding.sample_bytes} bytes for each sample.", param=_PARAMETER
         )
 
@@ -97,9 +97,8 @@ def _sending(encoding: _Encoding, send: Send) -> Send:
 
 def _with_positions(encoding: _Encoding, text: str) -> str:
     values = json.loads(text)
-    for part in (values, values.get("continuation")):
-        if isinstance(part, dict) and _POSITION in part:
-            part[_POSITION] = part[_POSITION] * encoding.sample_bytes // 2
+    if _POSITION in values:
+        values[_POSITION] = values[_POSITION] * encoding.sample_bytes // 2
     if "format" in values:
         values["format"] = encoding.name
     return json.dumps(values, ensure_ascii=False)

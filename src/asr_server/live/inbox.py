@@ -1,12 +1,15 @@
-"""The input of a live session that it has not processed yet, in order and bounded in bytes."""
+"""The input of a live session that it has not processed yet, in order and bounded in bytes; when it arrived, and how
+fast its client sends."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from asr_server.core.audio import s_to_ms
 from asr_server.live.machine.events import Audio, Configure, Event
 from asr_server.net.loop_time import TimeSlice
 from asr_server.net.shared_bytes import SharedBytes
@@ -15,6 +18,10 @@ _PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would
 _EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than it is, so that few of them wait
 # They are processed even when their caller has no more time of the event loop, so that few of them wait.
 _MOST_ACTIONS = 16
+_ARRIVALS_KEPT = 8_192
+# A client this far ahead of real time is uploading a recording, not speaking.
+_AHEAD_S = 10.0
+_REOPENED_S = 10.0  # of audio that a client may record before it reaches the server of its new session
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +136,39 @@ def _size(event: Event | Disconnected | RefusedAction) -> int:
             return _EVENT_BYTES + 4 * len(rules.context)
         case _:
             return _EVENT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class SendingPace:
+    """The pace at which the client of one session sends."""
+
+    bytes_per_s: int
+    began_s: float  # when the speaker of its first byte began, by the machine's monotonic clock
+
+    def is_spoken(self, sent_bytes: int) -> bool:
+        return sent_bytes / self.bytes_per_s - (time.monotonic() - self.began_s) <= _AHEAD_S
+
+
+def began_before_reopening_s(max_utterance_s: float) -> float:
+    """Return when a session began whose client sends an utterance and more again."""
+    return time.monotonic() - _REOPENED_S - max_utterance_s
+
+
+@dataclass(slots=True)
+class ArrivalTimes:
+    """The times at which the latest audio of one session arrived."""
+
+    ends_samples: deque[int] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
+    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
+
+    def add(self, end_samples: int, time_s: float) -> None:
+        """The audio up to `end_samples` arrived at this time of the monotonic clock."""
+        self.ends_samples.append(end_samples)
+        self.times_s.append(time_s)
+
+    def lag_ms(self, end_samples: int) -> int:
+        """Milliseconds since the sample before `end_samples` arrived: with the last piece if no frame had it then."""
+        if not self.times_s:
+            return 0
+        place = min(bisect_left(self.ends_samples, end_samples), len(self.times_s) - 1)
+        return max(0, s_to_ms(time.monotonic() - self.times_s[place]))

@@ -30,30 +30,6 @@ async def test_others_get_their_turn_while_many_events_wait():
     assert 0 < most < 10_000
 
 
-async def test_few_actions_wait_and_audio_all_the_same():
-    """The next action comes when one was processed."""
-    inbox, put = Inbox(SharedBytes()), 0
-
-    async def fill():
-        nonlocal put
-        while True:
-            await inbox.wait_for_room(Flush())
-            inbox.put(Flush())
-            put += 1
-
-    filling = asyncio.create_task(fill())
-    await asyncio.sleep(0.01)
-    assert 1 <= put < 100
-    full = put
-    await asyncio.wait_for(inbox.wait_for_room(Audio(bytes(320))), 1)
-    inbox.put(Audio(bytes(320)))
-    await inbox.first()
-    inbox.remove_first()
-    await asyncio.sleep(0.01)
-    assert put == full + 1
-    filling.cancel()
-
-
 async def test_the_number_of_actions_that_wait_is_the_documented_one():
     """docs/run/security.md: 16. The next one comes when one was processed; audio between them does not count."""
     inbox = Inbox(SharedBytes())

@@ -14,7 +14,7 @@ from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Word
 from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis, Utterance, Written
 from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeResult
-from asr_server.live.session_stats import LiveObserver
+from asr_server.live.session_stats import LiveMetrics
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
 from asr_server.recordings.span import ROW_FAILURES, Ask, ContextCheck, is_invented, part_of, retry, stopped, time_words
@@ -42,11 +42,11 @@ class MeanTime:
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The engines for partials and for finals, and who counts them."""
+    """The engines for partials and for finals, and the metrics of live sessions."""
 
     fast: EngineClient  # makes partials of the default model; where that makes its own, it is `accurate`
     accurate: EngineClient  # makes finals of the default model
-    observer: LiveObserver = field(default_factory=LiveObserver)
+    metrics: LiveMetrics = field(default_factory=LiveMetrics)
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
     times: dict[ResultKind, MeanTime] = field(default_factory=dict)  # what answers took
     check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
@@ -208,10 +208,10 @@ class FinalWordTimes:
             self._tasks.add(task)  # asyncio itself holds a task only weakly
             task.add_done_callback(self._tasks.discard)
 
-    async def wait(self, timeout_s: float) -> None:
+    async def wait(self) -> None:
         """Wait until the words that are being timed have been sent."""
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+            await asyncio.wait(set(self._tasks))
 
     def close(self) -> None:
         """Look for no more words."""

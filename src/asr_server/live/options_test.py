@@ -8,15 +8,7 @@ from asr_server.live import route
 from asr_server.live.conftest import Scripted, opened
 from asr_server.live.machine.events import Ending, Final, Partial
 from asr_server.live.options import PartRequest, SessionPart
-from asr_server.live.outbox import Outgoing, PartMessage, TextDetails, missed
-
-
-@dataclass(frozen=True, slots=True)
-class _Note(PartMessage):
-    text: str
-
-    def wire(self):
-        return {"note": self.text}
+from asr_server.live.outbox import Outgoing, TextDetails, missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +47,6 @@ class _Part(SessionPart):
         before = outgoing.details.mood if outgoing.details is not None else ""
         return replace(outgoing, details=_Mood(outgoing.message.utterance, before + self._name))
 
-    def preceding(self):
-        return _Note(self._name)
-
 
 def _final(number):
     return Final(number, "words", "English", 0, 16_000, Ending.PAUSE)
@@ -69,19 +58,18 @@ async def _sent(connection):
 
 
 async def test_a_message_passes_the_parts_in_their_order(make):
-    """Each may change or drop it, add to it, and say something before it."""
-    parts = tuple(PartRequest(lambda session, name=name: _Part(name)) for name in "ab")
+    """Each part may change or drop the message, and add to it."""
+    parts = tuple(PartRequest(lambda session_id, send, name=name: _Part(name)) for name in "ab")
     connection = await opened(make(Scripted()), parts=parts)
     connection.session._send(Partial(1, "one", "", "English", 0, 16_000))
     connection.session._send(_final(1))
-    first, second, final = await _sent(connection)
-    assert [first, second] == [{"note": "a"}, {"note": "b"}]
+    (final,) = await _sent(connection)
     assert (final["text"], final["mood"]) == ("words a b", "ab")
 
 
 async def test_newer_details_of_a_final_go_to_who_has_it_and_stay_with_it(make):
     """Alone to the client that has the final, and with the final to one that has not; only the newest that wait."""
-    connection = await opened(make(Scripted()), parts=(PartRequest(lambda session: SessionPart()),))
+    connection = await opened(make(Scripted()), parts=(PartRequest(lambda session_id, send: SessionPart()),))
     session = connection.session
     session._send(_final(1))
     for mood in ("calm", "glad"):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from asr_server.core.errors import AsrError, SlowReader
+from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Checkpoint,
@@ -111,7 +111,7 @@ class Outbox:
         return self._bytes
 
     def put(self, outgoing: Outgoing) -> None:
-        """Add a message. Over the limit the outbox is emptied and closed with `SlowReader`."""
+        """Add a message. Over the limit the outbox is emptied and closed with `slow_reader`."""
         if self._closed:
             return
         if self._waiting and _replaces(outgoing.message, self._waiting[-1].message):
@@ -121,7 +121,11 @@ class Outbox:
         if self._bytes > self._limit_bytes:
             self._waiting.clear()
             self._bytes = 0
-            self.close(SlowReader("The client did not read for so long that too much was waiting for it."))
+            self.close(
+                InvalidInput(
+                    "The client did not read for so long that too much was waiting for it.", code="slow_reader"
+                )
+            )
         self._wake.set()
 
     def close(self, error: AsrError | None = None) -> None:

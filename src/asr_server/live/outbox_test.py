@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
-
-from asr_server.core.errors import SessionTaken, SlowReader
+from asr_server.core.conftest import raises
+from asr_server.core.errors import InvalidInput
 from asr_server.live.machine.events import Ending, Final, Partial, UtteranceStarted
 from asr_server.live.outbox import Outbox, Outgoing, TextDetails
 
@@ -66,7 +65,7 @@ async def test_a_client_that_never_reads_is_given_up():
     for number in range(1_000):
         outbox.put(_final(number, "some words"))
         assert outbox.waiting_bytes <= 10_000 + 1_000
-    with pytest.raises(SlowReader):
+    with raises("slow_reader"):
         await _read(outbox)
 
 
@@ -74,9 +73,9 @@ async def test_what_waits_goes_out_before_the_error_that_closed_the_box():
     """A final is not lost to the end of the connection."""
     outbox = Outbox()
     outbox.put(_final(1))
-    outbox.close(SessionTaken("elsewhere"))
+    outbox.close(InvalidInput("elsewhere", code="session_taken"))
     outbox.put(_final(2))
     reader = outbox.messages()
     assert (await anext(reader)).message.utterance == 1
-    with pytest.raises(SessionTaken):
+    with raises("session_taken"):
         await anext(reader)

@@ -10,10 +10,10 @@ from fastapi import APIRouter, WebSocket
 from starlette.types import Message
 
 from asr_server.core.audio import samples_to_s
-from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
+from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.live import actions
 from asr_server.live.actions import TURN_LIKELY
-from asr_server.live.inbox import Disconnected, RefusedAction
+from asr_server.live.inbox import RefusedAction
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
@@ -35,6 +35,7 @@ from asr_server.live.machine.events import (
 from asr_server.live.options import LiveSessionOptions, Opening
 from asr_server.live.outbox import Outgoing, PartMessage
 from asr_server.live.session import LiveConnection
+from asr_server.live.sessions import PARTIAL_EVERY_BYTES
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import live_error_message
@@ -64,7 +65,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
     opening = Opening(actions.parse_query(socket.query_params))
     for parts in services.features:
         if parts.read_opening is not None:
-            opening = await parts.read_opening(socket, opening)
+            opening = parts.read_opening(socket, opening)
     connection = await _connect(services, opening, socket)
     end: Message = {}
     try:
@@ -73,37 +74,30 @@ async def _run(socket: WebSocket, services: Services) -> None:
         end = await websocket_io.read_and_write(reader, writer) or {}
     except AsrError as error:
         # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
-        await websocket_io.end(socket, error, live_error_message)
+        await websocket_io.end(socket, error, live_error_message, at_shutdown={"status": "reconnect"})
     finally:
-        clean, code = websocket_io.closed_cleanly(end), end.get("code")
-        resumable, moved = code != websocket_io.DISCARD, code == websocket_io.MOVED
-        services.live.disconnect(connection, clean=clean, resumable=resumable, moved=moved)
+        services.live.disconnect(connection, clean=websocket_io.closed_cleanly(end))
 
 
 async def _connect(services: Services, opening: Opening, socket: WebSocket) -> LiveConnection:
-    """Return a connection to a new session, or to the one that the query resumes or continues."""
+    """Return a connection to a new session, or to the one that the query resumes."""
     caller: Caller = socket.state.caller
-    query, begin = opening.query, opening.begin
-    if query.session_id and begin is None:
+    query = opening.query
+    if query.session_id:
         return await services.live.resume(query.session_id, query.received, caller.owner)
-    asked = _rules(services, query)
     services.live.check_semantic(query.semantic)
-    options = LiveSessionOptions(
-        asked if opening.configured is None else _rules(services, opening.configured),
-        int(query.sample_rate),
-        _WORD_TIMES[query.words],
-        caller.owner,
-        socket.state.place,
-        begin,
-        # From a client it would be a claim to go first.
-        query.began_s if services.settings.gateway_mode else None,
-        query.turn_events,
-        asked,
-        opening.parts,
+    return await services.live.open(
+        LiveSessionOptions(
+            _rules(services, query),
+            int(query.sample_rate),
+            _WORD_TIMES[query.words],
+            caller.owner,
+            socket.state.place,
+            query.reopened,
+            query.turn_events,
+            opening.parts,
+        )
     )
-    if begin is not None:
-        return await services.live.go_on(begin, query.received, options)
-    return await services.live.open(options)
 
 
 def _rules(services: Services, query: actions.Query) -> TurnConfig:
@@ -118,23 +112,24 @@ def _rules(services: Services, query: actions.Query) -> TurnConfig:
 
 
 def _hello(services: Services, connection: LiveConnection, *, is_resumed: bool) -> dict[str, object]:
-    """The first message. For a resumed session it says how many bytes have arrived; the client sends the rest again."""
-    session, settings = connection.session, services.settings
+    """The first message. For a resumed session it says what has arrived; the client sends the rest again."""
+    session = connection.session
     hello: dict[str, object] = {
         "status": "connected",
         "session_id": session.id,
         "sample_rate": session.input_rate_hz,
         "format": "pcm_s16le",
-        "buffer_size": settings.ws_buffer_size,
+        "buffer_size": PARTIAL_EVERY_BYTES,
         "overlap_size": 2 * services.live.margin_samples,
         "window_max_s": services.live.max_utterance_s,
         "use_server_vad": session.rules.detection is Detection.VOICE,
         "endpointing": endpointing(session.rules),
     }
     if is_resumed:
-        hello |= {"resumed": True, "received_bytes": session.received_bytes}
+        arrived = {"received_bytes": session.received_bytes, "actions": session.received_actions}
+        hello |= {"resumed": True, **arrived}
     for part in session.parts:
-        hello |= part.hello(session, is_first=connection.is_first, is_resumed=is_resumed)
+        hello |= part.hello()
     return hello
 
 
@@ -153,9 +148,6 @@ async def _read(socket: WebSocket, services: Services, connection: LiveConnectio
 async def _act(socket: WebSocket, services: Services, connection: LiveConnection, text: str) -> None:
     """One text frame. A frame with an error is answered with that error, and the session goes on."""
     try:
-        if text == actions.CLIENT_LEFT and services.settings.gateway_mode:
-            await connection.send(Disconnected(clean=True))
-            return
         action = actions.parse_action(text)
         if action.action == "ping":
             await socket.send_json({"status": "pong"})
@@ -164,9 +156,9 @@ async def _act(socket: WebSocket, services: Services, connection: LiveConnection
         if isinstance(event, Configure):
             services.live.prepare(event.rules)
         await connection.send(event)
-    except SessionTaken:
-        raise
     except InvalidInput as error:
+        if error.code == "session_taken":
+            raise
         await socket.send_json(live_error_message(error))
         await connection.send(RefusedAction())
 
@@ -186,7 +178,7 @@ def _event(services: Services, connection: LiveConnection, action: actions.Clien
 
 def _changed(services: Services, rules: TurnConfig, action: actions.ClientAction) -> TurnConfig:
     if action.language is not None:
-        language = languages.normalize(action.language)  # with the error that a gateway gives by itself
+        language = languages.normalize(action.language)
         services.catalog.check_language(language, model=rules.model)
         rules = replace(rules, language=language)
     if action.words is not None:
@@ -205,12 +197,8 @@ def _changed(services: Services, rules: TurnConfig, action: actions.ClientAction
 
 async def _write(socket: WebSocket, connection: LiveConnection) -> None:
     async for outgoing in connection.messages():
-        message = render(outgoing)
-        if message is None:
-            continue
-        for part in connection.session.parts:
-            message = part.on_wire(message)
-        await socket.send_json(message)
+        if (message := render(outgoing)) is not None:
+            await socket.send_json(message)
 
 
 def render(outgoing: Outgoing) -> dict[str, Any] | None:

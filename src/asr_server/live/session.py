@@ -18,9 +18,16 @@ from loguru import logger
 
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
-from asr_server.core.errors import AsrError, SessionTaken
-from asr_server.live.arrivals import ArrivalTimes, SendingPace, began_before_moving_s
-from asr_server.live.inbox import Disconnected, Inbox, Incoming, RefusedAction
+from asr_server.core.errors import AsrError, InvalidInput
+from asr_server.live.inbox import (
+    ArrivalTimes,
+    Disconnected,
+    Inbox,
+    Incoming,
+    RefusedAction,
+    SendingPace,
+    began_before_reopening_s,
+)
 from asr_server.live.inference import FinalWordTimes, LiveInference
 from asr_server.live.machine.cutting import SLICE_BYTES, pieces
 from asr_server.live.machine.events import (
@@ -47,7 +54,7 @@ from asr_server.live.machine.events import (
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.table import State
 from asr_server.live.machine.utterance import Frame, LiveMachineConfig
-from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
+from asr_server.live.options import LiveSessionOptions, Shared
 from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
 from asr_server.live.session_stats import SessionOutcome, SessionStats
 from asr_server.net.loop_time import own_turn
@@ -67,10 +74,9 @@ class LiveConnection:
 
     session: LiveSession
     outbox: Outbox
-    is_first: bool  # no other had the session before
 
     async def send(self, event: Event | RefusedAction | Disconnected) -> None:
-        """Give the session an event from the client, or from a gateway. Raises `SessionTaken`."""
+        """Give the session an event from the client. Raises `session_taken`."""
         await self.session.accept(event, self.outbox)
 
     def messages(self) -> AsyncIterator[Outgoing]:
@@ -94,16 +100,12 @@ class LiveSession:
         self.id = identity
         self.input_rate_hz = config.input_rate_hz
         self.detached = asyncio.Event()  # set while no connection has the session
-        self.begin = options.begin or SessionBegin(identity, "")
-        self.is_continued = options.begin is not None  # it was with another server before
-        self.received_bytes, self.received_actions = self.begin.received_bytes, self.begin.actions
+        self.received_bytes = self.received_actions = 0
         began_s = time.monotonic()
-        if self.is_continued:
-            began_s = began_before_moving_s(samples_to_s(config.max_utterance_samples))
-        self._began_bytes = self.received_bytes
-        self._pace = SendingPace(2 * self.input_rate_hz, began_s if options.began_s is None else options.began_s)
+        if options.reopened:
+            began_s = began_before_reopening_s(samples_to_s(config.max_utterance_samples))
+        self._pace = SendingPace(2 * self.input_rate_hz, began_s)
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
-        self.asked_rules = options.asked_rules or options.rules
         self.ended = False  # nobody can resume it
         self.machine = LiveMachine(replace(config, on_frame=self._on_frame))
         self._speech = SpeechProbability()
@@ -111,7 +113,7 @@ class LiveSession:
         self._share = shared.memory.share()
         self._inbox, self._outbox = Inbox(shared.memory), Outbox()
         self._arrivals = ArrivalTimes()
-        self.stats = SessionStats(engines.observer, lambda end: self._arrivals.lag_ms(end) / 1000)
+        self.stats = SessionStats(engines.metrics, lambda end: self._arrivals.lag_ms(end) / 1000)
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
         self._inference = LiveInference(engines, identity, shared.timeout_s)
         self._requests: dict[int, asyncio.Task[TranscribeResult]] = {}
@@ -120,7 +122,8 @@ class LiveSession:
         self._word_times = FinalWordTimes(engines.of, options.words, self._send)
         # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
         self._machine_changed = asyncio.Event()
-        self.parts = [part.make(self) for part in options.parts]  # in the order in which a message passes them
+        # In the order in which a message passes them.
+        self.parts = [part.make(identity, self.send) for part in options.parts]
         with logger.contextualize(session=self.log_name):
             self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._on_run_done)
@@ -132,33 +135,17 @@ class LiveSession:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    def connect(self, received: int | None = None) -> LiveConnection:
+    def connect(self, received: int = 0) -> LiveConnection:
         """Return a new connection: it gets the finals after utterance `received` and the details of those before, then
-        the open utterance as it stands. The connection before ends with `SessionTaken`. `received` is None for the
-        first one.
+        the open utterance as it stands. The connection before ends with `session_taken`.
         """
         # Nothing here waits, so that no message falls between the old outbox and the new one, or is in both.
-        self._outbox.close(SessionTaken("The session goes on over another connection."))
-        has = (received or 0) - self.begin.utterances
-        self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
+        self._outbox.close(InvalidInput(code="session_taken"))
+        self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, received)) is not None])
         self.detached.clear()
         if (partial := self.machine.current_partial) is not None:
             self._send(partial, self._arrivals.lag_ms(partial.end_samples))
-        for part in self.parts:
-            for message in part.on_connect(self.machine, is_resumed=received is not None):
-                self._outbox.put(Outgoing(message))
-        return LiveConnection(self, self._outbox, received is None)
-
-    @property
-    def can_move(self) -> bool:
-        return any(part.can_move for part in self.parts)
-
-    async def ask_to_move(self, within_s: float) -> None:
-        """Ask the client to go on with another server, once its word times are sent, or half of the time has passed."""
-        await self._word_times.wait(within_s / 2)
-        for part in self.parts:
-            if (request := part.move_request(self.machine, within_s)) is not None:
-                self._outbox.put(Outgoing(request))
+        return LiveConnection(self, self._outbox)
 
     def is_current(self, outbox: Outbox) -> bool:
         return self._outbox is outbox
@@ -166,7 +153,7 @@ class LiveSession:
     async def accept(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
         """Take an event from the connection with this outbox. Waits while too much waits to be processed.
 
-        Raises `SessionTaken`, also when another connection took the session during the wait: that one was told how
+        Raises `session_taken`, also when another connection took the session during the wait: that one was sent how
         many bytes had arrived, and its client sends the rest again. Counting these bytes too would double them.
         Raises `Overloaded`, and takes nothing of a large frame, while sessions hold too much.
         """
@@ -182,7 +169,7 @@ class LiveSession:
             await self._inbox.wait_for_room(event)
         # Looked at again after the wait, and nothing waits from here on: what is counted is in the inbox.
         if not self.is_current(outbox):
-            raise SessionTaken("The session goes on over another connection.")
+            raise InvalidInput(code="session_taken")
         if isinstance(event, Audio):
             self.received_bytes += len(event.pcm)
         elif not isinstance(event, Disconnected):
@@ -209,11 +196,12 @@ class LiveSession:
         self.detached.set()
 
     async def finish(self) -> None:
-        """End the open utterance. Returns when its final is in the outbox."""
+        """End the open utterance. Returns when its final is in the outbox, with its word times."""
         self._inbox.put(Close())
         # The task may have ended by a fault, which sets `_machine_changed` too, and closes nothing in the machine.
         while not self._task.done() and (self._inbox or self.machine.state is not State.CLOSED or self.machine.busy):
             await self._next_change()
+        await self._word_times.wait()
 
     def end(self, error: AsrError | None = None) -> None:
         """Cancel whatever is under way, and end the connection, with the error if there is one."""
@@ -244,9 +232,7 @@ class LiveSession:
 
     async def _process(self, incoming: Incoming) -> None:
         if self.machine.state is State.CLOSED:
-            # Nothing of it is answered, so that its client knows that it has to go to another server. It counts neither
-            # as audio nor as an action.
-            return
+            return  # nothing of it is answered: its client sends it again in a new session
         match incoming.event:
             case Audio(pcm=pcm):
                 await self._process_audio(pcm, incoming.arrived_s)
@@ -255,10 +241,9 @@ class LiveSession:
                 event = Flush() if clean and is_open else Interrupted()
                 self._feed(event, await self._frames(event))
             case RefusedAction():
-                self._report([], None, counted=True)
+                pass
             case event:
-                frames = await self._frames(event)
-                self._feed(event, frames, counted=not isinstance(event, Close))
+                self._feed(event, await self._frames(event))
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
         memory = self._shared.memory
@@ -287,7 +272,6 @@ class LiveSession:
         # Before the actions: their lag is counted from here.
         self._arrivals.add(self.machine.clock_samples, arrived_s)
         self._perform(actions)
-        self._report(actions, audio)
         if self._estimates:
             # Audio that comes faster than speech would end the pause before its estimate is there. At the pace of
             # speech there is time: the next audio of a pause is silence.
@@ -302,17 +286,8 @@ class LiveSession:
         self._machine_changed.clear()
         await self._machine_changed.wait()
 
-    def _feed(self, event: Event, frames: Sequence[Frame] = (), *, counted: bool = False) -> None:
-        """`counted`: it is an action of the client's."""
-        actions = self.machine.receive(event, frames)
-        self._perform(actions)
-        self._report(actions, event, counted=counted)
-
-    def _report(self, actions: Sequence[Action], event: Event | None, *, counted: bool = False) -> None:
-        for part in self.parts:
-            message = part.on_processed(actions, event, self.machine, counted=counted)
-            if message is not None:
-                self._outbox.put(Outgoing(message))
+    def _feed(self, event: Event, frames: Sequence[Frame] = ()) -> None:
+        self._perform(self.machine.receive(event, frames))
 
     def _on_frame(self, frame: Frame) -> None:
         for part in self.parts:
@@ -356,7 +331,7 @@ class LiveSession:
         if isinstance(message, Final):
             self._finals.append(outgoing)
             self._word_times.on_final(message)
-        self._put(outgoing)
+        self._outbox.put(outgoing)
 
     def send(self, message: PartMessage) -> None:
         """Send a message that a part makes at its own time."""
@@ -365,18 +340,12 @@ class LiveSession:
             for place, kept in enumerate(self._finals):
                 if isinstance(kept.message, Final) and kept.message.utterance == details.utterance:
                     self._finals[place] = replace(kept, details=details)
-        self._put(outgoing)
+        self._outbox.put(outgoing)
 
     def _complete(self, outgoing: Outgoing) -> Outgoing:
         for part in self.parts:
             outgoing = part.completed(outgoing)
         return outgoing
-
-    def _put(self, outgoing: Outgoing) -> None:
-        for part in self.parts:
-            if (before := part.preceding()) is not None:
-                self._outbox.put(Outgoing(before))
-        self._outbox.put(outgoing)
 
     def _estimate(self, request: EstimateEndOfTurn) -> None:
         assert self._shared.end_of_turn is not None, "only rules that need it ask for it"
@@ -416,7 +385,7 @@ class LiveSession:
         A speaker goes first. A recording that comes faster than it is spoken has the same right as one in a file, and
         gives way to others when its client is gone.
         """
-        if self._pace.is_spoken(self.received_bytes - self._began_bytes):
+        if self._pace.is_spoken(self.received_bytes):
             return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 

@@ -1,29 +1,35 @@
-"""Live sessions that clients leave, come back to, move and end: what they then get, and what is left."""
+"""The end of live sessions: clients that leave, come back, or end them."""
 
 import asyncio
 from types import SimpleNamespace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from asr_server.core.conftest import counts
 from asr_server.core.errors import AsrError, ShuttingDown
+from asr_server.live import sessions
 from asr_server.live.conftest import Scripted, opened, until_flush
+from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
+    Checkpoint,
     Configure,
     Detection,
     Ending,
     Final,
     Flush,
+    GetCheckpoint,
     Partial,
     ResultKind,
     TranscribeResult,
     UtteranceEnded,
 )
-from asr_server.live.options import LiveSessionOptions, PartRequest, SessionPart
-from asr_server.live.session_stats import LiveObserver, SessionOutcome
+from asr_server.live.machine.table import State
+from asr_server.live.options import PartRequest, SessionPart
+from asr_server.live.session_stats import LiveMetrics, SessionOutcome
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
-from asr_server.schedule.quota import Quota
 
 _ID = "live_0123abcd." + 22 * "x"
 
@@ -32,14 +38,6 @@ async def _until(condition):
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - another thread works
             await asyncio.sleep(0.005)
-
-
-class _Outcomes(LiveObserver):
-    def __init__(self):
-        self.seen = []
-
-    def ended(self, outcome, audio_s):
-        self.seen.append((outcome, audio_s))
 
 
 class _Working(SessionPart):
@@ -57,24 +55,24 @@ class _Working(SessionPart):
     [
         ({"clean": True}, SessionOutcome.CLOSED),
         ({"clean": False}, SessionOutcome.LOST),
-        ({"clean": False, "moved": True}, SessionOutcome.MOVED),
     ],
 )
 async def test_how_a_client_left_is_how_its_session_ended(make, how, outcome):
     """Once, with the audio that it had sent."""
-    observer = _Outcomes()
-    live = make(Scripted(), observer=observer)
+    registry = CollectorRegistry()
+    live = make(Scripted(), metrics=LiveMetrics(registry))
     connection = await opened(live)
     await connection.send(Audio(bytes(64_000)))
     await _until(lambda: not connection.session._inbox)
     live.disconnect(connection, resumable=False, **how)
-    assert observer.seen == [(outcome, 2.0)]
+    assert counts(registry, "asr_live_sessions_ended_total") == {(outcome,): 1}
+    assert counts(registry, "asr_live_audio_seconds_total") == {(): 2.0}
 
 
 async def test_a_session_that_was_drained_or_failed_has_ended_so(make, speech, monkeypatch):
     """However its client leaves behind that."""
-    observer = _Outcomes()
-    live = make(Scripted(), observer=observer)
+    registry = CollectorRegistry()
+    live = make(Scripted(), metrics=LiveMetrics(registry))
     failed, drained = await opened(live), await opened(live)
     monkeypatch.setattr(failed.session.machine, "_signal", lambda probability: 1 / 0)
     await failed.send(Audio(speech))
@@ -86,14 +84,66 @@ async def test_a_session_that_was_drained_or_failed_has_ended_so(make, speech, m
         await until_flush(drained)
     live.disconnect(drained, clean=False)
     await draining
-    assert [outcome for outcome, _ in observer.seen] == [SessionOutcome.FAILED, SessionOutcome.DRAINED]
+    assert counts(registry, "asr_live_sessions_ended_total") == {
+        (SessionOutcome.FAILED,): 1,
+        (SessionOutcome.DRAINED,): 1,
+    }
+
+
+async def _until_shutdown(connection):
+    """Return the kinds of all messages before the end."""
+    kinds = []
+    try:
+        async for sent in connection.messages():
+            kinds.append(type(sent.message))  # noqa: PERF401 - what came before the error counts
+    except ShuttingDown:
+        return kinds
+    raise AssertionError("the session did not end with the server")
+
+
+async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_session(make, speech, monkeypatch):
+    """The session answers none of it, so that the client sends it again. Here the last final comes too late."""
+    monkeypatch.setattr(sessions, "_DRAIN_TIMEOUT_S", 1)
+    live = make(Scripted(lambda item: None))
+    connection = await opened(live)
+    await connection.send(Audio(speech[:64_000]))
+    draining = asyncio.create_task(live.drain())
+    await _until(lambda: connection.session.machine.state is State.CLOSED)
+    await connection.send(Audio(speech))
+    await connection.send(GetCheckpoint())
+    kinds = await _until_shutdown(connection)
+    live.disconnect(connection, clean=False)
+    await draining
+    assert UtteranceEnded in kinds
+    assert Checkpoint not in kinds
+
+
+async def test_a_drained_session_has_the_times_of_its_last_words(make, speech):
+    """The times come after the final, here late."""
+    live = make(Scripted())
+    connection = await opened(live, words=WordTimes.ESTIMATED)
+    find = connection.session._word_times._find
+
+    async def find_late(*final):
+        await asyncio.sleep(0.2)
+        await find(*final)
+
+    connection.session._word_times._find = find_late
+    await connection.send(Audio(speech))
+    draining = asyncio.create_task(live.drain())
+    kinds = await _until_shutdown(connection)
+    live.disconnect(connection, clean=False)
+    await draining
+    assert kinds[-2:] == [Final, WordTimestamps]
 
 
 async def test_nothing_goes_on_for_a_session_that_is_over(make, speech):
     """No task of its requests, word times and parts is left, and none of its audio."""
     before = asyncio.all_tasks()
     live = make(Scripted(lambda item: None))
-    connection = await opened(live, words=WordTimes.ESTIMATED, parts=(PartRequest(lambda session: _Working()),))
+    connection = await opened(
+        live, words=WordTimes.ESTIMATED, parts=(PartRequest(lambda session_id, send: _Working()),)
+    )
     session = connection.session
     await connection.send(Audio(speech[:64_000]))
     await _until(lambda: session._requests)
@@ -191,24 +241,15 @@ async def test_a_pause_is_answered_with_the_lag_of_its_audio(make, speech):
 
 async def test_of_a_connection_that_ends_twice_the_first_end_counts(make):
     """The session waits once, from then on."""
-    observer = _Outcomes()
-    live = make(Scripted(), observer=observer)
+    registry = CollectorRegistry()
+    live = make(Scripted(), metrics=LiveMetrics(registry))
     connection = await opened(live)
     live.disconnect(connection, clean=True)
     live.disconnect(connection, clean=False, resumable=False)
-    assert (len(live), live.waiting, observer.seen) == (1, 1, [])
+    assert (len(live), live.waiting, counts(registry, "asr_live_sessions_ended_total")) == (1, 1, {})
     await live.resume(connection.session.id, 0)
     assert live.waiting == 0
     connection.session.end()
-
-
-async def test_a_session_that_has_moved_does_not_wait_for_its_client(make):
-    """That one is elsewhere: the place is free at once."""
-    live, quota = make(Scripted()), Quota(0, 0)
-    with quota.taken("ann", live=True) as place:
-        connection = await live.open(LiveSessionOptions(live.turn_config(), place=place))
-    live.disconnect(connection, clean=True, moved=True)
-    assert (len(live), live.waiting, quota.live) == (0, 0, 0)
 
 
 async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech):

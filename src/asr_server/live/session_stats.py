@@ -7,12 +7,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
 from asr_server.core.audio import s_to_ms, samples_to_s
+from asr_server.core.metrics import with_series
 from asr_server.live.machine.events import Action, Ending, Final, Partial, ResetDone, UtteranceEnded
 from asr_server.live.machine.utterance import AudioAccount
 
 # For the percentiles of one session; the latest are kept.
 _LAGS_KEPT = 1_024
+# Below 0.2 s nobody notices, above 2 s nobody waits.
+_LIVE_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 class SessionOutcome(StrEnum):
@@ -20,7 +25,6 @@ class SessionOutcome(StrEnum):
 
     CLOSED = "closed"  # the client ended it
     LOST = "lost"  # the connection broke, and nobody came back in time
-    MOVED = "moved"  # it goes on with another server
     DRAINED = "drained"  # the server was stopped
     FAILED = "failed"  # a fault of the server
 
@@ -33,63 +37,81 @@ class EstimateResult(StrEnum):
     FAILED = "failed"
 
 
-class LiveObserver:
-    """Methods to override; these do nothing. They are called on the event loop and must return at once."""
+class LiveMetrics:
+    """Counters and histograms of the live sessions of one app. Used on the event loop."""
 
-    def opened(self) -> None:
-        """A session began; a resumed one began before."""
-
-    def partial(self) -> None:
-        """A partial was made."""
-
-    def committed(self, lag_s: float) -> None:
-        """A word was committed `lag_s` after its audio had arrived."""
-
-    def stopped(self, ending: Ending) -> None:
-        """An utterance with audio has all of it."""
-
-    def estimated(self, result: EstimateResult) -> None:
-        """An estimate of the end of a turn was asked for, with this result."""
-
-    def final(self, after_s: float) -> None:
-        """The final of an utterance was made `after_s` after its end was found."""
-
-    def ended(self, outcome: SessionOutcome, audio_s: float) -> None:
-        """A session is over; it got `audio_s` seconds of audio."""
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.opened = Counter("asr_live_sessions_opened_total", "Started live sessions.", registry=registry)
+        self.ended = Counter("asr_live_sessions_ended_total", "Ended live sessions.", ["outcome"], registry=registry)
+        self.audio = Counter(
+            "asr_live_audio_seconds_total",
+            "Seconds of audio that ended live sessions received, including silence.",
+            registry=registry,
+        )
+        self.partials = Counter("asr_live_partials_total", "Partials of live utterances.", registry=registry)
+        self.estimates = Counter(
+            "asr_live_end_of_turn_total",
+            "Pauses in which the end of a turn was to be estimated: `estimated`, `skipped` (too many waited), "
+            "`failed`.",
+            ["estimate"],
+            registry=registry,
+        )
+        self.utterances = Counter(
+            "asr_live_utterances_total",
+            "Live utterances, by the reason for their end.",
+            ["ending"],
+            registry=registry,
+        )
+        self.commit_lag = Histogram(
+            "asr_live_commit_lag_seconds",
+            "From the arrival of a word's audio to its commit; the end of the word is estimated from its position in "
+            "the text.",
+            registry=registry,
+            buckets=_LIVE_S,
+        )
+        self.final = Histogram(
+            "asr_live_final_seconds",
+            "From the detected end of a live utterance to its final.",
+            registry=registry,
+            buckets=_LIVE_S,
+        )
+        with_series(self.ended, SessionOutcome)
+        with_series(self.estimates, EstimateResult)
+        with_series(self.utterances, [ending.value for ending in Ending])
 
 
 class SessionStats:
-    """The figures of one session, which the observer gets as they arise.
+    """The figures of one session, which the metrics get as they arise.
 
     `lag_s`: for a position in samples, the seconds since the sample before it arrived.
     """
 
-    def __init__(self, observer: LiveObserver, lag_s: Callable[[int], float]) -> None:
+    def __init__(self, metrics: LiveMetrics, lag_s: Callable[[int], float]) -> None:
         self.outcome = SessionOutcome.LOST
         self.utterances = self.partials = 0
-        self._observer = observer
+        self._metrics = metrics
         self._lag_s = lag_s
         self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
         self._committed: dict[int, int] = {}  # characters, of utterances without a final
         self._stopped_s: dict[int, float] = {}
-        observer.opened()
+        metrics.opened.inc()
 
     def count(self, action: Action) -> None:
         """An action of the machine."""
         match action:
             case Partial(utterance=number, committed=committed):
                 self.partials += 1
-                self._observer.partial()
+                self._metrics.partials.inc()
                 self._commit(action, number, len(committed))
             case UtteranceEnded(utterance=number, ending=ending) if action.start_samples < action.end_samples:
                 self.utterances += 1
                 self._stopped_s[number] = time.monotonic()
-                self._observer.stopped(ending)
+                self._metrics.utterances.labels(ending.value).inc()
             case Final(utterance=number, text=text):
                 self._commit(action, number, len(text))
                 self._committed.pop(number, None)
                 if (stopped_s := self._stopped_s.pop(number, None)) is not None:
-                    self._observer.final(time.monotonic() - stopped_s)
+                    self._metrics.final.observe(time.monotonic() - stopped_s)
             case ResetDone(utterance=int(number)):
                 self._committed.pop(number, None)
 
@@ -101,7 +123,8 @@ class SessionStats:
     def close(self, account: AudioAccount) -> dict[str, object]:
         """The session is over. Returns the fields of its log line."""
         audio_s = samples_to_s(account.received)
-        self._observer.ended(self.outcome, audio_s)
+        self._metrics.ended.labels(self.outcome).inc()
+        self._metrics.audio.inc(audio_s)
         return {
             "audio_s": round(audio_s, 2),
             "speech_s": round(samples_to_s(account.in_utterances), 2),
@@ -121,7 +144,7 @@ class SessionStats:
         for end in _word_ends(text, before, committed):
             lag_s = self._lag_s(_spoken_samples(message, end / len(text)))
             self._lags.append(lag_s)
-            self._observer.committed(lag_s)
+            self._metrics.commit_lag.observe(lag_s)
 
 
 def _spoken_samples(message: Partial | Final, share: float) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Mapping, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -15,13 +14,13 @@ from loguru import logger
 
 from asr_server.audio.vad import load_voice_detector
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
-from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
+from asr_server.core.errors import InvalidInput, ShuttingDown
 from asr_server.core.setting_types import Endpointing
 from asr_server.live.inference import Engines, MeanTime
 from asr_server.live.machine.events import Detection, EndOfTurnRules, ResultKind, Samples, TurnConfig
 from asr_server.live.machine.framing import Resample
 from asr_server.live.machine.utterance import LiveMachineConfig
-from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
+from asr_server.live.options import LiveSessionOptions, Shared
 from asr_server.live.session import LiveConnection, LiveSession
 from asr_server.live.session_stats import SessionOutcome
 from asr_server.live.speech_detection import EndOfTurnEstimator
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from asr_server.engine.feature import EndOfTurnModel
     from asr_server.schedule.admission import Admission
 
+PARTIAL_EVERY_BYTES = 14_400  # of new speech at 16 kHz between two partials
 _DRAIN_TIMEOUT_S = 20.0
 _GOODBYE_TIMEOUT_S = 2.0
 _LEAVE_GRACE_S = 0.25
@@ -63,7 +63,7 @@ class LiveSessions:
     ) -> None:
         self._settings = settings
         self._engines = engines
-        estimator = EndOfTurnEstimator(end_of_turn, engines.observer) if end_of_turn is not None else None
+        estimator = EndOfTurnEstimator(end_of_turn, engines.metrics) if end_of_turn is not None else None
         self._shared = Shared(engines, settings.request_timeout, estimator)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
@@ -128,10 +128,12 @@ class LiveSessions:
         return self._shared.end_of_turn is not None
 
     def check_semantic(self, wanted: bool | None) -> None:
-        """Raise `UnsupportedValue` where a client asks for an estimate of the end of a turn that is not to be had."""
+        """Raise `unsupported_value` if a client asks for an estimate of the end of a turn and this server has none."""
         if wanted and not self.judges_pauses:
-            raise UnsupportedValue(
-                "This server does not estimate the end of a turn: leave out endpointing=semantic.", param="endpointing"
+            raise InvalidInput(
+                "This server does not estimate the end of a turn: leave out endpointing=semantic.",
+                code="unsupported_value",
+                param="endpointing",
             )
 
     def prepare(self, rules: TurnConfig) -> None:
@@ -153,10 +155,7 @@ class LiveSessions:
         if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
             self._shared.end_of_turn.warm_up()
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
-        begin = options.begin
-        identity = begin.session_id if begin is not None else f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
-        if identity in self._open:
-            raise SessionTaken("The session goes on over another connection.")
+        identity = f"{self._settings.server_name}_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         with ExitStack() as begun:
             ticket = begun.enter_context(self._admission.hold_live())
             for engine in self._engines.used_by(options.rules.model):
@@ -168,40 +167,29 @@ class LiveSessions:
             self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
 
-    async def go_on(self, begin: SessionBegin, received: int, options: LiveSessionOptions) -> LiveConnection:
-        """A connection to the session that this place is of: resumed where it was issued, else begun from there.
-
-        Raises as `resume` and `open` do, and `ShuttingDown` also for a session that is here.
-        """
-        if self._draining:  # the client is to go on with another server
-            raise ShuttingDown("The server is shutting down.")
-        if (entry := self._open.get(begin.session_id)) is not None:
-            if entry.owner != options.owner or any(part.has_issued(begin.issuer) for part in entry.session.parts):
-                return await self.resume(begin.session_id, received, options.owner)
-            self._drop(begin.session_id)  # its client has gone on with another server since
-        return await self.open(options)
-
     async def resume(self, identity: str, received: int, owner: str = "") -> LiveConnection:
         """A connection to a session that is kept, or that another connection still has.
 
-        `received`: the last utterance whose final the client has. Raises `SessionNotFound`, also for a session of
-        another owner; and `SessionTaken` if one more connection asks for the session while this one waits.
+        `received`: the last utterance whose final the client has. Raises `session_not_found`, also for a session of
+        another owner; and `session_taken` if one more connection asks for the session while this one waits.
         """
         entry = self._open.get(identity)
         if entry is not None and entry.owner == owner:
             entry.resumes = mine = entry.resumes + 1
             await self._wait_until_detached(entry.session)
             if entry.resumes != mine:
-                raise SessionTaken("The session goes on over another connection.")
+                raise InvalidInput(code="session_taken")
             if identity in self._open and not entry.session.ended:  # both may have changed meanwhile
                 if (timer := self._detached.pop(identity, None)) is not None:
                     timer.cancel()
                 return entry.session.connect(received)
-        raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
+        raise InvalidInput(
+            "No session of this id is kept; open a new one.", code="session_not_found", param="session_id"
+        )
 
     def _check_room(self) -> None:
         if self._draining:
-            raise ShuttingDown("The server is shutting down.")
+            raise ShuttingDown()
         self._admission.check_limit()
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
@@ -210,52 +198,33 @@ class LiveSessions:
             async with asyncio.timeout(_LEAVE_GRACE_S):
                 await session.detached.wait()
 
-    def disconnect(
-        self, connection: LiveConnection, *, clean: bool, resumable: bool = True, moved: bool = False
-    ) -> None:
-        """The client is gone. Nothing happens if another connection has taken the session over, or it has ended.
-
-        `moved`: it goes on with another server.
-        """
+    def disconnect(self, connection: LiveConnection, *, clean: bool, resumable: bool = True) -> None:
+        """The client is gone. Nothing happens if another connection has taken the session over, or it has ended."""
         session = connection.session
         if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
             return
         session.disconnect(clean=clean)
-        if moved:
-            session.stats.outcome = SessionOutcome.MOVED
-        if moved or not resumable or self._settings.ws_resume_s == 0:
+        if not resumable or self._settings.ws_resume_s == 0:
             self._drop(session.id)
             return
         timer = asyncio.get_running_loop().call_later(self._settings.ws_resume_s, self._drop, session.id)
         self._detached[session.id] = timer
 
     async def drain(self) -> None:
-        """Open no new sessions. Ask those that can move to do so; finish the others, and those that have not moved in
-        time, and end their connections with `ShuttingDown`."""
+        """Open no new sessions. Finish the open ones and end their connections with `ShuttingDown`."""
         self._draining = True
-        await asyncio.gather(*(self._move_or_finish(identity) for identity in self._open))
+        await asyncio.gather(*(self._finish(entry.session) for entry in self._open.values()))
         for identity in list(self._open):
             self._drop(identity)
 
-    async def _move_or_finish(self, identity: str) -> None:
-        session, within_s = self._open[identity].session, self._settings.handover_s
-        began_s = time.monotonic()
-        if session.can_move and within_s and identity not in self._detached:
-            await session.ask_to_move(within_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(within_s):
-                    await session.detached.wait()
-        if identity in self._open:
-            await self._finish(session, _DRAIN_TIMEOUT_S - (time.monotonic() - began_s))
-
-    async def _finish(self, session: LiveSession, timeout_s: float) -> None:
+    async def _finish(self, session: LiveSession) -> None:
         session.stats.outcome = SessionOutcome.DRAINED
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
                 await session.finish()
         except TimeoutError:
             logger.warning("live session not finished in time", session=session.log_name)
-        session.end(ShuttingDown("The server is shutting down."))
+        session.end(ShuttingDown())
         with suppress(TimeoutError):  # a client that does not read: uvicorn cuts it off
             async with asyncio.timeout(_GOODBYE_TIMEOUT_S):
                 await session.detached.wait()
@@ -272,16 +241,13 @@ class LiveSessions:
         logger.info("live session", session=session.log_name, **session.stats.close(session.machine.account), **key)
 
     def _config(self, options: LiveSessionOptions) -> LiveMachineConfig:
-        s, traits = self._settings, self._engines.traits
-        margin_samples = self.margin_samples
-        # A gateway, which alone says when the audio began, keeps the borders where they are in its next worker.
-        in_speech = options.begin is not None and options.begin.in_speech
+        traits, margin_samples = self._engines.traits, self.margin_samples
         return LiveMachineConfig(
             resampler=_resampler,
             rules=options.rules,
             input_rate_hz=options.input_rate_hz,
-            first_prefix_samples=_LATEST_ONSET_SAMPLES if in_speech else 0,
-            partial_every_samples=s.ws_buffer_size // 2,
+            first_prefix_samples=_LATEST_ONSET_SAMPLES if options.reopened == "speech" else 0,
+            partial_every_samples=PARTIAL_EVERY_BYTES // 2,
             max_utterance_samples=s_to_samples(self.max_utterance_s),
             max_pause_samples=s_to_samples(min(each.max_pause_s for each in traits)) + margin_samples,
             margin_samples=margin_samples,

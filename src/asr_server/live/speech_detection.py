@@ -23,7 +23,7 @@ from asr_server.live.machine.events import Event, Samples
 from asr_server.live.machine.framing import Block, to_samples
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import Frame
-from asr_server.live.session_stats import EstimateResult, LiveObserver
+from asr_server.live.session_stats import EstimateResult, LiveMetrics
 from asr_server.net.loop_time import slice_queue
 
 # From the beginning of a call for several sessions to the next: 200 sessions cost a third less so than without a wait.
@@ -175,9 +175,9 @@ _MOST_WAITING = 16
 class EndOfTurnEstimator:
     """Runs the model, on a thread of its own. Everything but the model's own call is on the event loop."""
 
-    def __init__(self, model: EndOfTurnModel, observer: LiveObserver) -> None:
+    def __init__(self, model: EndOfTurnModel, metrics: LiveMetrics) -> None:
         self._model = model
-        self._observer = observer
+        self._estimates = metrics.estimates
         self._thread = ThreadPoolExecutor(1, "end-of-turn")
         self._waiting = 0
         self._has_failed = False
@@ -192,7 +192,7 @@ class EndOfTurnEstimator:
     async def probability(self, speech: Samples) -> float | None:
         """Return the model's estimate; None where it cannot tell, or where too many ask."""
         if self._waiting >= _MOST_WAITING:
-            self._observer.estimated(EstimateResult.SKIPPED)
+            self._estimates.labels(EstimateResult.SKIPPED).inc()
             return None
         self._waiting += 1
         # Not cancelled with the session that asked: it would be counted as done while it still has the thread.
@@ -209,7 +209,7 @@ class EndOfTurnEstimator:
     def _on_done(self, running: asyncio.Future[float]) -> None:
         self._waiting -= 1
         failed = running.cancelled() or running.exception() is not None
-        self._observer.estimated(EstimateResult.FAILED if failed else EstimateResult.ESTIMATED)
+        self._estimates.labels(EstimateResult.FAILED if failed else EstimateResult.ESTIMATED).inc()
 
     def _load(self) -> None:
         try:

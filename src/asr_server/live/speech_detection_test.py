@@ -9,15 +9,17 @@ import wave
 import numpy as np
 import pytest
 from loguru import logger
+from prometheus_client import CollectorRegistry
 
 from asr_server import demo
 from asr_server.audio import vad
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
+from asr_server.core.conftest import counts
 from asr_server.live.machine.events import Audio, Flush
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import LiveMachineConfig
-from asr_server.live.session_stats import LiveObserver
+from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
 
 
@@ -113,14 +115,6 @@ async def test_the_last_frame_before_a_flush_is_filled_with_silence(make):
 SPEECH = np.zeros(1_600, np.float32)
 
 
-class _Counted(LiveObserver):
-    def __init__(self):
-        self.results = []
-
-    def estimated(self, result):
-        self.results.append(str(result))
-
-
 class _Model:
     """Waits until it may answer."""
 
@@ -139,8 +133,8 @@ class _Model:
 
 async def test_where_too_many_ask_the_pause_rule_decides_at_once():
     """Sessions that wait get their answer; one that ended does not keep its place."""
-    model, counted = _Model(), _Counted()
-    estimator = EndOfTurnEstimator(model, counted)
+    model, registry = _Model(), CollectorRegistry()
+    estimator = EndOfTurnEstimator(model, LiveMetrics(registry))
     waiting = [asyncio.create_task(estimator.probability(SPEECH)) for _ in range(16)]
     await asyncio.sleep(0)
     assert await estimator.probability(SPEECH) is None
@@ -148,25 +142,25 @@ async def test_where_too_many_ask_the_pause_rule_decides_at_once():
     model.may_answer.set()
     assert await asyncio.gather(*waiting[1:]) == [0.7] * 15
     assert await estimator.probability(SPEECH) == 0.7
-    assert (counted.results.count("skipped"), counted.results.count("estimated")) == (1, 17)
+    assert counts(registry, "asr_live_end_of_turn_total") == {("skipped",): 1, ("estimated",): 17}
 
 
 async def test_a_model_that_fails_costs_the_estimate_alone():
     """The model is asked again: the fault may have been one of memory."""
-    model, counted = _Model(RuntimeError("out of memory")), _Counted()
+    model, registry = _Model(RuntimeError("out of memory")), CollectorRegistry()
     model.may_answer.set()
-    estimator = EndOfTurnEstimator(model, counted)
+    estimator = EndOfTurnEstimator(model, LiveMetrics(registry))
     assert [await estimator.probability(SPEECH) for _ in range(20)] == [None] * 20
     model.error = None
     assert await estimator.probability(SPEECH) == 0.7
-    assert counted.results == ["failed"] * 20 + ["estimated"]
+    assert counts(registry, "asr_live_end_of_turn_total") == {("failed",): 20, ("estimated",): 1}
 
 
 async def test_a_model_that_fails_is_logged_once():
     """Sessions ask in every pause."""
     model, lines = _Model(RuntimeError("out of memory")), []
     model.may_answer.set()
-    estimator = EndOfTurnEstimator(model, _Counted())
+    estimator = EndOfTurnEstimator(model, LiveMetrics())
     sink = logger.add(lines.append, level="WARNING")
     try:
         for _ in range(3):
@@ -179,7 +173,7 @@ async def test_a_model_that_fails_is_logged_once():
 async def test_the_first_session_loads_the_model_and_waits_for_nothing():
     """Once."""
     model = _Model()
-    estimator = EndOfTurnEstimator(model, _Counted())
+    estimator = EndOfTurnEstimator(model, LiveMetrics())
     estimator.warm_up()
     estimator.warm_up()
     model.may_answer.set()

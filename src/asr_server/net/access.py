@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from starlette.websockets import WebSocket
 
-from asr_server.core.errors import AsrError, ForeignHost, ForeignOrigin
+from asr_server.core.errors import TABLE, AsrError, InvalidInput
 from asr_server.core.settings import Settings, is_loopback
 from asr_server.net import credentials, websocket_io
 from asr_server.net.credentials import ApiKeys, EphemeralKeys
-from asr_server.net.errors import TABLE, http_response, realtime_error
+from asr_server.net.errors import http_response, realtime_error
 from asr_server.schedule.quota import Quota
 
 _ANY = "*"
@@ -37,7 +37,7 @@ class Origins:
     loopback: bool = False  # the server listens on a loopback address, so only local names are accepted
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
-        """Check a request that changes or costs something. Raises `ForeignOrigin` for a page of another site.
+        """Check a request that changes or costs something. Raises `origin_not_allowed` for a page of another site.
 
         A request without an origin does not come from a browser. `host`: the host that the request names; the
         server's own page has it as its origin.
@@ -45,17 +45,20 @@ class Origins:
         if origin is None or _ANY in self.allowed or origin.lower() in self.allowed:
             return
         if host is None or not _same_site(origin.lower(), host.lower()):
-            raise ForeignOrigin("Web pages of this origin may not call: ALLOWED_ORIGINS does not name it.")
+            raise InvalidInput(
+                "Web pages of this origin may not call: ALLOWED_ORIGINS does not name it.", code="origin_not_allowed"
+            )
 
     def check_host(self, host: str | None) -> None:
-        """Raise `ForeignHost` for a name that somebody else's DNS may have made to resolve to this server."""
+        """Raise `host_not_allowed` for a name that somebody else's DNS may have made to resolve to this server."""
         if not self.keyless or host is None or _ANY in self.allowed:
             return
         name, own_origins = _name(host), {_name(origin.partition("://")[2]) for origin in self.allowed}
         if not (_is_address(name) or self._is_own(name) or name in own_origins):
-            raise ForeignHost(
+            raise InvalidInput(
                 "A server without keys answers to addresses and to names that no stranger can register only."
-                + (f" To add this one, set ALLOWED_ORIGINS=http://{host.lower()}" if _HOST.fullmatch(host) else "")
+                + (f" To add this one, set ALLOWED_ORIGINS=http://{host.lower()}" if _HOST.fullmatch(host) else ""),
+                code="host_not_allowed",
             )
 
     def _is_own(self, name: str) -> bool:
@@ -125,7 +128,7 @@ async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
     A browser cannot see that status. One that showed a key is accepted, told the error as a realtime event, and closed.
     A page that may not call at all is told nothing: its socket never opens.
     """
-    if isinstance(error, ForeignOrigin | ForeignHost) or credentials.by_subprotocol(socket) is None:
+    if error.code in ("origin_not_allowed", "host_not_allowed") or credentials.by_subprotocol(socket) is None:
         await socket.send_denial_response(http_response(error))
         return
     await socket.accept(subprotocol=credentials.realtime_subprotocol(socket))

@@ -25,16 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
 from asr_server.core.audio import wav_header
-from asr_server.core.errors import (
-    Cancelled,
-    FileTooLarge,
-    InvalidValue,
-    MalformedBody,
-    UnsupportedContentType,
-    UnsupportedEncoding,
-    UploadStalled,
-    UploadsUnavailable,
-)
+from asr_server.core.errors import AsrError, Cancelled, InvalidInput
 from asr_server.core.temporary import restore_directory
 from asr_server.net.loop_time import TimeSlice
 
@@ -90,17 +81,18 @@ class FormParser(MultiPartParser):
         self._is_complete = True
 
     async def parse(self) -> FormData:
-        """Return the parsed form. Raises `MalformedBody`."""
+        """Return the parsed form. Raises `malformed_body`."""
         try:
             form = await super().parse()
         except MultiPartException as error:
             reason = f": {error.__cause__}" if isinstance(error.__cause__, FormParserError) else ""
-            raise MalformedBody(f"{error.message.removesuffix('.')}{reason}.") from error
+            raise InvalidInput(f"{error.message.removesuffix('.')}{reason}.", code="malformed_body") from error
         if not self._is_complete:
             for file in self._files_to_close_on_error:
                 file.close()
-            raise MalformedBody(
-                "The multipart body has no closing boundary: it ends too early, or the boundary differs."
+            raise InvalidInput(
+                "The multipart body has no closing boundary: it ends too early, or the boundary differs.",
+                code="malformed_body",
             )
         return form
 
@@ -153,18 +145,19 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
 
     A body that is a recording is the file of the form.
 
-    Raises `UnsupportedContentType`, `UnsupportedEncoding`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`,
-    `Cancelled` when the client leaves, and `FileTooLarge`: at once for a declared length over the limit, otherwise
-    after at most one network chunk too many.
+    Raises `unsupported_content_type`, `unsupported_encoding`, `malformed_body`, `upload_stalled`,
+    `uploads_unavailable`, `Cancelled` when the client leaves, and `file_too_large`: at once for a declared length over
+    the limit, otherwise after at most one network chunk too many.
     """
     kind = request.headers.get("content-type", "").lower()
     length = request.headers.get("content-length", "")
     has_body = length.strip("0") != "" or "transfer-encoding" in request.headers
     is_recording = kind.startswith(_RECORDING_TYPES) or (not kind and has_body)
     if not (is_recording or kind.startswith(_MULTIPART)):
-        raise UnsupportedContentType(
+        raise InvalidInput(
             f"The request body must be {_MULTIPART}, with the recording in its part 'file', or a recording "
-            "(audio/*, video/* or application/octet-stream), with all fields in the query."
+            "(audio/*, video/* or application/octet-stream), with all fields in the query.",
+            code="unsupported_content_type",
         )
     _check_encoding(request)
     if length.isdigit() and int(length) > max_bytes:
@@ -177,14 +170,14 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
             else:
                 form = await FormParser(request.headers, limited.stream()).parse()
     except (KeyError, UnicodeDecodeError, ValueError) as error:
-        raise MalformedBody("The multipart body cannot be parsed.") from error
+        raise InvalidInput("The multipart body cannot be parsed.", code="malformed_body") from error
     except ClientDisconnect:
-        raise Cancelled("The client closed the connection.") from None
+        raise Cancelled() from None
     return FormData([*request.query_params.multi_items(), *form.multi_items()])
 
 
 async def _recording(request: Request, kind: str) -> FormData:
-    """Return a form whose file is the body. Raises `UnsupportedContentType` for samples of an unknown form."""
+    """Return a form whose file is the body. Raises `unsupported_content_type` for samples of an unknown form."""
     header = b"" if not kind.startswith(_PCM) else _pcm_header(kind, 0)
     spooled = cast("BinaryIO", SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115 - the form closes it
     file = UploadFile(spooled, size=0, filename="recording")
@@ -209,14 +202,17 @@ def _pcm_header(kind: str, size_bytes: int) -> bytes:
     rate, channels = options.get(b"rate", b"16000"), options.get(b"channels", b"1")
     are_numbers = all(map(_PCM_NUMBER.fullmatch, (rate, channels)))
     if not (are_numbers and int(rate) in _PCM_RATES_HZ and int(channels) in _PCM_CHANNELS):
-        raise UnsupportedContentType(f"Samples are sent as {_PCM};rate=16000, with channels=2 where there are two.")
+        raise InvalidInput(
+            f"Samples are sent as {_PCM};rate=16000, with channels=2 for two channels.",
+            code="unsupported_content_type",
+        )
     return wav_header(size_bytes, int(rate), int(channels))
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     """Return the body as a JSON object, {} for an empty body.
 
-    Raises `UnsupportedEncoding`, `MalformedBody`, also for too many values, `FileTooLarge` and `UploadStalled`.
+    Raises `unsupported_encoding`, `malformed_body`, also for too many values, `file_too_large` and `upload_stalled`.
     """
     _check_encoding(request)
     try:
@@ -224,23 +220,24 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
         _check_values(data)
         values = json.loads(data or b"{}")
         json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs could not be sent back
-    except FileTooLarge as error:
-        raise FileTooLarge(error.message) from None
+    except InvalidInput as error:
+        error.param = None  # the body is no file
+        raise
     except NOT_JSON:
-        raise MalformedBody("The body is not valid JSON.") from None
+        raise InvalidInput("The body is not valid JSON.", code="malformed_body") from None
     if not isinstance(values, dict):
-        raise MalformedBody("The body must be a JSON object.")
+        raise InvalidInput("The body must be a JSON object.", code="malformed_body")
     return values
 
 
 def validated(model: type[T], values: Any) -> T:
-    """Return `values` as the model. Raises `InvalidValue` that names the first wrong field."""
+    """Return `values` as the model. Raises `invalid_value` that names the first wrong field."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         param = ".".join(map(str, first["loc"])) or None
-        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
+        raise InvalidInput(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -271,13 +268,13 @@ def _check_values(data: bytes) -> None:
 
 def _check_encoding(request: Request) -> None:
     if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
-        raise UnsupportedEncoding("The body is compressed: send it without Content-Encoding.")
+        raise InvalidInput("The body is compressed: send it without Content-Encoding.", code="unsupported_encoding")
 
 
 class BodyReader:
     """Receives a body in parts, under a limit of bytes and of the time that is spent waiting for the client.
 
-    Calling it raises `FileTooLarge` and `UploadStalled`. `size`: the bytes so far.
+    Calling it raises `file_too_large` and `upload_stalled`. `size`: the bytes so far.
     """
 
     def __init__(self, receive: Receive, max_bytes: int, longest_s: float = _LONGEST_S) -> None:
@@ -297,7 +294,7 @@ class BodyReader:
             async with asyncio.timeout(_STALLED_S):
                 message = await self._receive()
         except TimeoutError:
-            raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
+            raise InvalidInput(f"Nothing of the upload came for {_STALLED_S:g} s.", code="upload_stalled") from None
         self._waited_s += time.monotonic() - began_s
         self.size += len(message.get("body", b""))
         if self.size > SPOOL_BYTES:  # what is more than this may be on the disk, in a directory that may vanish
@@ -310,29 +307,36 @@ class BodyReader:
 
     def _check_rate(self) -> None:
         if self._waited_s > self._longest_s:
-            raise UploadStalled(f"The upload took longer than {timedelta(seconds=self._longest_s)}.")
+            raise InvalidInput(
+                f"The upload took longer than {timedelta(seconds=self._longest_s)}.", code="upload_stalled"
+            )
         if self._waited_s - self._waited_before_s < _LEAST_BYTES_S:
             return
         if self.size - self._size_before < _LEAST_BYTES:
-            raise UploadStalled(
-                f"The upload is too slow: less than {_LEAST_BYTES // 1024} KiB of it came in {_LEAST_BYTES_S:g} s."
+            raise InvalidInput(
+                f"The upload is too slow: less than {_LEAST_BYTES // 1024} KiB of it came in {_LEAST_BYTES_S:g} s.",
+                code="upload_stalled",
             )
         self._size_before, self._waited_before_s = self.size, self._waited_s
 
 
 @contextmanager
 def map_disk_errors() -> Iterator[None]:
-    """Raise `UploadsUnavailable` for disk errors of the block. Its message is enough: no traceback is logged."""
+    """Raise `uploads_unavailable` for disk errors of the block. Its message is enough: no traceback is logged."""
     try:
         yield
     except OSError as error:
-        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from None
+        raise AsrError(
+            f"The upload cannot be kept while it is read ({error.strerror}).", code="uploads_unavailable"
+        ) from None
 
 
-def too_large(max_bytes: int) -> FileTooLarge:
+def too_large(max_bytes: int) -> InvalidInput:
     """Return the error for a body over the limit."""
-    return FileTooLarge(
-        f"The upload is larger than the {max_bytes / 1024 / 1024:g} MiB that this server takes.", param="file"
+    return InvalidInput(
+        f"The upload is larger than the {max_bytes / 1024 / 1024:g} MiB that this server takes.",
+        code="file_too_large",
+        param="file",
     )
 
 
@@ -401,7 +405,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, R]) -> R:
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise Cancelled("The client closed the connection.")
+            raise Cancelled()
         return task.result()
     finally:
         for waiter in (task, gone):

@@ -22,7 +22,7 @@ from typing import Any
 import pydantic_core
 from starlette.requests import HTTPConnection
 
-from asr_server.core.errors import InvalidKey, InvalidValue
+from asr_server.core.errors import InvalidInput
 
 # The prefix of ephemeral keys.
 EPHEMERAL = "ek_"
@@ -145,7 +145,7 @@ class EphemeralKeys:
     def issue(self, session: Mapping[str, Any], lifetime_s: int, owner: str = "") -> EphemeralKey:
         """Return a key for a session of this configuration, valid for `lifetime_s` seconds.
 
-        Raises `InvalidValue` where the configuration does not fit into a key.
+        Raises `invalid_value` if the configuration does not fit into a key.
         """
         expires_at = int(self._now_s()) + lifetime_s
         text = json.dumps(session, ensure_ascii=False, separators=(",", ":")).encode()
@@ -153,14 +153,14 @@ class EphemeralKeys:
         signed = _mac(self._secrets[owner], content) + content
         value = EPHEMERAL + base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
         if len(value) > MAX_KEY_CHARS or len(text) > _MAX_SESSION_BYTES:
-            raise InvalidValue(
+            raise InvalidInput(
                 f"The session does not fit into an ephemeral key of {MAX_KEY_CHARS} characters: send a long prompt or "
                 "many keywords with session.update."
             )
         return EphemeralKey(value, expires_at)
 
     def open(self, value: str) -> OpenedSession:
-        """Return the session that a key opens. Raises `InvalidKey` for a foreign or an expired key."""
+        """Return the session that a key opens. Raises `invalid_api_key` for a foreign or an expired key."""
         content, owner = self._verified(value)
         remaining_s = int.from_bytes(content[:_TIME_BYTES], "big") - self._now_s()
         # No key is issued for longer, so one that seems to be was issued while a clock was wrong.
@@ -205,5 +205,5 @@ def _session(packed: bytes) -> Mapping[str, Any]:
     return session
 
 
-def _invalid() -> InvalidKey:
-    return InvalidKey("The ephemeral key is unknown or has expired.")
+def _invalid() -> InvalidInput:
+    return InvalidInput("The ephemeral key is unknown or has expired.", code="invalid_api_key")

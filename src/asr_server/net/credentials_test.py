@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
-from asr_server.core.errors import InvalidKey, InvalidValue
+from asr_server.core.conftest import raises
 from asr_server.net import credentials
 from asr_server.net.credentials import (
     MAX_KEY_CHARS,
@@ -44,6 +44,8 @@ def _connection(kind, headers=(), query=b"", subprotocols=()):
         ("http", {"headers": [(b"authorization", b"bEARER  sk-bearer ")]}, "sk-bearer"),
         ("http", {"headers": [(b"authorization", b"Basic sk-bearer")]}, None),
         ("http", {"headers": [(b"authorization", b"Bearer ")]}, None),
+        ("http", {"headers": [(b"authorization", b"sk-bearer")]}, None),
+        ("http", {"headers": [(b"cookie", b"token=sk-cookie"), (b"x-api-key", b"sk-azure")]}, None),
         ("http", {"headers": [BEARER], "subprotocols": PROTOCOLS}, "sk-bearer"),
         ("websocket", {"headers": [BEARER], "query": b"token=sk-query", "subprotocols": PROTOCOLS}, "sk-protocol"),
         ("websocket", {"headers": [BEARER], "query": b"token=sk-query"}, "sk-bearer"),
@@ -145,7 +147,7 @@ def test_it_ends_with_the_key_that_it_was_requested_with():
     """Another key may come or go while servers are replaced."""
     key = _issued(ANN, BEN)
     assert EphemeralKeys([ANN, "sk-new"], Clock()).open(key.value).owner == owner_of(ANN)
-    with pytest.raises(InvalidKey):
+    with raises("invalid_api_key"):
         EphemeralKeys([BEN], Clock()).open(key.value)
 
 
@@ -159,7 +161,7 @@ def test_it_is_good_until_it_expires():
         assert keys.open(value) == keys.open(value)
     for now_s in (5_000 + MAX_LIFETIME_S, 9e9, 5_000 - 61):
         clock.now_s = now_s
-        with pytest.raises(InvalidKey):
+        with raises("invalid_api_key"):
             keys.open(value)
 
 
@@ -168,7 +170,7 @@ def test_nothing_in_it_can_be_changed():
     keys, value = EphemeralKeys([ANN], Clock()), _issued(ANN).value
     for at in range(3, len(value) - 1):
         other = value[:at] + ("A" if value[at] != "A" else "B") + value[at + 1 :]
-        with pytest.raises(InvalidKey):
+        with raises("invalid_api_key"):
             keys.open(other)
 
 
@@ -176,21 +178,21 @@ def test_nothing_in_it_can_be_changed():
 def test_nothing_can_be_put_into_it(sign):
     """A decoder of base64 that passes over what is no digit would take it."""
     value = _issued(ANN).value
-    with pytest.raises(InvalidKey):
+    with raises("invalid_api_key"):
         EphemeralKeys([ANN], Clock()).open(value[:20] + sign + value[20:])
 
 
 @pytest.mark.parametrize("presented", ["ek_", "ek_unknown", "ek_" + "0" * 48, "ek_\u00e9", "ek_" + "A" * 100_000])
 def test_what_was_not_issued_is_refused(presented):
     """Whatever it looks like."""
-    with pytest.raises(InvalidKey):
+    with raises("invalid_api_key"):
         EphemeralKeys([ANN], Clock()).open(presented)
 
 
 def test_the_digest_of_a_key_signs_nothing():
     """The name of an owner is in paths and, in part, in the log: it and an absent key must not do as secrets."""
     for secret in (owner_of(ANN).encode(), _secret(""), _secret(owner_of(ANN))):
-        with pytest.raises(InvalidKey):
+        with raises("invalid_api_key"):
             EphemeralKeys([ANN], Clock()).open(_forged(b"{}", secret))
 
 
@@ -199,7 +201,7 @@ def test_without_api_keys_a_made_up_session_is_bounded(session):
     """Anybody can sign there; what unpacks to a megabyte, is nested without end or no object is refused."""
     keys = EphemeralKeys([], Clock())
     assert keys.open(_forged(b'{"a":1}', _secret(""))) == OpenedSession("", {"a": 1})
-    with pytest.raises(InvalidKey):
+    with raises("invalid_api_key"):
         keys.open(_forged(session, _secret("")))
 
 
@@ -210,12 +212,12 @@ def test_it_fits_into_a_header_and_a_subprotocol():
     assert value.replace("_", "").replace("-", "").isalnum()
     assert len(value) <= MAX_KEY_CHARS
     noise = random.Random(1).randbytes(4_000).hex()
-    with pytest.raises(InvalidValue, match=r"session\.update"):
+    with raises("invalid_value", match=r"session\.update"):
         keys.issue({"prompt": noise}, 10, owner_of(ANN))
 
 
 def test_a_session_that_is_huge_unpacked_gets_no_key():
     """It would be small enough as a key, and could not be opened."""
     keys = EphemeralKeys([ANN], Clock())
-    with pytest.raises(InvalidValue, match="does not fit"):
+    with raises("invalid_value", match="does not fit"):
         keys.issue({"prompt": "a" * 300_000}, 10, owner_of(ANN))

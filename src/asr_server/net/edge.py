@@ -1,4 +1,4 @@
-"""The edge of a server and of a gateway: what each request and each handshake of a socket passes before its route.
+"""The edge of the server: what each request and each handshake of a socket passes before its route.
 
 The steps, in their order. A response passes them in the opposite order.
 
@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from asr_server import web
-from asr_server.core.errors import AsrError, Cancelled, InvalidKey, MissingKey
+from asr_server.core.errors import AsrError, Cancelled, InvalidInput
 from asr_server.net import credentials, websocket_io
 from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
 from asr_server.net.credentials import fingerprint
@@ -209,10 +209,10 @@ class Edge:
         if not self._rules.api_keys:
             return Caller()
         if presented is None:
-            raise MissingKey(f"This server needs an API key: {_WAYS}.")
+            raise InvalidInput(f"This server needs an API key: {_WAYS}.", code="missing_api_key")
         owner = self._rules.api_keys.owner(presented)
         if owner is None:
-            raise InvalidKey(f"Incorrect API key provided: {_WAYS}.")
+            raise InvalidInput(f"Incorrect API key provided: {_WAYS}.", code="invalid_api_key")
         return Caller(owner)
 
 
@@ -232,7 +232,7 @@ async def _in_turn(turn: Coroutine[Any, Any, None], receive: Receive, held: Exit
             received.append(asyncio.ensure_future(receive()))
             await asyncio.wait({waiting, received[-1]}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done() and received[-1].result()["type"] == "websocket.disconnect":
-                raise Cancelled("The client closed the connection.")
+                raise Cancelled()
         await waiting
     finally:
         waiting.cancel()

@@ -1,14 +1,9 @@
-"""Renders domain errors for clients: one table, and one renderer for each protocol.
-
-The table maps an error code to an HTTP status, an OpenAI error type and a WebSocket close code. Routes raise domain
-errors and never name a status. `docs/use/errors.md` holds the same table.
-"""
+"""Renders errors for clients, by the table of `core/errors.py`. Routes raise errors and never name a status."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
@@ -24,85 +19,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from asr_server.core import errors
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorMapping:
-    """The statuses of one error code."""
-
-    status: int
-    type: str
-    ws_close: int
-    retry_after_s: int | None = None
-    final: bool = False  # clients are told not to retry, as they otherwise do after a 5xx
-
-
-_INVALID = ErrorMapping(400, "invalid_request_error", 4000)
-
-TABLE: dict[str, ErrorMapping] = {
-    errors.MissingParameter.code: _INVALID,
-    errors.InvalidValue.code: _INVALID,
-    errors.UnsupportedValue.code: _INVALID,
-    errors.UnknownParameter.code: _INVALID,
-    errors.InvalidType.code: _INVALID,
-    errors.InvalidEvent.code: _INVALID,
-    errors.NothingToCommit.code: _INVALID,
-    errors.ItemNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
-    errors.InvalidKey.code: ErrorMapping(401, "invalid_request_error", 3000),
-    errors.MissingKey.code: ErrorMapping(401, "invalid_request_error", 3000),
-    errors.ForeignOrigin.code: ErrorMapping(403, "invalid_request_error", 3003),
-    errors.ForeignHost.code: ErrorMapping(403, "invalid_request_error", 3003),
-    errors.WebSocketOnly.code: ErrorMapping(426, "invalid_request_error", 4000),
-    errors.InvalidLanguage.code: _INVALID,
-    errors.UnsupportedLanguage.code: _INVALID,
-    errors.MalformedBody.code: _INVALID,
-    errors.UnsupportedContentType.code: _INVALID,
-    errors.UnsupportedEncoding.code: ErrorMapping(415, "invalid_request_error", 4000),
-    errors.UnknownModel.code: ErrorMapping(404, "invalid_request_error", 4000),
-    errors.FileTooLarge.code: ErrorMapping(413, "invalid_request_error", 1009),
-    errors.UploadStalled.code: ErrorMapping(408, "invalid_request_error", 1008),
-    errors.EmptyFile.code: _INVALID,
-    errors.InvalidAudio.code: _INVALID,
-    errors.NoAudioTrack.code: _INVALID,
-    errors.AudioTooShort.code: _INVALID,
-    errors.AudioTooLong.code: _INVALID,
-    errors.SessionNotFound.code: ErrorMapping(404, "invalid_request_error", 4004),
-    errors.SessionExpired.code: ErrorMapping(408, "invalid_request_error", 1001),
-    errors.SessionTaken.code: ErrorMapping(409, "invalid_request_error", 4009),
-    errors.JobNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
-    errors.JobNotFinished.code: ErrorMapping(409, "invalid_request_error", 4000),
-    errors.IdempotencyKeyReused.code: ErrorMapping(422, "invalid_request_error", 4000),
-    errors.AddressRefused.code: ErrorMapping(403, "invalid_request_error", 4000),
-    errors.UrlFailed.code: _INVALID,
-    errors.InvalidReference.code: _INVALID,
-    errors.SpeakerNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
-    errors.TextTooLong.code: _INVALID,
-    errors.SlowReader.code: ErrorMapping(408, "invalid_request_error", 1008),
-    errors.Overloaded.code: ErrorMapping(429, "rate_limit_error", 1013, retry_after_s=1),
-    # Clients would retry twice, and the recording would reach the same limit each time.
-    errors.DeadlineExceeded.code: ErrorMapping(504, "server_error", 1011, final=True),
-    # The caller's rule: clients do not retry it, as they would after a 5xx.
-    errors.IncompleteTranscript.code: ErrorMapping(422, "invalid_request_error", 1011),
-    errors.ShuttingDown.code: ErrorMapping(503, "server_error", 1001, retry_after_s=5),
-    errors.Cancelled.code: ErrorMapping(499, "invalid_request_error", 1000),
-    errors.JobsUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=60),
-    errors.UploadsUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=10),
-    errors.TranslationUnavailable.code: ErrorMapping(501, "server_error", 1011, final=True),
-    errors.TranslationFailed.code: ErrorMapping(502, "server_error", 1011),
-    errors.ModelUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=10),
-    errors.DecoderUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
-    errors.EncoderUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
-    errors.DocumentUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
-    errors.SpeakersUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
-    errors.SpeechUnavailable.code: ErrorMapping(501, "server_error", 1011, final=True),
-    errors.SpeechFailed.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
-    errors.EngineOutOfMemory.code: ErrorMapping(503, "server_error", 1013, retry_after_s=5),
-    errors.EngineFailed.code: ErrorMapping(503, "server_error", 1012, retry_after_s=5),
-    errors.WorkerLost.code: ErrorMapping(503, "server_error", 1012, retry_after_s=1),
-    errors.WorkerUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=10),
-    errors.TranscriptionFailed.code: ErrorMapping(500, "server_error", 1011),
-    errors.AsrError.code: ErrorMapping(500, "server_error", 1011),
-}
+from asr_server.core.errors import TABLE
 
 _METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 # The time in which a caller that is still sending can read the response before its connection is closed.
@@ -202,22 +119,22 @@ async def _on_domain(request: Request, error: Exception) -> Response:
             "request failed", id=request.state.id, code=error.code, reason=error.message
         )
     response = http_response(error)
-    if isinstance(error, errors.FileTooLarge) and "content-length" not in request.headers:
+    if error.code == "file_too_large" and "content-length" not in request.headers:
         return ClosingResponse(response)
     return response
 
 
 async def _on_validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    request.state.outcome = errors.InvalidValue.code
+    request.state.outcome = "invalid_value"
     first = error.errors()[0]
     param = str(first["loc"][-1]) if first["loc"] else None
-    return http_response(errors.InvalidValue(str(first["msg"]), param=param))
+    return http_response(errors.InvalidInput(str(first["msg"]), param=param))
 
 
 async def _on_disconnect(request: Request, _: Exception) -> Response:
     """Answer a caller that left in the middle of its body. The response is for the log: nobody reads it."""
-    return await _on_domain(request, errors.Cancelled("The client closed the connection."))
+    return await _on_domain(request, errors.Cancelled())
 
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
@@ -230,7 +147,7 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
         code, message = "method_not_allowed", f"Not allowed here: {request.method}."
         headers = {"Allow": _allowed_methods(request)}
     elif error.status_code == 400:
-        code = errors.MalformedBody.code
+        code = "malformed_body"
     return JSONResponse(_body_without_class(message, code), error.status_code, headers)
 
 

@@ -40,7 +40,7 @@ _UNSENT_BYTES = 128 * 1024
 
 
 def _tcp(transport: asyncio.BaseTransport) -> socket.socket | None:
-    """Return the socket of a connection, None for the gateway's, which are no connections of TCP."""
+    """Return the socket of a connection, None for one that is no connection of TCP."""
     peer = transport.get_extra_info("socket")
     return peer if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6) else None
 

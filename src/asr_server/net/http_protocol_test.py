@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from asr_server.net import http_protocol
+from asr_server.net.conftest import Transport
 from asr_server.net.http_protocol import HttpProtocol
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -25,43 +26,6 @@ def no_rests(monkeypatch):
     """A connection that sends much goes on at once: tests count turns of the event loop."""
     monkeypatch.setattr(http_protocol, "_REQUEST_REST_S", 0)
     monkeypatch.setattr(http_protocol, "_SLICE_REST_S", 0)
-
-
-class Transport(asyncio.Transport):
-    """Takes everything, and keeps it. `unread`: what its peer has not taken."""
-
-    def __init__(self):
-        super().__init__()
-        self.closing, self.sent, self.unread = False, b"", 0
-        self.is_reading = True
-
-    def pause_reading(self):
-        self.is_reading = False
-
-    def resume_reading(self):
-        self.is_reading = True
-
-    def get_write_buffer_size(self):
-        return self.unread
-
-    def set_write_buffer_limits(self, high=None, low=None):
-        if high is not None and self.unread > high:
-            self.get_protocol().pause_writing()
-
-    def set_protocol(self, protocol):
-        self.protocol = protocol
-
-    def get_protocol(self):
-        return self.protocol
-
-    def is_closing(self):
-        return self.closing
-
-    def close(self):
-        self.closing = True
-
-    def write(self, data):
-        self.sent += data
 
 
 async def _app(scope, receive, send):
@@ -523,13 +487,6 @@ async def test_a_client_that_does_not_read_is_left(monkeypatch):
     assert got > size
 
 
-async def _streamed(scope, receive, send):
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-    for piece in (b"data: 1\n\n", b"", b"data: 2\n\n"):
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-
-
 async def _answered(app, data, *, eof=False):
     """Return an app's answer as it is on the wire, and whether the connection is over."""
     protocol = _opened(app)
@@ -541,19 +498,6 @@ async def _answered(app, data, *, eof=False):
     found = protocol.transport.sent, protocol.transport.closing
     protocol.connection_lost(None)
     return found
-
-
-@pytest.mark.parametrize("keep_alive", [b"", b"Connection: keep-alive\r\n"])
-async def test_a_stream_for_http_1_0_ends_with_the_connection(keep_alive):
-    """HTTP 1.0 has no chunks; 1.1 gets them."""
-    sent, over = await _answered(_streamed, b"GET / HTTP/1.0\r\nHost: x\r\n" + keep_alive + b"\r\n")
-    head, _, body = sent.partition(b"\r\n\r\n")
-    assert (body, over) == (b"data: 1\n\ndata: 2\n\n", True)
-    assert b"transfer-encoding" not in head
-    assert b"connection: close" in head
-    sent, over = await _answered(_streamed, GET + b"\r\n")
-    assert sent.endswith(b"9\r\ndata: 2\n\n\r\n0\r\n\r\n")
-    assert not over
 
 
 async def test_http_1_0_gets_no_interim_answer():
@@ -568,40 +512,6 @@ async def test_http_1_0_gets_no_interim_answer():
 async def _refuse(scope, receive, send):
     await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"no"})
-
-
-@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-async def test_a_body_is_read_behind_an_answer_that_comes_before_its_end(version):
-    """The reset of the closed connection would overtake the answer otherwise."""
-    protocol = _opened(_refuse)
-    protocol.data_received(
-        b"POST / HTTP/" + version + b"\r\nHost: x\r\nConnection: close\r\nContent-Length: 200000\r\n\r\n"
-    )
-    for _ in range(2):
-        await _turns()
-        assert protocol.transport.sent.endswith(b"\r\n\r\nno")
-        assert not protocol.transport.closing
-        protocol.data_received(bytes(100_000))
-    await _turns()
-    assert protocol.transport.closing
-    protocol.connection_lost(None)
-
-
-async def test_a_client_that_ends_its_side_is_told():
-    """The app sees it leave, and what it answers is sent, be the body cut or whole; then the connection ends."""
-    seen = []
-
-    async def app(scope, receive, send):
-        while (message := await receive())["type"] != "http.disconnect":
-            pass
-        seen.append(message["type"])
-        await _refuse(scope, receive, send)
-
-    for data in (POST + b"5\r\nab", GET + b"\r\n", GET + b"Content-Length: 9\r\n\r\nab"):
-        sent, over = await _answered(app, data, eof=True)
-        assert sent.endswith(b"connection: close\r\n\r\nno")
-        assert over
-    assert seen == ["http.disconnect"] * 3
 
 
 async def test_an_answer_that_ends_with_the_callers_side_is_no_error(caplog):

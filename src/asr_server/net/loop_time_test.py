@@ -188,20 +188,6 @@ async def test_refusals_of_an_address_have_a_rate_and_do_not_hold_up_another():
         await times.refusal("192.0.2.1")
 
 
-async def test_handshakes_of_a_caller_have_a_rate_and_time_of_their_own():
-    """After those that it has saved each waits, whatever its open sockets take; another caller's does not."""
-    times = LoopTime()
-    with times.working(times.of("b")):
-        times.of("a").take(60.0)
-        for _ in range(int(module._HANDSHAKES_S / module._HANDSHAKE_S)):
-            await asyncio.wait_for(times.handshake("a"), 0.1)
-        times.of("a").handshakes.take(0.2 * SHARE)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(times.handshake("a"), 0.02)
-        await asyncio.wait_for(times.handshake("c"), 0.1)
-        await times.handshake("a")
-
-
 def test_sixty_sockets_are_opened_at_once_and_then_ten_a_second(times, clock):
     """The figures are those of docs/run/security.md, while others have work."""
     opened, handshakes = [], times.of("a").handshakes

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from typing import Any
 
 import httpx
 
-from asr_server.core.errors import AddressRefused, FileTooLarge, InvalidValue, UrlFailed
+from asr_server.core.errors import InvalidInput
 from asr_server.core.outgoing_settings import PermittedHosts
 
 _MAX_URL_CHARS = 8_192
@@ -98,7 +98,7 @@ class OutgoingRules:
     ports: frozenset[int] = _PORTS  # of public hosts
 
     def check(self, host: str, port: int, addresses: list[Address]) -> None:
-        """Raise `AddressRefused` unless all addresses of the host may be connected to at this port."""
+        """Raise `address_not_allowed` unless all addresses of the host may be connected to at this port."""
         if host in self.permitted.names:
             return
         for address in addresses:
@@ -107,14 +107,16 @@ class OutgoingRules:
             if not is_public(address):
                 raise _refused()
             if port not in self.ports:
-                raise AddressRefused("The port of the URL is not one of those of HTTP and HTTPS, 80 and 443.")
+                raise InvalidInput(
+                    "The port of the URL is neither 80 (HTTP) nor 443 (HTTPS).", code="address_not_allowed"
+                )
 
 
 class OutgoingClient:
     """Sends requests within the rules. Used from one event loop.
 
-    `resolve`: `socket.getaddrinfo`, but for tests. Methods raise `InvalidValue` for what is no URL, `AddressRefused`,
-    and `UrlFailed`.
+    `resolve`: `socket.getaddrinfo`, except in tests. Methods raise `invalid_value` for what is no URL,
+    `address_not_allowed`, and `url_failed`.
     """
 
     def __init__(self, rules: OutgoingRules, resolve: Resolve = socket.getaddrinfo) -> None:
@@ -142,7 +144,7 @@ class OutgoingClient:
     async def fetch(self, url: str, sink: Sink, *, max_bytes: int, limit_s: float) -> None:
         """Get the URL, over at most three redirects, and give its content to `sink` piece by piece.
 
-        `limit_s`: of all of it, in seconds. Raises `FileTooLarge` too.
+        `limit_s`: of all of it, in seconds. Raises `file_too_large` too.
         """
         headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
         with _failures():
@@ -153,29 +155,17 @@ class OutgoingClient:
                         if response.status_code not in _REDIRECTS:
                             return await _read(response, sink, max_bytes)
                         target = parsed(str(target.join(response.headers.get("Location", ""))))
-        raise UrlFailed(f"The URL leads to more than {_MAX_REDIRECTS} redirects.")
+        raise InvalidInput(f"The URL leads to more than {_MAX_REDIRECTS} redirects.", code="url_failed")
 
-    async def send(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        content: bytes | AsyncIterable[bytes],
-        *,
-        limit_s: float,
-    ) -> int:
+    async def post(self, url: str, headers: Mapping[str, str], content: bytes, *, limit_s: float) -> int:
         """Send the content, and return the status of the answer, which is not read. Redirects are not followed."""
         with _failures():
-            async with asyncio.timeout(limit_s), self._response(method, parsed(url), headers, content) as response:
+            async with asyncio.timeout(limit_s), self._response("POST", parsed(url), headers, content) as response:
                 return response.status_code
 
     @asynccontextmanager
     async def _response(
-        self,
-        method: str,
-        url: httpx.URL,
-        headers: Mapping[str, str],
-        content: bytes | AsyncIterable[bytes] | None,
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], content: bytes | None
     ) -> AsyncIterator[httpx.Response]:
         """Connect to one of the addresses of the URL's host, which have been checked."""
         response: httpx.Response | None = None
@@ -191,7 +181,7 @@ class OutgoingClient:
                 response = await self._transport.handle_async_request(request)
                 break
         if response is None:
-            raise UrlFailed("No connection can be made to the host of the URL.")
+            raise InvalidInput("No connection can be made to the host of the URL.", code="url_failed")
         try:
             yield response
         finally:
@@ -215,24 +205,24 @@ class OutgoingClient:
 
 
 def parsed(url: str) -> httpx.URL:
-    """Return the URL if it is one of HTTP or HTTPS with a host and without a user. Raises `InvalidValue`."""
+    """Return the URL if it is one of HTTP or HTTPS with a host and without a user. Raises `invalid_value`."""
     if len(url) > _MAX_URL_CHARS or not _URL.fullmatch(url):
-        raise InvalidValue(
+        raise InvalidInput(
             f"A URL has at most {_MAX_URL_CHARS} characters, which are printable ASCII: percent-encode others."
         )
     try:
         found = httpx.URL(url)
     except httpx.InvalidURL:
-        raise InvalidValue("The URL is not valid.") from None
+        raise InvalidInput("The URL is not valid.") from None
     if found.scheme not in ("http", "https"):
-        raise InvalidValue("The URL does not begin with https:// or http://.")
+        raise InvalidInput("The URL does not begin with https:// or http://.")
     if found.userinfo or "@" in url.partition("://")[2].partition("/")[0]:
-        raise InvalidValue("The URL names a user or a password.")
+        raise InvalidInput("The URL names a user or a password.")
     if not _NAME.fullmatch(found.host):
         with suppress(ValueError):
             if "%" not in found.host and str(ip_address(found.host)) == found.host:
                 return found
-        raise InvalidValue("The host of the URL is neither a name nor an address in its usual form.")
+        raise InvalidInput("The host of the URL is neither a name nor an address in its usual form.")
     return found
 
 
@@ -241,12 +231,12 @@ def _port(url: httpx.URL) -> int:
 
 
 async def _read(response: httpx.Response, sink: Sink, max_bytes: int) -> None:
-    """Give the content of a response to `sink`. Raises `UrlFailed` and `FileTooLarge`."""
+    """Give the content of a response to `sink`. Raises `url_failed` and `file_too_large`."""
     if response.status_code != 200:
-        raise UrlFailed(f"The host of the URL answered {response.status_code}.")
+        raise InvalidInput(f"The host of the URL answered {response.status_code}.", code="url_failed")
     # A compressed body may be a thousand times as long as it says; nobody was asked to compress.
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UrlFailed("The content of the URL is compressed (Content-Encoding).")
+        raise InvalidInput("The content of the URL is compressed (Content-Encoding).", code="url_failed")
     length = response.headers.get("Content-Length", "")
     size = 0
     if not (length.isdecimal() and int(length) > max_bytes):
@@ -257,20 +247,25 @@ async def _read(response: httpx.Response, sink: Sink, max_bytes: int) -> None:
             await sink(piece)
         else:
             return
-    raise FileTooLarge(f"The content of the URL is larger than the {max_bytes / 2**20:g} MiB that this server takes.")
+    raise InvalidInput(
+        f"The content of the URL is larger than the {max_bytes / 2**20:g} MiB that this server takes.",
+        code="file_too_large",
+    )
 
 
-def _refused() -> AddressRefused:
+def _refused() -> InvalidInput:
     """Return the error for a host that is unknown or not public; which of them it is concerns nobody outside."""
-    return AddressRefused("The host of the URL is unknown, or its address is not a public one.")
+    return InvalidInput(
+        "The host of the URL is unknown, or its address is not a public one.", code="address_not_allowed"
+    )
 
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Raise errors of the connection, and the end of the time limit, as `UrlFailed`."""
+    """Raise errors of the connection, and the end of the time limit, as `url_failed`."""
     try:
         yield
     except TimeoutError:
-        raise UrlFailed("The request to the URL took too long.") from None
+        raise InvalidInput("The request to the URL took too long.", code="url_failed") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UrlFailed(f"The request to the URL failed ({type(error).__name__}).") from None
+        raise InvalidInput(f"The request to the URL failed ({type(error).__name__}).", code="url_failed") from None

@@ -11,14 +11,15 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from loguru import logger
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
-from asr_server.core.errors import AsrError
+from asr_server.core.errors import TABLE, AsrError
+from asr_server.core.metrics import with_series
 from asr_server.core.transcript import CoverageKind, Transcript
 from asr_server.net.access import PROBES
-from asr_server.ops.metric_spec import NO_ROUTE, OTHER, Transport
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -31,6 +32,57 @@ _QUIET_PATHS = frozenset({"/livez", "/readyz", "/health", "/metrics"})
 _OPENAI_PATHS, _OPENAI_VERSION = "/v1/", "2020-10-01"
 # The page is one request for `/` and one for each of its files.
 _QUIET_PREFIX = "/web/"
+# The label of unknown methods and codes: text of a caller never becomes a label.
+OTHER = "other"
+NO_ROUTE = "-"
+METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", OTHER)
+# From a short command to a recording of hours; the bounds are closest in the range in which people wait.
+_REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0)
+_TEXT_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class RequestMetrics:
+    """Counters and histograms of the requests and live connections of one app."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "asr_http_requests_total",
+            "Completed HTTP requests, by the pattern of their route.",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "asr_http_request_seconds",
+            "From the head of the request to the end of the answer.",
+            ["route"],
+            registry=registry,
+            buckets=_REQUEST_S,
+        )
+        self.first_text = Histogram(
+            "asr_first_text_seconds",
+            "From the head of a streaming request to its first event with text.",
+            ["route"],
+            registry=registry,
+            buckets=_TEXT_S,
+        )
+        self._errors = Counter(
+            "asr_errors_total",
+            "Rejected and failed requests and live connections, by error code; `request_cancelled`: the caller "
+            "disconnected.",
+            ["surface", "code"],
+            registry=registry,
+        )
+        with_series(self._errors, ("http", "socket"), (*TABLE, OTHER))
+
+    def request(self, route: str, method: str, status: int, took_s: float) -> None:
+        """Count a request that ended. `route`: a pattern, never a path. `status` 0: the caller left before one."""
+        known = method if method in METHODS else OTHER
+        self._requests.labels(route, known, f"{(status or 499) // 100}xx").inc()
+        self._seconds.labels(route).observe(took_s)
+
+    def error(self, code: str, surface: str = "http") -> None:
+        """Count a request or a live connection (`socket`) that was rejected, failed, or was left by its caller."""
+        self._errors.labels(surface, code if code in TABLE else OTHER).inc()
 
 
 @contextmanager
@@ -124,14 +176,14 @@ def _route(scope: Scope) -> str:
 def _count(scope: Scope, status: int) -> None:
     state, route = scope["state"], _route(scope)
     services = getattr(scope["app"].state, "services", None)
-    if services is None:  # in a gateway the worker counts
+    if services is None:
         return
-    metrics = services.metrics.http
+    metrics = services.request_metrics
     metrics.request(route, scope["method"], status, _took_ms(scope) / 1000)
     if (first_text_s := state.get("first_text_s")) is not None:
-        metrics.first_text(route, first_text_s - state["began_s"])
+        metrics.first_text.labels(route).observe(first_text_s - state["began_s"])
     if scope["path"] in PROBES:  # a probe that answers 503 is no error
         return
     outcome = state.get("outcome", AsrError.code if status >= 500 else None)
     if outcome is not None or status >= 400:
-        metrics.error(Transport.HTTP, outcome or OTHER)
+        metrics.error(outcome or OTHER)

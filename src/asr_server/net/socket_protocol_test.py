@@ -9,6 +9,7 @@ from uvicorn.server import ServerState
 
 from asr_server.net import socket_protocol as module
 from asr_server.net.access import Caller
+from asr_server.net.conftest import Transport
 from asr_server.net.loop_time import loop_time
 from asr_server.net.socket_protocol import SocketProtocol
 
@@ -17,31 +18,6 @@ HANDSHAKE = (
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 CLOSE = b"\x88\x82\0\0\0\0\x03\xe8"
-
-
-class Transport(asyncio.Transport):
-    """Takes everything; knows whether it may read."""
-
-    def __init__(self):
-        super().__init__()
-        self.reading, self.closing, self.written = True, False, b""
-
-    def pause_reading(self):
-        self.reading = False
-
-    def resume_reading(self):
-        self.reading = True
-
-    def is_closing(self):
-        return self.closing
-
-    def close(self):
-        self.closing = True
-
-    abort = close
-
-    def write(self, data):
-        self.written += data
 
 
 @pytest.fixture
@@ -65,7 +41,7 @@ async def offered():
 async def protocol(offered):
     """An open connection, whose app is the test."""
     await offered.send({"type": "websocket.accept"})
-    offered.transport.written = b""
+    offered.transport.sent = b""
     return offered
 
 
@@ -87,7 +63,7 @@ async def test_what_is_no_handshake_is_answered(headers, status):
     made = SocketProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
     made.connection_made(transport := Transport())
     made.data_received(HANDSHAKE.replace(b"Host:", headers + b"Host:"))
-    assert transport.written.startswith(b"HTTP/1.1 " + status)
+    assert transport.sent.startswith(b"HTTP/1.1 " + status)
     assert transport.closing
     made.connection_lost(None)
 
@@ -104,7 +80,7 @@ async def test_frames_behind_a_handshake_that_is_refused_are_not_looked_at():
     assert wrong != HANDSHAKE
     made.data_received(wrong)
     made.data_received(b"\x81\x85\0\0\0\0Hello")
-    assert transport.written.startswith(b"HTTP/1.1 4")
+    assert transport.sent.startswith(b"HTTP/1.1 4")
     assert transport.closing
     made.connection_lost(None)
 
@@ -127,10 +103,10 @@ async def test_few_messages_wait_however_many_come_at_once(protocol):
     found = b""
     while len(found) < len(body):
         assert protocol.queue.qsize() < 1_000
-        assert not protocol.transport.reading
+        assert not protocol.transport.is_reading
         found += (await protocol.receive())["bytes"]
     assert found == body
-    assert protocol.transport.reading
+    assert protocol.transport.is_reading
 
 
 async def test_a_close_behind_much_audio_is_heard_in_its_place(protocol):
@@ -198,7 +174,7 @@ async def test_few_frames_are_parsed_in_one_turn_of_the_event_loop(protocol, fra
     """Others get their turn in between, and meanwhile no more is read from the network."""
     protocol.data_received(frames)
     assert len(frames) - len(protocol._unparsed) < 6 * PER_TURN
-    assert not protocol.transport.reading
+    assert not protocol.transport.is_reading
     assert await _parsed(protocol) < 6 * PER_TURN
 
 
@@ -245,7 +221,7 @@ async def test_a_message_has_a_bounded_number_of_frames(protocol):
     await _parsed(protocol)
     assert protocol.transport.closing
     assert (await protocol.receive())["code"] == 1009
-    assert protocol.transport.written.endswith(b"\x03\xf1too many fragments")
+    assert protocol.transport.sent.endswith(b"\x03\xf1too many fragments")
 
 
 async def test_a_message_may_have_thousands_of_frames(protocol):
@@ -285,10 +261,10 @@ async def test_a_caller_that_owes_time_is_read_later(protocol, owing, monkeypatc
     protocol.data_received(_tiny(body))
     await asyncio.sleep(0.1)
     assert not received.done()
-    assert not protocol.transport.reading
+    assert not protocol.transport.is_reading
     monkeypatch.setattr(owing, "wait_s", lambda: 0.0)
     assert b"".join(message["bytes"] for message in await received) == body
-    assert protocol.transport.reading
+    assert protocol.transport.is_reading
 
 
 async def test_the_end_of_a_connection_is_told_though_its_caller_owes_time(offered, owing):
@@ -333,7 +309,7 @@ async def test_a_message_has_to_be_complete_in_time(protocol, monkeypatch, part)
     assert protocol._unfinished.timer is not None
     await asyncio.sleep(0.1)
     assert (await protocol.receive())["code"] == 1008
-    assert protocol.transport.written.endswith(b"\x03\xf0unfinished message")
+    assert protocol.transport.sent.endswith(b"\x03\xf0unfinished message")
     assert (protocol.frames, module._held) == ([], {})
 
 
@@ -348,7 +324,7 @@ async def test_the_unfinished_messages_of_a_caller_have_a_bound(offered, monkeyp
         offered.data_received(begins + b"\xfe\x03\xe8\0\0\0\0" + bytes(1_000))
         assert offered.transport.closing is is_closed
         offered._forget()
-    assert offered.transport.written.endswith(b"\x03\xf1too many bytes of unfinished messages")
+    assert offered.transport.sent.endswith(b"\x03\xf1too many bytes of unfinished messages")
     assert module._held == {"key": 2_500}
     module._held.clear()
 
@@ -396,7 +372,7 @@ async def test_a_refused_peer_is_not_read_on(protocol):
     for _ in range(20):
         await asyncio.sleep(0)
     assert protocol._frames_after_close < 200
-    assert not protocol.transport.reading
+    assert not protocol.transport.is_reading
 
 
 async def test_pings_are_not_answered_while_the_peer_does_not_read(protocol):
@@ -405,12 +381,12 @@ async def test_pings_are_not_answered_while_the_peer_does_not_read(protocol):
     protocol.data_received(PINGS)
     for _ in range(3):
         await asyncio.sleep(0)
-    assert not protocol.transport.written
-    assert not protocol.transport.reading
+    assert not protocol.transport.sent
+    assert not protocol.transport.is_reading
     protocol.resume_writing()
     await _parsed(protocol)
-    assert protocol.transport.written == b"\x8a\0" * (len(PINGS) // 6)
-    assert protocol.transport.reading
+    assert protocol.transport.sent == b"\x8a\0" * (len(PINGS) // 6)
+    assert protocol.transport.is_reading
 
 
 async def test_nothing_is_parsed_before_the_handshake_is_complete(offered):
@@ -418,11 +394,11 @@ async def test_nothing_is_parsed_before_the_handshake_is_complete(offered):
     offered.data_received(PINGS)
     for _ in range(3):
         await asyncio.sleep(0)
-    assert not offered.transport.written
-    assert not offered.transport.reading
+    assert not offered.transport.sent
+    assert not offered.transport.is_reading
     await offered.send({"type": "websocket.accept"})
     await _parsed(offered)
-    assert offered.transport.written.endswith(b"\x8a\0" * (len(PINGS) // 6))
+    assert offered.transport.sent.endswith(b"\x8a\0" * (len(PINGS) // 6))
 
 
 @pytest.mark.parametrize("frames", [PINGS, PONGS, _frames(0x82)], ids=["pings", "pongs", "messages"])

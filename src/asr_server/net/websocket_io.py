@@ -14,9 +14,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
-from asr_server.core.errors import AsrError, ShuttingDown, WebSocketOnly
-from asr_server.net.errors import TABLE, Json
-from asr_server.ops.metric_spec import Transport
+from asr_server.core.errors import TABLE, AsrError, InvalidInput, ShuttingDown
+from asr_server.net.errors import Json
 
 # Far more than a message needs that makes sense: it has one long text, or a list of up to 1000 words. Counted before
 # parsing, and also where they are part of a text, which may have 16 000 characters.
@@ -46,8 +45,6 @@ def _whole_number(digits: str) -> int:
 _CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 _CLEAN_CLOSES = {1000, 1001}
 _NO_STATUS = 1005
-DISCARD = 4001  # a gateway's close code: nobody comes back to this session
-MOVED = 4010  # a client's: it goes on with another server
 
 T = TypeVar("T")
 RenderError = Callable[[AsrError], Json]
@@ -68,22 +65,25 @@ async def serve(socket: WebSocket, work: Coroutine[Any, Any, None], render: Rend
 
 async def refuse_plain_request() -> None:
     """Refuse a plain request to a socket's path: from an address bar, or through a proxy without upgrades."""
-    raise WebSocketOnly("This is a WebSocket: connect with ws:// or wss://, through proxies that pass upgrades on.")
+    raise InvalidInput(
+        "This is a WebSocket: connect with ws:// or wss://, through proxies that pass upgrades on.",
+        code="upgrade_required",
+    )
 
 
-async def end(socket: WebSocket, error: AsrError, render: RenderError) -> None:
-    """Count the error, send it, and close with its code. A shutdown has its close code alone."""
+async def end(socket: WebSocket, error: AsrError, render: RenderError, at_shutdown: Json | None = None) -> None:
+    """Count the error, send it, and close with its code. On shutdown, send `at_shutdown` instead."""
     count_error(socket, error)
     # They hold the message that the error is about, perhaps a large one, in a cycle with the tasks that raised it.
     traceback.clear_frames(error.__traceback__)
-    message = None if isinstance(error, ShuttingDown) else render(error)
+    message = at_shutdown if isinstance(error, ShuttingDown) else render(error)
     await close(socket, TABLE[error.code].ws_close, error.code, message)
 
 
 def count_error(socket: HTTPConnection, error: AsrError) -> None:
-    """Count a live connection that this error refused or ended. A gateway has no services and counts nothing."""
+    """Count a live connection that this error refused or ended."""
     if (services := getattr(socket.app.state, "services", None)) is not None:
-        services.metrics.http.error(Transport.SOCKET, error.code)
+        services.request_metrics.error(error.code, "socket")
 
 
 async def close(socket: WebSocket, code: int, reason: str, message: Json | None = None) -> None:

@@ -47,7 +47,7 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
     sections = {name: value for read in readers for name, value in read(services).items()}
     return HealthBody(
         status=_status(services, snapshot),
-        mode=_mode(services),
+        mode="gateway" if services.settings.gateway_mode else "standalone",
         model_id=services.plan.model_id,
         model_revision=info.model_revision,
         models=_models(services, snapshot),
@@ -83,10 +83,6 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
         version=__version__,
         uptime_s=round(time.monotonic() - services.started_s, 3),
     )
-
-
-def _mode(services: Services) -> Literal["standalone", "worker"]:
-    return "worker" if services.settings.gateway_mode else "standalone"
 
 
 def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody]:
@@ -199,9 +195,8 @@ def _model_body(model: Model) -> ModelBody:
 def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
     """Return why the process should be restarted; "" if it should not. Loading a model may take minutes: no hang."""
     engine = snapshot or services.thread.snapshot()
-    aligners = (each.info.aligner_state for each in services.engines.values())
-    loading = engine.loading or AlignerState.LOADING in aligners
-    stuck = engine.busy and engine.heartbeat_age_s > services.settings.engine_hang_s and not loading
+    aligner_loads = any(each.info.aligner_state is AlignerState.LOADING for each in services.engines.values())
+    stuck = engine.is_stuck(services.settings.engine_hang_s, aligner_loads=aligner_loads)
     reason = engine.failure or ("the engine thread does not move" if stuck or not engine.alive else "")
     return reason or next((found for parts in services.features if (found := parts.failure())), "")
 
@@ -217,5 +212,5 @@ def not_ready(services: Services) -> str:
         return "saturated"
     snapshot = services.thread.snapshot()
     if snapshot.state is ModelState.FAILED:
-        return "the model could not be loaded"
+        return snapshot.load_error or "the model could not be loaded"
     return not_live(services, snapshot)

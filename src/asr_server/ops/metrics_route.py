@@ -1,32 +1,27 @@
-"""`GET /metrics`: all metrics for Prometheus. `server_metrics.py` keeps the counters; `GAUGES` reads the rest."""
+"""`GET /metrics`: all metrics for Prometheus. Counters are where they are counted; the server's gauges are here."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import Response
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from asr_server import __version__
+from asr_server.core.metrics import ReadMetrics
 from asr_server.jobs.record import RecordState
 from asr_server.net.errors import content
 from asr_server.ops import health
-from asr_server.ops import server_metrics as table
-from asr_server.ops.metric_spec import FREE_STREAMS, READY, MetricKind, MetricSample, single
 from asr_server.schedule.model import ModelState
 from asr_server.services import Services, ServicesDep
 
-if TYPE_CHECKING:
-    from prometheus_client import Metric
-
-    from asr_server.ops.server_metrics import Metrics
-
 router = APIRouter(tags=["operations"])
-
-ReadGauges = Callable[[Services], Iterable[MetricSample]]
 
 
 @router.get(
@@ -34,98 +29,132 @@ ReadGauges = Callable[[Services], Iterable[MetricSample]]
     response_class=Response,
     responses={200: content({"text/plain": 'asr_model_state{state="loaded"} 1.0\n'})},
 )
-async def metrics(request: Request, services: ServicesDep) -> Response:
+async def metrics(services: ServicesDep) -> Response:
     """Return all metrics in Prometheus' text format. Never waits for the engine."""
-    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-
-    readers: tuple[ReadGauges, ...] = request.app.state.gauges
-    samples = SampleCollector([sample for read in readers for sample in read(services)])
-    # Some thousand lines take milliseconds, which would delay the event loop.
-    body = await asyncio.to_thread(generate_latest, _CombinedCollector(services.metrics, samples))
+    # Gauges show the state of the event loop, so they are read on it; writing the text takes longer.
+    families = list(services.registry.collect())
+    body = await asyncio.to_thread(generate_latest, ReadMetrics(lambda: families))
     return Response(body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
-class _CombinedCollector:
-    """The counters and the samples together, as the encoder takes them."""
-
-    def __init__(self, metrics: Metrics, samples: SampleCollector) -> None:
-        self._metrics = metrics
-        self._samples = samples
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield all metric families."""
-        yield from self._metrics.registry.collect()
-        yield from self._samples.collect()
+def new_registry() -> CollectorRegistry:
+    """Return a registry for the metrics of one app."""
+    # Without this call every counter has a second series with its creation time, which is the start of the process.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return registry
 
 
-class SampleCollector:
-    """A collector of samples that were taken before, since the encoder runs on another thread."""
-
-    def __init__(self, samples: Iterable[MetricSample]) -> None:
-        self._samples = samples
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the metric families for the encoder."""
-        # New families for each scrape: a registry would keep the first ones.
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        for sample in self._samples:
-            spec = sample.spec
-            family = CounterMetricFamily if spec.kind is MetricKind.COUNTER else GaugeMetricFamily
-            metric = family(spec.name, spec.meaning, labels=spec.labels)
-            for labels, value in sample.values.items():
-                metric.add_metric(labels, value)
-            yield metric
+def register_gauges(services: Services) -> None:
+    """Add the gauges of the server to its registry."""
+    for read in (_engine, _process, _work, _server):
+        services.registry.register(ReadMetrics(functools.partial(read, services)))
 
 
-def engine_gauges(services: Services) -> Iterable[MetricSample]:
-    """Yield what the engine thread does."""
+def _engine(services: Services) -> Iterator[Metric]:
     engine = services.thread.snapshot()
-    yield single(table.ENGINE_ROWS, engine.running)
-    yield single(table.ENGINE_BEAT, engine.heartbeat_age_s if engine.busy else 0.0)
-    yield single(table.ENGINE_HUNG, bool(health.not_live(services, engine)))
-    yield MetricSample(table.MODEL_STATE, {(state,): state is engine.state for state in ModelState})
-    names = {name: name or services.plan.model_id for name in engine.models}
-    states: dict[tuple[str, ...], float] = {
-        (names[name], state): state is status.state for name, status in engine.models.items() for state in ModelState
-    }
-    yield MetricSample(table.MODELS_STATE, states)
-    yield MetricSample(table.MODELS_ROWS, {(names[name],): status.rows for name, status in engine.models.items()})
-    yield MetricSample(table.QUEUE_JOBS, {(name,): depth for name, depth in engine.depth.items()})
-    yield single(table.QUEUE_AUDIO, engine.waiting_s)
+    yield GaugeMetricFamily("asr_engine_rows", "Rows in the batch.", engine.running)
+    yield GaugeMetricFamily(
+        "asr_engine_beat_age_seconds",
+        "Seconds since the engine thread made progress; 0 while it has no work.",
+        engine.heartbeat_age_s if engine.busy else 0.0,
+    )
+    yield GaugeMetricFamily(
+        "asr_engine_hung",
+        "1 while `/livez` answers 503 because a step takes longer than `ENGINE_HANG_S`.",
+        bool(health.not_live(services, engine)),
+    )
+    states = (([state], state is engine.state) for state in ModelState)
+    yield _labelled("asr_model_state", "1 for the current state of the default model.", ["state"], states)
+    models = {name or services.plan.model_id: status for name, status in engine.models.items()}
+    yield _labelled(
+        "asr_models_state",
+        "1 for the current state of each model that is served.",
+        ["model", "state"],
+        (([name, state], state is status.state) for name, status in models.items() for state in ModelState),
+    )
+    rows = (([name], status.rows) for name, status in models.items())
+    yield _labelled("asr_models_rows", "Spans in the batch of each model.", ["model"], rows)
+    depth = (([priority], jobs) for priority, jobs in engine.depth.items())
+    yield _labelled("asr_queue_jobs", "Spans that wait for the engine.", ["priority"], depth)
+    yield GaugeMetricFamily(
+        "asr_queue_audio_seconds", "Seconds of audio of the spans that wait for the engine.", engine.waiting_s
+    )
 
 
-def work_gauges(services: Services) -> Iterable[MetricSample]:
-    """Yield what was accepted: recordings and jobs."""
-    yield single(table.ADMISSION_HELD, services.admission.held_s)
-    yield single(table.ADMISSION_LIMIT, services.admission.limit_s)
-    yield single(FREE_STREAMS, health.free_streams(services))
-    yield single(table.RECORDING_AUDIO, services.admission.answered_s)
-    heard = services.pipeline
-    covered_s: dict[tuple[str, ...], float] = {
-        (outcome,): heard.covered_ms[outcome] / 1000 for outcome in table.VALUES["coverage"]
-    }
-    yield MetricSample(table.RECORDING_COVERED, covered_s)
-    yield MetricSample(table.REPAIRED_SEGMENTS, {(why,): heard.repaired[why] for why in table.VALUES["reason"]})
-    yield single(table.DECODED_AUDIO, services.decoder.decoded_s)
-    yield MetricSample(table.DECODER_FAILURES, {(code,): count for code, count in services.decoder.failures.items()})
-    counts = services.jobs.counts
-    shared = str(services.jobs.is_shared).lower()
-    yield MetricSample(table.JOBS, {(state, shared): counts.get(state, 0) for state in RecordState})
+def _process(services: Services) -> Iterator[Metric]:
+    ends = CounterMetricFamily(
+        "asr_engine_process_ends_total",
+        "Ended engine processes: `stopped` (the server ended), `crashed`, `hung` (killed: no progress), `late` "
+        "(killed: did not start in time). Of a shared engine: ended connections.",
+        labels=["cause"],
+    )
+    is_running = False
+    if services.plan.is_active("engine_process"):
+        from asr_server.engine.remote import EngineProcess  # its messages take memory
+
+        assert isinstance(services.thread, EngineProcess)
+        is_running = services.thread.is_running
+        for cause, count in services.thread.ends.items():
+            ends.add_metric([cause], count)
+    yield ends
+    yield GaugeMetricFamily(
+        "asr_engine_process_running", "1 while an engine process or a shared engine takes work.", is_running
+    )
 
 
-def live_gauges(services: Services) -> Iterable[MetricSample]:
-    """Yield the number of live sessions."""
-    yield single(table.LIVE_SESSIONS, len(services.live))
-    yield single(table.LIVE_WAITING, services.live.waiting)
+def _work(services: Services) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "asr_admission_held_seconds",
+        "Seconds of audio that are accepted but not yet answered.",
+        services.admission.held_s,
+    )
+    yield GaugeMetricFamily(
+        "asr_admission_limit_seconds",
+        "`MAX_QUEUE_AUDIO_S`; work beyond it gets 429, as does what cannot be answered in time.",
+        services.admission.limit_s,
+    )
+    counts, shared = services.jobs.counts, str(services.jobs.is_shared).lower()
+    yield _labelled(
+        "asr_jobs",
+        "Stored jobs of `/v1/jobs`. With `JOBS_DATABASE_URL` they are `shared`: each server counts those of all.",
+        ["state", "shared"],
+        (([state, shared], counts.get(state, 0)) for state in RecordState),
+    )
+    yield GaugeMetricFamily(
+        "asr_live_sessions", "Open live sessions, including those that wait for their client.", len(services.live)
+    )
+    yield GaugeMetricFamily(
+        "asr_live_sessions_waiting",
+        "Live sessions that wait for their client to reconnect.",
+        services.live.waiting,
+    )
+    yield GaugeMetricFamily(
+        "asr_free_streams",
+        "Live sessions that may be opened: `MAX_LIVE_SESSIONS` without the open ones.",
+        health.free_streams(services),
+    )
 
 
-def server_gauges(services: Services) -> Iterable[MetricSample]:
-    """Yield what the server is, and for how long."""
-    yield single(READY, not health.not_ready(services))
-    yield single(table.UPTIME, time.monotonic() - services.started_s)
+def _server(services: Services) -> Iterator[Metric]:
+    yield GaugeMetricFamily("asr_ready", "1 while `/readyz` answers 200.", not health.not_ready(services))
+    yield GaugeMetricFamily(
+        "asr_uptime_seconds", "Seconds since the start of the server.", time.monotonic() - services.started_s
+    )
     plan = services.plan
-    yield MetricSample(table.BUILD, {(__version__, plan.engine, plan.device, plan.dtype): 1})
+    yield _labelled(
+        "asr_build_info",
+        "Always 1; the labels describe the server.",
+        ["version", "engine", "device", "dtype"],
+        [((__version__, plan.engine, plan.device, plan.dtype), 1)],
+    )
 
 
-GAUGES: tuple[ReadGauges, ...] = (engine_gauges, work_gauges, live_gauges, server_gauges)
+def _labelled(
+    name: str, meaning: str, labels: Sequence[str], series: Iterable[tuple[Sequence[str], float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=labels)
+    for values, value in series:
+        family.add_metric(values, value)
+    return family

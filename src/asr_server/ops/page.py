@@ -175,7 +175,6 @@ async def options() -> Response:
 
 @router.get("/", include_in_schema=False)
 async def index(request: Request) -> Response:
-    """Return the page. A gateway, which has no services, serves it too."""
     return _answer(request, _index(request.app.state.model_id), _AGAIN)
 
 

@@ -66,7 +66,7 @@ class SpeechQueueBody(BaseModel):
     texts: int = 0
     sentences_left: int = Field(default=0, description="Of these texts, those that are not spoken yet.")
     held_s: float = Field(default=0.0, description="Seconds of speech that are accepted and not yet spoken.")
-    limit_s: float = Field(default=0.0, description="MAX_QUEUE_SPEECH_S.")
+    limit_s: float = Field(default=0.0, description="MAX_QUEUE_AUDIO_S.")
 
 
 class HealthBody(BaseModel):
@@ -75,7 +75,7 @@ class HealthBody(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     status: Literal["ok", "degraded", "draining"]
-    mode: Literal["standalone", "gateway", "worker"]
+    mode: Literal["standalone", "gateway"]
     model_id: str
     model_revision: str = Field(description="Commit of the model, from its first load on; empty: not from the hub.")
     languages: list[str] = Field(description="Codes of the languages that the model knows.")

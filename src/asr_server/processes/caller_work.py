@@ -5,6 +5,7 @@ The threads of `asyncio.to_thread` are for what the server needs for itself, and
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextvars
 import ctypes
@@ -110,34 +111,41 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs)
     loop = asyncio.get_running_loop()
     async with _shares.setdefault(loop, FairShares(_OF_ONE_CALLER, _OF_ALL)).taken(current_caller()):
         thread = _WorkThread(loop, partial(contextvars.copy_context().run, work, *args, **options))
-        thread.start()
         try:
             await asyncio.wait([thread.result], timeout=_LIMIT_S)
         finally:
             thread.stop()
     if not thread.result.done():
         raise DeadlineExceeded(f"The text was not processed within {_LIMIT_S:.0f} s.")
-    found: T = thread.result.result()
-    return found
+    try:
+        found: T = thread.result.result()
+        return found
+    finally:
+        # Its exception refers to frames, and so to the work: all would stay until collected, with a large text.
+        del thread.result
 
 
 class _Stopped(BaseException):
     """Raised in a thread whose result nobody waits for."""
 
 
-class _WorkThread(threading.Thread):
-    """One piece of work. As a daemon it does not keep the process from ending."""
+class _WorkThread:
+    """One piece of work, in a thread that does not keep the process from ending."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Any]) -> None:
-        super().__init__(name="caller", daemon=True)
         self.result: asyncio.Future[Any] = loop.create_future()
         self._loop, self._work = loop, work
-        self._lock, self._is_over = threading.Lock(), False
+        self._lock, self._is_over, self._has_begun = threading.Lock(), False, False
+        # `Thread.start` would block the event loop until the thread runs: up to 76 ms on a busy machine.
+        self._ident = _thread.start_new_thread(self._run, ())
 
-    def run(self) -> None:
-        """Do the work and report its outcome to the event loop."""
+    def _run(self) -> None:
         found, error = None, None
         with suppress(_Stopped):
+            with self._lock:
+                if self._is_over:  # stopped before it began
+                    return
+                self._has_begun = True
             try:
                 found = self._work()
             except Exception as raised:
@@ -146,12 +154,14 @@ class _WorkThread(threading.Thread):
                 self._is_over = True
         with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._report, found, error)
+        error = None  # it refers to this frame: see `in_thread`
 
     def stop(self) -> None:
         """Raise an exception in the work, unless it is over."""
         with self._lock:
-            if not self._is_over:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stopped))
+            was_over, self._is_over = self._is_over, True
+            if self._has_begun and not was_over:  # in a thread that has not, the exception would end up in the log
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), ctypes.py_object(_Stopped))
 
     def _report(self, found: Any, error: Exception | None) -> None:
         if error is not None:

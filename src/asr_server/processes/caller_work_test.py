@@ -1,21 +1,24 @@
 """Threads for callers: the place of each, and the end of their work."""
 
 import asyncio
+import gc
+import sys
 import threading
+import weakref
 
 import pytest
 
 from asr_server.processes.caller_work import in_thread, work_for
 
 
-def _endless(begun):
+def _endless(begun, running, ended):
+    running.append(threading.get_ident())
     begun.set()
-    while True:
-        pass
-
-
-def _threads():
-    return [thread for thread in threading.enumerate() if thread.name == "caller"]
+    try:
+        while True:
+            pass
+    finally:
+        ended.set()
 
 
 async def _of(caller, work, *args):
@@ -29,16 +32,56 @@ async def test_results_and_errors_come_back():
         await in_thread(divmod, 7, 0)
 
 
+class _Text(str):
+    """A text with weak references."""
+
+
+async def test_nothing_is_kept_of_a_text_that_was_refused():
+    """A text may have 32 MB, and garbage is collected rarely."""
+    text, refused = _Text("word"), False
+    kept = weakref.ref(text)
+    gc.disable()
+    try:
+        await in_thread(int, text)
+    except ValueError:
+        refused = True
+        del text
+    try:
+        async with asyncio.timeout(10):
+            while kept() is not None:  # noqa: ASYNC110 - the thread may still be ending
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
+    assert refused
+
+
 async def test_another_caller_need_not_wait_and_work_ends_with_its_caller():
     """Six endless loops of one caller, as a fault of a text function would make them."""
-    begun = threading.Event()
-    loops = [asyncio.create_task(_of("one", _endless, begun)) for _ in range(6)]
+    begun, running, ended = threading.Event(), [], threading.Event()
+    loops = [asyncio.create_task(_of("one", _endless, begun, running, ended)) for _ in range(6)]
     await asyncio.to_thread(begun.wait)
     assert await asyncio.create_task(_of("other", len, "word")) == 4
-    assert len(_threads()) <= 2  # the other caller's thread may still be ending
+    assert len(running) == 1
     for loop in loops:
         loop.cancel()
     await asyncio.wait(loops)
-    for thread in _threads():
-        await asyncio.to_thread(thread.join)
+    await asyncio.to_thread(ended.wait)
     assert await asyncio.create_task(_of("one", len, "word")) == 4
+
+
+async def test_work_that_is_cancelled_before_it_begins_ends_in_silence(monkeypatch):
+    """Its thread logs no traceback."""
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    for _ in range(300):
+        work = asyncio.create_task(in_thread(len, "word"))
+        await asyncio.sleep(0)
+        work.cancel()
+        await asyncio.wait([work])
+    assert seen == []
+
+
+def test_beginning_work_does_not_wait_for_its_thread(monkeypatch):
+    """On a busy machine a thread begins late. `Thread.start` waits for it."""
+    monkeypatch.setattr(threading.Thread, "start", None)
+    assert asyncio.run(in_thread(divmod, 7, 2)) == (3, 1)

@@ -40,17 +40,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_caller_leaves_room_for_another() -> None:
-    """A caller fills what is shared and no more; one that holds nothing is served meanwhile, up to the total."""
-    crowd = Crowd(FairShares(2, 3))
-    held = [await crowd.take("greedy") for _ in range(4)]
-    assert crowd.got == ["greedy", "greedy"]
-    held += [await crowd.take("other"), await crowd.take("third")]
-    assert crowd.got == ["greedy", "greedy", "other"]
-    for task, _ in held:
-        task.cancel()
-
-
 async def test_who_holds_least_comes_first() -> None:
     """The waiting caller that holds the least is next, however late it came, then the first to come."""
     crowd = Crowd(FairShares(3, 3))

@@ -25,7 +25,7 @@ def directory(request, monkeypatch, tmp_path):
 
 
 def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(directory):
-    """The socket is reached once it listens; before that, as for a worker that starts, connections are refused."""
+    """The socket is reached once it listens; before that, as for a process that starts, connections are refused."""
     with unnamed_socket() as place:
         assert list(directory.iterdir()) == []
         with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):

@@ -251,7 +251,7 @@ class WorkerClient(ABC, Generic[P]):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ShuttingDown("The server is stopping.")
+            raise ShuttingDown()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter
 
 from asr_server.audio.segmentation import quietest_frame
 from asr_server.core.audio import FRAME_MS, s_to_ms
-from asr_server.core.errors import IncompleteTranscript
-from asr_server.core.transcript import CoverageKind, CoveragePart, Segment, UnheardReason
+from asr_server.core.errors import AsrError
+from asr_server.core.metrics import with_series
+from asr_server.core.transcript import CoverageKind, CoveragePart, RepairReason, Segment, UnheardReason
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Progress
@@ -156,13 +158,14 @@ def damaged(progress: Progress, duration_ms: int) -> list[Segment]:
 
 
 def check_heard(coverage: Sequence[CoveragePart]) -> None:
-    """Raise `IncompleteTranscript` if a part is unheard."""
+    """Raise `incomplete_transcript` if a part is unheard."""
     unheard = [part for part in coverage if part.kind is CoverageKind.UNHEARD]
     if unheard:
         lost_s, first = sum(part.end_ms - part.start_ms for part in unheard) / 1000, unheard[0]
-        raise IncompleteTranscript(
+        raise AsrError(
             f"{lost_s} s of the recording were not heard, the first from {first.start_ms / 1000} to "
             f"{first.end_ms / 1000} s ({first.reason}).",
+            code="incomplete_transcript",
             param="strict",
         )
 
@@ -171,3 +174,39 @@ def since(coverage: Sequence[CoveragePart], start_ms: int) -> tuple[CoveragePart
     """Return the parts from `start_ms` on."""
     rest = (replace(part, start_ms=max(part.start_ms, start_ms)) for part in coverage)
     return tuple(part for part in rest if part.start_ms < part.end_ms)
+
+
+class RecordingMetrics:
+    """Counters of the recordings of one app that were transcribed to their end."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._audio = Counter(
+            "asr_recording_audio_seconds_total",
+            "Seconds of audio of completely transcribed recordings.",
+            registry=registry,
+        )
+        self._covered = Counter(
+            "asr_recording_covered_seconds_total",
+            "Seconds of completely transcribed recordings: `words`, `silence`, `sound`, or the reason why they are "
+            "unheard.",
+            ["coverage"],
+            registry=registry,
+        )
+        self._repaired = Counter(
+            "asr_repaired_segments_total",
+            "Segments of completely transcribed recordings whose first answer was discarded, by the reason.",
+            ["reason"],
+            registry=registry,
+        )
+        heard = (kind for kind in CoverageKind if kind is not CoverageKind.UNHEARD)
+        with_series(self._covered, (*heard, *UnheardReason))
+        with_series(self._repaired, RepairReason)
+
+    def count(self, audio_s: float, coverage: Sequence[CoveragePart], segments: Sequence[Segment]) -> None:
+        """Count a recording with `audio_s` seconds of audio, all channels together."""
+        self._audio.inc(audio_s)
+        for part in coverage:
+            self._covered.labels(part.reason or part.kind).inc((part.end_ms - part.start_ms) / 1000)
+        for segment in segments:
+            if segment.repaired:
+                self._repaired.labels(segment.repaired).inc()

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
-from asr_server.core.errors import (
-    EmptyFile,
-    InvalidInput,
-    InvalidLanguage,
-    InvalidValue,
-    MissingParameter,
-    UnsupportedLanguage,
-    UnsupportedValue,
-)
+from asr_server.core.errors import InvalidInput, UnsupportedLanguage
 from asr_server.net import body
 from asr_server.net.errors import ErrorBody
 from asr_server.recordings.form_fields import (
@@ -209,7 +201,9 @@ def parse(
     file = body.upload(form, "file")
     if file is None:
         hint = " It is a text: send it with a file name, as curl -F file=@recording.wav does." if "file" in form else ""
-        raise MissingParameter(f"The form has no file part named 'file'.{hint}", param="file")
+        raise InvalidInput(
+            f"The form has no file part named 'file'.{hint}", code="missing_required_parameter", param="file"
+        )
     try:
         request = build(form)
     except UnsupportedLanguage as error:
@@ -217,7 +211,7 @@ def parse(
     model = services.catalog.find(request.model, any_name=any_model).resident
     if not services.plan.traits.scores and (request.output.logprobs or request.vad is VoiceDetection.ADVISE):
         param = "include" if request.output.logprobs else "vad"
-        raise UnsupportedValue("The engine gives no log-probabilities.", param=param)
+        raise InvalidInput("The engine gives no log-probabilities.", code="unsupported_value", param=param)
     if request.speakers and (request.channel_mode is not ChannelMode.SPLIT or request.speakers.known):
         _check_speakers(services.plan)
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
@@ -225,22 +219,25 @@ def parse(
     for language in request.languages:
         services.catalog.check_language(language, "languages", model=model)
     if request.languages and not services.plan.traits.detects_among:
-        raise UnsupportedValue(
-            "The engine detects the language among all that it knows: send one language, or none.", param="languages"
+        raise InvalidInput(
+            "The engine detects the language among all that it knows: send one language, or none.",
+            code="unsupported_value",
+            param="languages",
         )
     services.check(request)
     if file.size == 0:
-        raise EmptyFile("The file is empty.", param="file")
+        raise InvalidInput("The file is empty.", code="empty_file", param="file")
     return request, file
 
 
 def _check_speakers(plan: Plan) -> None:
-    """Raise `UnsupportedValue` if voices cannot be distinguished. Channels need no model for that."""
+    """Raise `unsupported_value` if voices cannot be distinguished. Channels need no model for that."""
     if not plan.is_active("speakers"):
         reason = next((option.reason for option in plan.options if option.name == "speakers"), "")
-        raise UnsupportedValue(
+        raise InvalidInput(
             f"This server does not tell speakers apart by their voices ({reason}), only by channel, with "
             "channel_mode=split and without known speakers.",
+            code="unsupported_value",
             param="speakers",
         )
 
@@ -252,7 +249,7 @@ def transcription_request(form: FormData) -> TranscriptionRequest:
     if request.speakers is None or output.words:
         return request
     if answer is ResponseFormat.JSON or (answer is ResponseFormat.TEXT and request.stream):
-        raise InvalidValue(
+        raise InvalidInput(
             f"{'A stream of ' if request.stream else ''}'{answer}' does not show speakers: ask for diarized_json or "
             "verbose_json, or for words with return_timestamps=true.",
             param="response_format",
@@ -367,7 +364,7 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
     """
     hotwords = (*fields.hotwords, *fields.keywords)
     if sum(map(len, hotwords)) > MAX_TEXT_CHARS:
-        raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters together.", param="hotwords")
+        raise InvalidInput(f"The hotwords are longer than {MAX_TEXT_CHARS} characters together.", param="hotwords")
     speakers, strategy = speaker_options(fields, diarized=diarized), fields.chunking_strategy
     stated = ServerVad(strategy.threshold, strategy.prefix_padding_ms, strategy.silence_duration_ms)
     language, several = _languages(fields, *spoken)
@@ -395,7 +392,7 @@ def _languages(fields: RecordingForm, name: str, value: str) -> tuple[str | None
     if not several or None in several:  # `auto` is one of any
         return language, ()
     if language is not None and language not in several:
-        raise InvalidValue(f"'{name}' is not one of 'languages'.", param="languages")
+        raise InvalidInput(f"'{name}' is not one of 'languages'.", param="languages")
     named = tuple(each for each in several if each)
     return (language or named[0], ()) if language or len(named) == 1 else (None, named)
 
@@ -403,7 +400,7 @@ def _languages(fields: RecordingForm, name: str, value: str) -> tuple[str | None
 def _normalized(value: str, param: str) -> str | None:
     try:
         return languages.normalize(value)
-    except (InvalidLanguage, UnsupportedLanguage) as error:
+    except InvalidInput as error:
         error.param = param
         raise
 
@@ -412,31 +409,40 @@ def _check(fields: TranscriptionForm) -> None:
     """Refuse fields that contradict each other."""
     wanted = fields.response_format
     if fields.include and wanted is not ResponseFormat.JSON:
-        raise UnsupportedValue("'include' needs response_format=json.", param="include")
+        raise InvalidInput("'include' needs response_format=json.", code="unsupported_value", param="include")
     if fields.return_timestamps and wanted not in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):
-        raise UnsupportedValue("'return_timestamps' needs json or verbose_json.", param="return_timestamps")
+        raise InvalidInput(
+            "'return_timestamps' needs json or verbose_json.", code="unsupported_value", param="return_timestamps"
+        )
     # `segment` is the default, which some clients send along with every format.
     verbose_only = [name for name in fields.timestamp_granularities if name != "segment"]
     if verbose_only and wanted is not ResponseFormat.VERBOSE_JSON:
-        raise InvalidValue(
+        raise InvalidInput(
             f"'timestamp_granularities' with '{verbose_only[0]}' needs response_format=verbose_json.",
             param="timestamp_granularities",
         )
     if fields.stream and "cue" in fields.timestamp_granularities:
-        raise UnsupportedValue("'timestamp_granularities' with 'cue' is not streamed.", param="timestamp_granularities")
+        raise InvalidInput(
+            "'timestamp_granularities' with 'cue' is not streamed.",
+            code="unsupported_value",
+            param="timestamp_granularities",
+        )
 
 
 def _check_translation(fields: TranslationForm) -> None:
     """Refuse options that translations do not have."""
     if fields.response_format is ResponseFormat.DIARIZED_JSON or fields.response_format.is_document:
-        raise UnsupportedValue(
+        raise InvalidInput(
             f"'{fields.response_format}' is a format of transcriptions: a translation shows speakers in verbose_json.",
+            code="unsupported_value",
             param="response_format",
         )
     if fields.speakers and fields.response_format is ResponseFormat.JSON:
-        raise InvalidValue("'json' does not show speakers: ask for verbose_json.", param="response_format")
+        raise InvalidInput("'json' does not show speakers: ask for verbose_json.", param="response_format")
     if fields.speaker_style is SpeakerStyle.DASH:
-        raise UnsupportedValue("'dash' is not served: a cue is translated as a whole.", param="speaker_style")
+        raise InvalidInput(
+            "'dash' is not served: a cue is translated as a whole.", code="unsupported_value", param="speaker_style"
+        )
 
 
 def _fields(form: FormData, model: type[Form]) -> Form:
@@ -463,8 +469,8 @@ def _field_error(error: ValidationError) -> InvalidInput:
     # The names inside other objects are the caller's own words.
     param = f"{name}.{inside[0]}" if name == "chunking_strategy" and inside else str(name)
     if first["type"] == "missing":
-        return MissingParameter(f"The field '{param}' is required.", param=param)
-    return InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param)
+        return InvalidInput(f"The field '{param}' is required.", code="missing_required_parameter", param=param)
+    return InvalidInput(f"Invalid value for '{param}': {first['msg']}.", param=param)
 
 
 _COUNTS = ("num_speakers", "min_speakers", "max_speakers")
@@ -472,7 +478,7 @@ _NAMES, _REFERENCES = "known_speaker_names", "known_speaker_references"
 
 
 def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> SpeakerOptions | None:
-    """Return the options about speakers, or None if they are not distinguished. Raises `InvalidValue`.
+    """Return the options about speakers, or None if they are not distinguished. Raises `invalid_value`.
 
     `diarized`: the format of the answer is diarized_json. A field that has its default is the same as one that was left
     out, since generated clients send all fields.
@@ -480,7 +486,7 @@ def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> Speaker
     if not (fields.speakers or diarized):
         _refuse(fields, (*_COUNTS, _NAMES, _REFERENCES, "speaker_style"), "needs speakers=true.")
         if fields.channel_mode is ChannelMode.SPLIT:
-            raise InvalidValue("'channel_mode' needs speakers=true.", param="channel_mode")
+            raise InvalidInput("'channel_mode' needs speakers=true.", param="channel_mode")
         return None
     if fields.channel_mode is ChannelMode.SPLIT:
         _refuse(fields, _COUNTS, "contradicts channel_mode=split: its channels are the speakers.")
@@ -492,17 +498,17 @@ def _refuse(fields: RecordingForm, names: tuple[str, ...], reason: str) -> None:
     declared = type(fields).model_fields
     for name in names:
         if name in declared and getattr(fields, name) != declared[name].default:
-            raise InvalidValue(f"'{name}' {reason}", param=name)
+            raise InvalidInput(f"'{name}' {reason}", param=name)
 
 
 def _count(fields: RecordingForm) -> tuple[int, int | None]:
     exact, at_least, at_most = fields.num_speakers, fields.min_speakers, fields.max_speakers
     if exact is None:
         if at_least and at_most and at_least > at_most:
-            raise InvalidValue("'min_speakers' is more than 'max_speakers'.", param="min_speakers")
+            raise InvalidInput("'min_speakers' is more than 'max_speakers'.", param="min_speakers")
         return at_least or 1, at_most
     if at_least or at_most:
-        raise InvalidValue(
+        raise InvalidInput(
             "'num_speakers' is exact: leave out 'min_speakers' and 'max_speakers'.", param="num_speakers"
         )
     return exact, exact
@@ -511,16 +517,16 @@ def _count(fields: RecordingForm) -> tuple[int, int | None]:
 def _known(fields: RecordingForm) -> tuple[KnownSpeaker, ...]:
     names, references = fields.known_speaker_names, fields.known_speaker_references
     if len(names) != len(references):
-        raise InvalidValue(
+        raise InvalidInput(
             f"Every known speaker has a name and a reference, and there are {len(names)} names and {len(references)} "
             "references. Repeat the fields: a comma is part of a name.",
             param=_REFERENCES if len(references) < len(names) else _NAMES,
         )
     if len(set(names)) < len(names):
-        raise InvalidValue("Two known speakers have the same name.", param=_NAMES)
+        raise InvalidInput("Two known speakers have the same name.", param=_NAMES)
     clips = [_clip(reference) for reference in references]
     if sum(map(len, clips)) > MAX_CLIPS_BYTES:
-        raise InvalidValue(f"The references have more than {MAX_CLIPS_BYTES:_} bytes together.", param=_REFERENCES)
+        raise InvalidInput(f"The references have more than {MAX_CLIPS_BYTES:_} bytes together.", param=_REFERENCES)
     return tuple(map(KnownSpeaker, names, clips))
 
 
@@ -528,11 +534,11 @@ def _clip(reference: str) -> bytes:
     """Return the audio file in a data URL, also with the line breaks that `base64` writes. Its type is ignored."""
     head, _, data = reference.partition(",")
     if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
-        raise InvalidValue("A reference is a data URL like 'data:audio/wav;base64,UklGRg...'.", param=_REFERENCES)
+        raise InvalidInput("A reference is a data URL like 'data:audio/wav;base64,UklGRg...'.", param=_REFERENCES)
     try:
         clip = base64.b64decode("".join(data.split()), validate=True)
     except ValueError:
-        raise InvalidValue("A reference is not valid base64.", param=_REFERENCES) from None
+        raise InvalidInput("A reference is not valid base64.", param=_REFERENCES) from None
     if not clip:
-        raise InvalidValue("A reference is empty.", param=_REFERENCES)
+        raise InvalidInput("A reference is empty.", param=_REFERENCES)
     return clip

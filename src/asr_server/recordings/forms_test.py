@@ -101,7 +101,19 @@ def test_granularities_choose_what_is_listed():
 
 # Fields, and the code and the parameter of the error.
 REFUSED = [
-    ({"temperature": "2"}, "invalid_value", "temperature"),
+    *(({"temperature": wrong}, "invalid_value", "temperature") for wrong in ("2", "warm", "nan")),
+    ({"response_format": "odt"}, "invalid_value", "response_format"),
+    ({"stream": "perhaps"}, "invalid_value", "stream"),
+    ({"include[]": "everything"}, "invalid_value", "include"),
+    ({"mode": "roughly"}, "invalid_value", "mode"),
+    ({"prompt": "x" * 20_000}, "invalid_value", "prompt"),
+    ({"hotwords": '["\\ud83d"]'}, "invalid_value", "hotwords"),
+    ({"keywords": "[" * 100_000}, "invalid_value", "hotwords"),
+    ({"chunking_strategy[threshold]": "2"}, "invalid_value", "chunking_strategy.threshold"),
+    *(
+        ({"chunking_strategy": wrong}, "invalid_value", "chunking_strategy.type")
+        for wrong in ("always", "{oops", '{"a":' * 40_000)
+    ),
     ({"chunking_strategy[type]": "no"}, "invalid_value", "chunking_strategy.type"),
     ({"language": "Klingon"}, "unsupported_language", "language"),
     ({"hotwords": "x" * 9_000, "keywords": "x" * 9_000}, "invalid_value", "hotwords"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -20,11 +20,11 @@ from loguru import logger
 
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import s_to_ms, samples_to_ms, samples_to_s
-from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable, UnsupportedValue
+from asr_server.core.errors import DeadlineExceeded, InvalidInput, TranslationUnavailable
 from asr_server.core.transcript import Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
 from asr_server.processes.caller_work import in_thread
-from asr_server.recordings.coverage import SoundLevels, check_heard, damaged, since
+from asr_server.recordings.coverage import RecordingMetrics, SoundLevels, check_heard, damaged, since
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
@@ -46,7 +46,6 @@ from asr_server.text import scripts
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.core.settings import Settings
-    from asr_server.core.transcript import CoveragePart
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.recordings.paragraphs import Paragraph
     from asr_server.recordings.requests import RecordingRequest
@@ -121,7 +120,7 @@ class RunOptions:
     caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
     owner: str = ""  # whose stored voices are recognised
     steps: Sequence[PrepareStep] = ()  # of this recording alone, after those of all recordings
-    tells_unheard: bool = False  # the answer tells what was not heard, so that a span may fail alone
+    reports_gaps: bool = False  # the answer reports untranscribed spans, so one of them may fail without the others
 
 
 class RecordingStep:
@@ -176,6 +175,7 @@ class PipelineResources:
     steps: Sequence[PrepareStep] = ()
     check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
     longest_s: float = math.inf  # after which any recording fails
+    metrics: RecordingMetrics = field(default_factory=RecordingMetrics)
 
 
 class RecordingPipeline:
@@ -186,8 +186,6 @@ class RecordingPipeline:
 
     def __init__(self, resources: PipelineResources) -> None:
         self._resources = resources
-        self.covered_ms: Counter[str] = Counter()  # of all recordings, by the kind, or the reason of what is unheard
-        self.repaired: Counter[str] = Counter()  # segments that were heard again, by the reason
 
     async def transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
@@ -195,7 +193,7 @@ class RecordingPipeline:
         """Transcribe a file-like object with a real file descriptor. The transcript is also the last event.
 
         Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, `EngineError`s, and
-        `IncompleteTranscript` if the request is strict.
+        `incomplete_transcript` if the request is strict.
         Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
         """
         limit_s = options.timeout_s
@@ -215,7 +213,7 @@ class RecordingPipeline:
         # Every name that is not another model's means the default.
         engine = resources.others.get(request.model, resources.engine)
         # An answer that cannot tell it would lack the words of a span silently: it is an error instead.
-        may_fail = options.tells_unheard and not request.strict
+        may_fail = options.reports_gaps and not request.strict
         words = request.needed_word_times
         if options.keeps_words and words is WordTimes.NONE:
             words = WordTimes.ESTIMATED
@@ -234,7 +232,7 @@ class RecordingPipeline:
                 # Only the assembly raises: there is one error, and callers want that and no group.
                 error = failures.exceptions[0]
                 raise error from error.__cause__
-            resources.admission.finish(ticket, producer.work_s)
+            resources.admission.progress(ticket, producer.work_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
         parts = assembly.answered + damaged(producer.progress, transcript.duration_ms)
         if producer.progress.decoded_s <= BULK_OVER_S:
@@ -242,7 +240,7 @@ class RecordingPipeline:
         else:  # it takes 20 ms for two hours, and live sessions share the event loop
             coverage = await in_thread(producer.levels.coverage, transcript.duration_ms, parts)
         coverage = since(coverage, s_to_ms(request.start_s))
-        self._count(coverage, assembly.answered)
+        resources.metrics.count(producer.work_s, coverage, assembly.answered)
         if request.strict:
             check_heard(coverage)
         warnings = [*producer.progress.warnings, *(warning for step in producer.steps for warning in step.warnings)]
@@ -251,11 +249,6 @@ class RecordingPipeline:
             warnings.append(CONTEXT_IGNORED)
         peaks = producer.levels.peaks() if options.streams else ()
         return replace(transcript, warnings=tuple(warnings), coverage=coverage, peaks=peaks)
-
-    def _count(self, coverage: Sequence[CoveragePart], segments: Sequence[Segment]) -> None:
-        for part in coverage:
-            self.covered_ms[part.reason or part.kind] += part.end_ms - part.start_ms
-        self.repaired.update(segment.repaired for segment in segments if segment.repaired)
 
 
 async def _assembled(producer: _Producer, assembly: _Assembly, source: Source, deadline: Deadline) -> None:
@@ -511,7 +504,7 @@ class TranscriptTranslator:
         raise TranslationUnavailable("This server does not translate.")
 
     async def answer(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
-        """Return the answer within `limit_s`. Raises `TranslationUnavailable` and `TranslationFailed`."""
+        """Return the answer within `limit_s`. Raises `TranslationUnavailable` and `translation_failed`."""
         raise TranslationUnavailable("This server does not translate.")
 
 
@@ -519,17 +512,16 @@ class TranscriptWriter:
     """Writes transcripts as documents. This one refuses them."""
 
     def check(self, request: RecordingRequest) -> None:
-        """Raise `UnsupportedValue` if the request asks for a document that is not written. For the time before a
+        """Raise `unsupported_value` if the request asks for a document that is not written. For the time before a
         recording is decoded."""
         if request.output.response_format.is_document:
-            raise UnsupportedValue("This server does not write documents.", param="response_format")
+            raise InvalidInput(
+                "This server does not write documents.", code="unsupported_value", param="response_format"
+            )
 
-    async def answer(
-        self, transcript: Transcript, response_format: ResponseFormat, limit_s: float, caller: str
-    ) -> Result:
-        """Return the document within `limit_s`; callers take turns. Raises `UnsupportedValue`, `InvalidValue`,
-        `DeadlineExceeded` and `DocumentUnavailable`."""
-        raise UnsupportedValue("This server does not write documents.", param="response_format")
+    async def answer(self, transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:
+        """Return the document within `limit_s`. Raises `unsupported_value`, `invalid_value` and `DeadlineExceeded`."""
+        raise InvalidInput("This server does not write documents.", code="unsupported_value", param="response_format")
 
 
 class RequestProcessor:
@@ -563,9 +555,9 @@ class RequestProcessor:
         left_s = self._settings.request_timeout
         if options.timeout_s is not None:
             left_s = max(0.0, began_s + options.timeout_s - self._clock.now_s())
-        return await self.answer(transcript, request, left_s, options.caller), transcript
+        return await self.answer(transcript, request, left_s), transcript
 
-    async def answer(self, transcript: Transcript, request: Request, limit_s: float, caller: str) -> Result:
+    async def answer(self, transcript: Transcript, request: Request, limit_s: float) -> Result:
         """Return the answer that the request asks for. Raises what the translator and the writer raise."""
         output = request.output
         if request.needed_word_times is WordTimes.NONE:  # words that were kept would change paragraphs
@@ -574,7 +566,7 @@ class RequestProcessor:
         if isinstance(request, TranslationRequest):
             return await self.translator.answer(transcript, request, limit_s)
         if output.response_format.is_document:
-            return await self.writer.answer(transcript, output.response_format, limit_s, caller)
+            return await self.writer.answer(transcript, output.response_format, limit_s)
         is_file = isinstance(request, SubtitleRequest) and output.response_format.is_subtitles
         make = _subtitles if is_file else render
         config = cue_config(self._settings, output)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server.core.errors import DeadlineExceeded, InvalidAudio
+from asr_server.core.conftest import raises
+from asr_server.core.errors import DeadlineExceeded
 from asr_server.engine.protocol import Finish
 from asr_server.recordings.pipeline import RecordingStep, RunOptions, SegmentDone, SegmentLabelled
 from asr_server.recordings.pipeline_test import Made, damage, eventually, wav_file
@@ -104,7 +105,7 @@ async def test_what_is_finished_gets_its_speakers_though_time_is_up(slow, talk):
 async def test_what_is_finished_gets_its_speakers_though_the_rest_is_damaged(slow, talk, monkeypatch):
     damage(monkeypatch, after_s=60)
     made = slow(0.1)
-    with pytest.raises(InvalidAudio):
+    with raises("invalid_audio"):
         await made.transcribe(talk, *_by_speakers())
     assert {event.segment.speaker for event in made.events if isinstance(event, SegmentLabelled)} == {"A"}
 
@@ -119,16 +120,3 @@ async def test_a_recording_continues_where_an_answer_stopped(slow, talk):
     assert rest.duration_ms == first.duration_ms
     assert len(made.batch.seen) == len(rest.segments)
     assert [rest.coverage[0].start_ms, rest.coverage[-1].end_ms] == [stopped.end_ms - 100, rest.duration_ms]
-
-
-async def test_the_first_words_of_a_long_recording_wait_for_no_others(slow, talk):
-    """Segment by segment as in a stream of words; nobody sees the parts of a whole answer."""
-    made, may_end = slow(0.0), False
-    made.batch.free_slots, made.batch.script = 8, lambda samples: Finish.END if may_end else None
-    task = asyncio.create_task(made.transcribe(talk, options=SHOWN))
-    await eventually(lambda: made.batch.seen)
-    await asyncio.sleep(0.3)
-    assert len(made.batch.seen) == 1
-    may_end = True
-    await task
-    assert len(made.batch.seen) > 4

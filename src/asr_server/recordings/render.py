@@ -50,7 +50,6 @@ def cue_config(settings: Settings, output: OutputOptions) -> CueConfig:
         max_duration_ms=s_to_ms(settings.subtitle_max_duration),
         min_duration_ms=s_to_ms(settings.subtitle_min_duration),
         min_gap_ms=s_to_ms(settings.subtitle_min_gap),
-        pause_ms=s_to_ms(settings.subtitle_pause_threshold),
         max_line_columns=output.max_line_chars,
         max_lines=output.max_lines,
         speaker_style=output.speaker_style,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from asr_server.core.errors import UnsupportedValue
+from asr_server.core.errors import InvalidInput
 from asr_server.subtitle.cues import SpeakerStyle
 
 # Of a prompt, and of all hotwords together: the engine reads them again for each span.
@@ -100,11 +100,6 @@ class SpeakerOptions:
     at_most: int | None = None  # the largest number of speakers, None if it is not known
     known: tuple[KnownSpeaker, ...] = ()
 
-    @property
-    def states_number(self) -> bool:
-        """True if the caller states a least or a largest number of speakers."""
-        return self.at_least > 1 or self.at_most is not None
-
 
 class TextFormat(StrEnum):
     """The ways in which numbers are written."""
@@ -157,11 +152,12 @@ class TextOptions:
             yield "redact"
 
     def check_streamed(self) -> None:
-        """Raise `UnsupportedValue` if the text cannot be sent while the recording is transcribed."""
+        """Raise `unsupported_value` if the text cannot be sent while the recording is transcribed."""
         if self.redact:
-            raise UnsupportedValue(
+            raise InvalidInput(
                 "'redact' is not served in a stream: what was sent cannot be taken back when the rest of a number "
                 "follows. Ask for a whole answer.",
+                code="unsupported_value",
                 param="redact",
             )
 
@@ -183,7 +179,7 @@ class OutputOptions:
     speaker_style: SpeakerStyle = SpeakerStyle.NAME  # how cues show speakers
 
     @property
-    def tells_unheard(self) -> bool:
+    def reports_gaps(self) -> bool:
         """True if the answer names the parts of the recording that were not heard."""
         return self.response_format is ResponseFormat.VERBOSE_JSON
 

@@ -13,7 +13,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
-from asr_server.core.errors import UnsupportedValue
+from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import CoverageKind, RepairReason, Segment, Transcript, UnheardReason
 from asr_server.net import event_stream
 from asr_server.net.body import while_connected
@@ -237,9 +237,9 @@ async def create_transcription(request: Request, services: ServicesDep, caller: 
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
             wanted.text_options.check_streamed()
-            tells = wanted.output.tells_unheard
+            reports_gaps = wanted.output.reports_gaps
             options = RunOptions(
-                deltas=True, paragraphs=tells, caller=caller.share, owner=caller.owner, tells_unheard=tells
+                deltas=True, paragraphs=reports_gaps, caller=caller.share, owner=caller.owner, reports_gaps=reports_gaps
             )
             work: Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
             if wanted.output.response_format.is_subtitles:
@@ -281,11 +281,13 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
     """Transcribe a recording and send each segment when it is finished. The form is that of the route above."""
     async with forms.received(request, services, forms.segments_request) as (wanted, file):
         if wanted.output.response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
-            raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
+            raise InvalidInput(
+                "Only json and text can be streamed here.", code="unsupported_value", param="response_format"
+            )
         if wanted.output.logprobs:
-            raise UnsupportedValue("'include' is not served in this stream.", param="include")
+            raise InvalidInput("'include' is not served in this stream.", code="unsupported_value", param="include")
         wanted.text_options.check_streamed()
-        options = RunOptions(streams=True, paragraphs=True, caller=caller.share, owner=caller.owner, tells_unheard=True)
+        options = RunOptions(streams=True, paragraphs=True, caller=caller.share, owner=caller.owner, reports_gaps=True)
         work = partial(services.pipeline.transcribe, file.file, wanted, options)
         return await _stream(request, work, SegmentFrames(wanted.output))
 
@@ -311,8 +313,8 @@ async def create_subtitles(request: Request, services: ServicesDep) -> Response:
 
 async def respond(request: Request, services: Services, wanted: AnyRequest, file: UploadFile) -> Response:
     """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
-    caller, tells = request.state.caller, wanted.output.tells_unheard
-    options = RunOptions(caller=caller.share, owner=caller.owner, tells_unheard=tells)
+    caller, reports_gaps = request.state.caller, wanted.output.reports_gaps
+    options = RunOptions(caller=caller.share, owner=caller.owner, reports_gaps=reports_gaps)
     return await answered(request, services.processor.process(file.file, wanted, options))
 
 
@@ -371,7 +373,7 @@ class OpenAiFrames:
         match event:
             case TextDelta(text=text):
                 return [frame({"type": "transcript.text.delta", "delta": text})]
-            case SegmentDone(segment=segment) if self._output.tells_unheard and not segment.complete:
+            case SegmentDone(segment=segment) if self._output.reports_gaps and not segment.complete:
                 times = {"start": segment.start_ms / 1000, "end": segment.end_ms / 1000}
                 return [frame({"type": "transcript.text.unheard", **times, "reason": segment.cut_short})]
             case SegmentLabelled(segment=segment) if self._output.response_format is ResponseFormat.DIARIZED_JSON:

@@ -7,17 +7,15 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from openai.types.audio import TranscriptionTextSegmentEvent
 
 from asr_server.core.errors import EngineOutOfMemory
-from asr_server.core.transcript import Segment, TimeSource, Transcript, UnheardReason, Word
+from asr_server.core.transcript import Segment, Transcript, UnheardReason
 from asr_server.net import event_stream
 from asr_server.recordings import route
-from asr_server.recordings.pipeline import Finished, SegmentDone, SegmentLabelled, Started, TextDelta
-from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.recordings.pipeline import Finished, SegmentDone, Started, TextDelta
+from asr_server.recordings.requests import OutputOptions
 from asr_server.recordings.route import OpenAiFrames, SegmentFrames
 
-WORD = Word("hello", 0, 900, TimeSource.ALIGNED)
 SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
 FINISHED = Finished(Transcript("hello", "English", 1000, (SEGMENT,)))
 
@@ -58,17 +56,6 @@ async def _sent(request_, work, to_frames):
 
 def _bodies(events):
     return [json.loads(event[6:]) for event in events if event.startswith("data: {")]
-
-
-async def test_openais_events_are_deltas_and_the_whole(request_):
-    """The end mark comes last, nothing is said of segments, and the log line gets its figures."""
-    events = await _sent(request_, _work(TextDelta("hel"), TextDelta("lo"), SegmentDone(SEGMENT)), _openai())
-    first, second, whole = _bodies(events)
-    assert [first["delta"], second["delta"], whole["text"]] == ["hel", "lo", "hello"]
-    assert (whole["type"], whole["languages"]) == ("transcript.text.done", [{"code": "en"}])
-    assert events[-1] == "data: [DONE]\n\n"
-    assert request_.state.log["audio_s"] == 1.0
-    assert request_.state.first_text_s > 0
 
 
 async def test_a_late_error_is_an_event_with_its_code(request_):
@@ -112,29 +99,6 @@ async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch
     assert [body["type"] for body in _bodies(events)] == ["transcript.text.delta", "transcript.text.done"]
 
 
-@pytest.mark.parametrize("sends", [False, True])
-async def test_a_client_that_leaves_ends_the_work(request_, sends):
-    """Before the first frame, and in the middle of many: the work is cancelled although it waits for its reader."""
-    closed, left = asyncio.Event(), asyncio.Event()
-    response = await event_stream.respond(request_, _work(*[TextDelta("hello")] * 100, closed=closed), _openai())
-    frames = []
-
-    async def receive():
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message):
-        frames.append(message)
-        if len(frames) > 2 or not sends:
-            left.set()
-            await asyncio.Event().wait()
-
-    assert not closed.is_set()
-    async with asyncio.timeout(5):
-        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
-        await closed.wait()
-
-
 async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_again(request_):
     """As Starlette does it: a cancelled scope cancels at every wait, and the work's own end may have many of them."""
     begun, ended = asyncio.Event(), asyncio.Event()
@@ -165,17 +129,6 @@ async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_aga
         await ended.wait()
 
 
-async def test_our_own_events_number_the_segments(request_):
-    """The length comes first, segments are numbered, the whole comes last, and deltas are not sent."""
-    work = _work(TextDelta("hello"), SegmentDone(SEGMENT), SegmentDone(SEGMENT))
-    bodies = _bodies(await _sent(request_, work, SegmentFrames(OutputOptions())))
-    assert bodies[0] == {"duration": 1.0}
-    assert [b.get("chunk_index") for b in bodies[1:]] == [0, 1, 2, None]
-    assert [b.get("is_final") for b in bodies[1:]] == [False, False, True, None]
-    assert [b.get("complete") for b in bodies[1:]] == [True, True, True, None]
-    assert bodies[-1] == {"done": True}
-
-
 async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_):
     """Also if the segment has no text, which the transcript leaves out."""
     cut = replace(SEGMENT, cut_short=UnheardReason.BUDGET, text="")
@@ -183,35 +136,3 @@ async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_
         await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), SegmentFrames(OutputOptions()))
     )
     assert [b.get("complete") for b in bodies[1:]] == [False, True, False, None]
-
-
-def _labelled(*pairs):
-    return [SegmentLabelled(replace(SEGMENT, speaker=name, text=text)) for name, text in pairs]
-
-
-async def test_diarized_segments_are_events_with_the_ids_of_the_whole_answer(request_):
-    """Behind the deltas, once their speakers are known. Other formats have no such events."""
-    events = [TextDelta("hello"), SegmentDone(SEGMENT), *_labelled(("A", "hel"), ("B", "lo"))]
-    output = OutputOptions(ResponseFormat.DIARIZED_JSON)
-    bodies = _bodies(await _sent(request_, _work(*events), OpenAiFrames(output)))
-    kinds = [body["type"].removeprefix("transcript.text.") for body in bodies]
-    assert kinds == ["delta", "segment", "segment", "done"]
-    segments = [TranscriptionTextSegmentEvent.model_validate(body, strict=True) for body in bodies[1:3]]
-    assert [(each.id, each.speaker, each.text) for each in segments] == [("seg_0", "A", "hel"), ("seg_1", "B", "lo")]
-    plain = _bodies(await _sent(request_, _work(*events), _openai()))
-    assert [body["type"].removeprefix("transcript.text.") for body in plain] == ["delta", "done"]
-
-
-async def test_our_own_events_have_segments_again_with_their_speakers(request_):
-    """At once without them, at the end with them, and both times the texts join to the whole."""
-    said = replace(SEGMENT, text="hello there", words=(replace(WORD, speaker="A"),), speaker="A")
-    events = [SegmentDone(said), *_labelled(("A", "hello"), ("B", "there"))]
-    frames = SegmentFrames(OutputOptions(words=True))
-    _, first, *labelled, whole, _ = _bodies(await _sent(request_, _work(*events), frames))
-    assert (first["text"], first["chunk_index"]) == ("hello there", 0)
-    assert "speaker" not in json.dumps(first)
-    assert [(body["speaker"], body["text"], body["chunk_index"]) for body in labelled] == [
-        ("A", "hello", 0),
-        ("B", " there", 1),
-    ]
-    assert (whole["chunk_index"], whole["is_final"]) == (2, True)

@@ -63,11 +63,9 @@ class Admission:
         share_s: float = math.inf,
     ) -> None:
         self.limit_s = limit_s
-        self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
         self._share_s = share_s
         self._time_limit_s = time_limit_s
         self._engine_s = engine_s
-        self._done_s = 0.0  # seconds of audio of recordings that were answered so far
         self._tickets: set[AdmissionTicket] = set()
         self._usual_s = _FIRST_GUESS_S
         self._speed, self._measured_s = first_guess_speed, _FIRST_GUESS_WEIGHT_S
@@ -145,7 +143,6 @@ class Admission:
     def progress(self, ticket: AdmissionTicket, done_s: float) -> None:
         """Note that a recording is answered up to `done_s`. Audio answered in a time of the engine is the speed."""
         new_s = max(0.0, done_s - ticket.done_s)
-        self._done_s += new_s
         self._sample_audio_s += new_s
         ticket.done_s = max(ticket.done_s, done_s)
         took_s = self._engine_s() - self._sample_began_s
@@ -154,11 +151,6 @@ class Admission:
         self._speed += (self._sample_audio_s / took_s - self._speed) * took_s / (took_s + self._measured_s)
         self._measured_s = min(_MEMORY_S, self._measured_s + took_s)
         self._sample_began_s, self._sample_audio_s = self._engine_s(), 0.0
-
-    def finish(self, ticket: AdmissionTicket, seconds: float) -> None:
-        """A recording of that length was transcribed to its end."""
-        self.progress(ticket, seconds)
-        self.answered_s += seconds
 
     def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> None:
         own_s = sum(other.left_s for other in others if other is not ticket and other.share == ticket.share)

@@ -51,6 +51,7 @@ class Job(Generic[R]):
     # by the thread's request clock, or a function that returns it if it may move; expired work never runs
     deadline_s: float | Callable[[], float] | None = None
     model: str = DEFAULT
+    owner: int = 0  # the server that sent it, where several share the engine
     # for a live session, the utterance whose audio it is so far; later jobs of the same name have more of it
     session: str = ""
     on_delta: Callable[[object], None] | None = None  # called on the engine thread; must not block
@@ -69,6 +70,11 @@ class Job(Generic[R]):
         """True if the caller has cancelled it."""
         return self.future.cancelled()
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds in the queue, without those of a load."""
+        return self.started_s - self.queued_s - self.load_s
+
     def expired(self, now_s: float) -> bool:
         """True if the deadline has passed."""
         deadline_s = self.deadline_s() if callable(self.deadline_s) else self.deadline_s
@@ -76,6 +82,16 @@ class Job(Generic[R]):
 
     # The caller may cancel at any moment, from another thread. `set_running_or_notify_cancel` decides who was first:
     # after it returned True the future can no longer be cancelled, so setting its result cannot fail.
+
+    def hand_out(self, value: object) -> None:
+        """Pass on output. If the receiver fails, it is at fault and not the engine: the job is cancelled."""
+        # Read once: the caller takes it away when it cancels, on another thread.
+        if (receive := self.on_delta) is None:
+            return
+        try:
+            receive(value)
+        except Exception:
+            self.future.cancel()
 
     def succeed(self, value: R) -> None:
         """Set the result, unless the job was cancelled."""
@@ -109,8 +125,9 @@ _ALLOWANCES_S = {Priority.PARTIAL: PARTIAL_ALLOWANCE_S, Priority.BULK: BULK_ALLO
 
 
 class JobQueue:
-    """Waiting jobs, most urgent first, in min-heaps: live work and recordings of each model.
+    """Waiting jobs, most urgent first, in min-heaps: live work and recordings of each owner and model.
 
+    Owners take turns, so that each gets the same seconds of audio while its jobs wait (start-time fair queueing).
     In each the key is the arrival time plus an allowance of the class: finals overtake partials, and interactive work
     overtakes bulk work, for a bounded time only. Keys never change, and equal keys leave in the order they came. Which
     of the two kinds is asked first, and which models have room, is the engine thread's decision.
@@ -119,7 +136,10 @@ class JobQueue:
     # No method locks: the engine thread's lock is held for each, as `submit` pushes from other threads.
 
     def __init__(self) -> None:
-        self._heaps: dict[tuple[bool, str], list[tuple[float, int, AnyJob]]] = {}
+        self._heaps: dict[tuple[bool, int, str], list[tuple[float, int, AnyJob]]] = {}
+        # Seconds of live work and recordings that each owner has had, and the figure of the owner whose turn was last.
+        self._had_s: dict[tuple[bool, int], float] = {}
+        self._turn_s = {True: 0.0, False: 0.0}
         self._arrivals = count()
 
     def __len__(self) -> int:
@@ -128,27 +148,32 @@ class JobQueue:
     @property
     def has_live(self) -> bool:
         """True if live work waits."""
-        return any(live for live, _ in self._heaps)
+        return any(live for live, *_ in self._heaps)
 
     @property
     def has_recordings(self) -> bool:
         """True if recordings wait."""
-        return any(not live for live, _ in self._heaps)
+        return any(not live for live, *_ in self._heaps)
 
     def waits_for(self, model: str) -> bool:
         """True if any job waits for this model."""
-        return any(name == model for _, name in self._heaps)
+        return any(name == model for *_, name in self._heaps)
 
     def push(self, job: AnyJob) -> None:
         """Add a job; `job.queued_s` is its arrival."""
-        heap = self._heaps.setdefault((job.priority.is_live, job.model), [])
+        live, share = job.priority.is_live, (job.priority.is_live, job.owner)
+        heap = self._heaps.setdefault((*share, job.model), [])
+        # Time without waiting jobs earns nothing.
+        self._had_s[share] = max(self._had_s.get(share, 0.0), self._turn_s[live])
         heapq.heappush(heap, (job.queued_s + _ALLOWANCES_S.get(job.priority, 0.0), next(self._arrivals), job))
 
     def pop(self, *, live: bool, models: Collection[str] | None = None) -> AnyJob | None:
         """Remove and return the most urgent job of live work, or of recordings, for `models` (None: all). None when
         there is none."""
-        found = [place for place in self._heaps if place[0] is live and (models is None or place[1] in models)]
-        return self._take(min(found, key=lambda place: self._heaps[place][0])) if found else None
+        found = [place for place in self._heaps if place[0] is live and (models is None or place[2] in models)]
+        if not found:
+            return None
+        return self._take(min(found, key=lambda place: (self._had_s[place[:2]], self._heaps[place][0])))
 
     def drain(self, models: Collection[str] | None = None) -> list[AnyJob]:
         """Remove and return all jobs for `models` (None: all), live work first."""
@@ -158,10 +183,14 @@ class JobQueue:
                 jobs.append(job)
         return jobs
 
-    def _take(self, place: tuple[bool, str]) -> AnyJob:
+    def _take(self, place: tuple[bool, int, str]) -> AnyJob:
         job = heapq.heappop(self._heaps[place])[-1]
+        self._turn_s[place[0]] = self._had_s[place[:2]]
+        self._had_s[place[:2]] += job.cost_s
         if not self._heaps[place]:
             del self._heaps[place]  # an empty one would count as waiting work
+        if not self._heaps:
+            self._had_s, self._turn_s = {}, {True: 0.0, False: 0.0}
         return job
 
     def depth(self) -> dict[str, int]:

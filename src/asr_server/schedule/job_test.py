@@ -48,6 +48,33 @@ def test_partials_give_way_to_finals_for_a_bounded_time_only():
     assert [job.item[1] for job in queue.drain()] == [4.0, 0.0, 6.0]
 
 
+def test_owners_take_turns_by_their_seconds():
+    """A new owner does not wait for a hundred jobs of another one. From then on both get the same seconds."""
+    queue = JobQueue()
+    for number in range(100):
+        queue.push(Job("many", owner=1, cost_s=2.0, queued_s=float(number)))
+    assert {queue.pop(live=False).item for _ in range(10)} == {"many"}
+    for _ in range(4):
+        queue.push(Job("few", owner=2, cost_s=4.0, queued_s=1_000.0))
+    left = [queue.pop(live=False).item for _ in range(12)]
+    assert left.count("few") == 4
+    assert "".join(item[0] for item in left[:6]) == "fmmfmm"
+
+
+def test_an_owner_that_was_away_has_saved_nothing():
+    """It takes turns with the others, without the time that it did not use before."""
+    queue = JobQueue()
+    for owner in (1, 2):
+        queue.push(Job(owner, owner=owner, cost_s=1.0))
+    for _ in range(50):
+        queue.push(Job(1, owner=1, cost_s=1.0))
+    assert sorted(queue.pop(live=False).item for _ in range(2)) == [1, 2]
+    assert {queue.pop(live=False).item for _ in range(30)} == {1}
+    for _ in range(10):
+        queue.push(Job(2, owner=2, cost_s=1.0))
+    assert [queue.pop(live=False).item for _ in range(10)].count(1) == 5
+
+
 def test_abandoned_jobs_do_not_count():
     """Depth and waiting seconds are of jobs that somebody still waits for."""
     queue = JobQueue()

@@ -184,3 +184,7 @@ class EngineSnapshot:
     def loading(self) -> bool:
         """True if a load is under way: no other batch moves meanwhile."""
         return any(model.state is ModelState.LOADING for model in self.models.values())
+
+    def is_stuck(self, longest_s: float, *, aligner_loads: bool) -> bool:
+        """True if the thread has made no progress for longer than `longest_s`, and loads nothing."""
+        return self.busy and self.heartbeat_age_s > longest_s and not (self.loading or aligner_loads)

@@ -68,37 +68,6 @@ def test_who_waits_as_told_gets_in(rate, before):
     assert _goes(quota) is True
 
 
-@given(st.integers(1, 8), st.lists(st.booleans(), max_size=60))
-def test_never_more_at_once_and_every_place_comes_back(at_once, moves):
-    """Requests begin and end in any order; one over the limit is refused, and none is lost."""
-    quota, open_ones = Quota(at_once, 0), []
-    for begins in moves:
-        if begins:
-            stack = ExitStack()
-            try:
-                stack.enter_context(quota.taken("a"))
-                open_ones.append(stack)
-            except Overloaded:
-                assert len(open_ones) == at_once
-            assert len(open_ones) <= at_once
-        elif open_ones:
-            open_ones.pop(0).close()
-    for stack in open_ones:
-        stack.close()
-    with ExitStack() as all_places:
-        for _ in range(at_once):
-            all_places.enter_context(quota.taken("a"))
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=60))
-def test_callers_do_not_touch_each_other(callers):
-    """Each gets its own share, whatever the others do."""
-    quota, counts = Quota(0, 5, Clock()), dict.fromkeys("abc", 0)
-    for caller in callers:
-        counts[caller] += 1
-        assert (_goes(quota, caller) is True) == (counts[caller] <= 5)
-
-
 def test_a_refusal_costs_nothing():
     """A refusal by the limit at once spends no token, and a refusal for want of a token holds no place."""
     clock = Clock()
@@ -168,57 +137,6 @@ def _refused(call):
     return refusal.value.retry_after_s
 
 
-def test_a_session_without_a_connection_keeps_its_place_until_its_caller_needs_it():
-    """The session that was left first ends first, for a request or another session."""
-    quota = Quota(2, 0)
-    first, second = Session(quota, "a", "1"), Session(quota, "a", "2")
-    assert _goes(quota) == -1
-    second.cut()
-    first.cut()
-    assert _goes(quota) is True
-    assert (first.ended, second.ended) == (False, True)
-    third = Session(quota, "a", "3")
-    Session(quota, "a", "4")
-    assert (first.ended, third.ended) == (True, False)
-
-
-def _refused_or(call):
-    try:
-        return call()
-    except Overloaded:
-        return None
-
-
-def test_nobody_elses_session_ends_for_a_caller():
-    """A caller without a place of its own to give is refused, however many others wait for their clients."""
-    quota = Quota(1, 0, max_live=3)
-    waiting = [Session(quota, caller, caller) for caller in "ab"]
-    for session in waiting:
-        session.cut()
-    Session(quota, "c", "c")
-    _refused(lambda: Session(quota, "d", "d"))
-    _refused(lambda: Session(quota, "c", "c2"))
-    assert not any(session.ended for session in waiting)
-
-
-def test_a_resumed_session_is_counted_once():
-    """The session's connections share its place, also while a broken one is still open; it does not end for its own
-    client."""
-    quota = Quota(1, 0, max_live=2)
-    session = Session(quota, "a", "1")
-    session.connect()  # the first connection is broken, which nobody has noticed
-    assert quota.live == 1
-    session.cut()
-    session.cut()
-    session.connect()
-    assert not session.ended
-    assert _goes(quota) == -1
-    session.end()
-    session.cut()
-    assert _goes(quota) is True
-    assert quota.live == 0
-
-
 def test_an_id_is_no_way_around_the_limit():
     """Many connections to one session need places of their own; and another caller's id is worth nothing."""
     quota = Quota(1, 0)
@@ -228,33 +146,6 @@ def test_an_id_is_no_way_around_the_limit():
     _refused(session.connect)
     with quota.taken("b", live=True, resumes="1"):
         assert _goes(quota, "b") == -1
-
-
-@given(st.lists(st.sampled_from(["open", "cut", "resume", "end", "ask"]), max_size=80), st.integers(1, 4))
-def test_places_are_never_more_than_allowed_and_all_come_back(moves, at_once):
-    """Whatever a caller does with its sessions, in any order."""
-    quota, sessions = Quota(at_once, 0, max_live=6), []
-    for number, move in enumerate(moves):
-        sessions = [session for session in sessions if not session.ended]
-        connected = [session for session in sessions if session.connections]
-        if move == "open" and (opened := _refused_or(lambda: Session(quota, "a", str(number)))):  # noqa: B023
-            sessions.append(opened)
-        elif move == "cut" and connected:
-            connected[0].cut()
-        elif move == "resume" and sessions:
-            _refused_or(sessions[-1].connect)
-        elif move == "end" and sessions and not sessions[0].connections:
-            sessions[0].end()
-        elif move == "ask":
-            _goes(quota)
-        sessions = [session for session in sessions if not session.ended]
-        assert len(sessions) <= quota.live <= min(at_once, 3)
-    for session in sessions:
-        session.end()
-        while session.connections:
-            session.cut()
-    assert quota.live == 0
-    assert [_goes(quota) for _ in range(2)] == [True, True]
 
 
 @pytest.mark.parametrize(("limit", "alone"), [(1, 1), (2, 1), (8, 4), (256, 128)])
@@ -269,14 +160,3 @@ def test_one_caller_gets_half_of_all_live_sessions(limit, alone):
         if limit > 1:
             open_ones.enter_context(quota.taken("b", live=True))
     assert quota.live == 0
-
-
-def test_who_is_at_the_limit_of_sessions_can_replace_one_that_waits():
-    """One is replaced for one, also when others have all the rest."""
-    quota = Quota(0, 0, max_live=4)
-    mine = [Session(quota, "a", name) for name in "12"]
-    Session(quota, "b", "b")
-    mine[0].cut()
-    Session(quota, "a", "3")
-    assert [session.ended for session in mine] == [True, False]
-    _refused(lambda: Session(quota, "a", "4"))

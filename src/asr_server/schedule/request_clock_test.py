@@ -40,22 +40,6 @@ def test_it_stands_still_during_a_load_and_goes_on_from_there(now, clock):
     assert clock.now_s() == began_s + 3
 
 
-def test_a_load_without_progress_stops_it_for_the_patience_alone(now, clock):
-    """Each sign of progress is worth as much again; one without a load is worth nothing."""
-    began_s = clock.now_s()
-    clock.progress()
-    with clock.loading():
-        for _ in range(5):
-            now.s += 9
-            clock.progress()
-        assert clock.now_s() == began_s
-        now.s += 14
-        assert clock.now_s() == began_s + 4
-    now.s += 1
-    clock.progress()
-    assert clock.now_s() == began_s + 5
-
-
 @given(st.lists(st.tuples(st.sampled_from(["begin", "end", "progress", "wait"]), st.integers(0, 30))))
 def test_it_never_goes_back_and_never_runs_ahead(steps):
     """Whatever happens in whatever order."""

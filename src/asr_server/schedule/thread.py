@@ -1,4 +1,5 @@
-"""The engine thread: takes jobs from the queue, runs the batches step by step, loads and unloads their models.
+"""The engine thread, and its interface, which an engine in another process has too. The thread takes jobs from the
+queue, runs the batches step by step, and loads and unloads their models.
 
 All work on the accelerator happens on this one thread, loading and unloading included, so no batch needs a lock, and
 while one model is loaded no other moves. A `try` is around one admission or one step, so that whatever fails, the loop
@@ -20,8 +21,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context
+from typing import Protocol
 
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
@@ -34,6 +36,40 @@ from asr_server.schedule.time_shares import RecordingsShare, StepTime
 _LONGEST_WAIT_S = 86_400.0
 # While there is live work, about how long a step may take to begin rows: live work that comes waits for that.
 LIVE_BEGIN_S = 0.25
+
+
+class Scheduler(Protocol):
+    """Takes jobs for the models of an engine, the most urgent first."""
+
+    request_clock: RequestClock  # that of the jobs' deadlines
+    # How long recordings were in the batch so far, live work at the same time included, by the clock of requests.
+    with_recordings_s: float
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Return the clock of the jobs' times: monotonic seconds."""
+
+    def submit(self, job: Job[R]) -> Future[R]:
+        """Queue a job; its future gets the result, or the error. To leave, cancel the future.
+
+        Raises `ShuttingDown` when no new work is taken, `EngineFailed` when none can be done.
+        """
+
+    def load(self, model: str = DEFAULT) -> Future[None]:
+        """Load a model before other work, unless it is loaded. The future gets the error if that fails. Raises as
+        `submit` does."""
+
+    def lease(self, *, live: bool = False, model: str = DEFAULT) -> AbstractContextManager[None]:
+        """Keep a model loaded until the block ends, if memory allows: for requests and live sessions.
+
+        While a `live` one is held, steps are short enough for live work that may come at any moment.
+        """
+
+    def snapshot(self) -> EngineSnapshot:
+        """Return the present state; never waits."""
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Take no more work, fail all jobs with `ShuttingDown`, and end. May block; not called on an event loop."""
 
 
 class EngineThread:
@@ -98,34 +134,22 @@ class EngineThread:
     # -- called from any thread --------------------------------------------------------------------------------------
 
     def submit(self, job: Job[R]) -> Future[R]:
-        """Queue a job; its future gets the result, or the error. To leave, cancel the future.
-
-        Raises `ShuttingDown` when no new work is taken, `EngineFailed` when none can be done.
-        """
         # Checked and queued under one lock: after the last drain of `_end` no job may come any more.
         with self._wake:
             if self._failure is not None:
                 raise EngineFailed(self._failure.message)
             if self._stopping:
-                raise ShuttingDown("The server is shutting down.")
+                raise ShuttingDown()
             job.queued_s = job.queued_s or self.clock()
             self._queue.push(job)
             self._wake.notify()
         return job.future
 
     def load(self, model: str = DEFAULT) -> Future[None]:
-        """Load a model before other work, unless it is loaded. The future gets the error if that fails.
-
-        Raises `ShuttingDown` when no new work is taken.
-        """
         return self.submit(Job[None](None, Priority.FINAL, model=model))
 
     @contextmanager
     def lease(self, *, live: bool = False, model: str = DEFAULT) -> Iterator[None]:
-        """Keep a model loaded until the block ends, where memory allows: for requests under way and live sessions.
-
-        While a `live` one is held, steps are short enough for live work that may come at any moment.
-        """
         with self._wake:
             self._models[model].idle.hold()
             self._live_leases += live
@@ -138,7 +162,6 @@ class EngineThread:
                 self._wake.notify()  # it may sleep without a limit, and now there is one
 
     def snapshot(self) -> EngineSnapshot:
-        """Return the present state; never waits for a step."""
         with self._wake:
             models = {model.name: model.status for model in self._models}
             return EngineSnapshot(
@@ -335,9 +358,7 @@ class EngineThread:
         job.begun = True
         match outcome:
             case RowDelta(value=value):
-                # Read once: the event loop takes it away when the caller cancels, and may do so right here.
-                if (receive := job.on_delta) is not None:
-                    _deliver(job, receive, value)
+                job.hand_out(value)
             case RowDone(value=value):
                 self._remove(job)
                 self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
@@ -378,7 +399,7 @@ class EngineThread:
         # `_stopping` or `_failure` is set: after this drain no job can come any more.
         with self._wake:
             left = self._queue.drain() + self._models.rows
-        error = self._failure or ShuttingDown("The server is shutting down.")
+        error = self._failure or ShuttingDown()
         for job in left:
             if self._failure is None:  # else the batch is not touched any more
                 self._models[job.model].batch.drop(job.key)
@@ -386,13 +407,6 @@ class EngineThread:
         if self._failure is None:
             for model in self._models:
                 model.unload()
-
-
-def _deliver(job: AnyJob, receive: Callable[[object], None], value: object) -> None:
-    try:
-        receive(value)
-    except Exception:  # the receiver is at fault and not the engine: its row is dropped at the next turn
-        job.future.cancel()
 
 
 def _lost(error: Exception) -> EngineFailed:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from asr_server.core.errors import InvalidLanguage, UnsupportedLanguage
+from asr_server.core.errors import InvalidInput, UnsupportedLanguage
 from asr_server.text.normal_form import normal_form
 
 if TYPE_CHECKING:
@@ -87,15 +87,16 @@ def model_languages() -> tuple[str, ...]:
 def normalize(value: str | None) -> str | None:
     """Return the model's name of a language given as ISO code, locale (`en-US`), English name, `auto` or nothing.
 
-    None: the model detects the language. Raises `InvalidLanguage` for a value without the form of a language, and
-    `UnsupportedLanguage` for a language that the model does not know.
+    None: the model detects the language. Raises `invalid_language_format` for a value without the form of a language,
+    and `UnsupportedLanguage` for a language that the model does not know.
     """
     text = (value or "").strip()
     if text.lower() in _ANY_LANGUAGE:
         return None
     if not _SHAPE.fullmatch(text):
-        raise InvalidLanguage(
+        raise InvalidInput(
             "The language must be an ISO 639-1 code such as 'en', a locale such as 'en-US', or an English name.",
+            code="invalid_language_format",
             param="language",
         )
     name = _lookup(text.lower().replace("_", "-"))
@@ -145,8 +146,8 @@ class LanguageTag:
 def find(value: str, *, param: str = "language") -> LanguageTag:
     """Return the language of a BCP 47 tag (`de`, `pt-BR`, `zh-Hant`) or an English name.
 
-    Raises `InvalidLanguage` if it has the form of neither, `UnsupportedLanguage` if CLDR does not list it; both with
-    `param`.
+    Raises `invalid_language_format` if it has the form of neither, `UnsupportedLanguage` if CLDR does not list it; both
+    with `param`.
     """
     text = " ".join(value.split())
     if not (key := _fold(text[: _LONGEST_NAME + 1])) or len(text) > _LONGEST_NAME:
@@ -160,9 +161,11 @@ def find(value: str, *, param: str = "language") -> LanguageTag:
     return found
 
 
-def _invalid(param: str) -> InvalidLanguage:
-    return InvalidLanguage(
-        "The language must be a tag such as 'de' or 'pt-BR', or an English name such as 'German'.", param=param
+def _invalid(param: str) -> InvalidInput:
+    return InvalidInput(
+        "The language must be a tag such as 'de' or 'pt-BR', or an English name such as 'German'.",
+        code="invalid_language_format",
+        param=param,
     )
 
 

@@ -27,11 +27,11 @@ PUNCTUATION = "\u0e00-\u0e7f\u2fe0-\u303f\u30fb\u3200-\u33ff\uff00-\uff65\uffa0-
 # Marks that turn the direction of the text around them.
 TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
-_UNSPACED = re.compile(f"[{LETTERS}{PUNCTUATION}]")
+UNSPACED = re.compile(f"[{LETTERS}{PUNCTUATION}]")
 
 
 def is_unspaced(char: str) -> bool:
-    return bool(_UNSPACED.match(char))
+    return bool(UNSPACED.match(char))
 
 
 # For each ISO 15924 code the first word of the Unicode names of its letters.

@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-import sentencex
 import wcwidth
 
 from asr_server.text import boundary, scripts
@@ -230,6 +229,8 @@ def _ends_before(word: str, next_word: str, language: str) -> bool:
         is_ordinal = word.isdecimal() and len(word) <= 2 and language in _ORDINALS_WITH_STOP
         if is_initial or is_ordinal or boundary.after(f"{word}.") is boundary.Boundary.TIED:
             return False
+    import sentencex  # with the first text that needs it
+
     text = f"{word}. {next_word}".encode("utf-8", "replace").decode()  # it refuses lone surrogates
     return bool(sentencex.segment(language, text)[-1] == next_word)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from asr_server.text.scripts import LETTERS, PUNCTUATION, joint
 
@@ -11,43 +10,21 @@ from asr_server.text.scripts import LETTERS, PUNCTUATION, joint
 _UNIT = re.compile(rf"\s*(?:[{LETTERS}{PUNCTUATION}]|[^\s{LETTERS}{PUNCTUATION}]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class StableMerge:
-    """A new text that continues the shown words."""
-
-    text: str  # begins with the shown words
-    beyond: str  # the shown words that the new text does not reach yet
-
-
-def continued(shown: str, text: str) -> StableMerge:
+def continued(shown: str, text: str) -> str:
     """Return the shown words, then the words of `text` after them: no word of `shown` is removed, none is repeated.
 
     Both are aligned from the beginning with the fewest changed words. If `text` begins with `shown`, it is the result.
     """
     if text.startswith(shown):
-        return StableMerge(text, "")
+        return text
     ours, theirs = _units(shown), _units(text)
     reached, used = _aligned([key(unit) for unit in ours], [key(unit) for unit in theirs])
     if reached < len(ours):
-        return StableMerge(shown, "".join(ours[reached:]))
+        return shown
     rest = "".join(theirs[used:])
     if rest and not rest[0].isspace():
         rest = joint(shown, rest) + rest
-    return StableMerge(shown + rest, "")
-
-
-def without_beginning(beginning: str, text: str) -> str:
-    """`text` without the words of `beginning` at its beginning; all of `text` if it begins otherwise."""
-    ours, theirs = [key(unit) for unit in _units(beginning)], _units(text)
-    if not ours or [key(unit) for unit in theirs[: len(ours)]] != ours[: len(theirs)]:
-        return text
-    return "".join(theirs[len(ours) :]).lstrip()
-
-
-def unit_count(text: str) -> int:
-    """Return how many words, or characters in scripts without spaces, `continued` compares: its time grows with the
-    product of both texts'."""
-    return len(_units(text))
+    return shown + rest
 
 
 def _units(text: str) -> list[str]:

@@ -20,7 +20,6 @@ const LABELS = {
   failed: "coverage.failed",
   damaged: "coverage.damaged",
   connection: "coverage.connection",
-  no_words: "coverage.no_words",
 };
 const KINDS = ["words", "silence", "sound", "unheard"];
 const MOST_PLACES = 200; // that are listed for one reason
@@ -40,10 +39,9 @@ export function unheard(transcript) {
   return partsOf(transcript).filter(({ kind }) => kind === "unheard");
 }
 
-/** The parts {kind, reason?, start, end} that are known. Of a live recording these are the ones that were lost; files that were
- * transcribed by earlier versions of the page have only those where speech was detected and no words were found. */
-function partsOf({ coverage, gaps, kind }) {
-  return coverage ?? (gaps ?? []).map((gap) => ({ ...gap, kind: "unheard", reason: kind === "live" ? "connection" : "no_words" }));
+/** The parts {kind, reason?, start, end} that are known. Of a live recording these are the ones that were lost. */
+function partsOf({ coverage, gaps }) {
+  return coverage ?? (gaps ?? []).map((gap) => ({ ...gap, kind: "unheard", reason: "connection" }));
 }
 
 /** What the parts have in common: [{kind, reason?, seconds, places}], of what is unheard one for each reason. Places near each other

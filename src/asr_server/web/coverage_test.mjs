@@ -22,6 +22,6 @@ test("places near each other are listed as one, and their pause does not count",
 });
 
 test("what the connection lost of a live recording was not heard", () => {
-  assert.deepEqual(unheard({ kind: "live", gaps: [{ start: 1, end: 2 }] }), [part("unheard", 1, 2, "connection")]);
-  assert.deepEqual(unheard({ kind: "file", coverage: [part("words", 0, 1), part("unheard", 1, 2, "budget")] }), [part("unheard", 1, 2, "budget")]);
+  assert.deepEqual(unheard({ gaps: [{ start: 1, end: 2 }] }), [part("unheard", 1, 2, "connection")]);
+  assert.deepEqual(unheard({ coverage: [part("words", 0, 1), part("unheard", 1, 2, "budget")] }), [part("unheard", 1, 2, "budget")]);
 });

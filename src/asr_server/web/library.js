@@ -41,7 +41,6 @@ export function begin() {
   };
   store.onchange(() => shown && soon());
   store.onproblem((code) => notice("transcripts", new Problem(code)));
-  find("library-confirm").onclose = ({ target }) => target.returnValue && removeListed();
   i18n.onchange(() => shown && show());
 }
 
@@ -141,16 +140,18 @@ function rename({ id, title }, link) {
   editInline(link, { value: title, label: t("reader.name"), save: (text) => store.update(id, { title: text }) });
 }
 
-/** Name what will be deleted: all that is listed, which under a search is only what was found. */
+/** Name what will be deleted: all that is listed now, which under a search is only what was found. */
 function askToRemove() {
-  find("library-confirm-title").textContent = t("library.remove_ask", { count: listed.length });
-  find("library-confirm-names").textContent = listed.map(({ title }) => title || t("reader.untitled")).join(" · ");
+  const named = listed;
+  find("library-confirm-title").textContent = t("library.remove_ask", { count: named.length });
+  find("library-confirm-names").textContent = named.map(({ title }) => title || t("reader.untitled")).join(" · ");
   find("library-confirm").returnValue = "";
+  find("library-confirm").onclose = ({ target }) => target.returnValue && removeAll(named);
   find("library-confirm").showModal();
 }
 
-async function removeListed() {
-  removed(await store.remove(...listed.map(({ id }) => id)), t("library.removed_all", { count: listed.length }));
+async function removeAll(named) {
+  removed(await store.remove(...named.map(({ id }) => id)), t("library.removed_all", { count: named.length }));
 }
 
 function removed(undo, said) {

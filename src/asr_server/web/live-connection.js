@@ -2,8 +2,8 @@
 // socket and reads no clock; live-socket.js does.
 //
 // Positions are bytes since recording began, across all connections and sessions. A session of the server counts only
-// its own bytes: `#base` is its start. A continuation is a place of the session from which any server can go on.
-// docs/use/websocket.md, "When the connection breaks" and "Moving to another server", specifies this.
+// its own bytes: `#base` is its start. If the session is lost, a new one gets the audio without a final.
+// docs/use/websocket.md, "When the connection breaks", specifies this.
 
 import { ReplayBuffer } from "./replay-buffer.js";
 import { SpeakerIds } from "./speakers.js";
@@ -11,7 +11,6 @@ import { addGap } from "./transcript.js";
 
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 5000;
-const MOST_COMMITTED = 2000; // characters that a server takes
 
 /** How long to wait before a try that follows so many failed ones. */
 export const retryDelayMs = (tries) => Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** tries);
@@ -34,9 +33,8 @@ export class LiveConnection {
   #session = "";
   #number = 0; // of the session, for the keys of lines
   #received = 0;
+  #inPause = true; // the last final ended in a pause
   #actionsSent = 0; // of the session, over the present connection or one before
-  #continuation = null; // the newest: {state, received_bytes, actions}
-  #open = null; // the last message about the open utterance
   #tries = 0;
   #windowSeconds = 30;
   #ids;
@@ -62,27 +60,21 @@ export class LiveConnection {
     return this.buffer.end - this.#sent;
   }
 
-  /** How the next connection begins: {query, frame}. `frame` is sent before all else, if there is one. */
-  request() {
-    if (!this.#session) return { query: { handover: "true" }, frame: null };
-    const query = { session_id: this.#session, received: String(this.#received) };
-    if (!this.#continuation) return { query, frame: null };
-    const open = this.#open?.utterance > this.#received && this.#open.committed.length <= MOST_COMMITTED ? this.#open : null;
-    const shown = open ? { utterance: open.utterance, committed: open.committed, end: open.end, speakers: open.speakers } : {};
-    return { query: { ...query, handover: "true" }, frame: JSON.stringify({ action: "continue", state: this.#continuation.state, ...shown }) };
+  /** The query of the next connection. */
+  get query() {
+    if (this.#session) return { session_id: this.#session, received: String(this.#received) };
+    return this.#number ? { reopened: this.#inPause ? "pause" : "speech" } : {};
   }
 
-  /** Whether another server would get all that it needs. */
-  get movable() {
-    const from = this.#continuation;
-    return from !== null && this.buffer.start <= this.#base + from.received_bytes && this.buffer.hasActionsAfter(from.actions);
+  /** The server has said its last word of this session. */
+  leave() {
+    this.#session = "";
   }
 
-  /** Process the server's first message: {fresh, exact}. `fresh`: it is a new session, whose lines replace the open ones of the
-   * last. `exact`: the server says which actions it has; the others are sent again. If not, none is. */
+  /** Process the server's first message. Returns whether it is of a new session, whose lines replace the open ones of the last,
+   * and which gets no action again. */
   hello(message) {
     const fresh = !message.resumed;
-    const exact = !fresh && message.actions !== undefined;
     const wanted = fresh ? this.#firstWithoutFinal() : this.#base + message.received_bytes;
     this.#sent = Math.max(wanted, this.buffer.start);
     if (fresh) {
@@ -90,33 +82,17 @@ export class LiveConnection {
       this.#received = 0;
       this.#number += 1;
       this.#ids.fresh();
-      this.#continuation = this.#open = null;
+      this.buffer.restartActions();
     } else {
       this.#base = this.#sent - message.received_bytes; // lost bytes are not in the server's count
     }
-    this.#actionsSent = exact ? message.actions : 0;
-    if (!exact) this.buffer.restartActions();
+    this.#actionsSent = fresh ? 0 : message.actions;
     this.#lost(wanted, this.#sent);
     this.#session = message.session_id;
     this.#windowSeconds = message.window_max_s;
     this.connected = true;
     this.#tries = 0;
-    return { fresh, exact };
-  }
-
-  /** Any message may say from where another server can go on. */
-  note({ continuation }) {
-    if (!continuation) return;
-    this.#continuation = continuation;
-    const position = this.#base + continuation.received_bytes;
-    this.#finalized = Math.max(this.#finalized, position);
-    this.buffer.forget(position);
-    this.buffer.forgetActions(continuation.actions);
-  }
-
-  /** Whether a message is about a final that has arrived, and not that final. */
-  isLate(message) {
-    return !("text" in message) && message.utterance > 0 && message.utterance <= this.#received;
+    return fresh;
   }
 
   /** An action behind all sound so far; `first`: before all sound that is to be sent. */
@@ -127,19 +103,20 @@ export class LiveConnection {
   /** A text message as a line of the transcript, with times since recording began. */
   text(message) {
     const from = this.#base / this.bytesPerSecond;
-    if (message.is_final) {
+    // A server that shuts down may cut a word in two: the next session hears the utterance again, and its line replaces this one.
+    const final = message.is_final && message.ending !== "close";
+    if (final) {
       this.#received = message.utterance;
+      this.#inPause = message.ending === "pause";
       this.#finalized = Math.max(this.#finalized, this.#base + even(message.end * this.bytesPerSecond));
-      // Only audio that a new session would need again is kept; where servers hand sessions over, the continuation says which.
-      if (!this.#continuation) this.buffer.forget(this.#finalized);
+      this.buffer.forget(this.#finalized); // a new session would not need it again
     }
-    this.#open = message.is_final ? null : message;
     return {
       key: `${this.#number}.${message.utterance}`,
       committed: message.committed,
       tentative: message.tentative,
       speakers: this.#runs(message.speakers),
-      final: message.is_final,
+      final,
       ending: message.ending ?? "",
       start: from + message.start,
       end: from + message.end,
@@ -161,7 +138,6 @@ export class LiveConnection {
 
   /** A message that says better than before who spoke: {key, speakers}. */
   speakers(message) {
-    if (this.#open?.utterance === message.utterance) this.#open = { ...this.#open, speakers: message.speakers };
     return { key: `${this.#number}.${message.utterance}`, speakers: this.#runs(message.speakers) };
   }
 
@@ -191,9 +167,7 @@ export class LiveConnection {
 
   /** The connection ended. Whether to come back ("stop", "resume", "fresh") and after how long. */
   closed(code) {
-    let action = this.#number ? (AFTER_CLOSE[code] ?? "resume") : "stop";
-    // A server of another version may not read the state of this one's.
-    if (code === 4000 && this.#continuation && !this.connected) action = "fresh";
+    const action = this.#number ? (AFTER_CLOSE[code] ?? "resume") : "stop";
     if (action === "fresh") this.#session = "";
     this.connected = false;
     const delayMs = retryDelayMs(action === "fresh" ? 0 : this.#tries);

@@ -5,7 +5,7 @@ import { AFTER_CLOSE, LiveConnection } from "./live-connection.js";
 const SECOND = 1000; // bytes; 500 samples
 const made = (limitBytes = 100 * SECOND) => new LiveConnection({ limitBytes, bytesPerSecond: SECOND });
 const hello = (more = {}) => ({ status: "connected", session_id: "live_1", window_max_s: 10, ...more });
-const resumed = (received_bytes) => hello({ resumed: true, received_bytes });
+const resumed = (received_bytes, actions = 0) => hello({ resumed: true, received_bytes, actions });
 const final = (utterance, start, end, more = {}) => ({ ...partial(utterance, start, end), tentative: "", is_final: true, ending: "pause", ...more });
 const partial = (utterance, start, end) => ({ utterance, start, end, committed: "a", tentative: " b", is_final: false, language: "English", language_code: "en", lag_ms: 5 });
 const record = (liveConnection, bytes) => liveConnection.buffer.push(Uint8Array.from({ length: bytes }, (_, i) => (liveConnection.buffer.end + i) % 251));
@@ -20,7 +20,7 @@ test("nothing is sent before the server sent its first message, then everything 
   const liveConnection = made();
   record(liveConnection, 1500);
   assert.equal(liveConnection.next(10), null);
-  assert.equal(liveConnection.hello(hello()).fresh, true);
+  assert.equal(liveConnection.hello(hello()), true);
   assert.deepEqual(drain(liveConnection), pattern(0, 1500));
   assert.equal(liveConnection.next(10), null);
 });
@@ -32,10 +32,10 @@ test("a resumed session goes on at the byte that had arrived, wherever the cut w
     record(liveConnection, 2000);
     drain(liveConnection);
     assert.equal(liveConnection.closed(1006).action, "resume");
-    assert.deepEqual(liveConnection.request().query, { session_id: "live_1", received: "0" });
+    assert.deepEqual(liveConnection.query, { session_id: "live_1", received: "0" });
     record(liveConnection, 500);
     assert.equal(liveConnection.next(10), null);
-    assert.equal(liveConnection.hello(resumed(arrived)).fresh, false);
+    assert.equal(liveConnection.hello(resumed(arrived)), false);
     assert.deepEqual(drain(liveConnection), pattern(arrived, 2500));
     assert.equal(liveConnection.lostSeconds, 0);
   }
@@ -47,7 +47,7 @@ test("the last final is named when the session is resumed", () => {
   liveConnection.text(final(1, 0, 1));
   liveConnection.text(partial(2, 1, 2));
   liveConnection.closed(1006);
-  assert.equal(liveConnection.request().query.received, "1");
+  assert.equal(liveConnection.query.received, "1");
 });
 
 test("a new session after a lost one hears again what no final is made of, and its times go on", () => {
@@ -58,10 +58,10 @@ test("a new session after a lost one hears again what no final is made of, and i
   liveConnection.text(final(1, 1, 4));
   liveConnection.closed(1006);
   assert.deepEqual(liveConnection.closed(4004), { action: "fresh", delayMs: 250 });
-  assert.deepEqual(liveConnection.request().query, { handover: "true" });
-  assert.equal(liveConnection.hello(hello({ session_id: "live_2" })).fresh, true);
+  assert.deepEqual(liveConnection.query, { reopened: "pause" });
+  assert.equal(liveConnection.hello(hello({ session_id: "live_2" })), true);
   assert.deepEqual(drain(liveConnection), pattern(4000, 9000));
-  assert.deepEqual(liveConnection.request().query, { session_id: "live_2", received: "0" });
+  assert.deepEqual(liveConnection.query, { session_id: "live_2", received: "0" });
   const line = liveConnection.text(final(1, 0.5, 2));
   assert.equal(line.key, "2.1");
   assert.equal(line.start, 4.5);
@@ -135,7 +135,7 @@ test("a recording that goes on sends its kept sound first, and its times go on t
   assert.equal(liveConnection.unsentBytes, 0);
   assert.equal(liveConnection.lostSeconds, 0);
   assert.equal(liveConnection.text(final(1, 0.5, 1)).start, 4.5);
-  assert.equal(liveConnection.hello(hello({ session_id: "live_2" })).fresh, true);
+  assert.equal(liveConnection.hello(hello({ session_id: "live_2" })), true);
   assert.deepEqual(drain(liveConnection), pattern(5000, 5500));
 });
 
@@ -189,64 +189,35 @@ test("a line of a server that tells nobody apart has no speakers", () => {
   assert.deepEqual(liveConnection.text(final(1, 0, 1)).speakers, []);
 });
 
-const at = (received_bytes, actions = 0) => ({ continuation: { state: `s${received_bytes}`, received_bytes, actions } });
-const continued = (received_bytes, actions = 0) => hello({ resumed: true, continued: true, received_bytes, actions, ...at(received_bytes, actions) });
-const opened = (liveConnection, message) => {
-  const answer = liveConnection.hello(message);
-  liveConnection.note(message);
-  return answer;
-};
 const frames = (liveConnection) => {
   const all = [];
   for (let frame; (frame = liveConnection.next(700)); ) typeof frame === "string" ? all.push(JSON.parse(frame).action) : all.push(...frame);
   return all;
 };
 
-test("another server gets what lies behind the newest continuation: sound and actions, each in its place", () => {
-  const liveConnection = made();
-  opened(liveConnection, hello(at(0)));
-  record(liveConnection, 1000);
-  liveConnection.act({ action: "config" });
-  record(liveConnection, 2000);
-  liveConnection.act({ action: "flush" });
-  record(liveConnection, 500);
-  frames(liveConnection);
-  liveConnection.text(final(1, 0, 2));
-  liveConnection.note(at(1500, 1));
-  liveConnection.text(partial(2, 2, 3));
-  assert.equal(liveConnection.closed(1006).action, "resume");
-  assert.deepEqual(liveConnection.request().query, { session_id: "live_1", received: "1", handover: "true" });
-  assert.deepEqual(JSON.parse(liveConnection.request().frame), { action: "continue", state: "s1500", utterance: 2, committed: "a", end: 3 });
-  assert.deepEqual(opened(liveConnection, continued(1500, 1)), { fresh: false, exact: true });
-  assert.deepEqual(frames(liveConnection), [...pattern(1500, 3000), "flush", ...pattern(3000, 3500)]);
-  assert.equal(liveConnection.lostSeconds, 0);
-  assert.equal(liveConnection.text(final(2, 2, 3)).key, "1.2");
-});
-
 test("a server that has the session gets what it says that it lacks, also an action at the very place of the cut", () => {
   const liveConnection = made();
-  opened(liveConnection, hello(at(0)));
+  liveConnection.hello(hello());
   record(liveConnection, 1000);
   for (const action of ["config", "flush"]) liveConnection.act({ action });
   frames(liveConnection);
   liveConnection.closed(1006);
-  opened(liveConnection, hello({ resumed: true, received_bytes: 1000, actions: 1 }));
+  liveConnection.hello(resumed(1000, 1));
   record(liveConnection, 10);
   assert.deepEqual(frames(liveConnection), ["flush", ...pattern(1000, 1010)]);
 });
 
-test("whatever is cut, and wherever another server goes on, each has the sound and the actions in one order", () => {
+test("wherever the connection is cut, the server has the sound and the actions once and in one order", () => {
   let seed = 1;
   const random = (below) => (seed = (seed * 48271) % 2147483647) % below;
   for (let round = 0; round < 200; round++) {
     const liveConnection = made();
     const input = []; // what was recorded and done
-    let server = []; // what the present server has
-    let from = 0; // what lies before is in the newest continuation
+    const server = []; // what the server has
     const bytes = (all) => all.filter((one) => typeof one === "number").length;
-    opened(liveConnection, hello(at(0)));
+    liveConnection.hello(hello());
     for (let step = 0; step < 40; step++) {
-      const kind = random(6);
+      const kind = random(4);
       if (kind === 0) {
         liveConnection.act({ action: `a${step}` });
         input.push(`a${step}`);
@@ -254,22 +225,14 @@ test("whatever is cut, and wherever another server goes on, each has the sound a
         const size = random(400);
         input.push(...pattern(liveConnection.buffer.end, liveConnection.buffer.end + size));
         record(liveConnection, size);
-      } else if (kind === 3) {
+      } else {
         const sent = frames(liveConnection);
         server.push(...sent.slice(0, random(2) ? sent.length : random(sent.length + 1))); // the rest is lost
         if (server.length < input.length) {
           liveConnection.closed(1006);
           const received = bytes(server);
-          opened(liveConnection, hello({ resumed: true, received_bytes: received, actions: server.length - received }));
+          liveConnection.hello(resumed(received, server.length - received));
         }
-      } else if (kind === 4) {
-        from = Math.max(from, random(server.length + 1));
-        const had = server.slice(0, from);
-        liveConnection.note(at(bytes(had), from - bytes(had)));
-      } else {
-        liveConnection.closed(1006);
-        server = server.slice(0, from);
-        opened(liveConnection, continued(bytes(server), from - bytes(server)));
       }
       assert.deepEqual(server, input.slice(0, server.length));
     }
@@ -279,49 +242,17 @@ test("whatever is cut, and wherever another server goes on, each has the sound a
   }
 });
 
-test("what another server would lack is not passed over: the session stays, and a loss is reported", () => {
-  const liveConnection = made(10 * SECOND);
-  opened(liveConnection, hello(at(0)));
-  assert.equal(liveConnection.movable, true);
-  for (let i = 0; i < 15; i++) {
-    record(liveConnection, SECOND);
-    drain(liveConnection);
-  }
-  assert.equal(liveConnection.movable, false);
-  liveConnection.note(at(6 * SECOND));
-  assert.equal(liveConnection.movable, true);
-  for (let i = 0; i < 3; i++) {
-    record(liveConnection, SECOND);
-    drain(liveConnection);
-  }
-  liveConnection.closed(1006);
-  opened(liveConnection, continued(6 * SECOND));
-  assert.equal(liveConnection.lostSeconds, 2);
-  assert.equal(liveConnection.text(final(1, 7, 8)).start, 9);
-});
-
-test("a state that a server does not read leads to a new session, with the sound that has no final", () => {
+test("a session that its server ends is not asked for again: a new one gets the sound that has no final", () => {
   const liveConnection = made();
-  opened(liveConnection, hello(at(0)));
+  liveConnection.hello(hello());
   record(liveConnection, 3000);
   drain(liveConnection);
-  liveConnection.note(at(2000));
-  liveConnection.closed(1006);
-  assert.equal(liveConnection.closed(4000).action, "fresh");
-  assert.equal(opened(liveConnection, hello({ session_id: "live_2", ...at(0) })).fresh, true);
+  liveConnection.text(final(1, 0, 2, { ending: "flush" }));
+  // It may have ended in the middle of a word.
+  assert.equal(liveConnection.text(final(2, 2, 3, { ending: "close" })).final, false);
+  liveConnection.leave();
+  assert.deepEqual(liveConnection.closed(1001), { action: "resume", delayMs: 250 });
+  assert.deepEqual(liveConnection.query, { reopened: "speech" });
+  assert.equal(liveConnection.hello(hello({ session_id: "live_2" })), true);
   assert.deepEqual(drain(liveConnection), pattern(2000, 3000));
-});
-
-test("the words of an utterance that are too many are not stated, nor those of one that has its final", () => {
-  const liveConnection = made();
-  opened(liveConnection, hello(at(0)));
-  liveConnection.text({ ...partial(1, 0, 1), committed: "a".repeat(2001) });
-  const frame = () => JSON.parse(liveConnection.request().frame);
-  assert.deepEqual(frame(), { action: "continue", state: "s0" });
-  const speakers = [{ speaker: "A", text: "a" }];
-  liveConnection.text(partial(1, 0, 1));
-  liveConnection.speakers({ utterance: 1, speakers });
-  assert.deepEqual(frame().speakers, speakers);
-  liveConnection.text(final(1, 0, 1));
-  assert.deepEqual(frame(), { action: "continue", state: "s0" });
 });

@@ -1,16 +1,12 @@
-// The socket of `/ws/transcribe`: sends what live-connection.js says is next, reconnects after a broken connection, and goes on at
-// another server where the present one asks for it.
+// The socket of `/ws/transcribe`: sends what live-connection.js says is next, and reconnects after a broken connection.
 
 import { liveUrl } from "./api.js";
-import { retryDelayMs } from "./live-connection.js";
 
 const MOST_BUFFERED_BYTES = 256 * 1024; // beyond that the network is slow, and the replay buffer keeps the rest
 const PIECE_BYTES = 32 * 1024;
 const CHECK_MS = 2000;
 const QUIET_MS = 10_000; // after so long without a message, ping the server
 const PONG_MS = 8000;
-const MOVE_MS = 5000; // for a try to reach another server
-const MOVED = 4010; // the close code that says so to the last one
 const FLUSH = { action: "flush" };
 
 export class LiveSocket {
@@ -23,10 +19,6 @@ export class LiveSocket {
   #lastMessageAt = 0;
   #pinged = 0;
   #lastError = null; // the error that the server sent before it closed
-  #next = null; // the socket that is to take the session over, and since when it is tried
-  #nextSince = 0;
-  #aside = []; // {message} and {code}, of the present socket: what it says while the next one is tried
-  #moveTries = 0;
   #unanswered = 0; // flushes whose final has not arrived
   #flushWaiters = []; // to be resolved with that final
   #changes = {}; // of the configuration since the page connected: every new connection sends them again
@@ -67,89 +59,37 @@ export class LiveSocket {
   }
 
   close() {
-    const [socket, next] = [this.#socket, this.#next];
+    const socket = this.#socket;
     this.#end();
-    this.#socket = this.#next = null;
+    this.#socket = null;
     socket?.close(1000);
-    next?.close(MOVED);
   }
 
   #connect() {
     this.#on.state("connecting");
     this.#lastError = null;
-    this.#socket = this.#dial();
+    const socket = new WebSocket(liveUrl({ ...this.#query, ...this.#connection.query }));
+    socket.onmessage = (event) => this.#heard(socket, JSON.parse(event.data));
+    socket.onclose = (event) => this.#gone(socket, event.code);
+    this.#socket = socket;
     this.#lastMessageAt = performance.now();
     this.#pinged = 0;
   }
 
-  #dial() {
-    const { query, frame } = this.#connection.request();
-    const socket = new WebSocket(liveUrl({ ...this.#query, ...query }));
-    socket.onopen = () => frame && socket.send(frame);
-    socket.onmessage = (event) => this.#heard(socket, JSON.parse(event.data));
-    socket.onclose = (event) => this.#gone(socket, event.code);
-    return socket;
-  }
-
-  // An abandoned socket may still report: only the events of the current ones count. While another server is tried, those of the
-  // present one are set aside, so that what the other one was told stays true.
+  // An abandoned socket may still report: only the events of the present one count.
 
   #heard(socket, message) {
-    if (socket === this.#next) {
-      if (message.status === "connected") this.#moved(message);
-    } else if (socket === this.#socket) {
-      this.#lastMessageAt = performance.now();
-      this.#pinged = 0;
-      if (this.#next) this.#aside.push({ message });
-      else this.#receive(message);
-    }
+    if (socket !== this.#socket) return;
+    this.#lastMessageAt = performance.now();
+    this.#pinged = 0;
+    this.#receive(message);
   }
 
   #gone(socket, code) {
-    if (socket === this.#next) this.#notMoved();
-    else if (socket === this.#socket) {
-      this.#socket = null;
-      this.#pinged = 0;
-      if (this.#next) this.#aside.push({ code });
-      else this.#closed(code);
-    }
-  }
-
-  /** Try to go on at another server, while the present one still serves the session. */
-  #move() {
-    if (this.#next || !this.#connection.connected) return;
-    if (!this.#connection.movable) {
-      this.#moveLater(); // the present server can still end the utterance, and the next one need not hear it
-      return;
-    }
-    this.#next = this.#dial();
-    this.#nextSince = performance.now();
-  }
-
-  #moveLater() {
-    this.#timer = setTimeout(() => this.#move(), retryDelayMs(this.#moveTries));
-    this.#moveTries += 1;
-  }
-
-  #moved(hello) {
-    const last = this.#socket;
-    this.#socket = this.#next;
-    this.#next = null;
-    this.#lastMessageAt = performance.now();
+    if (socket !== this.#socket) return;
+    this.#socket = null;
     this.#pinged = 0;
-    last?.close(MOVED);
-    // The next server says all else again.
-    for (const { message } of this.#aside.splice(0)) if (message && this.#connection.isLate(message)) this.#receive(message);
-    this.#receive(hello);
-  }
-
-  #notMoved() {
-    this.#next = null;
-    this.#moveLater();
-    for (const { message, code } of this.#aside.splice(0)) {
-      if (message) this.#receive(message);
-      else this.#closed(code);
-    }
+    this.#closed(code);
   }
 
   #receive(message) {
@@ -163,29 +103,27 @@ export class LiveSocket {
       this.#on.speakers(this.#connection.speakers(message));
     } else if (message.status === "speakers_unavailable") {
       this.#on.unlabelled();
+    } else if (message.status === "reconnect") {
+      this.#connection.leave();
     } else if ("text" in message) {
       this.#onLine(this.#connection.text(message));
     } else if (message.words) {
       this.#on.words(this.#connection.words(message));
     }
-    this.#connection.note(message);
-    if (message.status === "connected") this.#pump();
-    else if (message.status === "reconnect") {
-      this.#moveTries = 0;
-      this.#move();
-    }
   }
 
   #onHello(message) {
-    const { fresh, exact } = this.#connection.hello(message);
+    const fresh = this.#connection.hello(message);
     if (fresh) this.#on.fresh();
     this.#on.state("live", { lostSeconds: this.#connection.lostSeconds });
     if (message.speakers === false) this.#on.unlabelled();
-    if (exact) return;
-    if (Object.keys(this.#changes).length) this.#connection.act({ action: "config", ...this.#changes }, { first: true });
-    // The final of a flush was lost with the connection; flushing again is harmless.
-    if (this.#unanswered) this.#connection.act(FLUSH);
-    this.#unanswered = Math.min(1, this.#unanswered);
+    if (fresh) {
+      if (Object.keys(this.#changes).length) this.#connection.act({ action: "config", ...this.#changes }, { first: true });
+      // The final of a flush was lost with the session; flushing again is harmless.
+      if (this.#unanswered) this.#connection.act(FLUSH);
+      this.#unanswered = Math.min(1, this.#unanswered);
+    }
+    this.#pump();
   }
 
   #onLine(line) {
@@ -209,7 +147,6 @@ export class LiveSocket {
       return;
     }
     this.#on.state("waiting", { code, error: this.#lastError });
-    clearTimeout(this.#timer); // of a move
     this.#timer = setTimeout(() => this.#connect(), delayMs);
   }
 
@@ -223,10 +160,6 @@ export class LiveSocket {
       this.#pinged = now;
       this.#socket.send('{"action":"ping"}');
     } else if (this.#socket?.readyState === WebSocket.CONNECTING && now - this.#lastMessageAt > QUIET_MS) this.#abandon();
-    if (this.#next && now - this.#nextSince > MOVE_MS) {
-      this.#next.close(MOVED);
-      this.#notMoved();
-    }
   }
 
   #abandon() {

@@ -53,16 +53,6 @@ export class ReplayBuffer {
     return this.#actions.find((action) => action.number > number);
   }
 
-  /** Drop the first `number` actions of the session. */
-  forgetActions(number) {
-    this.#actions = this.#actions.filter((action) => action.number > number);
-  }
-
-  /** Whether all actions behind the first `number` are kept. */
-  hasActionsAfter(number) {
-    return this.#actions.filter((action) => action.number > number).length >= this.#numbered - number;
-  }
-
   /** A new session counts its own actions. */
   restartActions() {
     this.#actions = [];

@@ -13,12 +13,11 @@ import pytest
 
 from asr_server import web
 from asr_server.core.transcript import CoverageKind, UnheardReason
-from asr_server.features.handover import handover
 from asr_server.features.speakers import live_labels, session_speakers
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.fields import SpeechBody
-from asr_server.features.speech_output.voice_list import VoiceBody
+from asr_server.features.speech_output.requests import SpeechRequest
+from asr_server.features.speech_output.route import VoiceBody
 from asr_server.live import actions as live_actions
 from asr_server.live import route
 from asr_server.net import errors
@@ -184,7 +183,7 @@ def test_the_close_codes_of_the_page_are_the_servers():
 
 def test_the_live_messages_of_the_page_are_the_servers():
     """Every field that is read is written by the server, every action that is sent is known to it."""
-    sent = set(re.findall(r'"(\w+)"', _source(route, errors, handover, live_labels, session_speakers)))
+    sent = set(re.findall(r'"(\w+)"', _source(route, errors, live_labels, session_speakers)))
     assert _used("live-connection.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions
@@ -202,7 +201,7 @@ def test_the_events_of_a_file_are_the_servers():
 
 def test_the_kinds_of_coverage_of_the_page_are_the_servers():
     """Each kind, and each reason for which a part is unheard, has a text."""
-    assert _keys("coverage.js", "LABELS") - {"connection", "no_words"} == {*CoverageKind, *UnheardReason}
+    assert _keys("coverage.js", "LABELS") - {"connection"} == {*CoverageKind, *UnheardReason}
 
 
 def test_the_speech_of_the_page_is_the_servers():
@@ -212,7 +211,7 @@ def test_the_speech_of_the_page_is_the_servers():
     assert read
     assert read <= sent
     assert {"id", "description", "languages"} <= set(VoiceBody.model_fields)
-    assert {"voice", "speed", "language", "input", "response_format"} <= set(SpeechBody.model_fields)
+    assert {"voice", "speed", "language", "input", "response_format"} <= set(SpeechRequest.model_fields)
     select = re.search(r'id="speak-format">(.*?)</select>', FILES["index.html"])[1]
     assert set(re.findall(r"<option>(\w+)<", select)) <= set(SpeechFormat)
     assert set(re.findall(r"limits\.(\w+)", SCRIPTS["speech.js"])) <= set(LimitsBody.model_fields)

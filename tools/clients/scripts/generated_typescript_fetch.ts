@@ -84,7 +84,7 @@ await call("list_speakers", speakers.listSpeakersRaw());
 await call("retrieve_speaker", speakers.retrieveSpeakerRaw({ speakerId: voice.id }));
 await call("delete_speaker", speakers.deleteSpeakerRaw({ speakerId: voice.id }));
 
-const said = { speechBody: { input: text, responseFormat: made.SpeechBodyResponseFormatEnum.Wav } };
+const said = { speechRequest: { input: text, responseFormat: made.SpeechRequestResponseFormatEnum.Wav } };
 await call("create_speech", speech.createSpeechRaw(said));
 await call("stream_speech", speech.streamSpeechRaw(said));
 await call("stream_samples", speech.streamSamplesRaw(said));

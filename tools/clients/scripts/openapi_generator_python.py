@@ -77,9 +77,9 @@ call(speakers.list_speakers)
 for step in (speakers.retrieve_speaker, speakers.delete_speaker):
     call(step, speaker_id=voice.id)
 
-said = made.SpeechBody(input=generated.TEXT, response_format="wav")
+said = made.SpeechRequest(input=generated.TEXT, response_format="wav")
 for speak in (speech.create_speech, speech.stream_speech, speech.stream_samples):
-    call(speak, speech_body=said)
+    call(speak, speech_request=said)
 call(speech.speak_as, file=file, input=generated.TEXT, response_format="wav")
 
 call(models_api.retrieve_model, "unknown model", model_id="nobody")

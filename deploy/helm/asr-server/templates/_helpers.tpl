@@ -28,6 +28,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
+{{/* The name of the claim of a volume, "" if it has none: include "asr-server.claim" (list $ "models"). */}}
+{{- define "asr-server.claim" -}}
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- $volume := index $root.Values $name -}}
+{{- if $volume.existingClaim -}}
+{{ $volume.existingClaim }}
+{{- else if $volume.createClaim -}}
+{{ include "asr-server.fullname" $root }}-{{ $name }}
+{{- end -}}
+{{- end }}
+
 {{/* Numbers as JSON: a template would write 20000000 as 2e+07, which is no integer for the server. */}}
 {{- define "asr-server.settings" -}}
 {{- $device := ternary "cuda" "cpu" .Values.gpu.enabled -}}
@@ -46,8 +58,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if lt (int .Values.termination.gracePeriodSeconds) (add 45 .Values.termination.drainDelaySeconds | int) -}}
 {{- fail "termination.gracePeriodSeconds must be at least termination.drainDelaySeconds and 45 s, in which the server hands its live sessions over and answers what it has accepted." -}}
 {{- end -}}
-{{- if and .Values.state.existingClaim (or $scaled (gt (int .Values.replicas) 1)) -}}
-{{- fail "state.existingClaim is for one replica without autoscaling: the directory belongs to one server. For more, set secretSettings.JOBS_DATABASE_URL for jobs and voices.existingClaim for voices." -}}
+{{- if and (include "asr-server.claim" (list . "state")) (or $scaled (gt (int .Values.replicas) 1)) -}}
+{{- fail "A claim for state is for one replica without autoscaling: the directory belongs to one server. For more, set secretSettings.JOBS_DATABASE_URL for jobs, and a claim for voices." -}}
 {{- end -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
 {{- fail "autoscaling.minReplicas is more than autoscaling.maxReplicas." -}}
@@ -71,7 +83,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.autoscaling.seriesLabels | default (dict "service" (include "asr-server.fullname" .)) | toYaml }}
 {{- end }}
 
-{{/* docs/run/cluster.md has both queries for prometheus-adapter. */}}
+{{/* files/adapter-rules.yml has both queries for prometheus-adapter. */}}
 {{- define "asr-server.replicasInUse" -}}
 sum(asr_live_sessions{ {{- . -}} } / clamp_min(asr_live_sessions{ {{- . -}} } + asr_free_streams{ {{- . -}} }, 1))
 {{- end }}

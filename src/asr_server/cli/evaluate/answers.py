@@ -1,89 +1,60 @@
-"""The answers of one system in a file, from which an interrupted run continues.
-
-The first line has the system and its options, each further line one answer.
-"""
+"""The answers of one system, each in a file, so that an interrupted run continues."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from asr_server.cli.evaluate.references import MAX_TEXT_CHARS
-from asr_server.cli.evaluate.results import SystemAnswer
-from asr_server.cli.failure import Failure, UsageError, shown
+from asr_server.cli.failure import Failure
 from asr_server.cli.formats import Format
-from asr_server.cli.recording_files import Contents, RecordingSource
-
-_VERSION = 1
+from asr_server.cli.recording_files import Contents, FileSink, RecordingSource
 
 
-class AnswerFile:
-    """Implements `Sink`. Raises `UsageError` if the file belongs to another system or cannot be used."""
+class SystemAnswer(NamedTuple):
+    """The text of one recording as a system wrote it."""
 
-    def __init__(self, path: Path, system: Mapping[str, Any]) -> None:
-        self.path = path
-        self.answers: dict[str, SystemAnswer] = {}  # by the name of the recording
-        self.failed: dict[str, str] = {}  # error codes by the name of the recording
-        self._head = json.loads(json.dumps({"version": _VERSION, **system}))  # as it comes back from the file
-        try:
-            content = path.read_bytes() if path.exists() else b""
-            whole = content[: content.rfind(b"\n") + 1]
-            if content != whole:  # this recording is transcribed again
-                os.truncate(path, len(whole))
-        except OSError as error:
-            raise UsageError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None
-        if not os.access(path if content else path.parent, os.W_OK):
-            raise UsageError(f"{shown(str(path))} cannot be written.")
-        if whole:
-            self._read(whole)
+    text: str
+    language: str = ""  # as the system found it; empty if it does not say
+    duration_s: float = 0.0
+    words: tuple[tuple[str, float, float], ...] = ()  # text, start and end in seconds
 
-    def _read(self, content: bytes) -> None:
-        try:
-            head, *lines = map(json.loads, content.splitlines())
-            self.answers = {line["name"]: _answer(line) for line in lines}
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise UsageError(f"{shown(str(self.path))} is no file of answers; --force replaces it.") from None
-        if head != self._head:
-            raise UsageError(
-                f"{shown(str(self.path))} has answers of another server, model or options; --force starts anew."
-            )
+
+def answer_of(content: str | bytes) -> SystemAnswer:
+    """Return the answer in verbose_json. Raises `Failure` if it has no text."""
+    try:
+        given = json.loads(content)
+        language = given.get("language_code") or given.get("language") or ""
+        words = tuple(
+            (str(word["word"]), float(word["start"]), float(word["end"])) for word in given.get("words") or ()
+        )
+        text: str = given["text"].strip()
+        return SystemAnswer(text, "" if language == "auto" else language, float(given.get("duration") or 0), words)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Failure("no_answer", "The server did not answer with verbose_json that can be measured.") from None
+
+
+class AnswerFiles(FileSink):
+    """A folder of answers. The name of a file says of which recording and system it is."""
+
+    def __init__(self, folder: Path, system: Mapping[str, Any], sources: Iterable[RecordingSource]) -> None:
+        self.system, self.failed = system, dict[str, str]()  # error codes by the name of the recording
+        whose = json.dumps(system)
+        digests = {one: sha256(f"{whose} {one.below}".encode(errors="surrogateescape")).hexdigest() for one in sources}
+        self.files = {one: folder / digest for one, digest in digests.items()}
+        super().__init__({one: {Format.VERBOSE_JSON: file} for one, file in self.files.items()}, skip=True)
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
-        """Append the answer. Raises `Failure` if it has no text."""
-        try:
-            given = json.loads(contents[Format.VERBOSE_JSON])
-            line = {
-                "name": source.below.as_posix(),
-                "text": given["text"],
-                "language": given.get("language_code") or given.get("language") or "",
-                "duration_s": given.get("duration") or 0.0,
-                "words": [[word["word"], word["start"], word["end"]] for word in given.get("words") or ()],
-            }
-            answer = _answer(line)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Failure("no_answer", "The server did not answer with verbose_json that can be measured.") from None
-        # The head is written with the first answer, so a run without answers leaves no file.
-        lines = [line] if self.answers else [self._head, line]
-        with self.path.open("ab") as file:
-            file.write(b"".join(json.dumps(one).encode() + b"\n" for one in lines))
-        self.answers[line["name"]] = answer
+        """Keep the answer. Raises `Failure` if it has no text."""
+        answer_of(contents[Format.VERBOSE_JSON])
+        super().deliver(source, contents)
 
     def drop(self, source: RecordingSource, failure: Failure) -> None:
-        """Note that this recording has failed."""
         self.failed[source.below.as_posix()] = failure.code
 
-    def check(self, source: RecordingSource) -> None: ...
-    def delta(self, source: RecordingSource, text: str) -> None: ...
-    def close(self) -> None: ...
-
-
-def _answer(line: dict[str, Any]) -> SystemAnswer:
-    """Return the answer of a line. Raises ValueError, KeyError or TypeError if it is malformed or too long."""
-    if len(line["text"]) > MAX_TEXT_CHARS:
-        raise ValueError
-    words = tuple((str(text), float(start_s), float(end_s)) for text, start_s, end_s in line["words"])
-    language = str(line["language"])
-    return SystemAnswer(str(line["text"]), "" if language == "auto" else language, float(line["duration_s"]), words)
+    def read(self) -> dict[str, SystemAnswer]:
+        """Return the answers by the names of the recordings."""
+        there = {source.below.as_posix(): file for source, file in self.files.items() if file.exists()}
+        return {name: answer_of(file.read_bytes()) for name, file in there.items()}

@@ -1,13 +1,12 @@
-"""The file of answers."""
+"""The files of answers."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from asr_server.cli.evaluate.answers import AnswerFile
-from asr_server.cli.evaluate.results import SystemAnswer
-from asr_server.cli.failure import Failure, UsageError
+from asr_server.cli.evaluate.answers import AnswerFiles, SystemAnswer
+from asr_server.cli.failure import AlreadyDone, Failure
 from asr_server.cli.formats import Format
 from asr_server.cli.recording_files import RecordingSource
 
@@ -20,76 +19,55 @@ ANSWER = {
     "words": [{"word": "two", "start": 0.5, "end": 1.0, "source": "aligned"}, {"word": "wörds", "start": 1, "end": 2}],
 }
 READ = SystemAnswer("two wörds", "de", 2.5, (("two", 0.5, 1.0), ("wörds", 1.0, 2.0)))
+# The name of a file may be bytes that are not text.
+SOURCES = [RecordingSource(Path("/talks") / name, Path(name)) for name in ("a\udcff.wav", "c/d.wav", "../b.wav")]
 
 
-def _source(name):
-    return RecordingSource(Path("/talks") / name, Path(name))
+def _files(folder, system=SYSTEM):
+    return AnswerFiles(folder, system, SOURCES)
 
 
-def _deliver(file, name, content=ANSWER):
-    file.deliver(_source(name), {Format.VERBOSE_JSON: json.dumps(content)})
+def _deliver(files, source, content=ANSWER):
+    files.check(source)
+    files.deliver(source, {Format.VERBOSE_JSON: json.dumps(content)})
 
 
-def test_a_second_run_goes_on_where_the_first_ended(tmp_path):
-    """A line that was cut off is as if it had never been; names may be bytes that are no text."""
-    path, strange = tmp_path / "part", "a\udcff.wav"
-    file = AnswerFile(path, SYSTEM)
-    assert file.answers == {}
-    _deliver(file, strange)
-    _deliver(file, "b.wav")
-    path.write_bytes(path.read_bytes()[:-9])
-    file = AnswerFile(path, SYSTEM)
-    assert file.answers == {strange: READ}
-    _deliver(file, "c/d.wav")
-    file = AnswerFile(path, SYSTEM)
-    assert file.answers == {strange: READ, "c/d.wav": READ}
+def test_a_second_run_continues_where_the_first_ended(tmp_path):
+    """No recording is transcribed twice, and all files are in the folder."""
+    folder = tmp_path / "part"
+    assert _files(folder).read() == {}
+    for source in SOURCES[:2]:
+        _deliver(_files(folder), source)
+    files = _files(folder)
+    assert files.read() == {"a\udcff.wav": READ, "c/d.wav": READ}
+    with pytest.raises(AlreadyDone):
+        files.check(SOURCES[1])
+    _deliver(files, SOURCES[2])
+    assert set(_files(folder).read()) == {"a\udcff.wav", "c/d.wav", "../b.wav"}
+    assert len(list(folder.iterdir())) == 3
 
 
-@pytest.mark.parametrize(
-    "other", [{**SYSTEM, "server": "http://b"}, {**SYSTEM, "model": "m"}, {**SYSTEM, "hotwords": ()}]
-)
+@pytest.mark.parametrize("other", [{"server": "http://b"}, {"model": "m"}, {"hotwords": ()}])
 def test_answers_of_another_system_are_not_mixed_in(tmp_path, other):
-    """The file of the other system stays as it is."""
-    path = tmp_path / "part"
-    file = AnswerFile(path, SYSTEM)
-    _deliver(file, "a.wav")
-    before = path.read_bytes()
-    with pytest.raises(UsageError, match="another server, model or options"):
-        AnswerFile(path, other)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("content", ["{}\n[]\n", "no json\n", '{"version": 1}\n{"name": "a", "text": 5}\n'])
-def test_another_file_is_refused(tmp_path, content):
-    """The command leaves the file as it is."""
-    path = tmp_path / "part"
-    path.write_text(content)
-    with pytest.raises(UsageError, match="no file of answers"):
-        AnswerFile(path, SYSTEM)
-    assert path.read_text() == content
-
-
-def test_a_file_that_cannot_be_written_is_refused(tmp_path):
-    """Before anything is transcribed."""
-    with pytest.raises(UsageError, match="cannot be written"):
-        AnswerFile(tmp_path / "none" / "part", SYSTEM)
+    """Both systems keep their answers."""
+    _deliver(_files(tmp_path), SOURCES[0])
+    assert _files(tmp_path, SYSTEM | other).read() == {}
+    assert _files(tmp_path).read()
 
 
 def test_answers_of_other_servers_have_less(tmp_path):
-    """OpenAI's has no language code; a language that was not found is none."""
-    file = AnswerFile(tmp_path / "part", SYSTEM)
-    _deliver(file, "a.wav", {"text": "so", "language": "english"})
-    _deliver(file, "b.wav", {"text": "so", "language": "auto", "language_code": ""})
-    assert file.answers == {"a.wav": SystemAnswer("so", "english"), "b.wav": SystemAnswer("so")}
+    """OpenAI's has no language code; a language that was not found is empty."""
+    files = _files(tmp_path)
+    _deliver(files, SOURCES[0], {"text": "so", "language": "english"})
+    _deliver(files, SOURCES[1], {"text": " so", "language": "auto", "language_code": ""})
+    assert list(files.read().values()) == [SystemAnswer("so", "english"), SystemAnswer("so")]
 
 
 @pytest.mark.parametrize("content", [{}, [], {"text": None}, {"text": "a", "words": [{"word": "a"}]}])
 def test_an_answer_without_a_text_is_a_failure(tmp_path, content):
-    """The other recordings go on, and nothing of it is kept."""
-    file = AnswerFile(tmp_path / "part", SYSTEM)
+    """Nothing of it is kept."""
+    files = _files(tmp_path)
     with pytest.raises(Failure, match="verbose_json"):
-        _deliver(file, "a.wav", content)
-    file.drop(_source("a.wav"), Failure("no_answer", "None."))
-    assert file.answers == {}
-    assert file.failed == {"a.wav": "no_answer"}
-    assert not (tmp_path / "part").exists()
+        _deliver(files, SOURCES[0], content)
+    files.drop(SOURCES[0], Failure("no_answer", "None."))
+    assert (files.read(), files.failed) == ({}, {"a\udcff.wav": "no_answer"})

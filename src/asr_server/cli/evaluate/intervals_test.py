@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from asr_server.cli.evaluate.scoring import LEAST_UNITS, Draws
+from asr_server.cli.evaluate.scoring import LEAST_UNITS, draws_speakers, interval
 
 _SIMULATIONS = 200
 
@@ -23,7 +23,7 @@ def _coverage(speakers, each, *, spread, known):
     names = [f"s{number}" for number in range(speakers) for _ in range(each)] if known else [""] * speakers * each
     inside = 0
     for _ in range(_SIMULATIONS):
-        found = Draws.of(_simulated(generator, speakers, each, speaker_spread=spread), names).interval(0, 1)
+        found = interval(*_simulated(generator, speakers, each, speaker_spread=spread).T, names)
         inside += found[0] <= errors / words <= found[1]
     return inside / _SIMULATIONS
 
@@ -45,39 +45,41 @@ def test_a_difference_is_paired():
     differ by chance are not, in 19 of 20 cases."""
     generator = np.random.default_rng(3)
     found = _simulated(generator, 100, 1)
-    better = np.maximum(found[:, 0] - 1, 0)
-    drawn = Draws.of(np.column_stack([found, better]), [""] * 100)
-    low, high = drawn.interval(0, 1, 2)
+    better, words, names = np.maximum(found[:, 0] - 1, 0), found[:, 1], [""] * 100
+    low, high = interval(found[:, 0] - better, words, names)
     assert low > 0
-    single_low, single_high = drawn.interval(0, 1)
+    single_low, single_high = interval(found[:, 0], words, names)
     assert high - low < single_high - single_low
     wrong = 0
     for _ in range(_SIMULATIONS):
         words = generator.integers(5, 30, 60)
         rates = 1 / (1 + np.exp(-generator.normal(-2, 0.8, 60)))
         pair = [generator.binomial(words, rates) for _ in range(2)]
-        low, high = Draws.of(np.column_stack([pair[0], words, pair[1]]), [""] * 60).interval(0, 1, 2)
+        low, high = interval(pair[0] - pair[1], words, [""] * 60)
         wrong += low > 0 or high < 0
     assert wrong / _SIMULATIONS <= 0.09
 
 
 def test_too_little_has_no_interval():
     """Few recordings, no errors at all, or no words: a width of 0 would claim to be certain."""
-    assert Draws.of([[1, 10]] * (LEAST_UNITS - 1), [""] * (LEAST_UNITS - 1)) is None
-    assert Draws.of([[0, 10], [0, 20]] * 10, [""] * 20).interval(0, 1) is None
-    assert Draws.of([[1, 0], [2, 0]] * 10, [""] * 20).interval(0, 1) is None
+    assert interval(range(LEAST_UNITS - 1), [10] * (LEAST_UNITS - 1), [""] * (LEAST_UNITS - 1)) is None
+    assert interval([0] * 20, [10, 20] * 10, [""] * 20) is None
+    assert interval([1, 2] * 10, [0] * 20, [""] * 20) is None
 
 
-def test_speakers_are_drawn_where_all_are_known_and_enough():
+def test_speakers_are_drawn_if_all_are_known_and_enough():
     """One recording without a speaker could be of any of them."""
-    names = [f"s{i}" for i in range(LEAST_UNITS)]
-    assert Draws.of([[1, 10]] * 24, 3 * names).units == LEAST_UNITS
-    assert Draws.of([[1, 10]] * 24, [*(3 * names)[:-1], ""]).units == 24
-    assert Draws.of([[1, 10]] * 21, 3 * names[:-1]).units == 21
+    names = 3 * [f"s{i}" for i in range(LEAST_UNITS)]
+    assert draws_speakers(names)
+    assert not draws_speakers([*names[:-1], ""])
+    assert not draws_speakers([name for name in names if name != "s0"])
+    # Every speaker has as many errors as the others, so that drawing speakers says nothing.
+    errors = [0] * LEAST_UNITS + [1] * LEAST_UNITS + [2] * LEAST_UNITS
+    assert interval(errors, [10] * 24, names) is None
+    assert interval(errors, [10] * 24, [""] * 24) is not None
 
 
 def test_two_runs_print_the_same():
     """Intervals are equal in two runs."""
-    table, names = _simulated(np.random.default_rng(1), 30, 1), [""] * 30
-    whole = Draws.of(table, names).interval(0, 1)
-    assert Draws.of(table, names).interval(0, 1) == whole
+    table, names = _simulated(np.random.default_rng(1), 30, 1).T, [""] * 30
+    assert interval(*table, names) == interval(*table, names)

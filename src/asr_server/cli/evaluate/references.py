@@ -13,13 +13,7 @@ from typing import Any
 
 from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.recording_files import RecordingSource, Skipped
-from asr_server.core.errors import InvalidInput
-from asr_server.text import languages
 
-# Seven hours of speech. Aligning two texts takes time in proportion to the product of their lengths.
-MAX_TEXT_CHARS = 400_000
-MAX_RECORDINGS = 100_000
-_MAX_MANIFEST_BYTES = 200_000_000
 MANIFESTS = (".csv", ".tsv", ".json", ".jsonl")
 # The columns of a manifest, each with the names that data sets use.
 _COLUMNS = {
@@ -57,21 +51,11 @@ def in_folder(found: Iterable[RecordingSource], labels: Sequence[str] = ()) -> t
         text = next((_content(file) for file in beside if file.is_file()), None)
         if text is None:
             text = _librispeech(source.path.parent).get(source.path.stem)
-        given = dict(zip(labels, source.below.parent.parts, strict=False))
-        _add(Reference(source, text or "", **given), text, references, skipped)
+        if text is None:
+            skipped.append(Skipped(source.path, "no text"))
+        else:
+            references.append(Reference(source, text, **dict(zip(labels, source.below.parent.parts, strict=False))))
     return references, skipped
-
-
-def _add(reference: Reference, text: str | None, references: list[Reference], skipped: list[Skipped]) -> None:
-    assert reference.source.path is not None
-    if text is None:
-        skipped.append(Skipped(reference.source.path, "no text"))
-    elif len(text) > MAX_TEXT_CHARS:
-        skipped.append(Skipped(reference.source.path, f"a text of over {MAX_TEXT_CHARS:_} characters"))
-    elif len(references) == MAX_RECORDINGS:
-        raise UsageError(f"there are more than {MAX_RECORDINGS:_} recordings.")
-    else:
-        references.append(reference)
 
 
 @cache
@@ -81,13 +65,9 @@ def _librispeech(folder: Path) -> dict[str, str]:
     return {name: text for name, _, text in (line.partition(" ") for line in lines)}
 
 
-def _content(file: Path, most_bytes: int = 4 * MAX_TEXT_CHARS + 4) -> str:
-    """Return the text of a file, cut after `most_bytes`. Raises `UsageError`."""
+def _content(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
-            content = opened.read(most_bytes + 1)
-        # The cut may divide a character; the text is too long then anyway.
-        return content.decode("utf-8-sig", "ignore" if len(content) > most_bytes else "strict")
+        return file.read_text("utf-8-sig")
     except OSError as error:
         raise UsageError(f"{shown(str(file))} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
@@ -100,35 +80,29 @@ def in_manifest(manifest: Path) -> tuple[list[Reference], list[Skipped]]:
     Paths are below the manifest's folder, or below `clips` there, as in Common Voice. Raises `UsageError` if columns
     are missing, or a recording has two texts.
     """
-    if manifest.stat().st_size > _MAX_MANIFEST_BYTES:
-        raise UsageError(f"{shown(str(manifest))} has more than {_MAX_MANIFEST_BYTES:_} bytes.")
-    references: list[Reference] = []
-    skipped: list[Skipped] = []
-    texts: dict[Path, str] = {}
+    references, skipped = dict[Path, Reference](), list[Skipped]()
     for row, given in _rows(manifest):
         where = f"{shown(str(manifest))}: row {row}"
         fields = {column: _field(given, names) for column, names in _COLUMNS.items()}
-        name, text = fields["path"], fields["text"]
-        if not name:
+        if not (name := fields["path"]):
             raise UsageError(f"{where} has no path; the column is called {' or '.join(_COLUMNS['path'])}.")
-        in_clips = manifest.parent / "clips" / name
-        path = in_clips if in_clips.exists() and not (manifest.parent / name).exists() else manifest.parent / name
-        if path in texts and text is not None:
-            if texts[path] != text:
-                raise UsageError(f"{where} gives {shown(name)} another text than a row before it.")
+        in_clips, path = manifest.parent / "clips" / name, manifest.parent / name
+        path = in_clips if in_clips.exists() and not path.exists() else path
+        if (text := fields["text"]) is None:
+            skipped.append(Skipped(path, "no text"))
+        elif path not in references:
+            source = RecordingSource(path, Path(name), listed=True)
+            references[path] = Reference(source, text, fields["language"] or "", fields["speaker"] or "")
+        elif references[path].text == text:
             skipped.append(Skipped(path, "listed twice"))
-            continue
-        if text is not None:
-            texts[path] = text
-        source = RecordingSource(path, Path(name), listed=True)
-        reference = Reference(source, text or "", fields["language"] or "", fields["speaker"] or "")
-        _add(reference, text, references, skipped)
-    return references, skipped
+        else:
+            raise UsageError(f"{where} gives {shown(name)} another text than a row before it.")
+    return list(references.values()), skipped
 
 
 def _rows(manifest: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each row with its number, from 1, by the names of its columns in lower case."""
-    content, suffix, number = _content(manifest, _MAX_MANIFEST_BYTES), manifest.suffix.lower(), 0
+    content, suffix, number = _content(manifest), manifest.suffix.lower(), 0
     rows: Iterable[Any]
     try:
         if suffix == ".csv":
@@ -141,7 +115,7 @@ def _rows(manifest: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             rows = (json.loads(line) for line in content.splitlines() if line.strip())
         for number, row in enumerate(rows, 1):
             if not isinstance(row, dict):
-                raise UsageError(f"{shown(str(manifest))}: row {number} is no object.")
+                raise UsageError(f"{shown(str(manifest))}: row {number} is not an object.")
             yield number, {str(name).strip().lower(): value for name, value in row.items()}
     except (ValueError, csv.Error) as error:
         raise UsageError(f"{shown(str(manifest))}: row {number + 1} cannot be read: {error}.") from None
@@ -150,12 +124,3 @@ def _rows(manifest: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _field(row: dict[str, Any], names: Sequence[str]) -> str | None:
     value = next((row[name] for name in names if row.get(name) is not None), None)
     return None if value is None else str(value).strip()
-
-
-@cache
-def language_name(stated: str) -> str:
-    """Return the English name of a language, or `stated` itself if it is unknown."""
-    try:
-        return languages.find(stated).name if stated else ""
-    except InvalidInput:
-        return stated

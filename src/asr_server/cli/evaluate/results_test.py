@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from asr_server.cli.evaluate.answers import SystemAnswer
 from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.evaluate.results import Other, Results, SystemAnswer, previous
+from asr_server.cli.evaluate.results import Other, as_json, previous, report, results
 from asr_server.cli.failure import UsageError
 from asr_server.cli.recording_files import RecordingSource
 
@@ -18,16 +19,22 @@ def _reference(name, text, language="en", speaker=""):
 
 
 def _results(references, texts, *, failures=None, other=None, normalise=True):
-    answers = {
-        one.name: SystemAnswer(text, "en", 60.0)
-        for one, text in zip(references, texts, strict=True)
-        if text is not None
-    }
-    return Results(SYSTEM, references, answers, failures or {}, normalise=normalise, other=other)
+    pairs = zip(references, texts, strict=True)
+    answers = [(one, SystemAnswer(text, "en", 60.0)) for one, text in pairs if text is not None]
+    return results(SYSTEM, answers, failures or {}, normalise=normalise, other=other)
+
+
+def _other(references, texts):
+    pairs = zip(references, texts, strict=True)
+    return Other("b", {(one.name, one.text): text for one, text in pairs})
+
+
+def _rates(groups):
+    return [(name, group["words"]["rate"]) for name, group in groups.items()]
 
 
 def _printed(found, worst=10):
-    return "\n".join(found.report(worst))
+    return "\n".join(report(found, worst))
 
 
 def _many(count, text="red green blue white"):
@@ -42,21 +49,18 @@ def test_rates_are_of_all_words_together():
         _reference("c.wav", "red green", "en", "bob"),
     ]
     found = _results(references, ["red green blue white black grey brown", "green", "red"])
-    assert found.total.words.rate == 2 / 10
-    assert [(group.title, group.words.rate) for group in found.groups["language"]] == [
-        ("English", 0.5),
-        ("German", 1 / 8),
-    ]
-    assert [(group.title, group.words.rate) for group in found.groups["speaker"]] == [("bob", 2 / 3), ("ann", 0)]
-    assert [one.reference.name for one in found.measured] == ["b.wav", "c.wav", "a.wav"]
-    assert found.total.words_interval is None  # of three recordings
+    assert found["total"]["words"]["rate"] == 2 / 10
+    assert _rates(found["languages"]) == [("English", 0.5), ("German", 1 / 8)]
+    assert _rates(found["speakers"]) == [("bob", 2 / 3), ("ann", 0)]
+    assert [one["name"] for one in found["recordings"]] == ["b.wav", "c.wav", "a.wav"]
+    assert found["total"]["words"]["interval"] is None  # of three recordings
 
 
 def test_a_language_that_nobody_states_is_the_one_that_the_server_found():
     """The rules of English write "don't" as "do not", and the basic ones do not."""
     found = _results([_reference("a.wav", "don't", language="")], ["do not"])
-    assert found.measured[0].language == "English"
-    assert found.total.words.errors == 0
+    assert found["recordings"][0]["language"] == "English"
+    assert found["total"]["words"]["errors"] == 0
 
 
 def test_recordings_that_failed_are_told_and_not_counted():
@@ -64,8 +68,10 @@ def test_recordings_that_failed_are_told_and_not_counted():
     references = [_reference("a.wav", "red green"), _reference("b.wav", "blue"), _reference("silence.wav", "")]
     failures = {"b.wav": "invalid_audio"}
     found = _results(references, ["red green", None, "so"], failures=failures)
-    assert (len(found.total.members), found.total.words.units, found.total.words.errors) == (2, 2, 1)
-    assert json.loads(found.as_json())["failed"] == {"b.wav": "invalid_audio"}
+    words = found["total"]["words"]
+    assert (found["total"]["recordings"], words["units"], words["errors"]) == (2, 2, 1)
+    assert found["recordings"][0]["name"] == "silence.wav"
+    assert json.loads(as_json(found))["failed"] == {"b.wav": "invalid_audio"}
     printed = _printed(found)
     assert "1 recordings failed and are not counted." in printed
     assert "1 references have no words" in printed
@@ -75,7 +81,7 @@ def test_recordings_that_failed_are_told_and_not_counted():
 def test_references_without_any_words_have_no_rate():
     """A rate of 0 would say that all was right."""
     found = _results([_reference("a.wav", ""), _reference("b.wav", "...")], ["", ""])
-    assert json.loads(found.as_json())["total"]["words"]["rate"] is None
+    assert json.loads(as_json(found))["total"]["words"]["rate"] is None
     assert " 0.0 %" not in _printed(found)
 
 
@@ -89,44 +95,45 @@ def test_references_without_any_words_have_no_rate():
 def test_a_difference_on_most_recordings_is_more_than_chance(mine, others, verdict):
     """The systems are equal on two of twenty recordings, so that the difference varies."""
     references, same = _many(20), ["red green blue white"] * 2
-    other = Other("b", dict(zip((one.name for one in references), [*same, *[others] * 18], strict=True)))
-    found = _results(references, [*same, *[mine] * 18], other=other).comparison
-    assert found.verdict.startswith(verdict)
-    assert abs(found.difference) == 18 / 80
+    other = _other(references, [*same, *[others] * 18])
+    found = _results(references, [*same, *[mine] * 18], other=other)["comparison"]
+    assert found["verdict"].startswith(verdict)
+    assert abs(found["difference"]) == 18 / 80
 
 
 def test_a_difference_on_one_recording_is_chance():
     """The interval has 0 in it, and is printed."""
     references = _many(20)
-    other = Other("b", {one.name: "red green blue white" for one in references})
+    other = _other(references, ["red green blue white"] * 20)
     found = _results(references, ["red green blue", *["red green blue white"] * 19], other=other)
-    assert "cannot be told from chance (95 % interval " in found.comparison.verdict
-    assert found.comparison.verdict in _printed(found)
+    assert "cannot be told from chance (95 % interval " in found["comparison"]["verdict"]
+    assert found["comparison"]["verdict"] in _printed(found)
 
 
 def test_few_recordings_and_differences_that_are_all_the_same_tell_nothing():
     """No interval is printed that would claim to be certain."""
     for count in (3, 20):
         references = _many(count)
-        other = Other("b", {one.name: one.text for one in references})
-        found = _results(references, ["red green blue"] * count, other=other).comparison
-        assert found.verdict.startswith("Whether one is better cannot be told")
+        other = _other(references, [one.text for one in references])
+        found = _results(references, ["red green blue"] * count, other=other)["comparison"]
+        assert found["verdict"].startswith("Whether one is better cannot be told")
 
 
 def test_results_are_compared_where_both_have_the_same_recording_and_reference(tmp_path):
     """Earlier texts are measured again by this run's normalisation, and recordings left out are counted."""
     before = [_reference("a.wav", "Red, green"), _reference("b.wav", "blue"), _reference("gone.wav", "white")]
     file = tmp_path / "before.json"
-    file.write_bytes(_results(before, ["red green", "x", "x"], normalise=False).as_json())
+    file.write_bytes(as_json(_results(before, ["red green", "x", "x"], normalise=False)))
     now = [_reference("a.wav", "Red, green"), _reference("b.wav", "another text"), _reference("new.wav", "black")]
     found = _results(now, ["red grin", "x", "x"], other=previous(file))
-    assert (found.comparison.recordings, found.comparison.errors, found.comparison.other_errors) == (1, 1, 0)
+    both = found["comparison"]
+    assert (both["recordings"], both["errors"], both["other_errors"]) == (1, 1, 0)
     assert "on 1 recordings; 2 are not in both, or have another text there" in _printed(found)
     assert f"http://a, model m ({file.name})" in _printed(found)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("{}", "no result"), ("nothing", "no result"), ('{"version": 9}', "another version")]
+    ("content", "said"), [("{}", "not a result"), ("nothing", "not a result"), ('{"version": 9}', "another version")]
 )
 def test_another_file_is_no_result(tmp_path, content, said):
     """The command refuses the file in one sentence, before anything is transcribed."""

@@ -11,10 +11,10 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from asr_server.engine.memory import NoRoom
 from asr_server.engine.openvino import text_graph
 from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.openvino.text_graph import ROWS, Matrix, TextWeights
-from asr_server.engine.rows import NoRoom
 
 # Tokens of a page, as the kernels of CPUs have them.
 PAGE = 32
@@ -25,7 +25,6 @@ Floats = NDArray[np.float32]
 
 
 def page_count(tokens: int) -> int:
-    """Return how many pages so many tokens take."""
     return -(-tokens // PAGE)
 
 
@@ -61,11 +60,9 @@ class Pages:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages."""
         return sum(array.nbytes for array in self._arrays.values())
 
     def tensors(self) -> dict[str, ov.Tensor]:
-        """Return the pages as inputs of the graph, in the memory that is here."""
         return {
             name: ov.Tensor(array, [len(array), *shape], kind)
             for (name, (shape, kind)), array in zip(self._shapes.items(), self._arrays.values(), strict=True)
@@ -81,7 +78,6 @@ class Pages:
         return taken
 
     def give(self, pages: Sequence[int]) -> None:
-        """Take pages back."""
         self.free += pages
 
     def clear(self, pages: Sequence[int]) -> None:
@@ -91,7 +87,6 @@ class Pages:
             array[pages] = 0
 
     def copy(self, pages: Sequence[int]) -> NDArray[np.uint8]:
-        """Return the bytes of pages, one page behind the other."""
         return np.concatenate([array[pages] for array in self._arrays.values()], axis=1)
 
     def put(self, pages: Sequence[int], kept: NDArray[np.uint8]) -> None:
@@ -149,7 +144,6 @@ class CompiledText:
         return sum(_bytes(*one) for one in self.page_shapes().values())
 
     def attach(self, pages: Pages) -> None:
-        """Use these pages from now on."""
         for name, tensor in pages.tensors().items():
             self._request.set_tensor(name, tensor)
 

@@ -77,12 +77,10 @@ class TextWeights:
         return self.weights[f"{self.prefix}embed_tokens.weight"]
 
     def layer(self, number: int) -> str:
-        """Return the beginning of the names of a layer's weights."""
         return f"{self.prefix}layers.{number}."
 
     @property
     def layer_matrices(self) -> set[str]:
-        """Return the names of the matrices of the layers."""
         return set(self.matrices()) - {HEAD}
 
     def matrices(self) -> Parts:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from asr_server.core.errors import UnsupportedLanguage
 from asr_server.engine.qwen_asr import aligned_words
 
-pytestmark = pytest.mark.torch  # importing the SDK takes 10 s
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]  # importing the SDK takes 10 s
 
 # Scripts whose words are divided by other rules, what is left out, and beginnings of words in the Korean list.
 _PARTS = st.sampled_from(

@@ -46,12 +46,10 @@ class QwenAligner:
 
     @property
     def aligner_id(self) -> str:
-        """Return the name it was asked for."""
         return self._plan.aligner_id
 
     @property
     def loaded(self) -> bool:
-        """True if the weights are in memory."""
         return self._runtime is not None
 
     def locate(self) -> None:
@@ -61,9 +59,10 @@ class QwenAligner:
         """
         if self._directory is not None and not checkpoint.problem(self._directory, self._plan.aligner_id):
             return
-        self._directory = checkpoint.locate_aligner(
+        self._directory = checkpoint.locate(
             self._plan.aligner_id,
             lambda size_bytes: self._on_load_progress(),
+            aligner=True,
             revision=self._plan.aligner_revision,
         )
         logger.info("checkpoint", model=self._plan.aligner_id, revision=checkpoint.revision_of(self._directory))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_whole_ms
-from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
+from asr_server.core.errors import InvalidInput, UnsupportedLanguage
 from asr_server.engine import faults
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
 from asr_server.engine.qwen_asr import aligned_words
@@ -77,12 +77,11 @@ class AlignerRuntime:
         self.longest_s = min(LONGEST_S, model.slots * stamps.slot_ms / 1000)
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """Call `on_progress` inside of every pass that may take long, from now on."""
         self._model.report_to(on_progress)
 
     def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment] | None]:
         """Align all items: yields None after each part of the work but the last, then what was found. Raises
-        `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned, or the error that the failure of a pass
+        `UnsupportedLanguage` or `unsupported_value` when one cannot be aligned, or the error that the failure of a pass
         means."""
         try:
             yield from self._align(items)
@@ -107,7 +106,9 @@ class AlignerRuntime:
         if item.language.lower() not in self._languages:
             raise UnsupportedLanguage(f"The aligner does not know {item.language or 'this language'}.")
         if len(item.audio) > self.longest_s * SAMPLE_RATE:
-            raise UnsupportedValue(f"The aligner takes at most {self.longest_s:g} s of audio at a time.")
+            raise InvalidInput(
+                f"The aligner takes at most {self.longest_s:g} s of audio at a time.", code="unsupported_value"
+            )
         words = aligned_words.words(item.text, item.language)
         before, after = _BEFORE, _AFTER + "".join(word + _STAMPS for word in words)
         return AlignerRow(self._mel(item.audio), tuple(words), self._tokenizer.ids(before), self._tokenizer.ids(after))

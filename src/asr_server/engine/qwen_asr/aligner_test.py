@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from asr_server import demo
-from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage, UnsupportedValue
+from asr_server.core.errors import EngineOutOfMemory, InvalidInput, TranscriptionFailed, UnsupportedLanguage
 from asr_server.engine.conftest import aligned
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment
@@ -18,7 +18,7 @@ from asr_server.engine.qwen_asr import files, torch_model
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.torch_model import TorchAligner
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_aligned_fails_alone(aligner, items):
     assert found[0] == aligned(aligner, [items[0]])[0]
     assert found[2] == aligned(aligner, [items[1]])[0]
     assert [type(one) for one in found] == [
-        *(Alignment, UnsupportedLanguage, Alignment, UnsupportedValue, TranscriptionFailed)
+        *(Alignment, UnsupportedLanguage, Alignment, InvalidInput, TranscriptionFailed)
     ]
 
 
@@ -163,7 +163,6 @@ def test_a_pass_has_parts_between_which_other_work_goes_on(aligner, items, monke
     assert found[0] == whole
 
 
-@pytest.mark.nightly
 def test_a_checkpoint_that_names_no_languages_has_those_of_the_release(tmp_path):
     """The eleven published ones, split by their own rules: Japanese and Korean have no blanks to go by."""
     copy = tmp_path / "aligner"

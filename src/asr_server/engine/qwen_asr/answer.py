@@ -69,7 +69,6 @@ class AnswerReader:
         return ids.index(self._tag) + 1 if self._tag is not None and self._tag in ids else None
 
     def decoded(self, ids: Sequence[int]) -> bytes:
-        """Return the bytes that the tokenizer decodes ids to."""
         return b"".join(self._decoded(self._tokenizer.token(number)) for number in ids)
 
     def _decoded(self, token: str | None) -> bytes:

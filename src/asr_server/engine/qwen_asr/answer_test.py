@@ -11,9 +11,9 @@ from asr_server.engine.qwen_asr import answer as answers
 from asr_server.engine.qwen_asr.answer import AnswerReader, AnswerStream
 from asr_server.engine.qwen_asr.tokenizer import TextTokenizer
 from tools.sdk import parse_asr_output
-from tools.training.sentences import SENTENCES
+from tools.sentences import SENTENCES
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 TEXTS = ("turn on the lights", "打开电灯", "naïve 😀 end", "")
 UNKNOWN = "\ufffd"

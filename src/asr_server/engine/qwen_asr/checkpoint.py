@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,42 +45,44 @@ Check = Callable[[Path, Wanted], object]
 
 
 def locate(
-    model_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "", update: bool = False
+    name: str,
+    on_download: OnDownload | None = lambda size_bytes: None,
+    *,
+    aligner: bool = False,
+    revision: str = "",
+    update: bool = False,
 ) -> Path:
-    """Return the local directory of a model: the bundled one, a directory given by path, or a hub snapshot.
-
-    A snapshot in the cache is taken as it is, so that the model never changes by itself; `update` fetches the newest.
-    `revision`: commit, tag or branch. `on_download` is called about once a second, on another thread, with the bytes
-    that a download has brought so far, whenever there are more. Raises `ModelUnavailable` when there is no model, or
-    when what is there cannot be loaded by the SDK.
-    """
-    wanted = Wanted("MODEL_ID", model_id, revision=revision, update=update)
-    return _located(wanted, demo.checkpoint_path(), on_download)
-
-
-def on_disk(model_id: str, *, revision: str = "") -> bool:
-    """True if the model is on this machine and whole. Asks no hub."""
-    wanted = Wanted("MODEL_ID", model_id, revision=revision)
-    if model_id != DEMO and not os.path.isdir(model_id):
-        return is_hub_id(model_id) and cached(wanted) is not None
-    return not problem(demo.checkpoint_path() if model_id == DEMO else Path(model_id), model_id)
-
-
-def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "") -> Path:
-    """Return the directory of a checked aligner, downloaded if it has to be. Raises `ModelUnavailable`."""
-    wanted = Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True, revision=revision)
-    return _located(wanted, demo.aligner_path(), on_download)
+    """Return the local directory of a model or an aligner: the bundled one, or as `find` does, which has the arguments.
+    Raises `ModelUnavailable`, also if what is there cannot be loaded."""
+    wanted = Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner, revision, update)
+    if name == DEMO:
+        return demo.aligner_path() if aligner else demo.checkpoint_path()
+    return find(wanted, _check, on_download)
 
 
 def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | None:
     """Return the directory of a model or an aligner if it is on this machine and whole. Asks no hub."""
-    wanted = Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner=aligner, revision=revision)
-    if name != DEMO and not os.path.isdir(name):
-        return cached(wanted) if is_hub_id(name) else None
     try:
-        return locate_aligner(name) if aligner else locate(name)
+        return locate(name, None, aligner=aligner, revision=revision)
     except ModelUnavailable:
         return None
+
+
+def find(wanted: Wanted, check: Check, on_download: OnDownload | None) -> Path:
+    """Return the directory that `check` finds whole: one given by path, or the snapshot of a hub id.
+
+    A snapshot in the cache is taken as it is, so that the model never changes by itself, unless an update is wanted.
+    `on_download` is called about once a second, on another thread, with the bytes that a download has brought so far,
+    whenever there are more; with None the hub is not asked. Raises `ModelUnavailable`.
+    """
+    if os.path.isdir(wanted.value):  # pathlib raises where a directory is closed
+        directory = Path(wanted.value)
+    elif not is_hub_id(wanted.value):
+        raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
+    else:
+        directory = _snapshot(wanted, check, on_download)
+    check(directory, wanted)
+    return directory
 
 
 def revision_of(directory: Path) -> str:
@@ -88,27 +90,19 @@ def revision_of(directory: Path) -> str:
     return directory.name if directory.parent.name == "snapshots" else ""
 
 
-def _located(wanted: Wanted, bundled: Path, on_download: OnDownload) -> Path:
-    name = wanted.value
-    if name == DEMO:
-        directory = bundled
-    elif os.path.isdir(name):  # pathlib raises where a directory is closed
-        directory = Path(name)
-    elif not is_hub_id(name):
-        raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
-    else:
-        directory = fetch(wanted, on_download)
-    _check(directory, wanted)
-    return directory
-
-
 def is_hub_id(name: str) -> bool:
     """True if a name has the shape owner/name, and is no path."""
     return not name.startswith((".", "/", "~")) and name.count("/") == 1
 
 
+def at_revision(name: str) -> tuple[str, str]:
+    """Split `owner/name@revision`. The revision is "" if there is none, and for what is no id of the hub."""
+    model_id, _, revision = name.partition("@")
+    return (model_id, revision) if is_hub_id(name) and not Path(name).is_dir() else (name, "")
+
+
 def check(directory: Path, name: str) -> None:
-    """Raise `ModelUnavailable` unless `directory` holds a whole model or aligner that the SDK loads."""
+    """Raise `ModelUnavailable` unless `directory` holds a whole model or aligner."""
     path = directory / "config.json"
     config = read_json(path, Wanted("MODEL_ID", name)) if path.is_file() else {}
     aligner = _is_aligner(config)
@@ -124,21 +118,26 @@ def problem(directory: Path, name: str) -> str:
     return ""
 
 
-def fetch(wanted: Wanted, on_download: OnDownload, check: Check | None = None) -> Path:
-    """Return the snapshot of a hub id: the one in the cache if `check` finds it whole and nothing newer is wanted, else
-    a download, which is not checked. Raises `ModelUnavailable`."""
+def _snapshot(wanted: Wanted, check: Check, on_download: OnDownload | None) -> Path:
     from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
     from huggingface_hub.file_download import repo_folder_name
 
-    blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=wanted.value, repo_type="model"), "blobs")
+    revision = wanted.revision or None
     try:
-        if not wanted.update and (found := cached(wanted, check)):
-            return found
+        if not wanted.update:
+            with suppress(LocalEntryNotFoundError, ModelUnavailable):
+                found = Path(snapshot_download(wanted.value, revision=revision, local_files_only=True))
+                check(found, wanted)
+                return found
+        if on_download is None:
+            raise ModelUnavailable(f"{wanted}: the checkpoint is not in the local cache.")
+        blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=wanted.value, repo_type="model"), "blobs")
         with _growth_of(blobs, on_download):
-            return Path(snapshot_download(wanted.value, revision=wanted.revision or None))
-    except (
-        Exception
-    ) as error:  # the hub client has dozens of error types; the operator needs the way out, and the cause
+            return Path(snapshot_download(wanted.value, revision=revision))
+    except ModelUnavailable:
+        raise
+    except Exception as error:  # the client has dozens of error types; the operator needs the way out, and the cause
         if isinstance(error, OSError) and error.filename:
             raise ModelUnavailable(f"{wanted}: the hub's cache (HF_HOME) cannot be used: {error.strerror}.") from error
         raise ModelUnavailable(
@@ -146,20 +145,6 @@ def fetch(wanted: Wanted, on_download: OnDownload, check: Check | None = None) -
             f"({type(error).__name__}). Check the name and the network, or download it elsewhere and set "
             f"{wanted.setting} to its directory."
         ) from error
-
-
-def cached(wanted: Wanted, check: Check | None = None) -> Path | None:
-    """Return the whole snapshot in the cache, without a question to the hub. `check` raises `ModelUnavailable` where it
-    is not whole; without one it is to be a recogniser or an aligner."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        directory = Path(snapshot_download(wanted.value, revision=wanted.revision or None, local_files_only=True))
-        (check or _check)(directory, wanted)
-    except (LocalEntryNotFoundError, ModelUnavailable):
-        return None
-    return directory
 
 
 @contextmanager
@@ -231,21 +216,25 @@ def _is_aligner(config: dict[str, Any]) -> bool:
     return isinstance(thinker, dict) and _ALIGNER in str(thinker.get("model_type", ""))
 
 
+def weight_map(directory: Path, wanted: Wanted) -> dict[str, str]:
+    """Return the names of tensors with their files, as the index of a divided checkpoint has them."""
+    index = directory / "model.safetensors.index.json"
+    found: dict[str, str] = read_json(index, wanted).get("weight_map", {}) if index.is_file() else {}
+    return found
+
+
 def missing_weights(directory: Path, wanted: Wanted) -> list[str]:
     """Return the names of weight files that are not there."""
-    index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        shards = set(read_json(index, wanted).get("weight_map", {}).values())
-        return sorted(name for name in shards if not (directory / name).is_file())
-    return [] if (directory / "model.safetensors").is_file() else ["model.safetensors"]
+    files = set(weight_map(directory, wanted).values()) or {"model.safetensors"}
+    return sorted(name for name in files if not (directory / name).is_file())
 
 
 def read_json(path: Path, wanted: Wanted) -> dict[str, Any]:
     """Return the object in a file. Raises `ModelUnavailable`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelUnavailable(f"{wanted}: {path.name} is damaged. Download the checkpoint again.") from error
+    except ValueError:
+        content = None
     if not isinstance(content, dict):
         raise ModelUnavailable(f"{wanted}: {path.name} is damaged. Download the checkpoint again.")
     return content

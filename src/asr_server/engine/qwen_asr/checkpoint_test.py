@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 
@@ -42,10 +43,10 @@ def test_an_absent_checkpoint_says_that_it_is_absent(model_id):
 
 def test_a_model_is_on_the_disk_only_if_it_is_whole(copy):
     """The bundled one is; a directory that is not there, one that lacks a file, and a name of the hub are not."""
-    assert checkpoint.on_disk("demo")
-    assert checkpoint.on_disk(str(copy))
+    assert checkpoint.local("demo")
+    assert checkpoint.local(str(copy))
     (copy / "config.json").unlink()
-    assert not any(checkpoint.on_disk(name) for name in (str(copy), "/no/such", "nobody/nothing-of-this-name"))
+    assert not any(checkpoint.local(name) for name in (str(copy), "/no/such", "nobody/nothing-of-this-name"))
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer_config.json", "preprocessor_config.json"])
@@ -96,10 +97,10 @@ def test_an_aligner_is_told_apart(copy):
 
 def test_an_aligner_and_a_recogniser_are_not_taken_for_each_other():
     """Each bundled checkpoint is refused in the other's place, by the name of the setting that holds it."""
-    assert checkpoint.locate_aligner("demo") == demo.aligner_path()
-    assert checkpoint.locate_aligner(str(demo.aligner_path())) == demo.aligner_path()
+    assert checkpoint.locate("demo", aligner=True) == demo.aligner_path()
+    assert checkpoint.locate(str(demo.aligner_path()), aligner=True) == demo.aligner_path()
     with pytest.raises(ModelUnavailable, match=r"FORCED_ALIGNER_ID=.*cannot align"):
-        checkpoint.locate_aligner(str(demo.checkpoint_path()))
+        checkpoint.locate(str(demo.checkpoint_path()), aligner=True)
     with pytest.raises(ModelUnavailable, match=r"MODEL_ID=.*cannot transcribe"):
         checkpoint.locate(str(demo.aligner_path()))
 
@@ -107,17 +108,17 @@ def test_an_aligner_and_a_recogniser_are_not_taken_for_each_other():
 def test_errors_about_an_aligner_name_its_setting(tmp_path):
     """The way out is the aligner's variable, not the model's."""
     with pytest.raises(ModelUnavailable, match="FORCED_ALIGNER_ID=/no/such/place"):
-        checkpoint.locate_aligner("/no/such/place")
+        checkpoint.locate("/no/such/place", aligner=True)
     copy = tmp_path / "aligner"
     shutil.copytree(demo.aligner_path(), copy)
     (copy / "model.safetensors").unlink()
     with pytest.raises(ModelUnavailable, match=r"FORCED_ALIGNER_ID=.*model\.safetensors"):
-        checkpoint.locate_aligner(str(copy))
+        checkpoint.locate(str(copy), aligner=True)
 
 
 @pytest.mark.parametrize(
     ("path", "locate"),
-    [(demo.checkpoint_path, checkpoint.locate), (demo.aligner_path, checkpoint.locate_aligner)],
+    [(demo.checkpoint_path, checkpoint.locate), (demo.aligner_path, partial(checkpoint.locate, aligner=True))],
 )
 def test_a_checkpoint_may_come_without_a_generation_config(tmp_path, path, locate):
     """The tokens that end an answer are known by name, and an aligner generates nothing."""

@@ -38,7 +38,6 @@ class CompiledAligner:
         self._policy = PrefillPolicy()
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """See `AlignerModel`."""
         self.encoder.on_layer = self._text.on_layer = on_progress
 
     def scores(self, rows: Sequence[AlignerRow], stamp: int) -> Iterator[list[Scores] | None]:

@@ -10,72 +10,48 @@ from numpy.typing import NDArray
 
 from asr_server.engine.memory import Capacity
 from asr_server.engine.openvino.compiled_text import CompiledText, NextLogits, Pages, PageSpan, page_count
-from asr_server.engine.qwen_asr.answer_row import COLDEST, AnswerRow, Choice, growth, known_tokens, note
+from asr_server.engine.qwen_asr.rows import COLDEST, AnswerRow, Choice, Rows, known_tokens, note
 from asr_server.engine.row import KeptTokens
-from asr_server.engine.rows import RowInput, Rows
 
 Floats = NDArray[np.float32]
 
 
-class CompiledDecoder(Rows[AnswerRow]):
-    """Generates answers. A row has as many pages as it is expected to need, and takes more when its answer is longer.
-
-    `no_speech_id`: the token that means "no speech" where it is the second one of an answer.
-    """
+class CompiledDecoder(Rows):
+    """Generates answers. A row has as many pages as it is expected to need, and takes more if its answer is longer."""
 
     def __init__(self, model: CompiledText, end_ids: frozenset[int], capacity: Capacity, no_speech_id: int = 0) -> None:
-        super().__init__(model)
-        self._capacity = capacity
+        super().__init__(model, end_ids, capacity, no_speech_id)
         self.pages = Pages(model.page_shapes(), capacity.tokens)
         model.attach(self.pages)
-        self._end_ids, self._no_speech_id = end_ids, no_speech_id
 
-    @staticmethod
-    def generator(seed: int) -> np.random.Generator:
-        """Return the source of chance of a row that is sampled."""
+    def generator(self, seed: int) -> np.random.Generator:
         return np.random.default_rng(seed)
 
     def embed(self, ids: Sequence[int]) -> Floats:
-        """See `Rows`."""
         return self.model.embed(ids)
 
     def join(self, parts: Sequence[Floats]) -> Floats:
-        """See `Rows`. Other encoders than the engine's own make tensors."""
+        # Other encoders than the engine's own make tensors.
         return np.concatenate([np.asarray(part) for part in parts])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys and values; the system provides them when they are first written."""
         return self.pages.nbytes
 
-    def fits(self, tokens: int, rows: int = 1) -> bool:
-        """True if `rows` more rows, the longest of `tokens`, can be seated now."""
+    def fits(self, tokens: int) -> bool:
         # A row that waits for room to grow has it before others begin.
         promised = sum(max(0, page_count(row.reserved) - len(row.pages)) for row in self.rows)
-        return len(self.rows) + rows <= self._capacity.rows and promised + rows * page_count(tokens) <= len(
-            self.pages.free
-        )
+        has_pages = promised + page_count(tokens) <= len(self.pages.free)
+        return len(self.rows) < self._capacity.rows and has_pages
 
-    def seat(self, row: AnswerRow, given: RowInput, cached: KeptTokens | None = None) -> None:
-        """Give a row its pages. The end of `given` is what the row proposes. Raises `NoRoom`."""
-        row.proposed = row.proposal()
-        row.length = cached.count if cached is not None else 0
-        row.reserved = max(row.length + given.left, row.length + given.left - len(row.proposed) + row.expected)
-        self._make_room(row, row.reserved)
-        if cached is not None:
-            self.pages.put(row.pages[: len(cached.data)], cached.data)
-        row.input = given
-        self.rows.append(row)
+    def _put(self, row: AnswerRow, cached: KeptTokens) -> None:
+        self.pages.put(row.pages[: len(cached.data)], cached.data)
 
     def copy(self, row: AnswerRow, tokens: int) -> KeptTokens:
-        """Copy the keys and values of a row's first `tokens`."""
         return KeptTokens(tokens, self.pages.copy(row.pages[: page_count(tokens)]))
 
     def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
-        """See `Rows`."""
-        inputs = [row.input for row, _ in parts if row.input is not None]
-        embeds = np.concatenate([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
-        ended = [row for row, count in parts if row.input is not None and row.input.left == count]
+        ended = [row for row, count in parts if count == row.tokens_left]
         ends = list(accumulate(count for _, count in parts))
         places = [
             place
@@ -84,23 +60,13 @@ class CompiledDecoder(Rows[AnswerRow]):
             for place in range(end - len(row.proposed) - 1, end)
         ]
         # A graph is asked for at least one token: there is no logit of none.
-        following = self.model(embeds, [_span(row, count) for row, count in parts], places or [0])
+        following = self.model(self._ready(parts), [_span(row, count) for row, count in parts], places or [0])
         found = self._choose(ended, [row.proposed for row in ended], following)
-        for given, (row, count) in zip(inputs, parts, strict=True):
-            given.skip(count)
-            row.length += count
-        for row in ended:
-            row.input = None
-            row.length -= len(row.proposed)
-        note(ended, [row.proposed for row in ended], found, self._end_ids)
+        self._note_prompts(parts, found)
 
     def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
-        """Run one pass, never ahead: one new token for each row, more where a draft comes true."""
         rows = rows or tuple(self.decoding)
-        fed = [row.proposal() for row in rows]
-        for row, own in zip(rows, fed, strict=True):
-            self._make_room(row, growth(row, row.length + 1 + len(own)))
-        ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
+        fed, ids = self._next_ids(rows)
         spans = [_span(row, 1 + len(own)) for row, own in zip(rows, fed, strict=True)]
         following = self.model(self.model.embed(ids), spans, range(len(ids)))
         found = self._choose(rows, fed, following)
@@ -109,17 +75,15 @@ class CompiledDecoder(Rows[AnswerRow]):
         note(rows, fed, found, self._end_ids)
 
     def drop(self, row: AnswerRow) -> None:
-        """Take a row out and give its pages back."""
         if row.overflowed or row.input is not None:
             self.pages.clear(row.pages)
         self.rows.remove(row)
         self.pages.give(row.pages)
         row.input, row.pages = None, []
 
-    def _make_room(self, row: AnswerRow, tokens: int) -> None:
-        """Give a row the pages that it lacks for `tokens`. Raises `NoRoom`."""
+    def _make_room(self, row: AnswerRow) -> None:
         # A pass over too few pages would write elsewhere: nothing checks that but this.
-        row.pages += self.pages.take(max(0, page_count(tokens) - len(row.pages)))
+        row.pages += self.pages.take(max(0, page_count(row.reserved) - len(row.pages)))
 
     def _choose(
         self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], following: NextLogits

@@ -21,9 +21,9 @@ from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import compiled_model, files
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from tools.training.released_layout import random_checkpoint
+from tools.checkpoints.recogniser import random_checkpoint
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 
 def _loaded(model_id="demo", runtime=OPENVINO, rows=4, kv_budget_mb=0, **values):
@@ -94,7 +94,7 @@ def test_who_finds_no_page_to_grow_begins_again_later(run, clips, monkeypatch):
     begun = [-(-(e.prompt_tokens + e.audio_tokens + 1) // PAGE) for e in expected]
     assert sum(begun) < sum(needed)
     monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
-    monkeypatch.setattr("asr_server.engine.qwen_asr.answer_row._GROWTH", 0)
+    monkeypatch.setattr("asr_server.engine.qwen_asr.rows._GROWTH", 0)
     pages, restarts, back_off = engine._runtime.decoder.pages, [], engine._back_off
     spared = pages.take(len(pages.free) - sum(needed) + 1)
     monkeypatch.setattr(engine, "_back_off", lambda failure: restarts.append(failure) or back_off(failure))
@@ -208,7 +208,6 @@ def test_the_largest_logits_are_those_of_the_heads_own_weights(eight_bit_engine)
     eight_bit_engine._runtime.decoder.pages.give(pages)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_passes_of_ever_other_lengths_take_no_more_memory():
     """Kernels are made for each number of tokens; those of lengths that do not come again are dropped."""

@@ -39,7 +39,6 @@ class CompiledEncoder(Encoder):
         self._kept: OrderedDict[bytes, Floats] = OrderedDict()  # states by frames, the least recently used first
 
     def __call__(self, windows: Sequence[Window]) -> list[Floats]:
-        """Embeddings (tokens, output_dim) of each window."""
         return self.embeddings(self.states(windows))
 
     def embeddings(self, states: Sequence[Floats]) -> list[Floats]:

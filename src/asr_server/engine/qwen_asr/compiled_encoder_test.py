@@ -18,7 +18,7 @@ from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import LogMel
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 # A piece is 100 frames of 160 samples, a window 800.
 SAMPLES = (100, 9_000, 16_000, 16_159, 20_000, 128_000, 128_160, 260_077)

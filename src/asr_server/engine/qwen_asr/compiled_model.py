@@ -49,7 +49,6 @@ def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> L
 
 
 def formats_of(plan: Plan) -> NumberFormats:
-    """Return the number formats of a plan."""
     return NumberFormats(_BITS[plan.quantize], plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
 
 
@@ -63,34 +62,21 @@ def graphs(
 ) -> tuple[CompiledText, CompiledEncoder | None, Matrices]:
     """Compile the language model and the encoder of a checkpoint; see `library.matrices`. Raises `ModelUnavailable`,
     `EngineOutOfMemory`."""
-    try:
-        return _graphs(found, formats, state_dir, on_progress, with_encoder=with_encoder)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:  # of files, shapes, and OpenVINO
-        raise files.failure(found.directory, error) from error
-
-
-def _graphs(
-    found: CheckpointFiles,
-    formats: NumberFormats,
-    state_dir: Path | None,
-    on_progress: Callable[[float], None],
-    *,
-    with_encoder: bool,
-) -> tuple[CompiledText, CompiledEncoder | None, Matrices]:
-    weights = found.weights()
-    audio = found.thinker["audio_config"]
-    head = _HEAD if _HEAD in weights else _TIED
-    text = TextWeights(TextSizes.of(found.thinker["text_config"]), weights, _TEXT, head)
-    encoder = EncoderWeights.of(audio, weights)
-    parts = {**text.matrices(), **(encoder.matrices() if with_encoder else {})}
-    few = text.layer_matrices
-    made = library.matrices(weights, parts, formats, found.directory, state_dir, on_progress, few=few)
-    on_progress(1.0)
-    compiled = CompiledText(text, made.matrix, formats)
-    on_progress(1.0)
-    windows = int(audio["n_window"]), int(audio["n_window_infer"])
-    heard = CompiledEncoder(*windows, encoder, made.matrix, formats) if with_encoder else None
-    return compiled, heard, made
+    with files.failures(found.directory):
+        weights = found.weights()
+        audio = found.thinker["audio_config"]
+        head = _HEAD if _HEAD in weights else _TIED
+        text = TextWeights(TextSizes.of(found.thinker["text_config"]), weights, _TEXT, head)
+        encoder = EncoderWeights.of(audio, weights)
+        parts = {**text.matrices(), **(encoder.matrices() if with_encoder else {})}
+        few = text.layer_matrices
+        made = library.matrices(weights, parts, formats, found.directory, state_dir, on_progress, few=few)
+        on_progress(1.0)
+        compiled = CompiledText(text, made.matrix, formats)
+        on_progress(1.0)
+        windows = int(audio["n_window"]), int(audio["n_window_infer"])
+        heard = CompiledEncoder(*windows, encoder, made.matrix, formats) if with_encoder else None
+        return compiled, heard, made
 
 
 def _of_feature(plan: Plan, directory: Path) -> LoadedEncoder | None:
@@ -104,5 +90,4 @@ def _of_feature(plan: Plan, directory: Path) -> LoadedEncoder | None:
         parts = loading.load(directory, device=plan.device, dtype=dtype)
         return parts, linear.plain
 
-    added = (feature.encoders for feature in plan.features if feature.encoders is not None)
-    return next(filter(None, (encoders.load(plan, directory, load) for encoders in added)), None)
+    return plan.encoder(directory, load)

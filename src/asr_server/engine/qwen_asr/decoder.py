@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 
-from asr_server.engine.memory import Capacity
-from asr_server.engine.qwen_asr.answer_row import COLDEST, AnswerRow, Choice, Known, growth, known_tokens, note
+from asr_server.engine.memory import Capacity, NoRoom
+from asr_server.engine.qwen_asr.rows import (
+    COLDEST,
+    AnswerRow,
+    Choice,
+    Known,
+    Rows,
+    known_tokens,
+    note,
+)
 from asr_server.engine.row import KeptTokens
-from asr_server.engine.rows import RowInput, tokens_left
 from asr_server.engine.torch import memory
-from asr_server.engine.torch.arena_rows import ArenaRows
 from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.passes import Capture, Pass, PassGraphs
+from asr_server.engine.torch.passes import Arena, AttentionShape, Capture, Layout, Pass, PassGraphs, PassShapes
 
 # Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
 _STATES = 64
@@ -121,9 +129,9 @@ class _Launched:
         return cls(rows, proposals, chosen[:, 0].long(), memory.download(chosen))
 
 
-class ArenaDecoder(ArenaRows[AnswerRow]):
-    """Generates answers. `no_speech_id`: the token that means "no speech" where it is the second one of an answer.
-    `likeliest`: what chooses a token where any may come."""
+class ArenaDecoder(Rows):
+    """Generates answers. Each row has a range of places of its own in one arena, which rows of any lengths share as
+    long as all of them fit. `likeliest`: what chooses a token where any may come."""
 
     def __init__(
         self,
@@ -134,47 +142,70 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
         no_speech_id: int = 0,
         likeliest: Likeliest = likeliest,
     ) -> None:
-        super().__init__(model, capacity)
+        super().__init__(model, end_ids, capacity, no_speech_id)
+        self.device = str(model.device)
+        self.arena = Arena(AttentionShape.of(model.config), capacity.tokens, device=model.device, dtype=model.dtype)
+        self._shapes = PassShapes(self.arena, capacity.rows, capacity.share)
         self._head, self._likeliest = head, likeliest
-        self._end_ids = end_ids
-        self._no_speech_id = no_speech_id
+        self._prompts: PassGraphs | None = None  # recorded passes over prompts
         self._graphs: PassGraphs | None = None  # recorded steps
         self._queued: list[_Launched] = []  # steps that were launched and not read, two at most
 
+    def computing(self) -> AbstractContextManager[Any]:
+        return torch.inference_mode()
+
+    def figures(self) -> dict[str, Any]:
+        return memory.gpu_figures(self.model.device)
+
+    @property
+    def nbytes(self) -> int:
+        return self.arena.nbytes
+
     def generator(self, seed: int) -> torch.Generator:
-        """Return the source of chance of a row that is sampled."""
         return torch.Generator(self.model.device).manual_seed(seed)
 
-    def seat(self, row: AnswerRow, given: RowInput, cached: KeptTokens | None = None) -> None:
-        """Give a row its places, as `ArenaRows.seat` does. The end of `given` is what the row proposes."""
-        row.proposed = row.proposal()
-        kept = cached.count if cached is not None else 0
-        row.reserved = kept + given.left - len(row.proposed) + row.expected
-        super().seat(row, given, cached)
+    def embed(self, ids: Sequence[int]) -> torch.Tensor:
+        return self.model.embed(memory.upload(torch.tensor(ids, dtype=torch.long), self.model.device))
 
-    def _begin(self, rows: Sequence[AnswerRow], states: Sequence[torch.Tensor], ahead: bool) -> Callable[[], None]:
-        if not rows:
-            return lambda: None
-        proposals = [row.proposed for row in rows]
-        last = [own[-len(row.proposed) - 1 :] for row, own in zip(rows, states, strict=True)]
-        begun, before = _Launched.of(rows, proposals, self._choose(rows, proposals, torch.cat(last))), len(self._queued)
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(list(parts))
+
+    def fits(self, tokens: int) -> bool:
+        # A row that waits for room to grow has it before others begin.
+        promised = sum(map(_needed, self.rows)) + tokens
+        return len(self.rows) < self._capacity.rows and promised < self.arena.tokens
+
+    def _put(self, row: AnswerRow, cached: KeptTokens) -> None:
+        self.arena.put(row.places.start, cached.data)
+
+    def copy(self, row: AnswerRow, tokens: int) -> KeptTokens:
+        return KeptTokens(tokens, self.arena.copy(row.places.start, tokens))
+
+    def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
+        spans = [TokenSpan(row.places.start, row.length, count) for row, count in parts]
+        embeds = self._ready(parts)
+        recorded = self._prompts.run(spans, embeds=embeds) if self._prompts is not None else None
+        hidden = recorded[0][: len(embeds)] if recorded is not None else self.model(embeds, self._pass(spans))
+        states_of = hidden.split([count for _, count in parts])
+        ended = [(row, own) for (row, count), own in zip(parts, states_of, strict=True) if count == row.tokens_left]
+        begun = [row for row, _ in ended]
+        found = self._begin(begun, [own[-len(row.proposed) - 1 :] for row, own in ended], ahead) if begun else []
+        # From here on nothing fails: a pass that does has moved no row, and may be tried again.
+        self._note_prompts(parts, found)
+
+    def _begin(self, rows: Sequence[AnswerRow], last: Sequence[torch.Tensor], ahead: bool) -> list[list[Choice]]:
+        """Return what follows the prompts of rows, by the hidden states (n, d) at the end of each."""
+        proposals, before = [row.proposed for row in rows], len(self._queued)
+        begun = _Launched.of(rows, proposals, self._choose(rows, proposals, torch.cat(list(last))))
         try:
             if ahead:
                 self._launch_after([*self._queued[-1:], begun], rows)
-            found = choices(begun.numbers, proposals)
+            return choices(begun.numbers, proposals)
         except Exception:
             self._take_back(before)
             raise
 
-        def note() -> None:
-            for row in rows:
-                row.length -= len(row.proposed)
-            self._note(rows, proposals, found)
-
-        return note
-
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record steps."""
         shapes = self._shapes
         self._graphs = PassGraphs(
             self.arena, lambda aim, _: self._greedy(aim), shapes.steps(), shapes.step, capture, on_each
@@ -204,7 +235,6 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
         return hidden, choose(self._head, hidden, self._no_speech_id, likeliest=self._likeliest)
 
     def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
-        """Run one pass: one new token for each row, more where a draft comes true; see `Rows.step`."""
         seated = set(self.rows)
         while self._queued and seated.isdisjoint(self._queued[0].rows):
             del self._queued[0]
@@ -221,7 +251,8 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
         del self._queued[0]
         # Rows that have ended or left since this step was launched are in it for nothing.
         kept = [n for n, row in enumerate(launched.rows) if row in seated]
-        self._note([launched.rows[n] for n in kept], [launched.proposals[n] for n in kept], [found[n] for n in kept])
+        own = [launched.rows[n] for n in kept]
+        note(own, [launched.proposals[n] for n in kept], [found[n] for n in kept], self._end_ids)
 
     def _queue(self, step: _Launched) -> None:
         for row in step.rows:
@@ -236,13 +267,8 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
 
     def _launch(self, rows: Sequence[AnswerRow]) -> None:
         """Launch a pass over the last token of each row and what it proposes."""
-        fed = [row.proposal() for row in rows]
-        for row, own in zip(rows, fed, strict=True):
-            growth(row, row.length + 1 + len(own))
-        for row in rows:
-            self._make_room(row)
+        fed, ids = self._next_ids(rows)
         spans = [TokenSpan(row.places.start, row.length, 1 + len(own)) for row, own in zip(rows, fed, strict=True)]
-        ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
         recorded = self._graphs.run(spans, ids) if self._graphs is not None else None
         if recorded is not None and not any(row.temperature or row.allowed(()) for row in rows):
             chosen = recorded[1][: len(ids)]
@@ -269,7 +295,7 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
             targets, sources = memory.upload(torch.tensor(known).T, ids.device)
             ids.index_copy_(0, targets, tokens.index_select(0, sources))
 
-        spans = [TokenSpan(row.places.start, row.length + tokens_left(row), 1) for row in rows]
+        spans = [TokenSpan(row.places.start, row.length + row.tokens_left, 1) for row in rows]
         # `fill` replaces those of the rows that are in `launched`.
         recorded = self._graphs.run(spans, [(0, *row.ids)[-1] for row in rows], fill=fill)
         if recorded is not None:
@@ -284,12 +310,76 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
         known = known_tokens(rows, [0, *ends], proposals)
         return choose(self._head, hidden, self._no_speech_id, draws, known, self._likeliest)
 
-    def _note(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], found: Sequence[list[Choice]]) -> None:
-        """See `note`."""
-        note(rows, proposals, found, self._end_ids)
+    def _pass(self, spans: Sequence[TokenSpan], ids: Sequence[int] = ()) -> Pass:
+        return Pass(self.arena, Layout(self.arena, spans, ids))
+
+    def drop(self, row: AnswerRow) -> None:
+        left = _unsafe(row)
+        row.input = None  # freed first: memory may be why it leaves
+        self.rows.remove(row)
+        if left:
+            self.arena.clear(left)
+
+    def _make_room(self, row: AnswerRow) -> None:
+        """Give a row the places that it lacks; it may be moved then, and others. Raises `NoRoom`."""
+        tokens = _needed(row)
+        if tokens <= len(row.places):
+            return
+        others = sorted((other for other in self.rows if other is not row), key=lambda other: other.places.start)
+        begins = [0, *(other.places.stop for other in others)]
+        ends = [*(other.places.start for other in others), self.arena.tokens - 1]
+        free = [range(begin, end) for begin, end in zip(begins, ends, strict=True)]
+        here = [range(row.places.start, gap.stop) for gap in free if row.places.start in gap]
+        # As many as planned, at a multiple of that, where they are free: then it seldom has to be moved, and a recorded
+        # pass with padding need not copy what it sees.
+        share = self._capacity.share
+        planned = -(-tokens // share) * share
+        even = [range(-(-gap.start // share) * share, gap.stop) for gap in free]
+        fitting = [gap for gap in here if len(gap) >= tokens]
+        fitting = fitting or [gap for gap in even if len(gap) >= planned] or [gap for gap in free if len(gap) >= tokens]
+        found = fitting[0] if fitting else self._room_beside(row, others)
+        self._move(row, found[:planned])
+
+    def _room_beside(self, row: AnswerRow, others: Sequence[AnswerRow]) -> range:
+        """Move rows together, those behind a row to the end of the arena. Returns the free places around the row.
+
+        Raises `NoRoom`.
+        """
+        if sum(map(_needed, others)) + _needed(row) >= self.arena.tokens:
+            raise NoRoom
+        begin, end = 0, self.arena.tokens - 1
+        behind = [other for other in others if row.places and other.places.start > row.places.start]
+        # None gets more than it has: it would be written over one that was not moved yet.
+        for other in others[: len(others) - len(behind)]:
+            begin = self._move(other, range(begin, begin + min(_needed(other), len(other.places)))).stop
+        for other in reversed(behind):
+            end = self._move(other, range(end - min(_needed(other), len(other.places)), end)).start
+        return range(begin, end)
+
+    def _move(self, row: AnswerRow, places: range) -> range:
+        # A pass that is queued on a GPU comes before this copy, and before what is written where the row was.
+        if places.start != row.places.start:
+            if row.length:
+                self.arena.move(row.places.start, places.start, row.length)
+            if left := _unsafe(row):
+                kept = range(places.start, places.start + row.length)
+                self.arena.clear(range(left.start, min(left.stop, max(left.start, kept.start))))
+                self.arena.clear(range(max(left.start, min(left.stop, kept.stop)), left.stop))
+        row.places = places
+        return places
+
+
+def _needed(row: AnswerRow) -> int:
+    return max(row.reserved, row.length + row.tokens_left)
+
+
+def _unsafe(row: AnswerRow) -> range:
+    """Return the places of a row that may hold what is no number: all that its passes may have written, also those that
+    failed. Nothing is known yet of a row whose prompt is not at its end."""
+    return row.places[: _needed(row)] if row.overflowed or row.input is not None else range(0)
 
 
 def _is_plain(row: AnswerRow) -> bool:
     """True if the next step needs nothing of a row but its next token."""
     limited = any(len(ids) > len(row.ids) for ids in row.beginnings)
-    return not (row.temperature or limited or row.length + tokens_left(row) >= row.reserved or row.proposal())
+    return not (row.temperature or limited or row.length + row.tokens_left >= row.reserved or row.proposal())

@@ -11,7 +11,7 @@ from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch import attention
 from asr_server.engine.torch.passes import Arena
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 DEVICE = torch.device("cpu")
 
@@ -88,7 +88,7 @@ def test_prompts_of_unlike_lengths_are_not_padded_to_each_other(clips, monkeypat
 
 def test_a_row_that_has_no_room_yet_lets_others_go_before_it_but_not_without_end(clips, monkeypatch):
     """A long prompt waits for the slots of three rows; of what comes after it, two may be seated meanwhile."""
-    monkeypatch.setattr("asr_server.engine.row_engine._MOST_OVERTAKING", 2)
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine._MOST_OVERTAKING", 2)
     monkeypatch.setattr("asr_server.engine.memory.ROW_TOKENS", 400)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 6, 16, ()))
     engine.load()

@@ -62,7 +62,6 @@ class GpuLogMel(LogMel):
         return torch.clamp(self._filters @ (spectrum[:, :frames].abs() ** 2), min=LEAST_POWER).log10()
 
     def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """See `LogMel`."""
         return torch.cat(list(parts), dim=1)
 
 

@@ -12,7 +12,7 @@ from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.torch.passes_test import traced
 from tools.sdk import Qwen3ASRForConditionalGeneration
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 sdk = sys.modules[Qwen3ASRForConditionalGeneration.__module__]
 

@@ -1,32 +1,39 @@
-"""The engine `qwen`: audio in, hypotheses out, one decode step at a time."""
+"""The engine `qwen`: audio in, hypotheses out, one decode step at a time. It decides who gets a slot, whose prompt is
+run, what a step decodes, and who fails.
+
+Libraries are imported by `load`, not before. Every method is called from one thread.
+"""
 
 from __future__ import annotations
 
+import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from loguru import logger
 
+from asr_server.core import idle
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.environment import prefer
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
 from asr_server.core.setting_types import Dtype
-from asr_server.engine import memory
+from asr_server.engine import faults, memory
 from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import token_budget, without_loop
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
-from asr_server.engine.row_engine import Admitted, RowEngine
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone
+from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.answer import AnswerStream
-    from asr_server.engine.qwen_asr.answer_row import AnswerRow
+    from asr_server.engine.qwen_asr.rows import AnswerRow
     from asr_server.engine.qwen_asr.runtime import Prepared, Runtime
 
 # The log says so often how far a download is.
@@ -35,20 +42,64 @@ _LOG_DOWNLOAD_S = 5.0
 _PUBLISH_S = 1.0
 # Rows in sequence whose numbers leave the range of float16 until float32 is loaded.
 _MOST_OVERFLOWS = 3
+# Passes without a failure after which twice as many rows are tried: those of about one short answer.
+_RECOVERY_PASSES = 64
+# Rows that may be seated before one that has no room yet: about those that are in a batch when it comes.
+_MOST_OVERTAKING = 32
+# Steps of each warm-up batch.
+_WARM_UP_STEPS = 3
+
+
+class RowLimit:
+    """The most rows that may decode together at this time: fewer than `planned` after memory ran out, and while the row
+    that makes steps fail is looked for."""
+
+    def __init__(self, planned: int) -> None:
+        self._planned = self._fit = planned
+        self.isolating: int | None = None  # a further limit, while the row at fault is looked for
+        self._succeeded = 0
+
+    @property
+    def rows(self) -> int:
+        return min(self.isolating or self._fit, self._fit)
+
+    def ran_out(self, rows: int) -> None:
+        self._fit, self._succeeded = max(1, min(self._fit, rows // 2)), 0
+
+    def succeeded(self) -> None:
+        """A pass was made. What took the memory may be gone: from time to time more rows are tried."""
+        if self._fit == self._planned:
+            return
+        self._succeeded += 1
+        if self._succeeded == _RECOVERY_PASSES:
+            self._fit, self._succeeded = min(self._planned, 2 * self._fit), 0
 
 
 @dataclass(slots=True, eq=False)
-class _Answering(Admitted["Prepared", "AnswerRow"]):
+class _Admitted:
     """An admitted utterance."""
 
+    key: int
+    prepared: Prepared
+    urgent: bool = False  # it goes before work that is not
     stream: AnswerStream | None = None  # reads the tokens that were handed out; None where no text is asked for
+    row: AnswerRow | None = None  # None while it has no slot
+    lacks_room: bool = False  # it could not be seated, and others may go before it
+    overtaken: int = 0  # rows that were seated before it meanwhile
     sent: int = 0  # tokens that were handed out
 
+    @property
+    def waits(self) -> bool:
+        """True if its prompt is not run to its end."""
+        return self.row is None or self.row.input is not None
 
-class QwenEngine(RowEngine["Runtime", _Answering]):
-    """Implements `engine.protocol.Engine` over the SDK's modules."""
 
-    name = "qwen"
+class QwenEngine:
+    """Implements `engine.protocol.Engine` over the SDK's modules.
+
+    `on_progress` is called from inside of passes that may take long, on the thread that makes them; `on_load_progress`
+    while a load makes progress; during a download on another thread.
+    """
 
     def __init__(
         self,
@@ -56,14 +107,19 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         on_progress: Callable[[], None] = lambda: None,
         on_load_progress: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(plan.max_batch, plan.is_active("use_cuda_graphs"), on_progress, on_load_progress)
-        self._plan = plan
+        self._plan, self._on_progress, self._on_load_progress = plan, on_progress, on_load_progress
+        self._runtime: Runtime | None = None
+        self._work: dict[int, _Admitted] = {}
+        self._row_limit = RowLimit(plan.max_batch)
+        # Rows whose prompts are run together while one that makes this fail is looked for; None at all other times.
+        self._prefill_rows: int | None = None
+        self._begin_s: float | None = None  # of the last step
         self._download_logged_s = self._published_s = -math.inf
         self._answered = self._reloads = False  # any row since the load; the weights are of no use
         self._overflows = 0  # rows in sequence whose numbers left the range of their format
         self._directory: Path | None = None
         self._revision = ""
-        self._on_disk = checkpoint.on_disk(plan.model_id, revision=plan.model_revision)
+        self._on_disk = checkpoint.local(plan.model_id, revision=plan.model_revision) is not None
         self._info = self._bare_info()
 
     @property
@@ -80,53 +136,91 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
             return True
         return memory.would_fit(plan.device, plan.dtype, directory, quantize=plan.quantize)
 
-    def _loader(self) -> Callable[[], Runtime]:
-        """See `RowEngine`. A checkpoint that was found once is not looked for again."""
+    @property
+    def loaded(self) -> bool:
+        return self._runtime is not None
+
+    @property
+    def free_slots(self) -> int:
+        """Return how many more rows the next steps can start; 0 while as much waits as one step may prefill."""
+        return self._slots_beside([work for work in self._work.values() if work.waits and not work.lacks_room])
+
+    @property
+    def urgent_slots(self) -> int:
+        """Return how many more urgent ones the next steps can start: those are prefilled first."""
+        return self._slots_beside([work for work in self._work.values() if work.waits and work.urgent])
+
+    def _slots_beside(self, waiting: Sequence[_Admitted]) -> int:
+        if self._reloads:
+            return 0
+        runtime = self._runtime
+        if waiting and runtime is not None:
+            tokens = sum(work.row.tokens_left if work.row else runtime.tokens(work.prepared) for work in waiting)
+            if tokens >= runtime.prefill_policy.tokens(self._begin_s):
+                return 0
+        return max(0, self._row_limit.rows - len(self._work))
+
+    def load(self) -> None:
+        """Find, check and load the checkpoint, plan the memory, and run ordinary shapes once.
+
+        Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`.
+        """
+        prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
+        # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: with another busy
+        # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at the
+        # first import of torch.
+        prefer("OMP_WAIT_POLICY", "PASSIVE")
+        # Passes and what is kept of sessions vary in size for hours: without it, freed memory of a GPU falls to pieces.
+        prefer("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+        self._answered, self._overflows = False, 0
         directory = self._locate()
         self._revision = checkpoint.revision_of(directory)
         logger.info("checkpoint", model=self._plan.model_id, revision=self._revision)
-        return partial(_load, directory, self._plan, self._on_conversion)
-
-    def load(self) -> None:
-        """See `RowEngine.load`."""
-        self._answered, self._overflows = False, 0
-        super().load()
-        assert self._runtime is not None
-        self._runtime.release()
-
-    def drop(self, key: int) -> None:
-        """Forget a row at once; with the last one, weights of a format that is of no use."""
-        super().drop(key)
-        if self._reloads and not self._work:
-            self._reloads = False
-            self.unload()
-
-    def _slots_beside(self, waiting: Sequence[_Answering]) -> int:
-        return 0 if self._reloads else super()._slots_beside(waiting)
-
-    def _note_range(self, runtime: Runtime, *, overflowed: bool) -> None:
-        """Have the model loaded in float32, once its rows have ended, where float16 was chosen for it and does not
-        suffice: one audio may be at fault, and not several one after the other, nor the first of all."""
-        self._answered |= not overflowed
-        self._overflows = self._overflows + 1 if overflowed else 0
-        enough = self._overflows >= (_MOST_OVERFLOWS if self._answered else 1)
-        if not enough or self._reloads or runtime.dtype != Dtype.FLOAT16 or self._plan.is_set("dtype"):
-            return
-        logger.warning("numbers leave the range of float16: the model is loaded again, in float32")
-        self._plan = replace(self._plan, dtype=Dtype.FLOAT32.value)
-        self._reloads = True
-
-    def _locate(self) -> Path:
-        """Return the directory of the checkpoint. After an idle time it is the same one, whatever the hub has by
-        then."""
-        model_id, revision = self._plan.model_id, self._plan.model_revision
+        self._on_load_progress()
+        idle.share_heaps()
         try:
-            if self._directory is None or checkpoint.problem(self._directory, model_id):
-                self._directory = checkpoint.locate(model_id, self._on_download, revision=revision)
-            self._on_disk = True
-        finally:
-            self._publish()  # a download is over
-        return self._directory
+            runtime = self._runtime = _load(directory, self._plan, self._on_conversion)
+        except Exception as error:
+            raise faults.load_failure(error) from error
+        runtime.report_to(self._on_progress)
+        self._row_limit = RowLimit(runtime.capacity.rows)
+        # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
+        # would walk them in the middle of a step.
+        gc.collect()
+        gc.freeze()
+        try:
+            self._warm_up(runtime)
+        except EngineFailed:
+            raise  # unloading would fail too
+        except Exception:
+            self.unload()
+            raise
+        self._publish()
+        runtime.release()
+
+    def _warm_up(self, runtime: Runtime) -> None:
+        """Run what first passes set up, which would otherwise be waited for, and count against ENGINE_HANG_S. Raises
+        the error that a row which is alone fails with."""
+        for items in self._warm_up_batches(runtime):
+            self._run_batch(items)
+        if self._plan.is_active("use_cuda_graphs"):
+            runtime.record(self._on_load_progress)
+            # Steps that are replayed have operations around them that others have not.
+            for items in islice(self._warm_up_batches(runtime), 1):
+                self._run_batch(items)
+
+    def _run_batch(self, items: Sequence[Utterance]) -> None:
+        """Make the first steps of a batch, and drop its rows."""
+        for key, item in enumerate(items):
+            if self.free_slots > 0:
+                self.admit(key, item)
+        for _ in range(_WARM_UP_STEPS):
+            self._on_load_progress()
+            for outcome in self.step():
+                if isinstance(outcome, RowFailed):
+                    raise outcome.error
+        for key in list(self._work):
+            self.drop(key)
 
     def _warm_up_batches(self, runtime: Runtime) -> Iterator[Sequence[Utterance]]:
         """On a CPU the first pass alone takes longer than those after it. On a GPU kernels are loaded, and chosen, for
@@ -142,6 +236,27 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         yield [_silence(1.0, temperature=1.0)]
         runtime.prefix_cache.clear()
 
+    def unload(self) -> None:
+        """Free the weights, the cache, and what the C library holds back."""
+        self._runtime = None
+        self._work.clear()
+        gc.unfreeze()
+        gc.collect()
+        memory.give_back()
+        self._publish()
+
+    def _locate(self) -> Path:
+        """Return the directory of the checkpoint. After an idle time it is the same one, whatever the hub has by
+        then."""
+        model_id, revision = self._plan.model_id, self._plan.model_revision
+        try:
+            if self._directory is None or checkpoint.problem(self._directory, model_id):
+                self._directory = checkpoint.locate(model_id, self._on_download, revision=revision)
+            self._on_disk = True
+        finally:
+            self._publish()  # a download is over
+        return self._directory
+
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its front end runs now, its prefill with one of the next steps."""
         assert self._runtime is not None, "admit() before load()"
@@ -149,7 +264,85 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         item = in_tokens(item, lambda words, forced: prompts.answer(words.text, words.language, forced=forced))
         stream = self._runtime.answer_stream(item.language) if item.stream else None
         budget = token_budget(len(item.audio)) + len(item.prefix)
-        self._work[key] = _Answering(key, self._runtime.prepare(item, budget), urgent, stream=stream)
+        self._work[key] = _Admitted(key, self._runtime.prepare(item, budget), urgent, stream=stream)
+
+    def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
+        """Decode for every row whose prompt was run and hand out what they finished; then run prompts, urgent rows
+        first, for about `begin_s` if that is given."""
+        runtime = self._runtime
+        assert runtime is not None, "step() before load()"
+        self._begin_s = begin_s
+        if runtime.decoder.decoding:
+            yield from self._decode(runtime)
+            yield from self._hand_out(runtime)
+        yield from self._seat(runtime)
+        if len(runtime.decoder.decoding) < len(runtime.decoder.rows):
+            yield from self._prefill(runtime, runtime.prefill_policy.tokens(begin_s))
+            yield from self._hand_out(runtime)
+
+    def drop(self, key: int) -> None:
+        """Forget a row at once; with the last one, weights of a format that is of no use."""
+        if (work := self._work.pop(key, None)) is not None:
+            self._take_out(work)
+        if self._reloads and not self._work:
+            self._reloads = False
+            self.unload()
+
+    def _take_out(self, work: _Admitted) -> None:
+        """Give a row's slot back; its work waits for another."""
+        if work.row is not None and self._runtime is not None and work.row in self._runtime.decoder.rows:
+            self._runtime.drop(work.row)
+        work.row = None
+
+    def _fail(self, key: int, error: AsrError) -> RowFailed:
+        self.drop(key)
+        return RowFailed(key, error)
+
+    def _seat(self, runtime: Runtime) -> Iterator[Outcome]:
+        """Give slots to what waits, urgent rows first and else in the order of admission, while it fits.
+
+        A long row has room once others have left. Until then some that fit go before it.
+        """
+        waiting = (work for work in self._work.values() if work.row is None)
+        passed = list[_Admitted]()
+        for work in sorted(waiting, key=lambda work: not work.urgent):
+            if len(runtime.decoder.rows) >= self._row_limit.rows:
+                return
+            if not runtime.decoder.fits(runtime.row_tokens(work.prepared)):
+                passed.append(work)
+            for other in passed:
+                other.lacks_room = other.overtaken < _MOST_OVERTAKING
+                if not other.lacks_room:
+                    return  # it is the next, and keeps others from being admitted until then
+            if work in passed:
+                continue
+            work.lacks_room = False
+            for other in passed:
+                other.overtaken += 1
+
+            def seat(work: _Admitted = work) -> None:
+                work.row = runtime.seat(work.key, work.prepared, urgent=work.urgent)
+
+            failure = runtime.attempt(seat)
+            if failure is not None:
+                yield self._fail(work.key, failure)
+
+    def _may_queue(self, running: Set[AnswerRow] = frozenset()) -> bool:
+        """Return True if queuing a step delays no prompt of an urgent row; `running` prompts do not count."""
+        return not any(work.urgent and work.waits and work.row not in running for work in self._work.values())
+
+    def _prefill(self, runtime: Runtime, tokens: int) -> Iterator[Outcome]:
+        parts = runtime.decoder.next_input(tokens)[: self._prefill_rows]
+        failure = runtime.attempt(lambda: runtime.prefill(parts, ahead=self._may_queue({row for row, _ in parts})))
+        if failure is None:
+            self._prefill_rows = None
+            for row in (row for row, _ in parts if row.input is None):
+                yield from self._begun(runtime, self._work[row.key])
+            return
+        # Tried again with half of the rows, down to the one that is at fault.
+        self._prefill_rows = len(parts) // 2 or None
+        if len(parts) == 1:
+            yield self._fail(parts[0][0].key, failure)
 
     def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
         failure = runtime.attempt(partial(runtime.step, ahead=self._may_queue()))
@@ -169,7 +362,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
             if number == 0 or self._work[row.key].stream is not None:
                 yield from self._new_tokens(row)
 
-    def _begun(self, runtime: Runtime, work: _Answering) -> Iterator[Outcome]:
+    def _begun(self, runtime: Runtime, work: _Admitted) -> Iterator[Outcome]:
         if work.row is not None:
             runtime.keep(work.row, work.prepared)
             yield from self._new_tokens(work.row)
@@ -215,9 +408,21 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
             if time.monotonic() - self._published_s >= _PUBLISH_S:
                 self._publish()
 
+    def _note_range(self, runtime: Runtime, *, overflowed: bool) -> None:
+        """Have the model loaded in float32, once its rows have ended, where float16 was chosen for it and does not
+        suffice: one audio may be at fault, and not several one after the other, nor the first of all."""
+        self._answered |= not overflowed
+        self._overflows = self._overflows + 1 if overflowed else 0
+        enough = self._overflows >= (_MOST_OVERFLOWS if self._answered else 1)
+        if not enough or self._reloads or runtime.dtype != Dtype.FLOAT16 or self._plan.is_set("dtype"):
+            return
+        logger.warning("numbers leave the range of float16: the model is loaded again, in float32")
+        self._plan = replace(self._plan, dtype=Dtype.FLOAT32.value)
+        self._reloads = True
+
     def _bare_info(self) -> EngineInfo:
         return EngineInfo(
-            self.name,
+            "qwen",
             self._plan.model_id,
             self._plan.device,
             self._plan.dtype,
@@ -244,9 +449,6 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
 
 def _load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> Runtime:
     """Load a checked checkpoint. `on_progress` is called while graphs are made. Raises what loading raises."""
-    for feature in plan.features:
-        if feature.encoders is not None:
-            feature.encoders.check(plan, directory)
     from asr_server.engine.qwen_asr.runtime import Runtime
 
     if plan.runtime == OPENVINO:

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from asr_server import demo
-from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
+from asr_server.core.conftest import raises
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Finish, Option, Utterance
 from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 from asr_server.engine.qwen_asr.decoder import Choice
-from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.row_engine import RowLimit
+from asr_server.engine.qwen_asr.engine import QwenEngine, RowLimit
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 SILENCE = np.zeros(16_000, np.float32)
 # Keys and values of four planned rows of this model take 7.9 MiB, half of the budget.
@@ -345,7 +345,7 @@ def test_a_loop_is_stopped_and_one_turn_kept(make_engine, run, monkeypatch, clip
 
 def test_a_prompt_beyond_the_models_positions_is_the_callers_fault(make_engine, run, speech):
     """Too long a context is refused for that row with the field's name, before any memory is taken for it."""
-    with pytest.raises(InvalidValue) as refusal:
+    with raises("invalid_value") as refusal:
         run(make_engine(), [Utterance(speech, context="kitchen lights " * 3000)])
     assert refusal.value.param == "prompt"
     assert run(make_engine(), [Utterance(speech)])[0].text == demo.sample().text

@@ -19,14 +19,14 @@ from asr_server.engine.qwen_asr.decoder import AnswerRow, ArenaDecoder, choose
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import MelSettings
 from asr_server.engine.qwen_asr.ledger_test import Allocations
+from asr_server.engine.qwen_asr.rows import RowInput
 from asr_server.engine.row import Draft
-from asr_server.engine.rows import RowInput
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.passes import Layout, Pass
+from tools.checkpoints.recogniser import SHAPES, released_config
 from tools.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
-from tools.training.released_layout import SHAPES, released_config
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 

@@ -6,6 +6,8 @@ Read in either layout; see `hf_layout`. Nothing here imports torch.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable
 from asr_server.engine import faults
 from asr_server.engine.qwen_asr import hf_layout
 from asr_server.engine.qwen_asr.frontend import MelSettings
-from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, TextTokenizer
+from asr_server.engine.qwen_asr.tokenizer import TextTokenizer
 from asr_server.engine.weights import StoredWeights
 
 # Where neither says so, the SDK's own default.
@@ -54,10 +56,6 @@ class CheckpointFiles:
     def positions(self) -> int:
         """Return how many positions the language model knows."""
         return int(self.thinker["text_config"]["max_position_embeddings"])
-
-    def template(self) -> ChatTemplate:
-        """Read the template of prompts."""
-        return ChatTemplate.load(self.directory)
 
     def weights(self) -> StoredWeights:
         """Map the weights, by the SDK's names without "model." in front of them."""
@@ -99,22 +97,26 @@ def stamps(files: CheckpointFiles) -> Stamps:
 
 def read(directory: Path) -> CheckpointFiles:
     """Read the files of a checked checkpoint. Raises `ModelUnavailable` where they are damaged."""
-    try:
+    with failures(directory):
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         is_hf = hf_layout.is_hf(config)
         if is_hf:
             processor = json.loads((directory / "processor_config.json").read_text(encoding="utf-8"))
             config = hf_layout.sdk_config(config, processor)
         return CheckpointFiles(directory, config, is_hf, TextTokenizer.load(directory), MelSettings.load(directory))
-    except Exception as error:  # json and tokenizers each raise their own kinds
-        raise failure(directory, error) from error
 
 
-def failure(directory: Path, error: Exception) -> AsrError:
-    """Return the error of a checkpoint that cannot be loaded: it is damaged, unless memory has run out."""
-    if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
-        return no_memory
-    return ModelUnavailable(
-        f"The checkpoint in {directory.name} cannot be loaded ({type(error).__name__}); it is damaged or of "
-        "another version. Download it again."
-    )
+@contextmanager
+def failures(directory: Path) -> Iterator[None]:
+    """Turn what libraries raise about a checkpoint into an error: it is damaged, unless memory has run out."""
+    try:
+        yield
+    except AsrError:
+        raise
+    except Exception as error:  # each library raises kinds of its own
+        if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
+            raise no_memory from error
+        raise ModelUnavailable(
+            f"The checkpoint in {directory.name} cannot be loaded ({type(error).__name__}); it is damaged or of "
+            "another version. Download it again."
+        ) from error

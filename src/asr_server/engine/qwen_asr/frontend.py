@@ -90,7 +90,6 @@ class LogMel:
         return np.log10(np.maximum(self.filters @ power.T, LEAST_POWER))
 
     def join(self, parts: Sequence[Frames]) -> Frames:
-        """Return frames one behind the other, as a copy."""
         return np.concatenate(parts, axis=1)
 
     def __call__(self, audio: NDArray[np.float32]) -> Frames:

@@ -10,7 +10,7 @@ from asr_server import demo
 from asr_server.engine.qwen_asr import frontend
 from asr_server.engine.qwen_asr.encoder import GpuLogMel
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

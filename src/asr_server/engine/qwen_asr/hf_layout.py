@@ -22,7 +22,6 @@ KEYS = {
 
 
 def is_hf(config: dict[str, Any]) -> bool:
-    """True if config.json is of this layout."""
     return "thinker_config" not in config and isinstance(config.get("audio_config"), dict)
 
 

@@ -12,7 +12,7 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 ANSWER_TOKENS = 24
 TEXT = {
@@ -93,7 +93,6 @@ def test_ids_are_the_sdks_up_to_one_window(checkpoint, alone, clips):
         assert len(ours) in (len(new), ANSWER_TOKENS)
 
 
-@pytest.mark.nightly
 def test_batches_drafts_and_sessions_never_change_an_id(engine, run, clips, alone):
     """Any mix in one batch of plain rows, drafts right and wrong, and sessions, in any order."""
     rng = random.Random(2)
@@ -113,7 +112,6 @@ def test_batches_drafts_and_sessions_never_change_an_id(engine, run, clips, alon
         assert [h.ids for h in run(engine, work)] == [alone[i] for i in order]
 
 
-@pytest.mark.nightly
 def test_a_growing_session_never_changes_an_id(engine, run, clips):
     """Every partial of a recording past two windows equals a run from scratch."""
     recording, draft = clips[3], ()

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.qwen_asr.files import CheckpointFiles, failure, read
+from asr_server.engine.qwen_asr.files import CheckpointFiles, failures, read
 from asr_server.engine.weights import Weight
 
 PREFIX, _EMBEDDINGS, _HEAD = "thinker.", "model.embed_tokens.weight", "lm_head.weight"
@@ -34,7 +34,6 @@ class Parts:
 
     @property
     def device(self) -> torch.device:
-        """Return where the weights are."""
         return self.head.weight.device
 
     @property
@@ -50,7 +49,7 @@ def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
     files are damaged or weights are missing, `EngineOutOfMemory`.
     """
     files = read(directory)
-    try:
+    with failures(directory):
         with torch.device("meta"):
             modules = Modules(files.thinker)
         stored = {name.removeprefix(PREFIX): _tensor(weight) for name, weight in files.weights().items()}
@@ -59,14 +58,11 @@ def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
         missing = sorted(modules.load_state_dict(given, strict=False, assign=True).missing_keys)
         if is_tied:
             modules.lm_head.weight = modules.model.embed_tokens.weight
-        if not missing:
-            modules.requires_grad_(False).to(device, dtype)
-    except Exception as error:  # numpy, json and torch each raise their own kinds
-        raise failure(directory, error) from error
-    if missing:
-        raise ModelUnavailable(
-            f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {PREFIX}{missing[0]}."
-        )
+        if missing:
+            raise ModelUnavailable(
+                f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {PREFIX}{missing[0]}."
+            )
+        modules.requires_grad_(False).to(device, dtype)
     return Parts(files, modules.audio_tower, modules.model, modules.lm_head)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr import checkpoint
+from asr_server.engine.weights import StoredWeights
 
 # The released models of this architecture that can be downloaded.
 RELEASED = ("Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ForcedAligner-0.6B")
@@ -51,11 +51,8 @@ def listed(bundled: Bundled = MappingProxyType({})) -> list[CachedModel]:
     or not."""
     cached = [found for repo in _cached_repos() if _ours(found := _stored(repo))]
     others = [stored for find in bundled.values() if (stored := find()).is_here]
-    return [
-        _in_directory(checkpoint.DEMO, demo.checkpoint_path()),
-        *others,
-        *sorted(cached, key=lambda stored: stored.name),
-    ]
+    own = _in_directory(checkpoint.DEMO, demo.checkpoint_path())
+    return [own, *others, *sorted(cached, key=lambda stored: stored.name)]
 
 
 def find(model_id: str, revision: str = "", bundled: Bundled = MappingProxyType({})) -> CachedModel | None:
@@ -73,39 +70,42 @@ def find(model_id: str, revision: str = "", bundled: Bundled = MappingProxyType(
         return _in_directory(model_id, Path(model_id))
     if not checkpoint.is_hub_id(model_id):
         raise ModelUnavailable(f"MODEL_ID={model_id}: there is no such directory, and it is no hub id (owner/name).")
-    repo = next((repo for repo in _cached_repos() if repo.repo_id == model_id), None)
-    return _stored(repo, revision) if repo and _has(repo, revision) else None
+    repo = _cached_repo(model_id)
+    return _stored(repo, revision) if repo and (not revision or _revision(repo, revision)) else None
 
 
 def verify(stored: CachedModel) -> Weights | None:
-    """Check the files and read the header of every weight file: its tensors must fill it to the last byte.
+    """Check the files and read the header of every weight file, whose tensors must be inside of it.
 
     None where the weights are in no such files: then their digests were checked. Raises `ModelUnavailable`, naming what
     is wrong.
     """
+    wanted = checkpoint.Wanted("MODEL_ID", stored.name)
     if stored.has_digests:
         if stored.problem:
-            raise ModelUnavailable(f"MODEL_ID={stored.name}: {stored.problem}")
+            raise ModelUnavailable(f"{wanted}: {stored.problem}")
         return None
     checkpoint.check(stored.directory, stored.name)
-    held: dict[str, set[str]] = {}
-    parameters: Counter[str] = Counter()
-    for file in sorted(stored.directory.glob("*.safetensors")):
-        held[file.name] = _read_header(file, stored.name, parameters)
-    for name, file_name in _indexed(stored.directory).items():
-        if name not in held.get(file_name, ()):
-            raise ModelUnavailable(f"MODEL_ID={stored.name}: {file_name} lacks {name}. Download the checkpoint again.")
-    formats = tuple(name for name, _ in parameters.most_common())
-    return Weights(sum(map(len, held.values())), parameters.total(), formats)
+    try:
+        held = StoredWeights(stored.directory)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelUnavailable(
+            f"{wanted}: its weights are damaged or were cut short ({error}). Download the checkpoint again."
+        ) from error
+    for name, file_name in checkpoint.weight_map(stored.directory, wanted).items():
+        if name not in held:
+            raise ModelUnavailable(f"{wanted}: {file_name} lacks {name}. Download the checkpoint again.")
+    parameters = Counter[str]()
+    for weight in held.values():
+        parameters[weight.format] += weight.numbers.size
+    return Weights(len(held), parameters.total(), tuple(name for name, _ in parameters.most_common()))
 
 
 def remove(model_id: str) -> int:
     """Delete a model from the hub's cache; returns the bytes that became free. Raises `ModelUnavailable`."""
-    if model_id == checkpoint.DEMO or Path(model_id).is_dir():
-        raise ModelUnavailable(f"{model_id} is not in the hub's cache; only what was downloaded there is removed.")
-    repo = next((repo for repo in _cached_repos() if repo.repo_id == model_id), None)
+    repo = None if model_id == checkpoint.DEMO or Path(model_id).is_dir() else _cached_repo(model_id)
     if repo is None:
-        raise ModelUnavailable(f"{model_id} is not in the hub's cache.")
+        raise ModelUnavailable(f"{model_id} is not in the hub's cache; only what was downloaded there is removed.")
     from huggingface_hub import scan_cache_dir
 
     # Delete this one alone: the library goes by commits, and a copy of a repository holds the same ones.
@@ -134,14 +134,15 @@ def _cached_repos() -> list[Any]:
         raise ModelUnavailable(f"The hub's cache (HF_HOME) cannot be read: {error.strerror}.") from None
 
 
+def _cached_repo(model_id: str) -> Any:
+    return next((repo for repo in _cached_repos() if repo.repo_id == model_id), None)
+
+
 def _stored(repo: Any, wanted: str = "") -> CachedModel:
     # The engine takes `main`; without it, the revision that came last.
     revision = _revision(repo, wanted or "main") or max(repo.revisions, key=lambda r: r.last_modified)
-    return replace(_checked(repo.repo_id, Path(revision.snapshot_path), int(repo.size_on_disk)), downloaded=True)
-
-
-def _has(repo: Any, revision: str) -> bool:
-    return not revision or _revision(repo, revision) is not None
+    found = _in_directory(repo.repo_id, Path(revision.snapshot_path), int(repo.size_on_disk))
+    return replace(found, downloaded=True)
 
 
 def _revision(repo: Any, name: str) -> Any:
@@ -149,16 +150,11 @@ def _revision(repo: Any, name: str) -> Any:
     return repo.refs.get(name) or next((found for found in repo.revisions if found.commit_hash == name), None)
 
 
-def _in_directory(name: str, directory: Path) -> CachedModel:
-    return _checked(name, directory, sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()))
-
-
-def _checked(name: str, directory: Path, size_bytes: int) -> CachedModel:
-    try:
-        checkpoint.check(directory, name)
-    except ModelUnavailable as error:
-        return CachedModel(name, directory, size_bytes, error.message.removeprefix(f"MODEL_ID={name}: "))
-    return CachedModel(name, directory, size_bytes, "")
+def _in_directory(name: str, directory: Path, size_bytes: int | None = None) -> CachedModel:
+    if size_bytes is None:
+        size_bytes = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+    problem = checkpoint.problem(directory, name).removeprefix(f"MODEL_ID={name}: ")
+    return CachedModel(name, directory, size_bytes, problem)
 
 
 def _ours(stored: CachedModel) -> bool:
@@ -170,28 +166,3 @@ def _ours(stored: CachedModel) -> bool:
         return str(config["model_type"]).startswith(checkpoint.MODEL_TYPE)
     except (OSError, ValueError, KeyError, TypeError):
         return checkpoint.MODEL_TYPE in stored.name.lower().replace("-", "_")
-
-
-def _read_header(file: Path, name: str, parameters: Counter[str]) -> set[str]:
-    """Return the names of its tensors; their sizes are added up by number format."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="numpy") as header:
-            names = set(header.keys())
-            for tensor in names:
-                part = header.get_slice(tensor)
-                parameters[part.get_dtype()] += math.prod(part.get_shape())
-    except (SafetensorError, OSError) as error:
-        raise ModelUnavailable(
-            f"MODEL_ID={name}: {file.name} is damaged or was cut short. Download the checkpoint again."
-        ) from error
-    return names
-
-
-def _indexed(directory: Path) -> dict[str, str]:
-    index = directory / "model.safetensors.index.json"
-    if not index.is_file():
-        return {}
-    found: dict[str, str] = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {})
-    return found

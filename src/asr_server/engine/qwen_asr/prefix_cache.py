@@ -60,7 +60,6 @@ class CachedPrefix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
         return self.probe.nbytes + self.log10_mel.nbytes + self.kv.nbytes
 
     def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
@@ -82,7 +81,6 @@ class CachedPrompt:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
         return self.kv.nbytes
 
 

@@ -55,7 +55,6 @@ class PromptBuilder:
         return self._tokenizer.ids(named) if language or not text else ()
 
     def beginnings(self, languages: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Return the ids with which an answer in one of these languages begins."""
         return tuple(self._tokenizer.ids(f"language {language}{ASR_TEXT}") for language in languages)
 
 

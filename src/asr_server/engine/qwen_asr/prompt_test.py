@@ -5,11 +5,12 @@ import pytest
 
 from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.prompt import PromptBuilder
+from asr_server.engine.qwen_asr.tokenizer import ChatTemplate
 from asr_server.text.languages import model_languages
+from tools.checkpoints.vocabulary import added_tokens
 from tools.sdk import Qwen3ASRProcessor
-from tools.training.released_vocabulary import added_tokens
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 AUDIO_PAD = 151_676
 LANGUAGES = (None, *model_languages())
@@ -27,7 +28,7 @@ def found(released_checkpoint):
 
 @pytest.fixture(scope="module")
 def prompts(found):
-    return PromptBuilder(found.tokenizer, found.template(), found.audio_id)
+    return PromptBuilder(found.tokenizer, ChatTemplate.load(found.directory), found.audio_id)
 
 
 def _sdk_ids(processor, context, language):
@@ -79,7 +80,7 @@ def test_no_language_is_taken_for_no_speech(found, processor):
 
 def test_a_prompt_is_rendered_once_for_a_context_and_a_language(found, monkeypatch):
     """The engine's thread would render it for every partial, and the model waits meanwhile."""
-    rendered, template = [], found.template()
+    rendered, template = [], ChatTemplate.load(found.directory)
     render = template.render
     monkeypatch.setattr(template, "render", lambda messages: rendered.append(messages) or render(messages))
     prompts = PromptBuilder(found.tokenizer, template, found.audio_id)

@@ -12,11 +12,11 @@ from asr_server.engine.qwen_asr import checkpoint, files
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.schedule.ports import RowDone
-from tools.training.released_layout import SHAPES, random_aligner
-from tools.training.released_vocabulary import base_tokens, merges
-from tools.training.sentences import SENTENCES
+from tools.checkpoints.recogniser import SHAPES, random_aligner
+from tools.checkpoints.vocabulary import base_tokens, merges
+from tools.sentences import SENTENCES
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,6 @@ def test_the_files_are_those_of_a_released_checkpoint(released_checkpoint):
     assert sum(path.stat().st_size for path in released_checkpoint.iterdir()) < 20e6
 
 
-@pytest.mark.nightly
 def test_the_merges_make_the_ranks():
     """Each token of more than one byte has one pair, of lower ranks, and joined they are the token."""
     tokens = base_tokens()
@@ -60,7 +59,6 @@ def test_the_merges_make_the_ranks():
         assert tokens[left] + tokens[right] == tokens[rank]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("language", SENTENCES)
 def test_ids_are_those_of_a_tokenizer_without_merges(released_tokenizer, by_rank, language):
     """The merges that were found are then the right ones, as far as a sentence of each language tells."""
@@ -68,7 +66,6 @@ def test_ids_are_those_of_a_tokenizer_without_merges(released_tokenizer, by_rank
     assert released_tokenizer(text).input_ids == by_rank.encode(text)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("language", [None, "Hindi"])
 def test_what_is_streamed_is_the_answer(engine, language):
     """The tokens are random, of any script, after a beginning that is forced."""
@@ -88,7 +85,6 @@ def test_what_is_streamed_is_the_answer(engine, language):
     assert len(answer.ids) > len(forced)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("languages", [("German", "English"), ("Cantonese", "Macedonian", "Filipino"), ("Persian",)])
 def test_random_weights_name_one_of_the_languages_that_may_be(engine, languages):
     """Answers are greedy, or sampled so hot that any token of the released vocabulary would come."""
@@ -113,11 +109,10 @@ def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(releas
     assert replace(found, directory=tmp_path).end_ids() == found.end_ids() == {151_645, 151_643}
 
 
-@pytest.mark.nightly
 def test_an_aligner_of_the_released_layout_loads():
     """The aligner has the released slots, languages and stamp."""
     directory = random_aligner(SHAPES["small"])
-    assert checkpoint.locate_aligner(str(directory)) == directory
+    assert checkpoint.locate(str(directory), aligner=True) == directory
     aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), str(directory), runtime=OPENVINO))
     aligner.locate()
     aligner.load()

@@ -5,7 +5,7 @@ import pytest
 
 from asr_server.engine.protocol import Utterance
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 RATE = 16_000
 STEP_S = 2.3
@@ -91,7 +91,6 @@ def test_short_prompts_are_not_kept(make_engine, run, clips):
     assert len(engine._runtime.prefix_cache) == 0
 
 
-@pytest.mark.nightly
 def test_sessions_side_by_side_do_not_mix(make_engine, run, recording, fresh):
     """Three sessions at different places in one batch, in changing order, each as if alone."""
     engine, parts = make_engine(8), _partials(recording)

@@ -1,29 +1,33 @@
-"""A loaded model of Qwen3-ASR: utterances to rows, and tokens to answers."""
+"""A loaded model of Qwen3-ASR: utterances to rows, passes over them, and tokens to answers."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from asr_server.core.errors import EngineOutOfMemory, InvalidValue
-from asr_server.engine import memory
+from loguru import logger
+
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, InvalidInput
+from asr_server.engine import faults, memory
 from asr_server.engine.feature import Plan
 from asr_server.engine.loops import expected_tokens
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr import answer, checkpoint, prompt
-from asr_server.engine.qwen_asr.answer_row import AnswerRow
 from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
+from asr_server.engine.qwen_asr.rows import AnswerRow, Rows
+from asr_server.engine.qwen_asr.tokenizer import ChatTemplate
 from asr_server.engine.qwen_asr.windows import Clip, LoadedEncoder
 from asr_server.engine.row import Draft, KeptTokens
-from asr_server.engine.row_runtime import Recorder, RowRuntime
 
 if TYPE_CHECKING:
-    from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
-    from asr_server.engine.qwen_asr.decoder import ArenaDecoder
+    from asr_server.engine.torch.passes import Capture
 
+# Records passes with a `Capture`, calling a function before each, and returns how many.
+Recorder = Callable[["Capture", Callable[[], None]], int]
 # Parameters of the released aligner, for one that is not downloaded yet: an encoder of 24 x 1024, a language model of
 # 28 x 1024 with 151,936 words, a head of 5,000 slots.
 _RELEASED_ALIGNER = 920_000_000
@@ -36,10 +40,10 @@ class LoadedModel:
 
     files: CheckpointFiles
     encoder: LoadedEncoder
-    decoder: ArenaDecoder | CompiledDecoder
+    decoder: Rows
     capacity: memory.Capacity
     options: tuple[Option, ...] = ()  # those of the plan with what loading has told
-    recorders: tuple[Recorder, ...] = ()  # as in `RowRuntime`
+    recorders: tuple[Recorder, ...] = ()  # record more passes than the decoder's
     # gives back what the first passes have read and made their own copy of
     release: Callable[[], None] = lambda: None
 
@@ -54,35 +58,31 @@ class Prepared:
     budget: int  # the most new tokens
 
 
-class Runtime(RowRuntime[Prepared, AnswerRow]):
-    """A model with a prompt builder and what is kept of sessions."""
-
-    decoder: ArenaDecoder | CompiledDecoder
+class Runtime:
+    """Weights with what runs them over rows, a prompt builder, and what is kept of sessions. Lives as long as the
+    weights do."""
 
     def __init__(self, model: LoadedModel) -> None:
         files = model.files
         self._encoder = model.encoder.encoder
         self._positions = files.positions
-        self.prompts = prompt.PromptBuilder(files.tokenizer, files.template(), files.audio_id)
+        self.prompts = prompt.PromptBuilder(files.tokenizer, ChatTemplate.load(files.directory), files.audio_id)
         self.answers = answer.AnswerReader(files.tokenizer)
-        self._options, self.release = model.options, model.release
-        super().__init__(model.decoder, model.capacity, (self._encoder, model.decoder.model), model.recorders)
+        self._options, self.release, self._recorders = model.options, model.release, model.recorders
+        self.decoder, self.capacity = model.decoder, model.capacity
+        self.prefill_policy = memory.PrefillPolicy()
+        self._refused = False  # the device cannot record the decoder's passes
         self.prefix_cache = PrefixCache(limit_bytes=model.capacity.prefix_cache_bytes)
         self._audio = model.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)
 
-    def _forget(self) -> bool:
-        held = len(self.prefix_cache) > 0
-        self.prefix_cache.clear()
-        return held
-
     def prepare(self, work: Utterance, budget: int) -> Prepared:
-        """Front end and prompt of one row. Raises `InvalidValue` when prompt and audio exceed the model's positions."""
+        """Front end and prompt of one row. Raises `InvalidInput` if prompt and audio exceed the model's positions."""
         rendered = self.prompts.build(context=work.context, language=work.language)
         with self.decoder.computing():
             clip = self._audio.prepare(work, rendered.before)
         prepared = Prepared(work, rendered, clip, budget)
         if self.row_tokens(prepared) > self._positions:
-            raise InvalidValue("The prompt is too long for this model.", param="prompt")
+            raise InvalidInput("The prompt is too long for this model.", param="prompt")
         if self.row_tokens(prepared) >= self.capacity.tokens:
             raise EngineOutOfMemory("The prompt and the audio take more memory than KV_BUDGET_MB allows.")
         left = self._positions - _prompt_tokens(prepared)
@@ -127,12 +127,96 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
         return row
 
     def _encode(self, parts: Sequence[tuple[AnswerRow, int]]) -> None:
+        """Make the embeddings that these parts of prompts lack."""
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
         windows = [window for own in missing for window in own]
         encoded = iter(self._encoder(windows) if windows else [])
         for (given, _), own in zip(inputs, missing, strict=True):
             given.add([next(encoded) for _ in own])
+
+    def attempt(self, run: Callable[[], object]) -> AsrError | None:
+        """Run passes. Returns why they failed, None if they did not. Raises `EngineFailed`.
+
+        Where memory runs out, what is kept and not needed is given back and they are run once more. That happens
+        outside of `except`: there the traceback would keep all tensors of the failed pass.
+        """
+        for first in (True, False):
+            try:
+                with self.decoder.computing():
+                    run()
+                return None
+            except Exception as error:  # whatever one row provokes, the others go on
+                failure = faults.failure(error)
+            if isinstance(failure, EngineFailed):
+                raise failure
+            short = isinstance(failure, EngineOutOfMemory) and not self.is_full(failure)
+            if not (first and short and self._give_back()):
+                break
+        return failure
+
+    @staticmethod
+    def is_full(failure: AsrError) -> bool:
+        return isinstance(failure.__cause__, memory.NoRoom)
+
+    def _give_back(self) -> bool:
+        """Free what is not needed for an answer. Returns whether there may be more memory now."""
+        held = len(self.prefix_cache) > 0
+        self.prefix_cache.clear()
+        memory.give_back()
+        return held or self.decoder.device != "cpu"
+
+    def report_to(self, on_progress: Callable[[], None]) -> None:
+        """Call `on_progress` inside of every pass that may take long, from now on.
+
+        On a CPU only: on a GPU a pass is queued in milliseconds, and each call would be a share of them.
+        """
+        if self.decoder.device == "cpu":
+            for part in (self._encoder, self.decoder.model):
+                part.on_layer = on_progress
+
+    def record(self, on_each: Callable[[], None]) -> None:
+        """Record passes as CUDA graphs, before the first row. Raises `EngineFailed`.
+
+        Those that cannot be recorded are run as without a recorder, and a warning says so.
+        """
+        from asr_server.engine.torch.passes import CudaCapture
+
+        began_s, capture, counts = time.perf_counter(), CudaCapture(self.decoder.model.device), list[int]()
+
+        def record(recorder: Recorder) -> None:
+            counts.append(recorder(capture, on_each))
+
+        for recorder in (self.decoder.record, *self._recorders):
+            failure = self.attempt(partial(record, recorder))
+            if failure is not None:
+                logger.opt(exception=failure.__cause__).warning("passes are not recorded", reason=failure.message)
+                self._refused |= recorder == self.decoder.record
+        took_s = round(time.perf_counter() - began_s, 1)
+        logger.info("passes are recorded as CUDA graphs", count=sum(counts), took_s=took_s)
+
+    def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
+        """Run that many tokens of the prompts of those rows; see `Rows.next_input` and `Rows.prefill`."""
+        began_s = time.perf_counter()
+        with self.decoder.computing():
+            self._encode(parts)
+            self.decoder.prefill(parts, ahead=ahead)
+        self.prefill_policy.note_prefill(sum(count for _, count in parts), time.perf_counter() - began_s)
+
+    def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
+        """Run one forward pass for all rows that decode, or for some; see `Rows.step`."""
+        began_s = time.perf_counter()
+        with self.decoder.computing():
+            self.decoder.step(*rows, ahead=ahead)
+        self.prefill_policy.note_step(time.perf_counter() - began_s)
+
+    def drop(self, row: AnswerRow) -> None:
+        """Take a row out of the batch. Raises `EngineFailed`."""
+        try:
+            with self.decoder.computing():
+                self.decoder.drop(row)
+        except Exception as error:
+            raise faults.failure(error) from error
 
     def keep(self, row: AnswerRow, prepared: Prepared) -> None:
         """Leave the prompt of a row, which was run, for others, and the closed windows of a session's for its next
@@ -144,7 +228,7 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
             with self.decoder.computing():
                 self._keep(row, prepared)
         except Exception as error:
-            if not isinstance(failure := self._failure(error), EngineOutOfMemory):
+            if not isinstance(failure := faults.failure(error), EngineOutOfMemory):
                 raise failure from error
 
     def _keep(self, row: AnswerRow, prepared: Prepared) -> None:
@@ -155,14 +239,17 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
             self._audio.keep(work, before, prepared.clip, copy)
 
     def answer_stream(self, language: str | None) -> answer.AnswerStream:
-        """Return what reads an answer while it is generated."""
         return answer.AnswerStream(self.answers, forced=language is not None)
+
+    @property
+    def dtype(self) -> str:
+        return str(self.decoder.model.dtype).removeprefix("torch.")
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of `EngineInfo` that are known once the model is loaded."""
         return {
             "dtype": self.dtype,
-            "options": (*self._options, *[_REFUSED] * self.refused),
+            "options": (*self._options, *[_REFUSED] * self._refused),
             "slots": self.capacity.rows,
             "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.prefix_cache_bytes) // memory.MIB,
             "kv_cache_mb": self.decoder.nbytes // memory.MIB,

@@ -67,7 +67,6 @@ class TextTokenizer:
         return self._library.id_to_token(number)
 
     def number(self, token: str) -> int | None:
-        """Return the id of a token's name."""
         return self._library.token_to_id(token)
 
 

@@ -11,7 +11,7 @@ from asr_server import demo
 from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, TextTokenizer
 from tools.sdk import Qwen3ASRProcessor
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 # Letters of both cases, digits, blanks and line ends, marks that join letters, and tokens' own names.
 TEXTS = st.lists(st.one_of(st.text(max_size=6), st.sampled_from(["<asr_text>", "<|im_end|>", "don't", " 1234", "é"])))

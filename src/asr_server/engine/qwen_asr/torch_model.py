@@ -34,14 +34,14 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
     """Load a checked checkpoint. Raises what loading raises."""
     dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize, threads=plan.cpu_threads)
     parts = loading.load(directory, device=plan.device, dtype=dtype)
-    layers = linear.layers(plan.quantize)
-    encoder = _encoder(plan, directory, parts, layers.encoder)
+    layers = linear.Layers(plan.quantize)
+    encoder = _encoder(plan, directory, parts, layers)
     if not encoder.uses_tower:
         parts = replace(parts, tower=nn.Identity())  # its weights are not kept
     limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
     token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
     operations, chooser, refused = _operations(plan, parts)
-    text = LanguageModel(parts.text, layers.language_model, operations)
+    text = LanguageModel(parts.text, layers, operations)
     weights = memory.addresses(parts.tower, parts.text, parts.head)
     capacity = plan_capacity(plan.device, token_bytes, limits, weights)
     decoder = ArenaDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id, chooser)
@@ -55,7 +55,7 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
             *refused,
             *device.attention_options(plan.device, decoder.arena.problem),
             *encoder.options,
-            *layers.options(plan.quantize),
+            *layers.options(),
         ),
         (decoder.record_prompts, encoder.encoder.record),
     )
@@ -81,9 +81,7 @@ def _operations(plan: Plan, parts: Parts) -> tuple[Operations, Likeliest, tuple[
 
 def _encoder(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:
     """Return the encoder of a feature, where the plan names one, or the engine's own."""
-    added = (feature.encoders for feature in plan.features if feature.encoders is not None)
-    loaded = (encoders.load(plan, directory, lambda: (parts, make_linear)) for encoders in added)
-    if (found := next(filter(None, loaded), None)) is not None:
+    if (found := plan.encoder(directory, lambda: (parts, make_linear))) is not None:
         return found
     encoder = WindowedEncoder(parts.tower, make_linear)
     return LoadedEncoder(encoder, partial(WindowedAudio, encoder))
@@ -167,7 +165,6 @@ class _WholeRows:
         self._attention = EachRow([TokenSpan(begin, 0, count) for count, begin in zip(counts, begins, strict=False)])
 
     def room(self, layer: int) -> Room:
-        """See `Attention`."""
         return self._room
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:

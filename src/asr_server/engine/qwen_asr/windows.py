@@ -111,7 +111,6 @@ class WindowedClip:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of the whole clip."""
         return self.encoder.tokens(self.log10_mel.shape[1])
 
     @property

@@ -31,7 +31,6 @@ class TokenSpan:
 
     @property
     def end(self) -> int:
-        """Return how many tokens the row has with these."""
         return self.start + self.count
 
 

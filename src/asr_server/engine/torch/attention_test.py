@@ -9,7 +9,7 @@ from asr_server.engine.torch import attention, passes
 from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.passes import Arena, AttentionShape, Layout, Pass, PassShape, variable_length_problem
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 CPU = torch.device("cpu")
 TOKENS, HEADS, KV_HEADS, DIM = 3000, 4, 2, 8

@@ -32,7 +32,6 @@ class FusedOperations:
         self._eps = eps
 
     def normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """See `Operations`. It is one kernel of torch already."""
         return F.rms_norm(x, x.shape[-1:], weight, self._eps)
 
     def added(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

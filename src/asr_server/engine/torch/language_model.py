@@ -136,7 +136,6 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Return where the weights are."""
         return self._embedding.device
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -49,39 +48,26 @@ def strided(x: torch.Tensor, convolution: nn.Conv2d) -> torch.Tensor:
 _ROWS = 16
 
 
-@dataclass(frozen=True, slots=True)
 class Layers:
-    """The functions that make the layers."""
+    """Makes the layers of a plan on a GPU, `quantize` being "int8", "fp8" or "" for none. Layers in 8 bits are compared
+    with those that they replace."""
 
-    encoder: MakeLinear = plain
-    language_model: MakeLinear = plain
-    measured: Measured | None = None  # how far the layers are from those that they replace; None where none is replaced
-
-    def options(self, quantize: str) -> tuple[Option, ...]:
-        """Return what was measured while the layers were made; called after that."""
-        if self.measured is None:
-            return ()
-        count, largest = self.measured.count, self.measured.largest
-        reason = f"the outputs of {count} layers differ by at most {largest:.1%} from those of the layers they replace"
-        return (Option("quantize", True, quantize, reason),)
-
-
-class Measured:
-    """Makes layers, and compares each with the one that it replaces.
-
-    `largest`: the norm of the difference over that of the outputs, on random inputs, of the layer that differs most.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, quantize: str) -> None:
+        self._quantize = quantize
+        self._make: MakeLinear = {"": plain, "int8": gpu_int8, "fp8": gpu_fp8}[quantize]
+        self.count = 0  # layers that replace others
+        # The norm of the difference over that of the outputs, on random inputs, of the layer that differs most.
         self.largest = 0.0
 
-    def of(self, make: MakeLinear) -> MakeLinear:
-        """`make` with the comparison."""
-        return partial(self._make, make)
+    def options(self) -> tuple[Option, ...]:
+        """Return what was measured while the layers were made; called after that."""
+        reason = f"the outputs of {self.count} layers differ by at most {self.largest:.1%} from those of the layers "
+        return (Option("quantize", True, self._quantize, f"{reason}they replace"),) if self._quantize else ()
 
-    def _make(self, make: MakeLinear, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-        made = make(weight, bias)
+    def __call__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+        made = self._make(weight, bias)
+        if not self._quantize:
+            return made
         noise = torch.randn(_ROWS, weight.shape[1], generator=torch.Generator().manual_seed(0))
         given = noise.to(weight.device, weight.dtype)
         exact = F.linear(given, weight).float()
@@ -90,15 +76,6 @@ class Measured:
         self.count += 1
         self.largest = max(self.largest, float(error))
         return made
-
-
-def layers(quantize: str) -> Layers:
-    """Return the functions for a plan on a GPU: `quantize` is "int8", "fp8" or "" for none."""
-    if not quantize:
-        return Layers()
-    measured = Measured()
-    make = measured.of({"int8": gpu_int8, "fp8": gpu_fp8}[quantize])
-    return Layers(make, make, measured)
 
 
 def gpu_int8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:

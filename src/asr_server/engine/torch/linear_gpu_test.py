@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from asr_server.engine.torch.linear import Measured
+from asr_server.engine.torch.linear import Layers, gpu_int8
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -19,9 +19,7 @@ def int8(tmp_path_factory):
     subprocess.run([*pip, "bitsandbytes==0.50.2"], check=True)
     sys.path.insert(0, str(folder))
     try:
-        from asr_server.engine.torch import linear
-
-        yield linear.gpu_int8
+        yield gpu_int8
     finally:
         sys.path.remove(str(folder))
 
@@ -33,9 +31,9 @@ def test_integers_are_near_the_layer_that_they_replace(int8, biased, caplog):
     weight = torch.randn(96, 64, generator=generator).bfloat16()
     bias = torch.randn(96, generator=generator).bfloat16() if biased else None
     rows = torch.randn(5, 64, generator=generator).bfloat16()
-    measured = Measured()
-    layer = measured.of(int8)(weight, bias)
-    assert (measured.count, 0.001 < measured.largest < 0.03) == (1, True)
+    layers = Layers("int8")
+    layer = layers(weight, bias)
+    assert (layers.count, 0.001 < layers.largest < 0.03) == (1, True)
     exact = torch.nn.functional.linear(rows, weight, bias)
     assert (layer(rows) - exact).norm() / exact.norm() < 0.03
     beside = torch.cat([rows[:1], 1000 * rows[1:2]])

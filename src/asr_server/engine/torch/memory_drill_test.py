@@ -8,8 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from asr_server.core.errors import EngineOutOfMemory
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.row_engine import RowLimit
+from asr_server.engine.qwen_asr.engine import QwenEngine, RowLimit
 from asr_server.schedule.ports import RowDelta
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]

@@ -63,7 +63,6 @@ class Arena:
 
     @property
     def device(self) -> torch.device:
-        """Return where the buffer is."""
         return self._held.device
 
     @property
@@ -73,7 +72,6 @@ class Arena:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffer."""
         return self._held.nbytes
 
     @property
@@ -201,11 +199,9 @@ class Pass:
             self._attention = EachRow(layout.spans)
 
     def room(self, layer: int) -> Room:
-        """See `Attention`."""
         return Room(*self._arena.layer(layer), self.places)
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
-        """See `Attention`."""
         return self._attention(q, *self._arena.layer(layer))
 
 

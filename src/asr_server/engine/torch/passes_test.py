@@ -18,7 +18,7 @@ from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.attention_test import by_formula
 from asr_server.engine.torch.passes import Arena, AttentionShape, CudaCapture, Pass, PassShapes
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 
 def test_a_token_of_the_released_models_takes_112_kib():
@@ -139,7 +139,6 @@ def test_no_step_is_launched_before_an_urgent_prompt_nor_before_what_it_needs_is
     assert device.events == ("LRLR" if not ahead else "RLLR" if urgent else "LRLLR")
 
 
-@pytest.mark.nightly
 def test_proposals_and_prompts_are_replayed_too(engine, run, clips, alone, monkeypatch):
     """With 50 speakers nearly every step has a proposal, and every partial a prompt."""
     clip, expected = clips[0], alone[0]
@@ -155,7 +154,6 @@ def test_proposals_and_prompts_are_replayed_too(engine, run, clips, alone, monke
     assert not eager
 
 
-@pytest.mark.nightly
 def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
     """The row's token is drawn from the hidden states of the recorded step."""
     works = [Utterance(clips[0], temperature=0.8, seed=3), Utterance(clips[1])]
@@ -165,7 +163,6 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
     assert not eager
 
 
-@pytest.mark.nightly
 def test_a_load_makes_replayed_steps_too(monkeypatch):
     """Also one that is launched before another is read: on a GPU a kernel is loaded when it is first used."""
     monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
@@ -178,7 +175,6 @@ def test_a_load_makes_replayed_steps_too(monkeypatch):
     assert device.ahead
 
 
-@pytest.mark.nightly
 def test_a_row_longer_than_planned_is_replayed_with_the_others(engine, clips, monkeypatch):
     """The row has more places than were planned for one, and no step of it or of the row beside it is made anew."""
     monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 4096)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from asr_server.core.transcript import TimeSource
+from asr_server.core.transcript import Word
 from asr_server.recordings.requests import RecordingRequest
 
-# A reader needs more than five hours for so many characters of English.
+# A reader needs more than five hours for this many characters of English.
 MAX_CHARS = 300_000
 
 
@@ -33,18 +33,9 @@ class AlignmentRequest(RecordingRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class WordTime:
-    """The time of a word, in milliseconds of the recording."""
-
-    start_ms: int
-    end_ms: int
-    source: TimeSource  # how the times were found
-
-
-@dataclass(frozen=True, slots=True)
 class AlignedWord:
     """A word of the given text."""
 
     text: str
     score: float  # see `matching.Match`
-    time: WordTime | None  # None if it was not heard
+    time: Word | None  # None if it was not heard

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from functools import partial
 from typing import Literal
 
 from fastapi import APIRouter, Request
@@ -11,10 +9,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import FormData, UploadFile
 
-from asr_server.core.errors import InvalidValue, MissingParameter, TextTooLong
+from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import Transcript
 from asr_server.engine.client import EngineClient
-from asr_server.engine_core import by_name
+from asr_server.engine.core import by_name
 from asr_server.features.alignments.alignments import Alignments, check_length
 from asr_server.features.alignments.files import render
 from asr_server.features.alignments.requests import MAX_CHARS, AlignmentFormat, AlignmentRequest
@@ -28,6 +26,7 @@ from asr_server.recordings.requests import DEFAULT_MODEL, Result
 from asr_server.recordings.route import Usage, answered
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
+from asr_server.subtitle.alignment import letters
 from asr_server.text import languages
 
 
@@ -45,6 +44,15 @@ class AlignmentForm(BaseModel):
     response_format: AlignmentFormat = Field(AlignmentFormat.JSON, description="Format of the answer.")
 
 
+class AlignedSegmentBody(BaseModel):
+    """A line of the text. Times are null if nothing of it was heard."""
+
+    text: str
+    start: float | None = Field(description="Seconds.")
+    end: float | None = Field(description="Seconds.")
+    score: float = Field(description="Mean of its words.")
+
+
 class AlignedWordBody(BaseModel):
     """A word of the text, with its punctuation. Times are null if it was not heard."""
 
@@ -55,15 +63,6 @@ class AlignedWordBody(BaseModel):
     source: Literal["aligned", "estimated"] | None = Field(
         description="Measured, or spread over the speech it lies in."
     )
-
-
-class AlignedSegmentBody(BaseModel):
-    """A line of the text. Times are null if nothing of it was heard."""
-
-    text: str
-    start: float | None = Field(description="Seconds.")
-    end: float | None = Field(description="Seconds.")
-    score: float = Field(description="Mean of its words.")
 
 
 class AlignmentBody(BaseModel):
@@ -81,9 +80,7 @@ class AlignmentBody(BaseModel):
 
 router = APIRouter(tags=["audio"])
 
-# UTF-8 has at most four bytes for a character, and a mark at its beginning.
-_MAX_BYTES = 4 * MAX_CHARS + 3
-_LETTER = re.compile(r"[^\W_]")
+_MAX_BYTES = 4 * MAX_CHARS + 3  # UTF-8 has at most four bytes for a character, and a mark at its beginning
 # Speex in its lowest mode, 2.15 kbit/s, is the smallest speech that is read.
 _LEAST_BYTES_PER_S = 250
 
@@ -102,11 +99,8 @@ _LEAST_BYTES_PER_S = 250
 )
 async def create_alignment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Find when each word of a text is said in a recording, and how well it was heard."""
-    services.admission.check()
     run = RunOptions(caller=caller.share, owner=caller.owner)
-    async with forms.read(request, services) as form:
-        text = await _text(form)
-        wanted, file = forms.parse(form, services, partial(_request, text))
+    async with forms.received(request, services, _request) as (wanted, file):
         return await answered(request, _align(services, file, wanted, run))
 
 
@@ -121,38 +115,38 @@ async def _align(
     return await in_thread(render, aligned, wanted.answer, config), aligned.transcript
 
 
-async def _text(form: FormData) -> str:
-    """Return the text, of a field or of a file in UTF-8. Raises the leaves of `InvalidInput`."""
+def _request(form: FormData) -> AlignmentRequest:
+    """Return the request of a form. Raises the leaves of `InvalidInput`."""
     file = body.upload(form, "text")
-    too_long = TextTooLong(f"The text has more than {MAX_CHARS} characters.", param="text")
-    if file is None:
-        text = body.scalars(form, frozenset({"text"})).get("text", "")
-    else:
-        if (file.size or 0) > _MAX_BYTES:
-            raise too_long
-        try:
-            text = (await file.read()).decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise InvalidValue("The file of the text is not UTF-8.", param="text") from None
-    if len(text) > MAX_CHARS:
-        raise too_long
-    if not text.strip():
-        raise MissingParameter("The field 'text' is required, and has what is said in the recording.", param="text")
-    if not _LETTER.search(text):
-        raise InvalidValue("The text has no letters and no digits.", param="text")
-    return text
-
-
-def _request(text: str, form: FormData) -> AlignmentRequest:
-    """Return the request of a form without its text. Raises the leaves of `InvalidInput`."""
-    names = frozenset(AlignmentForm.model_fields) - {"text"}
-    fields = body.validated(AlignmentForm, {"text": text, **body.scalars(form, names)})
+    given = body.scalars(form, frozenset(AlignmentForm.model_fields))
+    fields = body.validated(AlignmentForm, {"text": "", **given} if file is None else {**given, "text": _decoded(file)})
+    if len(fields.text) > MAX_CHARS:
+        raise InvalidInput(
+            f"The text has more than {MAX_CHARS} characters.", code="string_above_max_length", param="text"
+        )
+    if not fields.text.strip():
+        raise InvalidInput(
+            "The field 'text' is required, and has what is said in the recording.",
+            code="missing_required_parameter",
+            param="text",
+        )
+    if not letters(fields.text):
+        raise InvalidInput("The text has no letters and no digits.", param="text")
     return AlignmentRequest(
-        text=text,
+        text=fields.text,
         model=fields.model or DEFAULT_MODEL,
         language=languages.normalize(fields.language),
         answer=fields.response_format,
     )
+
+
+def _decoded(file: UploadFile) -> str:
+    """Return a text in UTF-8, of a longer one the beginning, which is too long too. Raises `invalid_value`."""
+    content = file.file.read(_MAX_BYTES + 1)
+    try:
+        return content.decode("utf-8-sig", "replace" if len(content) > _MAX_BYTES else "strict")
+    except UnicodeDecodeError:
+        raise InvalidInput("The file of the text is not UTF-8.", param="text") from None
 
 
 def _build(core: CoreParts) -> FeatureParts:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.audio import SAMPLE_RATE, wav_header
-from asr_server.core.errors import MissingParameter
+from asr_server.core.errors import InvalidInput
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
@@ -133,7 +133,9 @@ async def _recording(form: FormData, options: AsrOptions, most_bytes: int = -1) 
     """Yield the recording, with a header where it has samples alone; of these at most so many bytes, -1 for all."""
     file = body.upload(form, _FILE) or body.upload(form, "file")
     if file is None:
-        raise MissingParameter(f"The form has no file part named '{_FILE}'.", param=_FILE)
+        raise InvalidInput(
+            f"The form has no file part named '{_FILE}'.", code="missing_required_parameter", param=_FILE
+        )
     if options.encode:
         yield file
         return

@@ -16,7 +16,7 @@ from starlette.types import Message
 
 from asr_server.audio import g711
 from asr_server.core.audio import samples_to_s
-from asr_server.core.errors import AsrError, InvalidInput, InvalidValue, MissingParameter
+from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.features.deepgram import answers, options
 from asr_server.features.deepgram.options import ListenOptions, LiveListenOptions
@@ -68,7 +68,11 @@ async def listen(request: Request, services: ServicesDep, caller: CallerDep) -> 
     is_url = request.headers.get("content-type", "").lower().startswith("application/json")
     async with forms.read(request, services, _form_of_json if is_url else body.read_form) as sent:
         if (file := body.upload(sent, "file")) is None:
-            raise MissingParameter("The request has no recording: send its bytes as the body.", param="file")
+            raise InvalidInput(
+                "The request has no recording: send its bytes as the body.",
+                code="missing_required_parameter",
+                param="file",
+            )
         fields = [("response_format", "verbose_json"), ("timestamp_granularities[]", "word")]
         fields += [("timestamp_granularities[]", "segment"), ("language", wanted.asked_language)]
         fields += [("speakers", "true")] * wanted.diarize + [("prompt", wanted.hotwords)]
@@ -91,7 +95,11 @@ async def _form_of_json(request: Request, max_bytes: int) -> FormData:
     """Return the form of a JSON body, which names a URL. Raises the leaves of `InvalidInput`."""
     values = await body.read_json(request, min(max_bytes, _MAX_JSON_BYTES))
     if not isinstance(url := values.get("url"), str) or not url:
-        raise MissingParameter("The body has no 'url': name one, or send the bytes of the recording.", param="url")
+        raise InvalidInput(
+            "The body has no 'url': name one, or send the bytes of the recording.",
+            code="missing_required_parameter",
+            param="url",
+        )
     return FormData([("url", url)])
 
 
@@ -179,7 +187,7 @@ class _ListenConnection:
                 return None
             self._is_file = self._samples == 0 and self._wanted.is_file(data)
             if self._is_file:
-                raise InvalidValue(
+                raise InvalidInput(
                     "The audio begins as a file, which is not heard. Live audio is raw: name its 'encoding' and "
                     "'sample_rate', or send the file with POST /v1/listen.",
                     param="encoding",
@@ -195,7 +203,7 @@ class _ListenConnection:
             return Flush()
         if kind == "KeepAlive":
             return None
-        raise InvalidValue("Known messages are KeepAlive, Finalize and CloseStream.", param="type")
+        raise InvalidInput("Known messages are KeepAlive, Finalize and CloseStream.", param="type")
 
     async def _end(self) -> None:
         """Wait for the last words, send the last message and close. What was sent faster than speech takes its time."""

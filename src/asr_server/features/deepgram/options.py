@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import QueryParams
 
 from asr_server.audio import sniff
-from asr_server.core.errors import InvalidValue, UnsupportedValue
+from asr_server.core.errors import InvalidInput
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 # What changes an answer and is not served.
@@ -64,13 +64,15 @@ class ListenOptions(BaseModel):
 
     @property
     def text_fields(self) -> list[tuple[str, str]]:
-        """The fields of our form that change how the text is written. Raises `UnsupportedValue`."""
+        """The fields of our form that change how the text is written. Raises `unsupported_value`."""
         fields = [("text_format", "written")] * self.numerals + [("profanity", "mask")] * self.profanity_filter
         for kind in self.redact:
             if kind.lower() in _OFF:
                 continue
             if kind not in REDACTED:
-                raise UnsupportedValue(f"'redact' is served with {', '.join(REDACTED)}.", param="redact")
+                raise InvalidInput(
+                    f"'redact' is served with {', '.join(REDACTED)}.", code="unsupported_value", param="redact"
+                )
             fields.append(("redact", REDACTED[kind]))
         return fields
 
@@ -98,11 +100,11 @@ class LiveListenOptions(ListenOptions):
 
     @property
     def pause_ms(self) -> int | None:
-        """The pause that ends an utterance; None for what the server does by itself. Raises `InvalidValue`."""
+        """The pause that ends an utterance; None for what the server does by itself. Raises `invalid_value`."""
         if self.endpointing.lower() in ("", "true", "false"):
             return None
         if not _PAUSE.fullmatch(self.endpointing) or int(self.endpointing) > _LONGEST_PAUSE_MS:
-            raise InvalidValue(
+            raise InvalidInput(
                 f"'endpointing' must be milliseconds, at most {_LONGEST_PAUSE_MS}, or false.", param="endpointing"
             )
         # Deepgram's default of 10 ms ends an utterance in the middle of words that hang together.
@@ -119,17 +121,17 @@ _PAUSE = re.compile(r"[0-9]{1,5}")
 
 
 def read(query: QueryParams, kind: type[ListenOptions]) -> ListenOptions:
-    """Return the options. Raises `InvalidValue`, and `UnsupportedValue` for what is not served."""
+    """Return the options. Raises `invalid_value`, and `unsupported_value` for what is not served."""
     refused = (*_NOT_SERVED, "multichannel", *(_NOT_LIVE if kind is LiveListenOptions else ()))
     for name in refused:
         if query.get(name, "").lower() not in _OFF:
-            raise UnsupportedValue(f"'{name}' is not served.", param=name)
+            raise InvalidInput(f"'{name}' is not served.", code="unsupported_value", param=name)
     given: dict[str, str | Sequence[str]] = {name: value for name, value in query.items() if value}
     given |= {name: tuple(query.getlist(name)) for name in _LISTS if name in query}
     try:
         return kind.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InvalidValue(
+        raise InvalidInput(
             f"Invalid value for '{first['loc'][0]}': {first['msg']}.", param=str(first["loc"][0])
         ) from None

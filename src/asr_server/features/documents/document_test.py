@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.features.documents.document import Document, DocumentPart, clean, is_right_to_left
-from asr_server.features.documents.writers import markdown
+from asr_server.features.documents.document import Document, DocumentPart, clean, is_right_to_left, markdown
 
 
 @given(st.text())

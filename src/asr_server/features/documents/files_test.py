@@ -7,14 +7,14 @@ import docx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.features.documents import word
 from asr_server.features.documents.document import Document, DocumentPart, clean
+from asr_server.features.documents.document import docx as docx_file
 
 ODD = "a) \\ <w:t>&amp;]]> <?xml?> _x0041_"
 
 
 def _word(*parts, **fields):
-    return docx.Document(io.BytesIO(word.write(Document(parts, **fields))))
+    return docx.Document(io.BytesIO(docx_file(Document(parts, **fields))))
 
 
 def test_docx_has_every_text_in_order():
@@ -51,5 +51,5 @@ def test_docx_holds_any_text(text):
 def test_odd_texts_stay_text():
     """Nothing of them is an element of a DOCX."""
     assert _word(DocumentPart(0, "", ODD)).paragraphs[0].text == f"0:00  {ODD}"
-    with zipfile.ZipFile(io.BytesIO(word.write(Document([DocumentPart(0, "", ODD)])))) as archive:
+    with zipfile.ZipFile(io.BytesIO(docx_file(Document([DocumentPart(0, "", ODD)])))) as archive:
         assert b"<w:t>&amp;amp;" not in archive.read("word/document.xml")

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from asr_server.core.errors import UnsupportedValue
-from asr_server.features.documents.client import MEDIA_TYPES, Documents, check_length
-from asr_server.features.documents.document import Document, DocumentPart, clean
+from asr_server.core.errors import DeadlineExceeded, InvalidInput
+from asr_server.core.transcript import Transcript
+from asr_server.features.documents.document import FORMATS, Document, DocumentPart, clean
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings import paragraphs
 from asr_server.recordings.paragraphs import Paragraph, SpokenPiece
-from asr_server.recordings.requests import ResponseFormat
+from asr_server.recordings.pipeline import TranscriptWriter
+from asr_server.recordings.render import paragraphs_of
+from asr_server.recordings.requests import RecordingRequest, ResponseFormat, Result, TranscriptionRequest
 from asr_server.recordings.route import ParagraphBody, headers_of
 from asr_server.server_feature import CoreParts, ServerFeature
-from asr_server.services import CallerDep, FeatureParts, ServicesDep
+from asr_server.services import FeatureParts, ServicesDep
 from asr_server.text import scripts
 
 router = APIRouter(tags=["text"])
 
+# A day of speech.
+_MAX_CHARS = 1_000_000
 # JSON is read on the event loop: this takes a few hundredths of a second.
 _MAX_BODY_BYTES = 4 * 2**20
 _MAX_SEGMENTS, _MAX_SEGMENT_CHARS, _MAX_LINE_CHARS = 20_000, 10_000, 500
@@ -35,6 +42,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for sta
 Seconds = Annotated[float, Field(ge=0, le=_MAX_SECONDS, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=_MAX_SEGMENT_CHARS)]
 Line = Annotated[str, Field(max_length=_MAX_LINE_CHARS)]
+T = TypeVar("T")
 
 
 class DocumentFormat(StrEnum):
@@ -94,12 +102,7 @@ class ParagraphsBody(BaseModel):
     responses={
         200: {
             "description": "The paragraphs, or the file.",
-            **content(
-                {
-                    "text/markdown": "**0:00 A** Turn on the kitchen lights, please.\n",
-                    MEDIA_TYPES[ResponseFormat.DOCX]: "",
-                }
-            ),
+            **content({"text/markdown": "**0:00 A** Turn on the kitchen lights, please.\n", FORMATS["docx"][1]: ""}),
         },
         **_ERRORS,
     },
@@ -110,49 +113,77 @@ class ParagraphsBody(BaseModel):
         }
     },
 )
-async def create_document(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+async def create_document(request: Request, services: ServicesDep) -> Response:
     """Join segments of a transcript to paragraphs, and write these as a document. Nothing of it is kept."""
     given = await body.read_json(request, _MAX_BODY_BYTES)
-    documents, limit_s = services.of(Documents), services.settings.request_timeout
+    return await while_connected(request.receive, _in_turn(partial(_made, given), services.settings.request_timeout))
 
-    async def made() -> Response:
-        async with documents.turn(caller.share, limit_s):
-            wanted, found = await in_thread(_grouped, given)
-            if wanted.format is DocumentFormat.JSON:
-                return JSONResponse({"paragraphs": [one.listed() for one in found]})
-            result = await documents.written(_document(wanted, found), ResponseFormat(wanted.format.value))
-        return Response(result.content, media_type=result.media_type, headers=headers_of(result))
 
+async def _in_turn(work: Callable[[], T], limit_s: float) -> T:
+    """Run in a thread, as a long text takes half a second and live sessions share the event loop; callers take turns.
+    Raises `DeadlineExceeded`."""
     try:
-        return await while_connected(request.receive, made())
-    except UnsupportedValue as error:
-        error.param = "format"
-        raise
+        async with asyncio.timeout(limit_s):
+            return await in_thread(work)
+    except TimeoutError:
+        raise DeadlineExceeded(f"The document was not written within {limit_s:.0f} s.") from None
 
 
-def _grouped(given: Any) -> tuple[DocumentRequest, list[Paragraph]]:
+def _made(given: Any) -> Response:
     wanted = body.validated(DocumentRequest, given)
-    check_length(sum(len(one.text) + len(one.translation) for one in wanted.segments))
+    _check_length(sum(len(one.text) + len(one.translation) for one in wanted.segments))
     pieces = [
         SpokenPiece(one.text, round(1000 * one.start), round(1000 * one.end), one.speaker, number)
         for number, one in enumerate(wanted.segments)
     ]
     groups = [[piece] for piece in pieces] if wanted.joined else [pieces]
-    return wanted, [one for group in groups for one in paragraphs.grouped(group, wanted.language)]
+    found = [one for group in groups for one in paragraphs.grouped(group, wanted.language)]
+    if wanted.format is DocumentFormat.JSON:
+        return JSONResponse({"paragraphs": [one.listed() for one in found]})
+    translations = [one.translation for one in wanted.segments]
+    parts = [_part(one, translations[one.first_segment : one.last_segment + 1]) for one in found]
+    document = Document(parts, clean(wanted.title), clean(wanted.facts), clean(wanted.note))
+    result = _written(document, wanted.format.value)
+    return Response(result.content, media_type=result.media_type, headers=headers_of(result))
 
 
-def _document(wanted: DocumentRequest, found: list[Paragraph]) -> Document:
-    parts = []
-    for one in found:
-        translations = (part.translation for part in wanted.segments[one.first_segment : one.last_segment + 1])
-        translation = clean(scripts.join(filter(None, translations)))
-        parts.append(DocumentPart(one.start_ms, clean(one.speaker or ""), clean(one.text), translation))
-    return Document(parts, clean(wanted.title), clean(wanted.facts), clean(wanted.note))
+def _part(paragraph: Paragraph, translations: Sequence[str] = ()) -> DocumentPart:
+    translation = clean(scripts.join(filter(None, translations)))
+    return DocumentPart(paragraph.start_ms, clean(paragraph.speaker or ""), clean(paragraph.text), translation)
+
+
+def _check_length(chars: int) -> None:
+    """Raise `invalid_value` for more characters than a document has."""
+    if chars > _MAX_CHARS:
+        raise InvalidInput(f"The text is longer than the {_MAX_CHARS:_} characters of a document.")
+
+
+def _written(document: Document, kind: str) -> Result:
+    """Return the file of that format. Raises `invalid_value`."""
+    _check_length(sum(map(len, document.texts)))
+    write, media_type, ending = FORMATS[kind]
+    return Result(write(document), media_type, file_name=f"transcript.{ending}")
+
+
+class DocumentWriter(TranscriptWriter):
+    """Writes transcripts as Markdown and DOCX."""
+
+    def check(self, request: RecordingRequest) -> None:
+        """Raise `unsupported_value` for a stream, as a document is written as a whole."""
+        is_stream = isinstance(request, TranscriptionRequest) and request.stream
+        if is_stream and request.output.response_format.is_document:
+            raise InvalidInput(
+                f"'{request.output.response_format}' is not streamed.", code="unsupported_value", param="stream"
+            )
+
+    async def answer(self, transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:
+        """Return the document of a transcript within `limit_s`. Raises `invalid_value` and `DeadlineExceeded`."""
+        kind = response_format.value
+        return await _in_turn(lambda: _written(Document([*map(_part, paragraphs_of(transcript))]), kind), limit_s)
 
 
 def _build(core: CoreParts) -> FeatureParts:
-    documents = Documents(core.settings.idle_timeout)
-    return FeatureParts([documents], writer=documents, idle_owners=[documents], close=documents.close)
+    return FeatureParts(writer=DocumentWriter())
 
 
 SERVER = ServerFeature(routers=[router], build=_build)

@@ -1,45 +1,44 @@
-"""Other encoders for Qwen3-ASR: exported to ONNX or TensorRT, and one that hears the past alone."""
+"""Other encoders for Qwen3-ASR: exported to ONNX or TensorRT, and one that hears only the past."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loguru import logger
+
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.feature import EncoderFeature, Feature, Plan
+from asr_server.engine.feature import Feature, LoadParts, Plan
+from asr_server.engine.protocol import Option
 from asr_server.features.encoders import options
 
 if TYPE_CHECKING:
-    from asr_server.engine.qwen_asr.loading import Parts
     from asr_server.engine.qwen_asr.windows import LoadedEncoder
-    from asr_server.engine.torch.linear import MakeLinear
 
 
-def _check(plan: Plan, directory: Path) -> None:
-    wanted = bool(plan.value("use_causal_encoder"))
-    if problem := options.causal_problem(plan.model_id, directory, wanted=wanted):
+def _load(plan: Plan, directory: Path, load: LoadParts) -> LoadedEncoder | None:
+    names = "use_causal_encoder", "onnx_encoder_path", "trt_encoder_path"
+    name = next((name for name in names if plan.value(name)), "")
+    if problem := options.causal_problem(plan.model_id, directory, wanted=name == names[0]):
         raise ModelUnavailable(problem)
-
-
-def _load(plan: Plan, directory: Path, load: Callable[[], tuple[Parts, MakeLinear]]) -> LoadedEncoder | None:
-    if not any(plan.value(name) for name in ("use_causal_encoder", "onnx_encoder_path", "trt_encoder_path")):
+    if not name:
         return None
-    from asr_server.features.encoders import causal_encoder, exported_encoder
-
     parts, make_linear = load()
-    if plan.value("use_causal_encoder"):
-        return causal_encoder.load(parts, make_linear)
-    target = exported_encoder.Target(parts.device, parts.dtype, plan.cpu_threads)
-    if file := plan.value("onnx_encoder_path"):
-        from asr_server.features.encoders.onnx_encoder import OnnxEncoder
+    if name == names[0]:
+        from asr_server.features.encoders import causal_encoder
 
-        onnx = OnnxEncoder(Path(file), parts.tower, target)
-        return exported_encoder.measured("onnx_encoder_path", onnx, directory, parts)
+        return causal_encoder.load(parts, make_linear)
+    from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
+    from asr_server.features.encoders.exported_encoder import OnnxEncoder, Target, compared
     from asr_server.features.encoders.trt_encoder import TrtEncoder
 
-    tensorrt = TrtEncoder(Path(plan.value("trt_encoder_path")), parts.tower, target)
-    return exported_encoder.measured("trt_encoder_path", tensorrt, directory, parts)
+    kind = OnnxEncoder if name == "onnx_encoder_path" else TrtEncoder
+    encoder = kind(Path(plan.value(name)), parts.tower, Target(parts.device, parts.dtype, plan.cpu_threads))
+    reason = compared(encoder, parts)
+    logger.info("option", name=name, value=plan.value(name), reason=reason)
+    figures = (Option(name, True, plan.value(name), reason),)
+    return LoadedEncoder(encoder, partial(WindowedAudio, encoder), figures, uses_tower=False)
 
 
-FEATURE = Feature("encoders", encoders=EncoderFeature(resolve=options.resolve, load=_load, check=_check))
+FEATURE = Feature("encoders", encoder_options=options.resolve, load_encoder=_load)

@@ -30,6 +30,22 @@ from asr_server.engine.torch.linear import MakeLinear, plain, strided
 from asr_server.engine.torch.passes import Capture
 from asr_server.features.encoders.options import CAUSAL_KEY
 
+TOKEN_FRAMES = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncoderState:
+    """The state that a stream needs to be continued."""
+
+    frames: int = 0  # frames that were encoded
+    # The last input column of each convolution for the open piece, (1, channels, bins, 1); () if no piece is open.
+    columns: tuple[torch.Tensor, ...] = ()
+    kv: torch.Tensor | None = None  # keys and values (layers, 2, heads, n, dim) of the last tokens
+
+    @property
+    def nbytes(self) -> int:
+        return sum(own.nbytes for own in self.columns) + (self.kv.nbytes if self.kv is not None else 0)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CausalPrefix:
@@ -44,7 +60,6 @@ class CausalPrefix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors."""
         return self.probe.nbytes + self.state.nbytes + self.kv.nbytes
 
     def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
@@ -55,32 +70,37 @@ class CausalPrefix:
 
 @dataclass(slots=True, eq=False)
 class CausalClip:
-    """A clip whose new frames are to be encoded."""
+    """A clip whose new frames are to be encoded, in windows in their order."""
 
     encoder: CausalEncoder
     mel: Frames  # the new ones of whole tokens, clamped, (128, T)
-    loudest: float  # the largest log10_mel up to their end
-    cached: CausalPrefix | None  # the session's last partial, None at its first
-    stream: Stream  # where the encoding of the clip has come to
+    begin: EncoderState = EncoderState()  # before them
+    kv: KeptTokens | None = None  # of the session's last partial, None at its first
+    loudest: float = -np.inf  # the largest log10_mel up to their end
+    state: EncoderState = EncoderState()  # what the encoding so far leaves
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of the whole clip."""
-        return self.encoder.tokens(self._begin.frames + self.mel.shape[1])
+        return self.encoder.tokens(self.begin.frames + self.mel.shape[1])
 
-    @property
-    def kv(self) -> KeptTokens | None:
-        """Return keys and values of the tokens so far."""
-        return self.cached.kv if self.cached is not None else None
-
-    def windows(self) -> Sequence[StreamWindow]:
+    def windows(self) -> list[ClipWindow]:
         """Return the new frames, from the kept state on, also where the row starts again."""
-        self.stream = Stream(self._begin)
-        return self.encoder.stream_windows(self.mel, self.stream)
+        self.state = self.begin
+        found, start, size = list[ClipWindow](), 0, self.encoder.window_frames
+        while start < self.mel.shape[1]:
+            place = self.begin.frames + start
+            end = min(self.mel.shape[1], start + size - place % size)
+            tokens = self.encoder.tokens(self.begin.frames + end) - self.encoder.tokens(place)
+            found.append(ClipWindow(self.mel[:, start:end], False, tokens, self))
+            start = end
+        return found
 
-    @property
-    def _begin(self) -> EncoderState:
-        return self.cached.state if self.cached is not None else EncoderState()
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClipWindow(Window):
+    """The next frames of a clip, of whole tokens."""
+
+    clip: CausalClip
 
 
 class CausalAudio:
@@ -91,15 +111,15 @@ class CausalAudio:
 
     def prepare(self, work: Utterance, before: tuple[int, ...]) -> CausalClip:
         """Return the clip's new frames after those of the session's last partial."""
+        begin, kv, loudest = EncoderState(), None, -np.inf
         cached = self._cache.get(work.session) if work.session is not None else None
-        if not isinstance(cached, CausalPrefix) or not cached.continues(work.audio, before):
-            cached = None
-        state, loudest = (cached.state, cached.loudest) if cached is not None else (EncoderState(), -np.inf)
+        if isinstance(cached, CausalPrefix) and cached.continues(work.audio, before):
+            begin, kv, loudest = cached.state, cached.kv, cached.loudest
         samples = max(MIN_SAMPLES, len(work.audio))
         frames = self._encoder.whole_frames((samples - self._mel.reach) // self._mel.hop + 1)
-        log10_mel = self._mel.log10_mel(work.audio, state.frames)[:, : frames - state.frames]
+        log10_mel = self._mel.log10_mel(work.audio, begin.frames)[:, : frames - begin.frames]
         mel, loudest = causal_features(log10_mel, loudest)
-        return CausalClip(self._encoder, mel, loudest, cached, Stream(state))
+        return CausalClip(self._encoder, mel, begin, kv, loudest)
 
     def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
         """Keep the state, which is final whatever follows, except where the clip was padded to the shortest length."""
@@ -107,17 +127,10 @@ class CausalAudio:
         assert work.session is not None
         if len(work.audio) < MIN_SAMPLES or clip.mel.shape[1] == 0:
             return
-        state = clip.stream.state
-        samples = (state.frames - 1) * self._mel.hop + self._mel.reach
-        kept = CausalPrefix(
-            before=before,
-            samples=samples,
-            probe=prefix_cache.probe(work.audio, samples),
-            loudest=clip.loudest,
-            state=state,
-            kv=copy(len(before) + clip.tokens),
-        )
-        self._cache.put(work.session, kept)
+        samples = (clip.state.frames - 1) * self._mel.hop + self._mel.reach
+        probe = prefix_cache.probe(work.audio, samples)
+        kv = copy(len(before) + clip.tokens)
+        self._cache.put(work.session, CausalPrefix(before, samples, probe, clip.loudest, clip.state, kv))
 
 
 def load(parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:
@@ -126,45 +139,12 @@ def load(parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:
     return LoadedEncoder(encoder, partial(CausalAudio, encoder))
 
 
-TOKEN_FRAMES = 8
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EncoderState:
-    """The state that a stream needs to be continued."""
-
-    frames: int = 0  # frames that were encoded
-    # The last input column of each convolution for the open piece, (1, channels, bins, 1); () where no piece is open.
-    columns: tuple[torch.Tensor, ...] = ()
-    kv: torch.Tensor | None = None  # keys and values (layers, 2, heads, n, dim) of the last tokens
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors."""
-        return sum(own.nbytes for own in self.columns) + (self.kv.nbytes if self.kv is not None else 0)
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    """A clip while its windows are encoded, in their order."""
-
-    state: EncoderState  # what the encoding so far leaves
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamWindow(Window):
-    """The next frames of a stream, of whole tokens."""
-
-    stream: Stream  # the clip that the frames belong to
-
-
 class CausalEncoder(WindowedEncoder):
     """Hears the past alone: the state after some frames is all that the next ones need."""
 
     def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
         super().__init__(tower, make_linear)
         self.left_tokens = int(getattr(tower.config, CAUSAL_KEY))
-        self.frames_encoded = 0
 
     def log_mel(self, settings: MelSettings) -> LogMel:
         """See `Encoder`; the clamp is computed on the host."""
@@ -184,67 +164,45 @@ class CausalEncoder(WindowedEncoder):
         pieces, rest = divmod(frames, self.piece_frames)
         return pieces * self.piece_frames + rest // TOKEN_FRAMES * TOKEN_FRAMES
 
-    def stream_windows(self, mel: Frames, stream: Stream) -> list[StreamWindow]:
-        """Return the next windows of a stream: frames (128, T) of whole tokens, clamped."""
-        found, start, before = list[StreamWindow](), 0, stream.state.frames
-        while start < mel.shape[1]:
-            end = min(mel.shape[1], start + self.window_frames - (before + start) % self.window_frames)
-            tokens = self.tokens(before + end) - self.tokens(before + start)
-            found.append(StreamWindow(mel[:, start:end], False, tokens, stream))
-            start = end
-        return found
-
     def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
-        """Embeddings (tokens, output_dim) of each window. Streams move only where all of it succeeds."""
-        found, moved = list[torch.Tensor](), dict[int, tuple[Stream, EncoderState]]()
+        """Embeddings (tokens, output_dim) of each window. The states of clips move only if all of it succeeds."""
+        found, moved = list[torch.Tensor](), dict[CausalClip, EncoderState]()
         for window in windows:
-            assert isinstance(window, StreamWindow)
-            stream = window.stream
-            _, state = moved.get(id(stream), (stream, stream.state))
-            embeddings, state = self.step(state, window.mel)
-            moved[id(stream)] = stream, state
+            assert isinstance(window, ClipWindow)
+            embeddings, moved[window.clip] = self.step(moved.get(window.clip, window.clip.state), window.mel)
             found.append(embeddings)
-        for stream, state in moved.values():
-            self.frames_encoded += state.frames - stream.state.frames
-            stream.state = state
+        for clip, state in moved.items():
+            clip.state = state
         return found
 
     def step(self, state: EncoderState, mel: Frames) -> tuple[torch.Tensor, EncoderState]:
         """Return embeddings (t, output_dim) of the next frames (128, T), which are whole tokens, and the state after
         them."""
-        weight, size = self._convolutions[0].weight, self.piece_frames
+        weight, size, done = self._convolutions[0].weight, self.piece_frames, state.frames
         mel = torch.as_tensor(mel).to(weight.device, weight.dtype)
-        states, columns, place = list[torch.Tensor](), state.columns, state.frames % size
-        rest = mel[:, : -place % size] if place else mel[:, :0]
-        whole = (mel.shape[1] - rest.shape[1]) // size * size
-        if rest.shape[1]:
-            own, columns = self._go_on(rest, columns, place)
+        states, columns, frames = list[torch.Tensor](), state.columns, done + mel.shape[1]
+        for begin in (done, *range(done - done % size + size, frames, size)):
+            end = min(frames, begin - begin % size + size)
+            own, columns = self._piece_states(mel[:, begin - done : end - done], columns, begin % size)
             states.append(own)
-        if whole:
-            pieces = mel[:, rest.shape[1] : rest.shape[1] + whole].unflatten(1, (-1, size)).transpose(0, 1).unsqueeze(1)
-            self.on_layer()
-            states.append(self.piece_states(self.images(pieces, None)).flatten(0, 1))
-        begun = mel[:, rest.shape[1] + whole :]
-        if begun.shape[1]:
-            own, columns = self._go_on(begun, (), 0)
-            states.append(own)
-        frames = state.frames + mel.shape[1]
         embeddings, kv = self._embeddings(torch.cat(states), state.kv)
-        return embeddings, EncoderState(frames, columns if frames % size else (), kv)
+        return embeddings, EncoderState(frames, columns, kv)
 
-    def _go_on(
+    def _piece_states(
         self, mel: torch.Tensor, columns: tuple[torch.Tensor, ...], place: int
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """States (t, d_model) of a piece's next frames (128, T), `place` frames into it, and the columns behind."""
+        """States (t, d_model) of a piece's next frames (128, T), `place` frames into it, and the columns after them;
+        () at its end."""
         self.on_layer()
         x, left = mel[None, None], list[torch.Tensor]()
         for number, convolution in enumerate(self._convolutions):
             before = columns[number] if columns else torch.zeros_like(x[..., :1])
-            left.append(x[..., -1:])
+            left.append(x[..., -1:].clone())
             # An odd number of columns is the end of a piece.
             x = F.pad(torch.cat([before, x], -1), (0, x.shape[-1] % 2))
             x = F.gelu(strided(x, convolution))
-        return self.piece_states(x, place // TOKEN_FRAMES)[0], tuple(own.clone() for own in left)
+        is_end = place + mel.shape[1] == self.piece_frames
+        return self.piece_states(x, place // TOKEN_FRAMES)[0], () if is_end else tuple(left)
 
     def _embeddings(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """States (t, d_model) behind `past` to embeddings (t, output_dim), and the keys and values to keep."""

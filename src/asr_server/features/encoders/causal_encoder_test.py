@@ -1,7 +1,7 @@
 """The causal encoder: nothing that is there changes, and a stream is what the clip is at once.
 
 Both follow from the code whatever the weights are, so here they are the demonstration model's, which was not tuned for
-it; `tools/training/causal_test.py` tunes a checkpoint by the recipe.
+it; `extras/training/asr_training/causal_test.py` tunes a checkpoint by the recipe.
 """
 
 import json
@@ -21,10 +21,10 @@ from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.features.encoders import onnx_export
-from asr_server.features.encoders.causal_encoder import CausalAudio, CausalEncoder, EncoderState, Stream
+from asr_server.features.encoders.causal_encoder import CausalAudio, CausalClip, CausalEncoder, EncoderState
 from asr_server.features.encoders.options import CAUSAL_KEY
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 RATE = 16_000
 
@@ -87,7 +87,7 @@ def test_audio_far_back_is_not_attended_to(audio, recording):
     near = torch.rand(128, 4 * 52 * 8 + 800)
     with torch.inference_mode():
         last = [
-            torch.cat(encoder(encoder.stream_windows(torch.cat([own, near], 1), Stream(EncoderState()))))[-1]
+            torch.cat(encoder(CausalClip(encoder, torch.cat([own, near], 1)).windows()))[-1]
             for own in (far, far.flip(1))
         ]
         state = encoder.step(EncoderState(), torch.cat([far, near], 1)[:, :2400])[1]
@@ -100,19 +100,21 @@ def test_audio_far_back_is_not_attended_to(audio, recording):
 def test_a_stream_is_what_the_clip_is_at_once(audio, step):
     """The numbers are equal in float32 but for rounding, in pieces of any length."""
     encoder, mel = audio._encoder, torch.rand(128, 1704) * 2 - 1
-    whole = torch.cat(encoder(encoder.stream_windows(mel, Stream(EncoderState()))))
-    stream, found, at = Stream(EncoderState()), [], 0
+    whole = torch.cat(encoder(CausalClip(encoder, mel).windows()))
+    state, found, at = EncoderState(), [], 0
     for end in [*(encoder.whole_frames(n) for n in range(step, 1704, step)), 1704]:
         if end > at:
-            found += encoder(encoder.stream_windows(mel[:, at:end], stream))
-            at = end
+            clip = CausalClip(encoder, mel[:, at:end], state)
+            found += encoder(clip.windows())
+            state, at = clip.state, end
     assert_close(torch.cat(found), whole, atol=1e-4, rtol=1e-4)
 
 
 def test_a_pass_that_fails_moves_no_stream(audio, monkeypatch):
     """The pass may be tried again."""
-    encoder, stream = audio._encoder, Stream(EncoderState())
-    windows = encoder.stream_windows(torch.rand(128, 1600), stream)
+    encoder = audio._encoder
+    clip = CausalClip(encoder, torch.rand(128, 1600))
+    windows = clip.windows()
     assert len(windows) == 2
     calls, step = [], encoder.step
 
@@ -125,18 +127,22 @@ def test_a_pass_that_fails_moves_no_stream(audio, monkeypatch):
     monkeypatch.setattr(encoder, "step", failing)
     with torch.inference_mode(), pytest.raises(MemoryError):
         encoder(windows)
-    assert stream.state.frames == 0
+    assert clip.state.frames == 0
 
 
-def test_partials_of_a_session_are_those_of_the_audio_alone_and_no_frame_is_encoded_twice(engine, run, recording):
+def test_partials_of_a_session_are_those_of_the_audio_alone_and_no_frame_is_encoded_twice(
+    engine, run, recording, monkeypatch
+):
     """The gain: with the frames of all partials added up it would be four times as many."""
-    encoder = engine._runtime._encoder
+    encoder, frames = engine._runtime._encoder, []
+    step = encoder.step
+    monkeypatch.setattr(encoder, "step", lambda state, mel: frames.append(mel.shape[1]) or step(state, mel))
     ends = [int(s * RATE) for s in np.arange(0.7, 8.9, 0.9)]
     fresh = [run(engine, [Utterance(recording[:end])])[0].ids for end in ends]
-    before = encoder.frames_encoded
+    frames.clear()
     got = [run(engine, [Utterance(recording[:end], session="grows")])[0].ids for end in ends]
     assert got == fresh
-    assert encoder.frames_encoded - before == encoder.whole_frames((ends[-1] - 200) // 160 + 1)
+    assert sum(frames) == encoder.whole_frames((ends[-1] - 200) // 160 + 1)
     assert (
         run(engine, [Utterance(recording, session="grows", last=True)])[0].ids
         == run(engine, [Utterance(recording)])[0].ids

@@ -1,4 +1,4 @@
-"""The common part of encoders that were exported to files: their origin, and how far they are from torch's.
+"""Encoders that were exported to files: their origin, how far they are from torch's, and ONNX Runtime's.
 
 An exported encoder belongs to one checkpoint. Its file states a hash of the weights of that checkpoint's encoder, and
 when it is loaded its output is compared with torch's in float32, on windows that are always the same.
@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import time
+import timeit
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from loguru import logger
-from safetensors import safe_open
 
+from asr_server.core.environment import prefer
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.protocol import Option
-from asr_server.engine.qwen_asr import hf_layout, loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
-from asr_server.engine.qwen_asr.windows import Encoder, LoadedEncoder, Window, WindowedAudio
+from asr_server.engine.qwen_asr.files import CheckpointFiles
+from asr_server.engine.qwen_asr.loading import Parts
+from asr_server.engine.qwen_asr.windows import Encoder, Window
+from asr_server.engine.torch import memory
 from asr_server.engine.torch.linear import MakeLinear, plain
+from asr_server.engine.weights import Weight
 
 # The key under which a file says what it is.
 METADATA_KEY = "asr_server.encoder"
@@ -39,8 +38,7 @@ _PREFIX = "thinker.audio_tower."
 EXACT_BOUND, SHORT_BOUND = 1e-3, 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """The device and format in which embeddings are needed."""
 
     device: torch.device
@@ -48,119 +46,117 @@ class Target:
     threads: int  # the most that may compute on a CPU
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+CPU = Target(torch.device("cpu"), torch.float32, 1)
+# Windows of one call on a GPU: the first convolution of a window of the released shape takes 50 MB in float32.
+_GPU_WINDOWS = 16
+
+
+class Origin(NamedTuple):
     """The origin of an exported encoder."""
 
     weights: str  # hash of the checkpoint's encoder weights
     format: str  # of its numbers
 
-    def dumps(self) -> str:
-        """Return the origin as metadata of a file."""
-        return json.dumps(asdict(self))
 
-    @classmethod
-    def loads(cls, text: str, file: str) -> Origin:
-        """Read the origin from the metadata of a file. Raises `ModelUnavailable`."""
-        try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise ModelUnavailable(f"{file} is no encoder that `asr-server export` made.") from error
-
-    def check(self, directory: Path, file: str) -> None:
-        """Raise `ModelUnavailable` unless it is of the checkpoint in `directory`."""
-        if self.weights != weights_hash(directory):
-            raise ModelUnavailable(
-                f"{file} holds the encoder of another checkpoint than {directory.name}: export it again."
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """The distance of embeddings from torch's."""
+class Deviation(NamedTuple):
+    """The distance of embeddings from torch's in float32."""
 
     largest: float  # the largest difference
     relative: float  # the length of all differences divided by that of torch's embeddings
 
     def __str__(self) -> str:
-        return (
-            f"its numbers differ from torch's in float32 by at most {self.largest:.1e}, overall by {self.relative:.1e}"
-        )
-
-    def check(self, origin: Origin, file: str) -> None:
-        """Raise `ModelUnavailable` where it is more than the format explains."""
-        exact = origin.format == "float32"
-        found, bound = (self.largest, EXACT_BOUND) if exact else (self.relative, SHORT_BOUND)
-        if not found <= bound:  # also where it is no number
-            raise ModelUnavailable(f"{file} cannot be used: {self}; at most {bound:g} is allowed. Export it again.")
+        largest, overall = f"{self.largest:.1e}", f"{self.relative:.1e}"
+        return f"its numbers differ from torch's in float32 by at most {largest}, overall by {overall}"
 
 
 class ExportedEncoder(Encoder):
-    """An encoder from `file`, made by `asr-server export`."""
+    """An encoder from `file`, made by `asr-server export`. `tower` is torch's, used only for its division into
+    windows."""
 
-    file: Path
     origin: Origin
+    most_windows: int  # of one call
+
+    def __init__(self, file: Path, tower: Any, target: Target) -> None:
+        super().__init__(tower.n_window, tower.n_window_infer)
+        self.file, self.target = file, target
+
+    @abstractmethod
+    def run(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Embeddings (W, n, output_dim) on the target's device, of inputs as `tensors` makes them."""
+
+    def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
+        found = list[torch.Tensor]()
+        for start in range(0, len(windows), self.most_windows):
+            self.on_layer()
+            part = windows[start : start + self.most_windows]
+            embeddings = self.run(self._tensors(part)).to(self.target.dtype)
+            found += [row[: window.tokens] for row, window in zip(embeddings, part, strict=True)]
+        return found
+
+    def _tensors(self, windows: Sequence[Window]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the inputs of the exported graph: pieces (W, P, 128, 100) in float32, the others (W,) in int64."""
+        size = self.piece_frames
+        count = max(-(-window.mel.shape[1] // size) for window in windows)
+        pieces = torch.zeros(len(windows), 128, count * size)
+        for row, window in zip(pieces, windows, strict=True):
+            row[:, : window.mel.shape[1]] = torch.as_tensor(window.mel)
+        widths = [min(size, window.mel.shape[1]) if window.whole else size for window in windows]
+        return (
+            pieces.unflatten(2, (count, size)).transpose(1, 2).contiguous(),
+            torch.tensor(widths),
+            torch.tensor([window.tokens for window in windows]),
+        )
 
 
-def measured(option: str, encoder: ExportedEncoder, directory: Path, parts: loading.Parts) -> LoadedEncoder:
-    """Return the encoder that an option names, compared with that of `parts`, which is of no use afterwards, and what
-    was measured. Raises `ModelUnavailable`."""
-    file, reason = str(encoder.file), compared(encoder, directory, parts.tower)
-    logger.info("option", name=option, value=file, reason=reason)
-    figures = (Option(option, True, file, reason),)
-    return LoadedEncoder(encoder, partial(WindowedAudio, encoder), figures, uses_tower=False)
+def compared(encoder: ExportedEncoder, parts: Parts) -> str:
+    """Compare the encoder with torch's, made from the layers of `parts`, and return what was found. Raises
+    `ModelUnavailable`."""
+    directory, name = parts.files.directory.name, str(encoder.file)
+    if encoder.origin.weights != weights_hash(parts.files):
+        raise ModelUnavailable(f"{name} holds the encoder of another checkpoint than {directory}: export it again.")
+    found = checked(encoder, exact_encoder(parts), name)
+    took_s = seconds(encoder, fixed_windows(encoder)[0])
+    return f"{encoder.origin.format}; {found}; 8 s of audio take {1000 * took_s:.0f} ms"
 
 
 @torch.inference_mode()
-def compared(encoder: ExportedEncoder, directory: Path, tower: Any) -> str:
-    """Compare the encoder with torch's, made from the layers of the SDK's `tower`, and return what was found.
-
-    Raises `ModelUnavailable`.
-    """
-    name = str(encoder.file)
-    encoder.origin.check(directory, name)
+def checked(encoder: ExportedEncoder, exact: Encoder, name: str) -> Deviation:
+    """Return how far the encoder is from an exact one. Raises `ModelUnavailable` if its format does not explain it."""
     windows = fixed_windows(encoder)
-    expected = exact_encoder(tower, directory)(windows)
-    found = deviation(expected, encoder(windows))
-    found.check(encoder.origin, name)
-    return f"{encoder.origin.format}; {found}; 8 s of audio take {1000 * seconds(encoder, windows[0]):.0f} ms"
+    want, got = (torch.cat([own.float().cpu() for own in one(windows)]) for one in (exact, encoder))
+    found = Deviation(float("inf"), float("inf"))
+    if want.shape == got.shape:
+        found = Deviation(float((got - want).abs().max()), float((got - want).norm() / want.norm()))
+    is_exact = encoder.origin.format == "float32"
+    distance, bound = (found.largest, EXACT_BOUND) if is_exact else (found.relative, SHORT_BOUND)
+    if not distance <= bound:  # also where it is no number
+        raise ModelUnavailable(f"{name} cannot be used: {found}; at most {bound:g} is allowed. Export it again.")
+    return found
 
 
 def seconds(encoder: Encoder, window: Window) -> float:
     """Return the least that one window took in three calls."""
-    took = []
-    for _ in range(3):
-        began_s = time.perf_counter()
-        encoder([window])[0].cpu()
-        took.append(time.perf_counter() - began_s)
-    return min(took)
+    return min(timeit.repeat(lambda: encoder([window])[0].cpu(), number=1, repeat=3))
 
 
-def weights_hash(directory: Path) -> str:
+def weights_hash(files: CheckpointFiles) -> str:
     """SHA-256 of the encoder's weights as they are stored, with their names and shapes."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(_stored(directory), key=lambda pair: pair[0]):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    for name, weight in sorted(_stored(files).items()):
+        digest.update(f"{name} {weight.format} {weight.shape}\n".encode())
+        digest.update(weight.numbers.tobytes())
     return digest.hexdigest()
 
 
-def exact_encoder(tower: Any, directory: Path, make_linear: MakeLinear = plain) -> WindowedEncoder:
-    """Return the encoder in float32 with the weights as they are stored, in place of those of `tower`, on the CPU."""
-    tower = tower.to("cpu", torch.float32)
-    tower.load_state_dict(dict(_stored(directory)))
+def exact_encoder(parts: Parts, make_linear: MakeLinear = plain) -> WindowedEncoder:
+    """Return the encoder in float32 with the weights as they are stored, in the tower of `parts`, on the CPU."""
+    tower = parts.tower.to("cpu", torch.float32)
+    tower.load_state_dict({name: torch.from_numpy(own.floats()) for name, own in _stored(parts.files).items()})
     return WindowedEncoder(tower, make_linear)
 
 
-def _stored(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    for file in directory.glob("*.safetensors"):
-        with safe_open(file, framework="pt") as weights:
-            for stored in weights.keys():  # noqa: SIM118 - it is no dict
-                name = stored
-                for pattern, replacement in hf_layout.KEYS.items():
-                    name = re.sub(pattern, replacement, name)
-                if name.removeprefix("model.").startswith(_PREFIX):
-                    yield name.removeprefix("model.").removeprefix(_PREFIX), weights.get_tensor(stored)
+def _stored(files: CheckpointFiles) -> dict[str, Weight]:
+    return {name.removeprefix(_PREFIX): own for name, own in files.weights().items() if name.startswith(_PREFIX)}
 
 
 def fixed_windows(encoder: Encoder) -> list[Window]:
@@ -171,37 +167,51 @@ def fixed_windows(encoder: Encoder) -> list[Window]:
     return [*encoder.windows(long), *encoder.windows(short)]
 
 
-def deviation(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> Deviation:
-    """Return the deviation of embeddings (tokens, output_dim) of some windows."""
-    want, got = (torch.cat([own.float().cpu() for own in parts]) for parts in (expected, found))
-    if want.shape != got.shape:
-        return Deviation(float("inf"), float("inf"))
-    difference = got - want
-    return Deviation(float(difference.abs().max()), float(difference.norm() / want.norm()))
+class OnnxEncoder(ExportedEncoder):
+    """An encoder in ONNX Runtime. Raises `ModelUnavailable`.
+
+    On a CPU each window is a call of its own: a larger call is not faster, and the numbers of a window are those that
+    it has alone, also where 8-bit activations have one scale for a whole call.
+    """
+
+    def __init__(self, file: Path, tower: Any, target: Target) -> None:
+        super().__init__(file, tower, target)
+        self.most_windows = 1 if target.device.type == "cpu" else _GPU_WINDOWS
+        self._session, self.origin = onnx_session(file, target)
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        (rows,) = self._session.run(None, {name: own.numpy() for name, own in zip(INPUTS, inputs, strict=True)})
+        return memory.upload(torch.from_numpy(rows).to(self.target.dtype), self.target.device)
+
+
+def onnx_session(file: Path, target: Target = CPU) -> tuple[Any, Origin]:
+    """Return a session with a file, and the origin that the file states. Raises `ModelUnavailable`."""
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+    with failures(file):
+        import onnxruntime
+
+        device, options = target.device, onnxruntime.SessionOptions()
+        options.intra_op_num_threads = target.threads
+        # Waiting threads that spin take the processor from the decoder and from everybody else.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        providers: list[Any] = ["CPUExecutionProvider"]
+        if device.type == "cuda":
+            # TF32 would round the inputs of products to 10 bits.
+            providers.insert(0, ("CUDAExecutionProvider", {"device_id": str(device.index or 0), "use_tf32": "0"}))
+        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+        if len(session.get_providers()) < len(providers):
+            raise RuntimeError("ONNX Runtime cannot use the GPU here")
+    try:
+        return session, Origin(**json.loads(session.get_modelmeta().custom_metadata_map.get(METADATA_KEY, "")))
+    except (ValueError, TypeError) as error:
+        raise ModelUnavailable(f"{file} is no encoder that `asr-server export` made.") from error
 
 
 @contextmanager
-def failures(file: str) -> Iterator[None]:
+def failures(file: Path) -> Iterator[None]:
     """Turn what a library raises about a file into `ModelUnavailable`."""
     try:
         yield
-    except ModelUnavailable:
-        raise
     except Exception as error:  # neither library's exceptions have a common base class
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise ModelUnavailable(f"{file} cannot be loaded: {reason}") from error
-
-
-def tensors(encoder: Encoder, windows: Sequence[Window]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the inputs of the exported graph: pieces (W, P, 128, 100) in float32, the others (W,) in int64."""
-    size = encoder.piece_frames
-    count = max(-(-window.mel.shape[1] // size) for window in windows)
-    pieces = torch.zeros(len(windows), 128, count * size)
-    for row, window in zip(pieces, windows, strict=True):
-        row[:, : window.mel.shape[1]] = torch.as_tensor(window.mel)
-    widths = [min(size, window.mel.shape[1]) if window.whole else size for window in windows]
-    return (
-        pieces.unflatten(2, (count, size)).transpose(1, 2).contiguous(),
-        torch.tensor(widths),
-        torch.tensor([window.tokens for window in windows]),
-    )

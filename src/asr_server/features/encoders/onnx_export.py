@@ -5,6 +5,7 @@ Needs the packages of the extra `export`.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import warnings
@@ -19,9 +20,16 @@ from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.torch.linear import Linear
 from asr_server.features.encoders import exported_encoder
-from asr_server.features.encoders import options as encoder_options
-from asr_server.features.encoders.exported_encoder import INPUTS, METADATA_KEY, OUTPUT, Deviation, Origin, Target
-from asr_server.features.encoders.onnx_encoder import OnnxEncoder
+from asr_server.features.encoders.exported_encoder import (
+    CPU,
+    INPUTS,
+    METADATA_KEY,
+    OUTPUT,
+    Deviation,
+    OnnxEncoder,
+    Origin,
+)
+from asr_server.features.encoders.options import causal_problem
 
 # One file holds at most 2 GiB; the larger released encoder has 1.3.
 MOST_WINDOWS = 256
@@ -61,30 +69,31 @@ def export(directory: Path, output: Path, *, int8: bool) -> Deviation:
     `int8`: matrices in 8 bits; the convolutions stay in float32. Where the output is too far from torch's nothing is
     left at `output`. Raises `ModelUnavailable`, `ImportError` where a package for the export is missing.
     """
-    import onnx  # noqa: F401 - before anything is loaded: it is missing more often than present
-    import onnxscript  # noqa: F401
+    import onnx
+    import onnxscript  # noqa: F401 - before anything is loaded: it is missing more often than present
+    from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    if problem := encoder_options.causal_problem(directory.name, directory, wanted=False):
+    if problem := causal_problem(directory.name, directory, wanted=False):
         raise ModelUnavailable(f"Only encoders with windows are exported. {problem}")
-    tower = loading.load(directory, device="cpu", dtype=torch.float32).tower
-    exact = exported_encoder.exact_encoder(tower, directory, transposed)
-    origin = Origin(exported_encoder.weights_hash(directory), "int8" if int8 else "float32")
+    parts = loading.load(directory, device="cpu", dtype=torch.float32)
+    exact = exported_encoder.exact_encoder(parts, transposed)
+    origin = Origin(exported_encoder.weights_hash(parts.files), "int8" if int8 else "float32")
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
-        plain, made = Path(folder) / "plain.onnx", Path(folder) / "made.onnx"
+        made = Path(folder) / "made.onnx"
         with torch.inference_mode():
-            _write(EncoderGraph(exact).eval(), plain if int8 else made, exact, origin)
+            _write(exact, made)
         if int8:
-            _quantize(plain, made, origin)
-        encoder = OnnxEncoder(made, tower, Target(torch.device("cpu"), torch.float32, torch.get_num_threads()))
-        with torch.inference_mode():
-            windows = exported_encoder.fixed_windows(encoder)
-            found = exported_encoder.deviation(exact(windows), encoder(windows))
-        found.check(origin, str(output))
+            quantize_dynamic(made, made, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+        model = onnx.load(str(made))
+        onnx.helper.set_model_props(model, {METADATA_KEY: json.dumps(origin._asdict())})
+        onnx.save(model, str(made))
+        target = CPU._replace(threads=torch.get_num_threads())
+        found = exported_encoder.checked(OnnxEncoder(made, parts.tower, target), exact, str(output))
         os.replace(made, output)
     return found
 
 
-def _write(graph: EncoderGraph, file: Path, encoder: WindowedEncoder, origin: Origin) -> None:
+def _write(encoder: WindowedEncoder, file: Path) -> None:
     pieces = torch.zeros(2, 3, 128, encoder.piece_frames)
     example = (pieces, torch.full((2,), encoder.piece_frames), torch.tensor([39, 30]))
     windows = torch.export.Dim("windows", min=1, max=MOST_WINDOWS)
@@ -92,7 +101,7 @@ def _write(graph: EncoderGraph, file: Path, encoder: WindowedEncoder, origin: Or
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about its own modules and about names of axes
         program: Any = torch.onnx.export(
-            graph,
+            EncoderGraph(encoder).eval(),
             example,
             dynamo=True,
             opset_version=_OPSET,
@@ -101,15 +110,4 @@ def _write(graph: EncoderGraph, file: Path, encoder: WindowedEncoder, origin: Or
             dynamic_shapes=({0: windows, 1: count}, {0: windows}, {0: windows}),
             verbose=False,
         )
-    program.model.metadata_props[METADATA_KEY] = origin.dumps()
     program.save(str(file), external_data=False)
-
-
-def _quantize(plain: Path, made: Path, origin: Origin) -> None:
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    quantize_dynamic(plain, made, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
-    model = onnx.load(str(made))
-    onnx.helper.set_model_props(model, {METADATA_KEY: origin.dumps()})
-    onnx.save(model, str(made))

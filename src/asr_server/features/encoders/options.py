@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from asr_server import demo
-from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import Asked
 from asr_server.engine.gpu import Build
 from asr_server.engine.protocol import Option
@@ -28,35 +26,33 @@ _NOT_TUNED = "not set; for checkpoints tuned for it, which the released ones are
 
 def resolve(asked: Asked, device: str) -> tuple[tuple[Option, ...], list[str]]:
     """Return the three options and why what was asked for cannot run."""
-    settings, capabilities, conflicts, torch = asked.settings, asked.capabilities, list[str](), bool(device)
-    wanted = {
-        "ONNX_ENCODER_PATH": settings.onnx_encoder_path,
-        "TRT_ENCODER_PATH": settings.trt_encoder_path,
-        "USE_CAUSAL_ENCODER": "true" if settings.use_causal_encoder else "",
-    }
+    settings, capabilities, conflicts, gpu = asked.settings, asked.capabilities, list[str](), device.startswith("cuda")
+    onnx, tensorrt = settings.onnx_encoder_path, settings.trt_encoder_path
+    wanted = {"ONNX_ENCODER_PATH": onnx, "TRT_ENCODER_PATH": tensorrt}
+    wanted["USE_CAUSAL_ENCODER"] = "true" if settings.use_causal_encoder else ""
     named = [name for name, value in wanted.items() if value]
-    if not torch:
+    if not device:
         conflicts += (f"{name} is for Qwen3-ASR, and MODEL_ID={settings.model_id} is none: unset it." for name in named)
     elif named and not capabilities.torch:
         conflicts.append(f"{named[0]} needs torch, which is not installed: pip install '.[gpu]', or unset it.")
     elif len(named) > 1:
         conflicts.append(f"{' and '.join(named)} exclude each other: each is another encoder. Set one.")
-    for name in ("ONNX_ENCODER_PATH", "TRT_ENCODER_PATH"):
-        if wanted[name] and not Path(wanted[name]).is_file():
-            conflicts.append(f"{name}={wanted[name]}: there is no such file.")
-    gpu = device.startswith("cuda")
-    if settings.onnx_encoder_path and gpu and "onnxruntime-gpu" not in capabilities.packages:
+    files = [name for name in named if name.endswith("_PATH") and not Path(wanted[name]).is_file()]
+    conflicts += (f"{name}={wanted[name]}: there is no such file." for name in files)
+    if onnx and gpu and "onnxruntime-gpu" not in capabilities.packages:
         conflicts.append("ONNX_ENCODER_PATH on a GPU needs the package onnxruntime-gpu in place of onnxruntime.")
-    if torch and (problem := causal_problem(settings.model_id, wanted=settings.use_causal_encoder)):
+    if device and (problem := causal_problem(settings.model_id, wanted=settings.use_causal_encoder)):
         conflicts.append(problem)
-    if settings.trt_encoder_path:
-        conflicts += _tensorrt_conflicts(gpu, capabilities)
+    lacks = ["the model does not run on an NVIDIA GPU"] * (not gpu or capabilities.gpus.build is Build.ROCM)
+    lacks += ["the package tensorrt is not installed"] * ("tensorrt" not in capabilities.packages)
+    if tensorrt and lacks:
+        conflicts.append(f"TRT_ENCODER_PATH: {' and '.join(lacks)}; unset it.")
+    reasons = (_FILE_REASON, _OWN), (_FILE_REASON, _OWN), (_CAUSAL_REASON, _NOT_TUNED)
     options = (
-        _option("onnx_encoder_path", settings.onnx_encoder_path, _FILE_REASON, _OWN),
-        _option("trt_encoder_path", settings.trt_encoder_path, _FILE_REASON, _OWN),
-        _option("use_causal_encoder", wanted["USE_CAUSAL_ENCODER"], _CAUSAL_REASON, _NOT_TUNED),
+        Option(name.lower(), bool(value), value, active if value else inactive)
+        for (name, value), (active, inactive) in zip(wanted.items(), reasons, strict=True)
     )
-    return options, conflicts
+    return tuple(options), conflicts
 
 
 def causal_problem(model_id: str, directory: Path | None = None, *, wanted: bool) -> str:
@@ -64,7 +60,7 @@ def causal_problem(model_id: str, directory: Path | None = None, *, wanted: bool
     directory = directory or (demo.checkpoint_path() if model_id == DEMO else Path(model_id))
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        tuned = _audio_config(config).get(CAUSAL_KEY) is not None
+        tuned = config.get("thinker_config", config).get("audio_config", {}).get(CAUSAL_KEY) is not None
     except (OSError, ValueError, AttributeError):
         return ""
     if tuned and not wanted:
@@ -75,18 +71,3 @@ def causal_problem(model_id: str, directory: Path | None = None, *, wanted: bool
             "an encoder that was trained to hear ahead makes many more errors without: unset it."
         )
     return ""
-
-
-def _audio_config(config: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = config.get("thinker_config", config).get("audio_config", {})
-    return found
-
-
-def _tensorrt_conflicts(gpu: bool, capabilities: Capabilities) -> list[str]:
-    lacks = ["the model does not run on an NVIDIA GPU"] * (not gpu or capabilities.gpus.build is Build.ROCM)
-    lacks += ["the package tensorrt is not installed"] * ("tensorrt" not in capabilities.packages)
-    return [f"TRT_ENCODER_PATH: {' and '.join(lacks)}; unset it."] if lacks else []
-
-
-def _option(name: str, value: str, active: str, inactive: str) -> Option:
-    return Option(name, bool(value), value, active if value else inactive)

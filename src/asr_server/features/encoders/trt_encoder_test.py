@@ -17,7 +17,7 @@ from asr_server import demo
 from asr_server.cli.main import main
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr import loading
-from asr_server.features.encoders import exported_encoder, onnx_export, trt_export
+from asr_server.features.encoders import exported_encoder, onnx_export, trt_encoder
 from asr_server.features.encoders.exported_encoder import Target
 from asr_server.features.encoders.trt_encoder import TrtEncoder, unpack
 
@@ -106,38 +106,38 @@ def onnx_file(tmp_path_factory):
     return output
 
 
-def _tower():
-    return loading.load(demo.checkpoint_path(), device="cpu", dtype=torch.float32).tower
+def _parts():
+    return loading.load(demo.checkpoint_path(), device="cpu", dtype=torch.float32)
 
 
 @torch.inference_mode()
 def test_what_is_built_is_run_in_calls_of_at_most_so_many_windows(library, onnx_file, tmp_path):
     """Built without TF32, with a profile for each input; loaded, compared, and run on the tensors that it is given."""
     output = tmp_path / "encoder.engine"
-    trt_export.export(onnx_file, output, max_windows=3)
+    trt_encoder.export(onnx_file, output, max_windows=3)
     assert library.cleared == ["tf32"]
-    assert library.shapes == trt_export.profile(3)
-    encoder = TrtEncoder(output, _tower(), Target(torch.device("cpu"), torch.float32, 1))
-    assert exported_encoder.compared(encoder, demo.checkpoint_path(), _tower()).startswith("float32; its numbers")
+    assert library.shapes == trt_encoder.profile(3)
+    encoder = TrtEncoder(output, _parts().tower, Target(torch.device("cpu"), torch.float32, 1))
+    assert exported_encoder.compared(encoder, _parts()).startswith("float32; its numbers")
     windows = encoder.windows(torch.rand(128, 3700))
-    exact = exported_encoder.exact_encoder(_tower(), demo.checkpoint_path())
+    exact = exported_encoder.exact_encoder(_parts())
     assert_close(torch.cat(encoder(windows)), torch.cat(exact(windows)), atol=1e-3, rtol=0)
 
 
 def test_another_version_of_the_library_is_named(library, onnx_file, tmp_path):
     """Engines of another version cannot be read."""
     output = tmp_path / "encoder.engine"
-    trt_export.export(onnx_file, output, max_windows=3)
+    trt_encoder.export(onnx_file, output, max_windows=3)
     library.__version__ = "11.4"
     with pytest.raises(ModelUnavailable, match=r"was built by TensorRT 10.0, and 11.4 is installed"):
-        TrtEncoder(output, _tower(), Target(torch.device("cpu"), torch.float32, 1))
+        TrtEncoder(output, _parts().tower, Target(torch.device("cpu"), torch.float32, 1))
 
 
 def test_what_tensorrt_cannot_read_is_said(library, onnx_file, tmp_path):
     """The error has TensorRT's own words, and nothing is left behind."""
     library.problem = "no such operator"
     with pytest.raises(ModelUnavailable, match="no such operator"):
-        trt_export.export(onnx_file, tmp_path / "x", max_windows=3)
+        trt_encoder.export(onnx_file, tmp_path / "x", max_windows=3)
     assert not list(tmp_path.iterdir())
 
 
@@ -150,7 +150,7 @@ def test_without_the_library_the_command_says_so(onnx_file, tmp_path, capsys):
 @pytest.mark.parametrize("windows", [1, 3, 32])
 def test_the_usual_shape_is_between_the_least_and_the_largest(windows):
     """TensorRT requires it of a profile."""
-    for least, usual, largest in trt_export.profile(windows).values():
+    for least, usual, largest in trt_encoder.profile(windows).values():
         assert all(a <= b <= c for a, b, c in zip(least, usual, largest, strict=True))
         assert largest[0] == windows
 

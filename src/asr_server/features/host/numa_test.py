@@ -1,14 +1,10 @@
 """Memory nodes, on trees of files as kernels show them, and for real on this machine's first node."""
 
-import ctypes
-import json
 import os
-import platform
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import pytest
 
@@ -18,39 +14,10 @@ from asr_server.core.errors import ModelUnavailable
 from asr_server.engine import plan, registry
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import ONE_THREAD, CpuShare
-from asr_server.engine.feature import Feature
 from asr_server.features.host import FEATURE, numa
 
 NODE = "sys/devices/system/node/node{}/cpulist"
 DEVICE = "sys/bus/pci/devices/0000:{}:00.0/numa_node"
-MEMORY = "Name:\tx\nMems_allowed_list:\t{}"
-# Binds a thread to this machine's first node, and reads back what it and a thread that it starts got from the kernel.
-READ_BACK = """
-import ctypes, json, os, platform, threading
-from asr_server.features.host import numa
-
-library, found = ctypes.CDLL(None), {}
-
-def state():
-    mode, mask = ctypes.c_int(-1), (ctypes.c_ulong * 16)()
-    call = {"x86_64": 239, "aarch64": 236}[platform.machine()]
-    arguments = ctypes.byref(mode), mask, ctypes.c_ulong(1024), None, ctypes.c_ulong(0)
-    failed = library.syscall(ctypes.c_long(call), *arguments)
-    return [sorted(os.sched_getaffinity(0)), mode.value, list(mask)[:2], failed]
-
-def bound():
-    numa.bind(numa.probe().nodes[min(numa.probe().nodes)])
-    found["bound"] = state()
-    inner = threading.Thread(target=lambda: found.update(inherited=state()))
-    inner.start()
-    inner.join()
-
-thread = threading.Thread(target=bound)
-thread.start()
-thread.join()
-found["beside"] = state()
-print(json.dumps(found))
-"""
 
 
 @pytest.fixture
@@ -85,17 +52,10 @@ def tree(tmp_path):
 )
 def test_nodes_are_those_with_cpus_that_this_process_may_use(tree, files, allowed, expected):
     """A node has one thread for each of its cores."""
-    found = numa.probe(tree(files), allowed).nodes
+    found = numa.nodes(tree(files), allowed)
     assert {number: len(node.cpus) for number, node in found.items()} == expected
     assert all(node.share.threads == len(node.cpus) for node in found.values())
     assert set().union(*(node.cpus for node in found.values())) <= set(allowed)
-
-
-def test_memory_is_preferred_where_the_control_group_has_it(tree):
-    """A policy for a node that it has not would be refused by the kernel."""
-    files = {NODE.format(0): "0", NODE.format(1): "1", "proc/self/status": MEMORY.format("1,3-4")}
-    found = numa.probe(tree(files), range(2)).nodes
-    assert [node.prefers_memory for node in found.values()] == [False, _policies_are_allowed()]
 
 
 @pytest.mark.parametrize(
@@ -115,31 +75,30 @@ def test_memory_is_preferred_where_the_control_group_has_it(tree):
 )
 def test_the_gpus_nodes_are_those_of_their_pci_addresses(tree, files, nodes):
     """Nodes are told as far as the kernel knows them: virtual machines often write -1."""
-    assert numa.probe(tree(files), (0,)).gpu_nodes == nodes
-
-
-def _policies_are_allowed():
-    """Asked of the kernel without the code that is tested."""
-    call = {"x86_64": 239, "aarch64": 236}.get(platform.machine())
-    arguments = (None, None, ctypes.c_ulong(0), None, ctypes.c_ulong(0))
-    return call is not None and ctypes.CDLL(None).syscall(ctypes.c_long(call), *arguments) == 0
+    assert numa.gpu_nodes(tree(files)) == nodes
 
 
 def test_the_kernel_binds_the_thread_and_those_that_it_starts():
-    """Read back by system calls in a child process; other threads stay as they are."""
-    done = subprocess.run([sys.executable, "-c", READ_BACK], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    nodes = numa.probe().nodes
-    first = nodes[min(nodes)]
-    policy = [1, [1 << first.number, 0], 0] if first.prefers_memory else [0, [0, 0], 0]
-    assert found["bound"] == found["inherited"] == [list(first.cpus), *policy]
-    assert found["beside"] == [sorted(os.sched_getaffinity(0)), 0, [0, 0], 0]
-    assert first.prefers_memory is _policies_are_allowed()
+    """Other threads are not bound."""
+    before = os.sched_getaffinity(0)
+    node, found = numa.Node(0, (min(before),), ONE_THREAD), []
+
+    def bound():
+        numa.bind(node)
+        inner = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+        inner.start()
+        inner.join()
+
+    thread = threading.Thread(target=bound)
+    thread.start()
+    thread.join()
+    assert found == [set(node.cpus)]
+    assert os.sched_getaffinity(0) == before
 
 
 def test_what_the_kernel_refuses_is_reported():
     """CPUs that are gone since the start."""
-    gone = numa.Node(3, (1_023,), ONE_THREAD, prefers_memory=False)
+    gone = numa.Node(3, (1_023,), ONE_THREAD)
     errors = []
 
     def bind():
@@ -159,7 +118,7 @@ def test_the_engine_thread_is_bound_before_it_loads():
     """The engine that the registry builds for a plan with a node binds its thread: here to one CPU of the first
     node."""
     cpu = min(os.sched_getaffinity(0))
-    node = numa.Node(0, (cpu,), ONE_THREAD, prefers_memory=False)
+    node = numa.Node(0, (cpu,), ONE_THREAD)
     values = settings.load(_env_file=None, model_id="fake")
     resolved = replace(feature_list.resolve(values), bind=partial(numa.bind, node))
     engine = registry.build_aligning(resolved, idle_timeout_s=0)
@@ -176,23 +135,22 @@ def test_the_engine_thread_is_bound_before_it_loads():
     assert engine.loaded
 
 
-NODES = {n: numa.Node(n, (2 * n, 2 * n + 1), CpuShare(n + 1, f"of node {n}"), prefers_memory=n == 0) for n in (0, 1)}
-TWO_NODES = numa.Numa(NODES, gpu_nodes=frozenset([1]))
+NODES = {n: numa.Node(n, (2 * n, 2 * n + 1), CpuShare(n + 1, f"of node {n}")) for n in (0, 1)}
 MACHINE = Capabilities(gpu=False, torch_cuda=False, cpu=CpuShare(7, "all"))
 
 
-def _resolved(wanted, nodes=TWO_NODES):
-    """The plan on a machine with these nodes."""
-    feature = Feature("host", placement=lambda asked: numa.placement(asked.settings.numa_node, nodes))
-    return plan.resolve(settings.load(_env_file=None, numa_node=wanted), MACHINE, [feature])
+def _resolved(wanted, gpu_nodes=(1,)):
+    """Return the plan for a machine with two nodes."""
+    with mock.patch.multiple(numa, nodes=lambda: NODES, gpu_nodes=lambda: set(gpu_nodes)):
+        return plan.resolve(settings.load(_env_file=None, numa_node=wanted), MACHINE, [FEATURE])
 
 
 @pytest.mark.parametrize(
     ("wanted", "number", "word"),
-    [(None, None, "not set"), (0, 0, "prefer"), (1, 1, "no memory policy"), ("auto", 1, "GPU")],
+    [(None, None, "not set"), (0, 0, "as set"), (1, 1, "take its memory first"), ("auto", 1, "GPU")],
 )
 def test_threads_are_bound_to_the_node_that_is_set(wanted, number, word):
-    """The number of threads follows from the node; `auto` is the GPU's. The plan says what becomes of the memory."""
+    """The number of threads follows from the node; `auto` is the GPU's."""
     resolved = _resolved(wanted)
     assert resolved.value("numa_node") == ("" if number is None else str(number))
     assert resolved.is_active("numa_node") is (number is not None)
@@ -207,8 +165,8 @@ def test_a_node_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(plan.PlanError, match=r"NUMA_NODE=2: the nodes .* are 0, 1\."):
         _resolved(2)
     with pytest.raises(plan.PlanError, match="NUMA_NODE=auto: the GPUs are at the nodes 0, 1"):
-        _resolved("auto", replace(TWO_NODES, gpu_nodes=frozenset([0, 1])))
-    assert "no memory node of a GPU" in _resolved("auto", replace(TWO_NODES, gpu_nodes=frozenset())).reason("numa_node")
+        _resolved("auto", gpu_nodes=(0, 1))
+    assert "no memory node of a GPU" in _resolved("auto", gpu_nodes=()).reason("numa_node")
 
 
 def test_granian_is_active_where_it_is_installed():

@@ -67,6 +67,7 @@ async def made_up(ask, audio, text):
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 async def test_a_list_that_nobody_says_is_replaced(ask):
     """Noise of any loudness and silence support no list."""
     chance, noise = random.Random(0), np.random.default_rng(0)
@@ -79,6 +80,7 @@ async def test_a_list_that_nobody_says_is_replaced(ask):
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 async def test_a_list_that_is_said_stays(ask):
     """The words of each clip are the list, and its sound supports them also where the model hears others without it."""
     heard_otherwise = 0
@@ -93,6 +95,7 @@ async def test_a_list_that_is_said_stays(ask):
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 async def test_committed_words_stay(ask):
     """What is heard without the list in a live session begins with the words that were given out."""
     noise = np.random.default_rng(0).normal(0, 0.01, 2 * 16_000).astype(np.float32)

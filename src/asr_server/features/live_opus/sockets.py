@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from starlette.types import Message, Receive
 from starlette.websockets import WebSocket
 
-from asr_server.core.errors import AsrError, DecoderUnavailable, InvalidAudio, Overloaded, UnsupportedValue
+from asr_server.core.errors import AsrError, DecoderUnavailable, InvalidInput, Overloaded
 from asr_server.live import actions
 from asr_server.net import websocket_io
 from asr_server.net.errors import live_error_message
@@ -66,15 +66,16 @@ class OpusStream:
     async def decoded(self, data: bytes) -> bytes:
         """Return what is complete as 16-bit little-endian PCM.
 
-        Raises `DecoderUnavailable` if the process was lost, `InvalidAudio` for what is not Opus.
+        Raises `DecoderUnavailable` if the process was lost, `invalid_audio` for what is not Opus.
         """
         if len(data) <= _MAX_FRAME_BYTES:
             answer = await self._process.request(self._form, data, is_live=True)
             if "error" not in answer.content:
                 return answer.data
-        raise InvalidAudio(
+        raise InvalidInput(
             "The frames are not Opus: each is one packet, or they are the pieces of an Ogg stream, "
-            "with at most 20 s of sound in a frame."
+            "with at most 20 s of sound in a frame.",
+            code="invalid_audio",
         )
 
 
@@ -96,9 +97,9 @@ async def _serve(socket: WebSocket, one: LiveEndpoint) -> None:
     async with AsyncExitStack() as opened:
         try:
             query = actions.parse_query(dict(rest))
-            if query.session_id or query.handover:
+            if query.session_id:
                 # Positions are counted in bytes of PCM, which the client of such a session does not know.
-                raise UnsupportedValue("A session of Opus cannot be resumed or moved.", param=_PARAMETER)
+                raise InvalidInput("A session of Opus cannot be resumed.", code="unsupported_value", param=_PARAMETER)
             stream = await opened.enter_async_context(services.of(OpusDecoder).stream(int(query.sample_rate)))
         except AsrError:
             await socket.accept()  # a refusal is a message

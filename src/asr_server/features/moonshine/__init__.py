@@ -27,7 +27,7 @@ _TRAITS = EngineTraits(
 )
 
 
-def _build(plan: Plan, on_progress: OnProgress) -> Engine:
+def _build(plan: Plan, on_progress: OnProgress, on_load_progress: OnProgress) -> Engine:
     from asr_server.features.moonshine.engine import MoonshineEngine
 
     return MoonshineEngine(plan, on_progress)

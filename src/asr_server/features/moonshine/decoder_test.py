@@ -6,7 +6,7 @@ import pytest
 from asr_server.features.moonshine import package, weights
 from asr_server.features.moonshine.decoder import TokenDecoder
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

@@ -61,12 +61,10 @@ class MoonshineEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """Return the facts as of the last load or unload."""
         return self._info
 
     @property
     def loaded(self) -> bool:
-        """True if the weights are in memory."""
         return self._model is not None
 
     @property
@@ -77,7 +75,6 @@ class MoonshineEngine:
 
     @property
     def fits(self) -> bool:
-        """True if the weights seem to fit into the free memory."""
         return free_bytes() >= _LOADED_BYTES
 
     @property
@@ -106,6 +103,9 @@ class MoonshineEngine:
                 f"({type(error).__name__}): {package.REMEDY}"
             ) from error
         idle.share_heaps()
+        # Otherwise each full collection of garbage walks 200,000 objects, and the event loop waits 0.1 s for it.
+        gc.collect()
+        gc.freeze()
         samples = s_to_samples(self._plan.traits.max_audio_s)
         row_bytes = model.row_bytes(samples, token_budget(samples, _TOKENS_PER_S))
         budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE / self._plan.shares)
@@ -122,6 +122,7 @@ class MoonshineEngine:
         self._model = None
         self._work.clear()
         self._info = self._unloaded_info
+        gc.unfreeze()
         gc.collect()
         idle.trim_heap()
 
@@ -151,7 +152,6 @@ class MoonshineEngine:
             yield from self._begin(model, min(waiting, key=lambda work: not work.urgent))
 
     def drop(self, key: int) -> None:
-        """Forget a row at once."""
         self._work.pop(key, None)
 
     def _begin(self, model: MoonshineModel, work: _Work) -> Iterator[Outcome]:

@@ -1,5 +1,6 @@
 """The engine's own guarantees: memory, order of work, and rows that fail alone. `conformance_test` has the contract."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -121,3 +122,9 @@ def _until_done(engine):
     while not (ended := [outcome for outcome in engine.step() if isinstance(outcome, RowDone | RowFailed)]):
         pass
     return ended
+
+
+def test_what_a_model_brings_is_set_aside_from_garbage_collection(engine):
+    assert len(gc.get_objects()) < gc.get_freeze_count() / 10
+    engine.unload()
+    assert gc.get_freeze_count() == 0

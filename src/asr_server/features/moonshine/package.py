@@ -14,9 +14,6 @@ MODEL_ID = "moonshine-tiny-en"
 LANGUAGE = "English"
 _DIRECTORY = "moonshine_voice/assets/tiny-en"
 REMEDY = f"pip install --force-reinstall --no-deps {DISTRIBUTION}=={VERSION}"
-_NO_WHEEL = (
-    f"{DISTRIBUTION} {VERSION} exists for Linux on x86-64 (glibc 2.34 or later) and on arm64, macOS and Windows."
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,12 @@ def test_what_the_english_model_cannot_do_refuses():
 
 def test_what_concerns_one_model_is_not_asked_of_the_others():
     """A revision is MODEL_ID's; the English model runs on the CPU also where the default runs on a GPU."""
-    values = {"model_id": "o/a", "models": "moonshine-tiny-en,o/b", "model_revision": "v1", "device": "cuda"}
+    values = {"model_id": "o/a@v1", "models": "moonshine-tiny-en,o/b@v2", "device": "cuda"}
     resolved = _resolved(GPU, **values, dtype="bfloat16")
     english, other = resolved.others
     assert (english.device, english.dtype, other.device, other.dtype) == ("cpu", "float32", "cuda", "bfloat16")
-    assert (resolved.model_revision, other.model_revision) == ("v1", "")
+    assert (resolved.model_revision, other.model_revision) == ("v1", "v2")
+    assert (resolved.model_id, other.model_id) == ("o/a", "o/b")
 
 
 def test_it_is_what_an_installation_without_torch_can_run():

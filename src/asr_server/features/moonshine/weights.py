@@ -18,110 +18,14 @@ from flatbuffers.packer import uoffset
 from flatbuffers.table import Table
 from numpy.typing import NDArray
 
+# Places of fields in the tables of ONNX Runtime's schema (ort.fbs).
+_SESSION_MODEL, _MODEL_GRAPH = 6, 18
+_GRAPH_TENSORS, _GRAPH_NODES = 4, 8
+_TENSOR_NAME, _TENSOR_SHAPE, _TENSOR_TYPE, _TENSOR_BYTES = 4, 8, 10, 12
+_NODE_OPERATOR, _NODE_INPUTS, _NODE_OUTPUTS, _NODE_ATTRIBUTES = 14, 20, 22, 24
+_ATTRIBUTE_NAME, _ATTRIBUTE_GRAPH = 4, 18
 # TensorProto.DataType of the ONNX format.
 _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype(np.float32), 2: np.dtype(np.uint8), 3: np.dtype(np.int8)}
-
-
-class Tensor:
-    """A constant of a graph."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    @property
-    def name(self) -> str:
-        """Return the tensor's name in the graph."""
-        return _text(self._table, 4)
-
-    @property
-    def value(self) -> NDArray[Any] | None:
-        """Return a copy of its numbers; None if they are of another type than float32, uint8 and int8."""
-        dtype = _DTYPES.get(self._table.GetSlot(10, 0, number_types.Int32Flags))
-        if dtype is None:
-            return None
-        shape = self._table.GetVectorAsNumpy(number_types.Int64Flags, self._table.Offset(8))
-        values = self._table.GetVectorAsNumpy(number_types.Uint8Flags, self._table.Offset(12))
-        return np.array(values).view(dtype).reshape(shape)
-
-
-class GraphNode:
-    """An operator of a graph."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    @property
-    def operator(self) -> str:
-        """Return the operator's name without the domain."""
-        return _text(self._table, 14)
-
-    @property
-    def inputs(self) -> list[str]:
-        """Return the names of what it reads."""
-        return _texts(self._table, 20)
-
-    @property
-    def outputs(self) -> list[str]:
-        """Return the names of what it computes."""
-        return _texts(self._table, 22)
-
-    @property
-    def branches(self) -> dict[str, Graph]:
-        """The graphs among its attributes, by name."""
-        return {
-            _text(attribute, 4): Graph(_table(attribute, 18))
-            for attribute in _tables(self._table, 24)
-            if attribute.Offset(18)
-        }
-
-
-class Graph:
-    """Operators and constants."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    @property
-    def tensors(self) -> Iterator[Tensor]:
-        """Return the graph's constants."""
-        return map(Tensor, _tables(self._table, 4))
-
-    @property
-    def nodes(self) -> Iterator[GraphNode]:
-        """Return the graph's operators in the order of execution."""
-        return map(GraphNode, _tables(self._table, 8))
-
-
-def graph_of(content: bytes) -> Graph:
-    """Return the graph of a model."""
-    session = Table(content, Get(uoffset, content, 0))
-    return Graph(_table(_table(session, 6), 18))
-
-
-def _text(table: Table, place: int) -> str:
-    offset = table.Offset(place)
-    return str(table.String(offset + table.Pos).decode()) if offset else ""
-
-
-def _texts(table: Table, place: int) -> list[str]:
-    return [str(table.String(at).decode()) for at in _elements(table, place)]
-
-
-def _table(table: Table, place: int) -> Table:
-    return Table(table.Bytes, table.Indirect(table.Offset(place) + table.Pos))
-
-
-def _tables(table: Table, place: int) -> Iterator[Table]:
-    return (Table(table.Bytes, table.Indirect(at)) for at in _elements(table, place))
-
-
-def _elements(table: Table, place: int) -> range:
-    """Return the places where the offsets of a vector's elements are."""
-    offset = table.Offset(place)
-    if not offset:
-        return range(0)
-    start = table.Vector(offset)
-    return range(start, start + 4 * table.VectorLen(offset), 4)
 
 
 Array = NDArray[np.float32]
@@ -162,10 +66,16 @@ class DecoderWeights:
 
 def read(path: Path) -> DecoderWeights:
     """Return the weights in a `decoder_model_merged.ort`. Raises `KeyError` if the file is of another model."""
-    graph = graph_of(path.read_bytes())
-    branch = next(node.branches[_BRANCH] for node in graph.nodes if node.branches)
+    content = path.read_bytes()
+    graph = _table(_table(Table(content, Get(uoffset, content, 0)), _SESSION_MODEL), _MODEL_GRAPH)
+    attributes = [part for node in _tables(graph, _GRAPH_NODES) for part in _tables(node, _NODE_ATTRIBUTES)]
+    branch = {_text(part, _ATTRIBUTE_NAME): part for part in attributes}[_BRANCH]
+    branch = _table(branch, _ATTRIBUTE_GRAPH)
     tensors = {
-        tensor.name: value for part in (graph, branch) for tensor in part.tensors if (value := tensor.value) is not None
+        _text(tensor, _TENSOR_NAME): value
+        for part in (graph, branch)
+        for tensor in _tables(part, _GRAPH_TENSORS)
+        if (value := _value(tensor)) is not None
     }
     products = dict(_products(branch, tensors))
     count = sum(name.endswith("mlp/fc2") for name in products)
@@ -202,18 +112,55 @@ def _layer(number: int, products: dict[str, Array], tensors: dict[str, NDArray[A
     )
 
 
-def _products(branch: Graph, tensors: dict[str, NDArray[Any]]) -> Iterator[tuple[str, Array]]:
+def _products(branch: Table, tensors: dict[str, NDArray[Any]]) -> Iterator[tuple[str, Array]]:
     """Yield the matrix of each product of activations with weights in the layers, by the name of the product's
     output."""
-    for node in branch.nodes:
-        # The one that gives the logits is the embedding again.
-        if node.operator in _MATRIX_PRODUCTS and node.outputs != ["logits"]:
-            weight = node.inputs[1].removesuffix("_quantized")
-            output = node.outputs[0].removesuffix("/MatMul_output_0").removesuffix("/Add_output_0")
-            yield output, _dequantized(tensors, weight)
+    for node in _tables(branch, _GRAPH_NODES):
+        output = _texts(node, _NODE_OUTPUTS)[0]
+        # The product that gives the logits is the embedding again.
+        if _text(node, _NODE_OPERATOR) in _MATRIX_PRODUCTS and output != "logits":
+            weight = _texts(node, _NODE_INPUTS)[1].removesuffix("_quantized")
+            name = output.removesuffix("/MatMul_output_0").removesuffix("/Add_output_0")
+            yield name, _dequantized(tensors, weight)
 
 
 def _dequantized(tensors: dict[str, NDArray[Any]], name: str) -> Array:
     scale, zero = tensors[f"{name}_scale"], tensors[f"{name}_zero_point"]
     matrix: Array = (tensors[f"{name}_quantized"].astype(np.float32) - np.float32(zero)) * scale
     return matrix
+
+
+def _value(tensor: Table) -> NDArray[Any] | None:
+    """Return a copy of the numbers of a tensor; None if they are of another type than float32, uint8 and int8."""
+    dtype = _DTYPES.get(tensor.GetSlot(_TENSOR_TYPE, 0, number_types.Int32Flags))
+    if dtype is None:
+        return None
+    shape = tensor.GetVectorAsNumpy(number_types.Int64Flags, tensor.Offset(_TENSOR_SHAPE))
+    values = tensor.GetVectorAsNumpy(number_types.Uint8Flags, tensor.Offset(_TENSOR_BYTES))
+    return np.array(values).view(dtype).reshape(shape)
+
+
+def _text(table: Table, place: int) -> str:
+    offset = table.Offset(place)
+    return str(table.String(offset + table.Pos).decode()) if offset else ""
+
+
+def _texts(table: Table, place: int) -> list[str]:
+    return [str(table.String(at).decode()) for at in _elements(table, place)]
+
+
+def _table(table: Table, place: int) -> Table:
+    return Table(table.Bytes, table.Indirect(table.Offset(place) + table.Pos))
+
+
+def _tables(table: Table, place: int) -> Iterator[Table]:
+    return (Table(table.Bytes, table.Indirect(at)) for at in _elements(table, place))
+
+
+def _elements(table: Table, place: int) -> range:
+    """Return the places where the offsets of a vector's elements are."""
+    offset = table.Offset(place)
+    if not offset:
+        return range(0)
+    start = table.Vector(offset)
+    return range(start, start + 4 * table.VectorLen(offset), 4)

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from asr_server.audio.g711 import Companding
-from asr_server.core.errors import (
-    InvalidInput,
-    InvalidType,
-    InvalidValue,
-    MissingParameter,
-    UnknownModel,
-    UnknownParameter,
-)
+from asr_server.core.errors import InvalidInput
 from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
 from asr_server.live.machine.framing import INPUT_RATES_HZ
 from asr_server.recordings.requests import MAX_TEXT_CHARS, context
@@ -167,7 +160,7 @@ class ServerDefaults:
         bare = {"audio": {"input": {"transcription": None, "noise_reduction": None}}, "include": None}
         try:
             name = self.catalog.find(model or "").id
-        except UnknownModel:
+        except InvalidInput:
             name = self.catalog.default
         wanted = {"format": {}, "turn_detection": {}, "transcription": {"model": name}}
         return self._checked(
@@ -185,7 +178,7 @@ class ServerDefaults:
         try:
             merged = merge(config.model_dump(), wanted, self._new_objects())
         except RecursionError:
-            raise InvalidValue("The session is nested too deeply.", param=root or None) from None
+            raise InvalidInput("The session is nested too deeply.", param=root or None) from None
         return self._checked(merged, root)
 
     def restored(self, session: Mapping[str, Any]) -> Config:
@@ -252,7 +245,7 @@ class ServerDefaults:
         model = self.catalog.find(transcription.model, _path(root, (*place, "model"))).resident
         if sum(map(len, transcription.keywords or ())) > MAX_TEXT_CHARS:
             path = _path(root, (*place, "keywords"))
-            raise InvalidValue(f"The keywords are longer than {MAX_TEXT_CHARS} characters together.", param=path)
+            raise InvalidInput(f"The keywords are longer than {MAX_TEXT_CHARS} characters together.", param=path)
         for name, value in [
             ("language", transcription.language),
             *(("languages", each) for each in transcription.languages or ()),
@@ -260,7 +253,7 @@ class ServerDefaults:
             try:
                 self.catalog.language(value, model)
             except InvalidInput as error:
-                raise type(error)(error.message, param=_path(root, (*place, name))) from None
+                raise InvalidInput(error.message, code=error.code, param=_path(root, (*place, name))) from None
         return config
 
 
@@ -301,14 +294,14 @@ def _input_error(error: ValidationError, root: str) -> InvalidInput:
     first = error.errors()[0]
     kind, path = first["type"], _path(root, tuple(first["loc"]))
     if kind == "missing":
-        return MissingParameter(f"Missing required parameter: '{path}'.", param=path)
+        return InvalidInput(f"Missing required parameter: '{path}'.", code="missing_required_parameter", param=path)
     if kind == "extra_forbidden":
-        return UnknownParameter(f"Unknown parameter: '{path}'.", param=path)
+        return InvalidInput(f"Unknown parameter: '{path}'.", code="unknown_parameter", param=path)
     if kind.startswith("union_tag"):
         path = f"{path}.type"
-        return InvalidValue(f"Invalid value for '{path}': expected 'server_vad' or 'semantic_vad'.", param=path)
-    error_class = InvalidType if kind.endswith("_type") else InvalidValue
-    return error_class(f"Invalid value for '{path}': {first['msg']}.", param=path)
+        return InvalidInput(f"Invalid value for '{path}': expected 'server_vad' or 'semantic_vad'.", param=path)
+    code = "invalid_type" if kind.endswith("_type") else "invalid_value"
+    return InvalidInput(f"Invalid value for '{path}': {first['msg']}.", code=code, param=path)
 
 
 def _path(root: str, parts: tuple[str | int, ...]) -> str:

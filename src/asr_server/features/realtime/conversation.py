@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asr_server.core.audio import samples_to_s, samples_to_whole_ms
-from asr_server.core.errors import AsrError, ItemNotFound
+from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.transcript import Token
 from asr_server.features.realtime.config import Config
 from asr_server.live.machine.events import (
@@ -119,11 +119,11 @@ class Conversation:
         return [self._failed(turn, error) for turn in turns if self._reports(turn)]
 
     def retrieved(self, item_id: str) -> Json:
-        """Return an item in its present state. Raises `ItemNotFound`."""
+        """Return an item in its present state. Raises `item_not_found`."""
         return self._event("conversation.item.retrieved", item=self._item(item_id))
 
     def deleted(self, item_id: str) -> Json:
-        """Forget an item; its transcript still comes, if it has none yet. Raises `ItemNotFound`."""
+        """Forget an item; its transcript still comes, if it has none yet. Raises `item_not_found`."""
         del self._items[self._item(item_id)["id"]]
         return self._event("conversation.item.deleted", item_id=item_id)
 
@@ -266,7 +266,7 @@ class Conversation:
 
     def _item(self, item_id: str) -> Json:
         if item_id not in self._items:
-            raise ItemNotFound("The conversation has no item of this id.", param="item_id")
+            raise InvalidInput("The conversation has no item of this id.", code="item_not_found", param="item_id")
         return self._items[item_id]
 
 

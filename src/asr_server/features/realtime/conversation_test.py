@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import ItemNotFound, ShuttingDown
+from asr_server.core.conftest import raises
+from asr_server.core.errors import ShuttingDown
 from asr_server.core.transcript import Token
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime.config import ServerDefaults
@@ -28,7 +29,6 @@ from asr_server.live.machine.events import (
     Flush,
     Partial,
     Reset,
-    ResetDone,
     SessionError,
     Transcribe,
     UtteranceEnded,
@@ -112,50 +112,27 @@ _SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
 
 @_SETTINGS
 @given(_talks())
-def test_every_turn_has_its_events_in_the_order_of_the_contract(talk):
-    """Started and stopped if at all, then committed, added, done, and one end; nothing twice, nothing after the end."""
-    for item in {_item(event) for event in talk.of(COMMITTED)}:
-        kinds = [e["type"] for e in talk.events if _item(e) == item and e["type"] != DELTA]
-        assert kinds[-1] in (COMPLETED, FAILED)
+def test_whatever_is_said_the_events_are_those_of_the_contract(talk):
+    """A turn has its events in their order, and deltas that join to its transcript, however often it was cut; items are
+    a chain; all are of the installed client's types; and nothing is kept of turns that are over."""
+    committed = talk.of(COMMITTED)
+    for item in {_item(event) for event in committed}:
+        own = [e["type"] for e in talk.events if _item(e) == item]
+        kinds = [kind for kind in own if kind != DELTA]
+        assert kinds[-1] == own[-1]
+        assert own[-1] in (COMPLETED, FAILED)
         assert kinds[:-1] in ([COMMITTED, ADDED, DONE], [STARTED, STOPPED, COMMITTED, ADDED, DONE])
-        assert [e["type"] for e in talk.events if _item(e) == item][-1] == kinds[-1]
-
-
-@_SETTINGS
-@given(_talks())
-def test_deltas_joined_are_the_transcript(talk):
-    """Append-only, of whole turns, however often the turn was cut."""
     ended = [_item(event) for kind in (COMPLETED, FAILED) for event in talk.of(kind)]
-    assert sorted(ended) == sorted(_item(event) for event in talk.of(COMMITTED))
+    assert sorted(ended) == sorted(_item(event) for event in committed)
     for done in talk.of(COMPLETED):
         said = "".join(e["delta"] for e in talk.of(DELTA) if e["item_id"] == done["item_id"])
         assert said == done["transcript"]
-
-
-@_SETTINGS
-@given(_talks())
-def test_items_are_a_chain_and_events_have_names_of_their_own(talk):
-    """Each item names the one committed before it, the first none; no event id comes twice."""
-    committed = talk.of(COMMITTED)
     assert [e["previous_item_id"] for e in committed] == [None, *(e["item_id"] for e in committed)][: len(committed)]
-    assert len({e["item_id"] for e in committed}) == len(committed)
-    names = [e["event_id"] for e in talk.events]
-    assert len(set(names)) == len(names)
-
-
-@_SETTINGS
-@given(_talks())
-def test_every_event_is_one_of_the_clients_types(talk):
-    """Validated by the types of the installed client. An item has one content part, the first."""
+    for names in ([e["item_id"] for e in committed], [e["event_id"] for e in talk.events]):
+        assert len(set(names)) == len(names)
     for event in talk.events:
         assert FRAME.validate_python(json.loads(json.dumps(event))).type == event["type"]
         assert event.get("content_index", 0) == 0
-
-
-@_SETTINGS
-@given(_talks())
-def test_nothing_is_kept_of_turns_that_are_over(talk):
-    """No utterance is waited for once all were answered, cleared ones included."""
     assert not talk.conversation._turn_of
 
 
@@ -209,23 +186,6 @@ def test_times_are_whole_milliseconds():
     assert type(started["audio_start_ms"]) is int
 
 
-def test_a_turn_that_failed_says_why_and_has_no_transcript():
-    """By the code of the error table."""
-    conversation = _told(manual=True)
-    trouble = SessionError("engine_out_of_memory", "No room.", 1)
-    final = _final(1, "what was known", error=trouble)
-    for message in (UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.FLUSH)):
-        conversation.on_message(message)
-    *_, failed = conversation.on_message(final)
-    assert failed["type"] == FAILED
-    assert failed["error"] == {
-        "type": "server_error",
-        "code": "engine_out_of_memory",
-        "message": "No room.",
-        "param": None,
-    }
-
-
 def test_a_commit_when_nobody_speaks_is_an_empty_item():
     """Committed, and completed without a word."""
     assert _kinds(_told(), *_answered(1, "")) == [COMMITTED, ADDED, DONE, COMPLETED]
@@ -260,46 +220,6 @@ def test_the_words_before_a_long_pause_are_deltas_in_it_and_the_item_goes_on(man
     (done,) = talk.of(COMPLETED)
     assert "".join(event["delta"] for event in talk.of(DELTA)) == done["transcript"] == "one two three four five"
     assert {event["item_id"] for event in talk.of(DELTA)} == {done["item_id"]}
-
-
-def test_items_show_their_transcripts_and_the_oldest_are_forgotten(monkeypatch):
-    """Retrieved before and after; unknown once deleted or too old."""
-    monkeypatch.setattr("asr_server.features.realtime.conversation._ITEMS_KEPT", 2)
-    conversation = _told()
-    ids = []
-    for number in (1, 2, 3):
-        committed, *_ = _events(conversation, *_answered(number, f"text {number}"))
-        ids.append(committed["item_id"])
-    assert conversation.retrieved(ids[2])["item"]["content"][0]["transcript"] == "text 3"
-    conversation.deleted(ids[2])
-    for gone in (ids[0], ids[2]):
-        with pytest.raises(ItemNotFound):
-            conversation.retrieved(gone)
-
-
-def test_log_probabilities_are_those_of_the_tokens():
-    """Only where the session asks for them."""
-    tokens = (Token(b" hi", -0.25), Token(b"\xc3", -0.5))
-    asked = _told(include=["item.input_audio_transcription.logprobs"])
-    plain, told = (_events(each, *_answered(1, "hi", tokens=tokens))[-1] for each in (_told(), asked))
-    assert "logprobs" not in plain
-    assert told["logprobs"] == [
-        {"token": " hi", "logprob": -0.25, "bytes": [32, 104, 105]},
-        {"token": "\ufffd", "logprob": -0.5, "bytes": [195]},
-    ]
-
-
-def test_cleared_audio_has_no_item():
-    """The turn ends with `cleared`, and its words do not come."""
-    conversation = _told(manual=True)
-    messages = [
-        UtteranceStarted(1, 0),
-        UtteranceEnded(1, 0, 16_000, Ending.CUT),
-        UtteranceStarted(2, 16_000),
-        ResetDone(2),
-        _final(1, "one two", Ending.CUT),
-    ]
-    assert _kinds(conversation, *messages) == ["input_audio_buffer.cleared"]
 
 
 def test_only_committed_items_fail_when_the_server_ends():
@@ -375,5 +295,5 @@ def test_the_transcript_of_an_item_that_was_deleted_still_comes():
     (identity,) = conversation._items
     conversation.deleted(identity)
     assert [event["item_id"] for event in finals(None, None) if event["type"] == COMPLETED] == [identity]
-    with pytest.raises(ItemNotFound):
+    with raises("item_not_found"):
         conversation.retrieved(identity)

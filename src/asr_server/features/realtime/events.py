@@ -1,4 +1,4 @@
-"""The events of a realtime client, parsed: one class for each. docs/use/realtime.md has the table."""
+"""The events of a realtime client, parsed. docs/use/realtime.md has the table."""
 
 from __future__ import annotations
 
@@ -6,64 +6,22 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from asr_server.core.errors import InvalidEvent, InvalidType, InvalidValue, MissingParameter, UnsupportedValue
+from asr_server.core.errors import InvalidInput
 from asr_server.net import websocket_io
 
 MAX_APPEND_BYTES = 15 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Change the configuration."""
-
-    session: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """The next audio, in the format of the session."""
-
-    audio: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """End the open turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clear:
-    """Discard the open turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieve:
-    """Return an item."""
-
-    item_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Forget an item."""
-
-    item_id: str
-
-
-ClientEvent = Update | Append | Commit | Clear | Retrieve | Delete
-
-
 def load(frame: str | bytes) -> dict[str, Any]:
-    """Return a frame as a JSON object. Raises `InvalidEvent`."""
+    """Return a frame as a JSON object. Raises `invalid_event`."""
     try:
         event = websocket_io.parse_json(frame)
     except (ValueError, RecursionError):
-        raise InvalidEvent("The message is not valid JSON, or has too many values.") from None
+        raise InvalidInput("The message is not valid JSON, or has too many values.", code="invalid_event") from None
     if not isinstance(event, dict):
-        raise InvalidEvent("The message must be a JSON object with a 'type'.")
+        raise InvalidInput("The message must be a JSON object with a 'type'.", code="invalid_event")
     return event
 
 
@@ -73,41 +31,38 @@ def event_id(event: Mapping[str, Any]) -> str | None:
     return found if isinstance(found, str) and len(found) <= 512 and _is_utf8_json(found) else None
 
 
-def parse(event: Mapping[str, Any]) -> ClientEvent:
-    """Return the event of a JSON object; unknown keys are ignored. Raises `InvalidInput` that names the parameter."""
+def parse(event: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the type of a JSON object and what it carries; see `PARSERS`. Unknown keys are ignored. Raises
+    `InvalidInput` that names the parameter."""
     kind = event.get("type")
     if not isinstance(kind, str):
-        raise InvalidEvent("The message has no 'type'.", param="type")
+        raise InvalidInput("The message has no 'type'.", code="invalid_event", param="type")
     if kind in SPEECH_EVENTS:
-        raise UnsupportedValue("A transcription session has no such event.", param="type")
+        raise InvalidInput("A transcription session has no such event.", code="unsupported_value", param="type")
     if kind not in PARSERS:
-        raise InvalidValue(f"Unknown event type; known are {', '.join(PARSERS)}.", param="type")
-    return PARSERS[kind](event)
+        raise InvalidInput(f"Unknown event type; known are {', '.join(PARSERS)}.", param="type")
+    return kind, PARSERS[kind](event)
 
 
-def _update(event: Mapping[str, Any]) -> ClientEvent:
-    return Update(_object(event, "session"))
-
-
-def _append(event: Mapping[str, Any]) -> ClientEvent:
+def _audio(event: Mapping[str, Any]) -> bytes:
     text = _text(event, "audio")
     try:
         audio = base64.b64decode("".join(text.split()), validate=True)  # encoders may break lines
     except (binascii.Error, ValueError):
-        raise InvalidValue("Invalid value for 'audio': not base64.", param="audio") from None
+        raise InvalidInput("Invalid value for 'audio': not base64.", param="audio") from None
     if len(audio) > MAX_APPEND_BYTES:
-        raise InvalidValue("Invalid value for 'audio': more than 15 MiB in one event.", param="audio")
-    return Append(audio)
+        raise InvalidInput("Invalid value for 'audio': more than 15 MiB in one event.", param="audio")
+    return audio
 
 
 def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = event.get(name)
     if value is None:
-        raise MissingParameter(f"Missing required parameter: '{name}'.", param=name)
+        raise InvalidInput(f"Missing required parameter: '{name}'.", code="missing_required_parameter", param=name)
     if not isinstance(value, dict):
-        raise InvalidType(f"Invalid type for '{name}': expected an object.", param=name)
+        raise InvalidInput(f"Invalid type for '{name}': expected an object.", code="invalid_type", param=name)
     if not _is_utf8_json(value):
-        raise InvalidValue(f"Invalid value for '{name}': it cannot be written as JSON in UTF-8.", param=name)
+        raise InvalidInput(f"Invalid value for '{name}': it cannot be written as JSON in UTF-8.", param=name)
     return value
 
 
@@ -123,19 +78,20 @@ def _is_utf8_json(value: Any) -> bool:
 def _text(event: Mapping[str, Any], name: str) -> str:
     value = event.get(name)
     if value is None:
-        raise MissingParameter(f"Missing required parameter: '{name}'.", param=name)
+        raise InvalidInput(f"Missing required parameter: '{name}'.", code="missing_required_parameter", param=name)
     if not isinstance(value, str):
-        raise InvalidType(f"Invalid type for '{name}': expected a string.", param=name)
+        raise InvalidInput(f"Invalid type for '{name}': expected a string.", code="invalid_type", param=name)
     return value
 
 
-PARSERS: dict[str, Callable[[Mapping[str, Any]], ClientEvent]] = {
-    "session.update": _update,
-    "input_audio_buffer.append": _append,
-    "input_audio_buffer.commit": lambda _: Commit(),
-    "input_audio_buffer.clear": lambda _: Clear(),
-    "conversation.item.retrieve": lambda event: Retrieve(_text(event, "item_id")),
-    "conversation.item.delete": lambda event: Delete(_text(event, "item_id")),
+# What each type of event carries.
+PARSERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "session.update": lambda event: _object(event, "session"),
+    "input_audio_buffer.append": _audio,
+    "input_audio_buffer.commit": lambda _: None,
+    "input_audio_buffer.clear": lambda _: None,
+    "conversation.item.retrieve": lambda event: _text(event, "item_id"),
+    "conversation.item.delete": lambda event: _text(event, "item_id"),
 }
 # Events of sessions with spoken responses.
 SPEECH_EVENTS = frozenset(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.core.errors import InvalidEvent, InvalidInput
+from asr_server.core.errors import InvalidInput
 from asr_server.features.realtime import events
 
 _JSON = st.recursive(
@@ -25,11 +25,10 @@ def test_every_object_is_an_event_or_an_invalid_input(event):
     """Nothing else comes out, whatever is in the fields."""
     events.event_id(event)
     try:
-        parsed = events.parse(event)
+        kind, _ = events.parse(event)
     except InvalidInput:
         return
-    assert isinstance(parsed, events.ClientEvent)
-    assert event["type"] in events.PARSERS
+    assert kind == event["type"] in events.PARSERS
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -38,7 +37,7 @@ def test_every_frame_is_an_object_or_an_invalid_event(frame):
     """Bytes of any kind."""
     try:
         assert isinstance(events.load(frame), dict)
-    except InvalidEvent:
+    except InvalidInput:
         return
 
 
@@ -52,7 +51,8 @@ def test_what_cannot_be_sent_back_is_refused():
 def test_fifteen_mebibytes_are_taken_and_one_byte_more_is_not():
     """The bound is on the audio, not on its base64."""
     most = base64.b64encode(bytes(events.MAX_APPEND_BYTES)).decode()
-    assert len(events.parse({"type": "input_audio_buffer.append", "audio": most}).audio) == events.MAX_APPEND_BYTES
+    _, audio = events.parse({"type": "input_audio_buffer.append", "audio": most})
+    assert len(audio) == events.MAX_APPEND_BYTES
     over = base64.b64encode(bytes(events.MAX_APPEND_BYTES + 1)).decode()
     with pytest.raises(InvalidInput):
         events.parse({"type": "input_audio_buffer.append", "audio": over})
@@ -63,4 +63,4 @@ def test_base64_with_line_breaks_is_the_same_audio(line_break):
     """Encoders of mail break lines after 76 characters, and end with a break."""
     audio = bytes(range(256)) * 4
     lines = base64.encodebytes(audio).decode().replace("\n", line_break)
-    assert events.parse({"type": "input_audio_buffer.append", "audio": lines}) == events.Append(audio)
+    assert events.parse({"type": "input_audio_buffer.append", "audio": lines})[1] == audio

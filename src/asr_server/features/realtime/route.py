@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, WebSocket
@@ -15,7 +15,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from asr_server.audio import g711
-from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
+from asr_server.core.errors import AsrError, InvalidInput, ShuttingDown
 from asr_server.features.realtime import events
 from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.features.realtime.conversation import Conversation, Identity, session_body
@@ -25,13 +25,14 @@ from asr_server.live.options import LiveSessionOptions
 from asr_server.live.session import LiveConnection
 from asr_server.net import body, credentials, websocket_io
 from asr_server.net.access import reject_websocket
-from asr_server.net.credentials import MAX_LIFETIME_S, EphemeralKey
+from asr_server.net.credentials import MAX_LIFETIME_S
 from asr_server.net.errors import ErrorBody, Json
 from asr_server.processes.caller_work import in_thread
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(tags=["realtime"])
 
+SESSION_S = 3600.0  # OpenAI's sessions end after an hour
 _MIN_COMMIT_MS = 100
 _GOODBYE_S = 1.0
 _LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on the event loop
@@ -43,15 +44,15 @@ router.add_api_route("/v1/realtime", websocket_io.refuse_plain_request, include_
 @router.websocket("/v1/realtime")
 async def realtime(socket: WebSocket) -> None:
     """Transcription over OpenAI's Realtime protocol."""
-    opening, services, caller = read_handshake(socket), socket.app.state.services, socket.state.caller
+    services, caller, model = socket.app.state.services, socket.state.caller, socket.query_params.get("model")
     defaults = ServerDefaults.of(services)
     try:
-        config = defaults.initial(opening.model) if caller.session is None else defaults.restored(caller.session)
+        config = defaults.initial(model) if caller.session is None else defaults.restored(caller.session)
     except InvalidInput as error:
         websocket_io.count_error(socket, error)
         await reject_websocket(socket, error)
         return
-    await socket.accept(subprotocol=opening.subprotocol)
+    await socket.accept(subprotocol=credentials.realtime_subprotocol(socket))
     connection = _RealtimeConnection(socket, services, config, caller.owner)
     await websocket_io.serve(socket, connection.run(), connection.render_error)
 
@@ -65,8 +66,7 @@ class _RealtimeConnection:
         self._defaults = ServerDefaults.of(services)
         self._owner = owner
         self._config = config
-        self._max_duration_s = services.settings.realtime_session_s
-        identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._max_duration_s))
+        identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + SESSION_S))
         self._conversation = Conversation(self._config, identity)
         self._uncommitted_ms = 0.0
         self._whole_samples = WholeSamples()
@@ -79,11 +79,13 @@ class _RealtimeConnection:
         connection = await self._services.live.open(options)
         clean: bool | None = False
         try:
-            async with asyncio.timeout(self._max_duration_s):
+            async with asyncio.timeout(SESSION_S):
                 await self._socket.send_json(self._conversation.created())
                 clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
         except TimeoutError:
-            raise SessionExpired("The session has reached its longest duration; open a new one.") from None
+            raise InvalidInput(
+                "The session has reached its longest duration; open a new one.", code="session_expired"
+            ) from None
         except AsrError as error:
             # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
             if isinstance(error, ShuttingDown):
@@ -123,28 +125,33 @@ class _RealtimeConnection:
             large = len(frame) > _LARGE_FRAME
             values = await in_thread(events.load, frame) if large else events.load(frame)
             event_id = events.event_id(values)
-            event = await in_thread(events.parse, values) if large else events.parse(values)
-            await self._act(connection, event)
+            kind, value = await in_thread(events.parse, values) if large else events.parse(values)
+            await self._act(connection, kind, value)
         except AsrError as error:
             await self._socket.send_json(self._conversation.error(error, event_id))
 
-    async def _act(self, connection: LiveConnection, event: events.ClientEvent) -> None:
-        match event:
-            case events.Append(audio=audio):
-                await self._append(connection, audio)
-            case events.Commit():
-                self._check_commit()
+    async def _act(self, connection: LiveConnection, kind: str, value: Any) -> None:
+        match kind:
+            case "input_audio_buffer.append":
+                await self._append(connection, value)
+            case "input_audio_buffer.commit":
+                if self._uncommitted_ms < _MIN_COMMIT_MS:
+                    raise InvalidInput(
+                        f"Nothing to commit: at least {_MIN_COMMIT_MS} ms of audio is needed, "
+                        f"the buffer has {int(self._uncommitted_ms)} ms.",
+                        code="input_audio_buffer_commit_empty",
+                    )
                 self._start_buffer()
                 await connection.send(Flush())
-            case events.Clear():
+            case "input_audio_buffer.clear":
                 self._start_buffer()
                 await connection.send(Reset())
-            case events.Update():
-                await self._update(connection, event)
-            case events.Retrieve(item_id=item_id):
-                await self._socket.send_json(self._conversation.retrieved(item_id))
-            case events.Delete(item_id=item_id):
-                await self._socket.send_json(self._conversation.deleted(item_id))
+            case "session.update":
+                await self._update(connection, value)
+            case "conversation.item.retrieve":
+                await self._socket.send_json(self._conversation.retrieved(value))
+            case "conversation.item.delete":
+                await self._socket.send_json(self._conversation.deleted(value))
 
     async def _append(self, connection: LiveConnection, audio: bytes) -> None:
         wire_format = self._config.input.format
@@ -157,15 +164,8 @@ class _RealtimeConnection:
         self._uncommitted_ms = 0.0
         self._whole_samples.clear()
 
-    def _check_commit(self) -> None:
-        if self._uncommitted_ms < _MIN_COMMIT_MS:
-            raise NothingToCommit(
-                f"Nothing to commit: at least {_MIN_COMMIT_MS} ms of audio is needed, "
-                f"the buffer has {int(self._uncommitted_ms)} ms."
-            )
-
-    async def _update(self, connection: LiveConnection, update: events.Update) -> None:
-        config = self._defaults.updated(self._config, update.session)
+    async def _update(self, connection: LiveConnection, session: Mapping[str, Any]) -> None:
+        config = self._defaults.updated(self._config, session)
         rules = self._defaults.rules_of(config)
         self._services.live.prepare(rules)
         changed = config.input.format != self._config.input.format
@@ -175,22 +175,6 @@ class _RealtimeConnection:
         answer = self._conversation.updated(config)
         await connection.send(Configure(rules, config.input.format.rate_hz if changed else None))
         await self._socket.send_json(answer)
-
-
-@dataclass(frozen=True, slots=True)
-class Handshake:
-    """The properties that the opening request asks for."""
-
-    model: str | None
-    subprotocol: str | None  # the one to select
-
-
-def read_handshake(socket: WebSocket) -> Handshake:
-    """Return the handshake of this socket. An unknown value counts as absent."""
-    return Handshake(
-        model=socket.query_params.get("model"),
-        subprotocol=credentials.realtime_subprotocol(socket),
-    )
 
 
 _MAX_BODY_BYTES = 1024 * 1024
@@ -237,8 +221,5 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
     if wanted.session is not None:
         config = defaults.updated(config, wanted.session)
     key = services.ephemeral_keys.issue(config.model_dump(), wanted.expires_after.seconds, caller.owner)
-    return SecretBody(value=key.value, expires_at=key.expires_at, session=session_body(config, _identity(key)))
-
-
-def _identity(key: EphemeralKey) -> Identity:
-    return Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)
+    identity = Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)
+    return SecretBody(value=key.value, expires_at=key.expires_at, session=session_body(config, identity))

@@ -1,249 +1,173 @@
-"""One server with OpenAI's transcriptions: requests on a bounded pool of connections, with waits and retries.
+"""A server with OpenAI's transcriptions: requests over a bounded pool of connections, with waits and retries.
 
-Everything runs on one event loop. No part of a request or of an answer gets into an exception or a log line.
+No part of a request or of an answer gets into an exception or a log line.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import time
-import wave
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.audio import SAMPLE_RATE, wav_header
 from asr_server.core.errors import AsrError, ModelUnavailable, Overloaded, TranscriptionFailed
-from asr_server.features.remote_engine import answer as answers
-from asr_server.features.remote_engine.answer import Answer
+from asr_server.engine.feature import ModelServer
+from asr_server.engine.loops import token_budget
+from asr_server.engine.protocol import Utterance
+from asr_server.features.remote_engine.answer import Answer, AnswerRefused, added
+from asr_server.text import languages
 
-_CONNECT_S, _WRITE_S = 5.0, 60.0
+_CONNECT_S, _KEEP_ALIVE_S = 5.0, 30.0
 # Between two bytes of an answer; a server that does not stream sends none until the end. Deadlines end most requests.
-_READ_S = 600.0
-_KEEP_ALIVE_S = 30.0
-_MAX_ANSWER_BYTES = 1024 * 1024
-# A server that is busy (429) or starts (503) is asked again after the time that it says: at most so long at once, and
-# by status in all.
+_TIMEOUT = httpx.Timeout(600.0, connect=_CONNECT_S, write=60.0, pool=None)
+_MAX_ANSWER_BYTES = 2**20
+# A busy server is asked again after the time that it asks for, at most this long at once, and by status in all.
 _LONGEST_WAIT_S = 30.0
 _PATIENCE_S = {429: 300.0, 503: 30.0}
 _RETRIES = 2
+_DATA = b"data:"  # begins a line of an event stream
 _UNSUPPORTED = frozenset({400, 422, 501})
-_DENIED = {
-    401: "refuses this server's key (401): check VLLM_API_KEY",
-    403: "denies access to this server (403): check VLLM_API_KEY",
-    404: "does not know the path or the model (404): check VLLM_BASE_URL and MODEL_ID",
-    405: "takes no transcriptions at this path (405): check VLLM_BASE_URL",
-}
-# Errors of a pooled connection that the other side has closed meanwhile; a new one may work.
+_DENIED = {401: "VLLM_API_KEY", 403: "VLLM_API_KEY", 404: "VLLM_BASE_URL and MODEL_ID", 405: "VLLM_BASE_URL"}
+# Errors of a pooled connection that the server has closed. A new one may work.
 _BROKEN = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteEndpointConfig:
-    """The server's address, and how it is connected to."""
-
-    url: str  # with its `/v1`
-    key: str = field(default="", repr=False)
-    model: str = ""  # its name at the server, "" for the first that it lists
-    connections: int = 32  # most at once
-    uses_proxies: bool = True  # use the proxies of the environment
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
-    """A recording to transcribe."""
-
-    audio: NDArray[np.float32]  # float32 (n,), mono, 16 kHz
-    language: str  # ISO code, "" to detect it
-    prompt: str
-    temperature: float
-    seed: int
-    most_tokens: int  # the most that its answer may have
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The server as it was found."""
-
-    model: str
-    is_vllm: bool  # it is vLLM, which takes fields of its own
-
-
-class Unreachable(ModelUnavailable):
-    """The server cannot be connected to, or each connection breaks."""
-
-
 class Endpoint:
-    """Made on any thread, used on one event loop."""
+    """Used on one event loop, which has to close `connections`."""
 
-    def __init__(self, config: RemoteEndpointConfig) -> None:
-        self._config = config
-        self._served = Served(config.model, is_vllm=False)
+    def __init__(self, server: ModelServer, max_connections: int, *, uses_proxies: bool) -> None:
+        self._url, self._named, self.model = server.url, server.model, ""
+        self._is_vllm = False  # a server that takes fields of its own
         self._streams = True
-        self._client = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {config.key}"} if config.key else {},
-            timeout=httpx.Timeout(_READ_S, connect=_CONNECT_S, write=_WRITE_S, pool=None),
-            limits=httpx.Limits(max_connections=config.connections, keepalive_expiry=_KEEP_ALIVE_S),
-            trust_env=config.uses_proxies,
+        self.connections = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {server.key}"} if server.key else {},
+            timeout=_TIMEOUT,
+            limits=httpx.Limits(max_connections=max_connections, keepalive_expiry=_KEEP_ALIVE_S),
+            trust_env=uses_proxies,
         )
 
-    async def find(self) -> Served:
-        """Ask what is served. Raises `ModelUnavailable`."""
+    async def find_model(self) -> None:
+        """Choose the model that is asked for. Raises `ModelUnavailable`."""
         try:
-            response = await self._client.get(f"{self._config.url}/models", timeout=_CONNECT_S)
+            response = await self.connections.get(f"{self._url}/models", timeout=_CONNECT_S)
         except httpx.HTTPError as error:
             raise _unreachable(error) from None
-        if response.status_code in (401, 403) or response.status_code >= 500:
+        if response.status_code in (401, 403) or response.status_code >= 500:  # others may have no list of models
             raise ModelUnavailable(_refusal(response.status_code).message)
-        listed = _models(response)
-        name = self._config.model or next(iter(listed), "")
-        if not name:
+        try:
+            owners = {str(model["id"]): model.get("owned_by") for model in response.json()["data"]}
+        except (ValueError, LookupError, TypeError, AttributeError):
+            owners = {}
+        self.model = self._named or next(iter(owners), "")
+        self._is_vllm = "vllm" in owners.values()
+        if not self.model:
             raise ModelUnavailable("The remote engine lists no model: set MODEL_ID to the name that it goes by there.")
-        self._served = Served(name, is_vllm="vllm" in listed.values())
-        return self._served
 
-    async def transcribe(self, request: Request, on_progress: Callable[[Answer], None]) -> Answer:
-        """Return the whole answer; `on_progress` gets it as it grows. Cancelling closes the connection.
+    async def transcribe(self, utterance: Utterance) -> AsyncGenerator[Answer]:
+        """Yield the answer each time that it grows, and at its end. Closing the iterator closes the connection.
 
-        A busy server is waited for, and asked again. Raises `AsrError`.
+        Waits for a busy server, and sends again over a new connection if one breaks before text has come. Raises
+        `AsrError`.
         """
-        began_s, attempt = time.monotonic(), 0
+        began_s, broken = time.monotonic(), 0
+        files = {"file": ("audio.wav", await asyncio.to_thread(_wav, utterance.audio), "audio/wav")}
         while True:
-            has_begun = False
-
-            def progress(answer: Answer) -> None:
-                nonlocal has_begun
-                has_begun = True
-                on_progress(answer)
-
+            answer, streams = Answer(), self._streams
+            url, fields = f"{self._url}/audio/transcriptions", self._fields(utterance, streams=streams)
             try:
-                return await self._send(request, progress)
-            except _Busy as busy:
-                if time.monotonic() + busy.wait_s > began_s + _PATIENCE_S[busy.status]:
-                    raise busy.error from None
-                await asyncio.sleep(busy.wait_s)
-            except _BROKEN as error:
-                attempt += 1
-                if has_begun or attempt > _RETRIES:
-                    raise _unreachable(error) from None
+                async with self.connections.stream("POST", url, data=fields, files=files) as response:
+                    if response.status_code == 200:
+                        async for answer in _read(response):
+                            yield answer
+                        return
             except httpx.HTTPError as error:
-                raise _unreachable(error) from None
+                broken += 1
+                if not isinstance(error, _BROKEN) or answer.raw or broken > _RETRIES:
+                    raise _unreachable(error) from None
+                continue
+            if response.status_code in _PATIENCE_S and "retry-after" in response.headers:
+                await _wait(response, began_s)
+            elif streams and response.status_code in _UNSUPPORTED:
+                self._streams = False  # the stream may be what was refused: the next answer shows
+            else:
+                self._streams = True
+                raise _refusal(response.status_code)
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
-
-    async def _send(self, request: Request, on_progress: Callable[[Answer], None]) -> Answer:
-        while True:
-            streams = self._streams
-            call = self._client.stream(
-                "POST",
-                f"{self._config.url}/audio/transcriptions",
-                data=self._fields(request, streams=streams),
-                files={"file": ("audio.wav", await asyncio.to_thread(_wav, request.audio), "audio/wav")},
-            )
-            async with call as response:
-                if streams and response.status_code in _UNSUPPORTED:
-                    # It may be the stream that is refused. Without it the answer shows.
-                    self._streams = False
-                    continue
-                if response.status_code in _PATIENCE_S and "retry-after" in response.headers:
-                    raise _Busy(response)
-                if response.status_code != 200:
-                    self._streams = True
-                    raise _refusal(response.status_code)
-                return await _read(response, on_progress)
-
-    def _fields(self, request: Request, *, streams: bool) -> dict[str, str]:
+    def _fields(self, utterance: Utterance, *, streams: bool) -> dict[str, str]:
+        language = languages.code(utterance.language or "")
         fields = {
-            "model": self._served.model,
+            "model": self.model,
             "response_format": "json",
-            "temperature": f"{request.temperature:g}",
+            "temperature": f"{utterance.temperature:g}",
+            "stream": "true" if streams else "",
+            "language": language,
+            "prompt": utterance.context,
+            "seed": str(utterance.seed) if utterance.temperature else "",
         }
-        fields |= {"stream": "true"} if streams else {}
-        fields |= {"language": request.language} if request.language else {}
-        fields |= {"prompt": request.prompt} if request.prompt else {}
-        fields |= {"seed": str(request.seed)} if request.temperature else {}
-        if self._served.is_vllm:
-            # Its Qwen3-ASR takes the language that the answer is forced to from `to_language`.
-            fields |= {"to_language": request.language} if request.language else {}
-            fields |= {"max_completion_tokens": str(request.most_tokens)}
-            fields |= {"stream_include_usage": "true"} if streams else {}
-        return fields
+        if self._is_vllm:
+            fields |= {
+                "to_language": language,  # which the answer of its Qwen3-ASR is forced to
+                "max_completion_tokens": str(token_budget(len(utterance.audio))),
+                "stream_include_usage": fields["stream"],
+            }
+        return {name: value for name, value in fields.items() if value}
 
 
-class _Busy(Exception):
-    """The server asks to come again after a time. `error`: what it becomes if that goes on for too long."""
+async def _wait(response: httpx.Response, began_s: float) -> None:
+    """Wait as long as a busy server asks for. Raises `AsrError` if a request that began then has waited too long."""
+    asked, status = response.headers["retry-after"], response.status_code
+    wait_s = min(_LONGEST_WAIT_S, max(0.1, float(asked))) if asked.isdecimal() else 1.0
+    if time.monotonic() + wait_s > began_s + _PATIENCE_S[status]:
+        if status == 429:
+            raise Overloaded("The remote engine is busy.", retry_after_s=int(wait_s))
+        raise _refusal(status)
+    await asyncio.sleep(wait_s)
 
-    def __init__(self, response: httpx.Response) -> None:
-        super().__init__()
-        self.status, told = response.status_code, response.headers["retry-after"]
-        self.wait_s = min(_LONGEST_WAIT_S, max(0.1, float(told))) if told.isdecimal() else 1.0
-        self.error: AsrError = _refusal(self.status)
-        if self.status == 429:
-            self.error = Overloaded("The remote engine is busy.", retry_after_s=int(self.wait_s))
 
-
-async def _read(response: httpx.Response, on_progress: Callable[[Answer], None]) -> Answer:
-    """Return the answer, whole or as a stream, of a bounded length."""
-    answer, body, is_stream = Answer(), b"", "event-stream" in response.headers.get("content-type", "")
-    size = 0
+async def _read(response: httpx.Response) -> AsyncIterator[Answer]:
+    """Yield an answer each time that it grows, and at its end. Raises `TranscriptionFailed`."""
+    answer, rest, size = Answer(), b"", 0
+    is_stream = "event-stream" in response.headers.get("content-type", "")
     try:
         async for chunk in response.aiter_bytes():
             size += len(chunk)
             if size > _MAX_ANSWER_BYTES:
                 raise TranscriptionFailed("The answer of the remote engine is too long.")
-            body += chunk
-            if is_stream:
-                *lines, body = body.split(b"\n")
-                before = answer
-                for line in lines:
-                    answer = answers.added(answer, line.decode().strip())
-                if answer.raw != before.raw:
-                    on_progress(answer)
-        answer = answers.added(answer, body.decode().strip()) if is_stream else answers.whole(body)
-    except answers.Refused:
+            *lines, rest = (rest + chunk).split(b"\n") if is_stream else [rest + chunk]
+            before = answer
+            for line in lines:
+                if line.startswith(_DATA) and line.removeprefix(_DATA).strip():
+                    answer = added(answer, line.removeprefix(_DATA))
+            if answer.raw != before.raw:
+                yield answer
+        if rest.strip():
+            answer = added(answer, rest.removeprefix(_DATA))
+    except AnswerRefused:
         raise TranscriptionFailed("The remote engine failed on this audio.") from None
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise TranscriptionFailed("The remote engine sent something that is no transcription.") from None
     if not answer.is_whole:
         raise TranscriptionFailed("The answer of the remote engine broke off.")
-    return answer
-
-
-def _models(response: httpx.Response) -> dict[str, str]:
-    """Return the owner of each model by its name; empty where the server has no such list."""
-    try:
-        listed = response.json()["data"]
-        return {str(entry["id"]): str(entry.get("owned_by")) for entry in listed}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return {}
+    yield answer
 
 
 def _refusal(status: int) -> AsrError:
     if status in _DENIED:
-        return ModelUnavailable(f"The remote engine {_DENIED[status]}.")
+        return ModelUnavailable(f"The remote engine refuses requests ({status}): check {_DENIED[status]}.")
     if status in (502, 503, 504):  # its model, or the server of a proxy
         return ModelUnavailable(f"The remote engine does not serve now ({status}).")
-    return TranscriptionFailed(
-        f"The remote engine {'failed on' if status >= 500 else 'refused'} this audio ({status})."
-    )
+    verb = "failed on" if status >= 500 else "refused"
+    return TranscriptionFailed(f"The remote engine {verb} this audio ({status}).")
 
 
-def _unreachable(error: httpx.HTTPError) -> Unreachable:
-    return Unreachable(f"The remote engine cannot be reached ({type(error).__name__}): check that it runs.")
+def _unreachable(error: httpx.HTTPError) -> ModelUnavailable:
+    return ModelUnavailable(f"The remote engine cannot be reached ({type(error).__name__}): check that it runs.")
 
 
 def _wav(audio: NDArray[np.float32]) -> bytes:
-    """Mono, 16 bits, 16 kHz."""
-    content = io.BytesIO()
-    with wave.open(content, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(SAMPLE_RATE)
-        file.writeframes(np.rint(audio.clip(-1, 1) * 32767).astype("<i2").tobytes())
-    return content.getvalue()
+    pcm: bytes = np.rint(audio.clip(-1, 1) * 32767).astype("<i2").tobytes()
+    return wav_header(len(pcm), SAMPLE_RATE) + pcm

@@ -53,7 +53,7 @@ def test_words_of_a_model_elsewhere_are_placed_in_time_here():
         ({"use_vllm": True, "model_id": "demo"}, VLLM, ["does not run MODEL_ID=demo"]),
         ({**ELSEWHERE, "cpu_threads": 2, "quantize": "int8"}, NO_GPU, ["CPU_THREADS is for", "QUANTIZE is for"]),
         ({**ELSEWHERE, "kv_budget_mb": 9, "use_cuda_graphs": True}, GPU, ["KV_BUDGET_MB", "USE_CUDA_GRAPHS"]),
-        ({**ELSEWHERE, "model_revision": "v1", "dual_model": True}, NO_GPU, ["MODEL_REVISION", "DUAL_MODEL"]),
+        ({**ELSEWHERE, "dual_model": True}, NO_GPU, ["DUAL_MODEL"]),
         ({**ELSEWHERE, "forced_aligner_id": "moonshine-tiny-en"}, NO_GPU, ["FORCED_ALIGNER_ID=moonshine-tiny-en"]),
         ({**ELSEWHERE, "forced_aligner_id": "demo"}, replace(NO_GPU, qwen=False), ["pip install"]),
         ({"vllm_api_key": "k"}, NO_GPU, ["VLLM_API_KEY is for VLLM_BASE_URL"]),

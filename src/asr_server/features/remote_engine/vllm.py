@@ -9,7 +9,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -21,62 +20,38 @@ from loguru import logger
 from asr_server.core.environment import process_environment
 from asr_server.core.errors import ModelUnavailable
 
-# To download a model and to compile for its shapes; to end by itself when it is told to.
+# Long enough to download a model and to compile for its shapes; and to shut down.
 _START_S, _END_S = 3600.0, 20.0
-_PORTS_TRIED = 100
 _POLL_S = 0.5
 _KEPT_LINES, _SHOWN_CHARS = 20, 300
-# Runs the command so that it gets SIGTERM when the thread that started it ends, whatever ends that (prctl(2)). The
-# check is for an end before the call.
-_WITH_PARENT = """
-import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 15)
-os.getppid() == int(sys.argv[1]) or sys.exit(1)
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
+# Sends SIGTERM to the command when the thread that started it ends, also if this process is killed.
+_WITH_PARENT = ("setpriv", "--pdeathsig=TERM", "--")
 
 
 class VllmProcess:
-    """Runs from its making until `end`. `command`: without the address. `url`, `key`: where and how it is reached, on
-    this machine alone.
-
-    Raises `ModelUnavailable` if it cannot be started.
-    """
+    """Runs from its construction until `end`. It is reached at `url` with `key`, from this machine only."""
 
     def __init__(self, command: Sequence[str]) -> None:
+        """Raises `ModelUnavailable`. `command`: without the address."""
         self.key, port = secrets.token_urlsafe(24), _free_port()
         self.url = f"http://127.0.0.1:{port}/v1"
         self._give_up_s = time.monotonic() + _START_S
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         try:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    _WITH_PARENT,
-                    str(os.getpid()),
-                    *command,
-                    "--host",
-                    "127.0.0.1",
-                    f"--port={port}",
-                ],
+                [*_WITH_PARENT, *command, "--host", "127.0.0.1", f"--port={port}"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
                 env=process_environment(VLLM_API_KEY=self.key, VLLM_NO_USAGE_STATS="1"),
-                start_new_session=True,  # Ctrl-C reaches this process alone, which ends it
+                start_new_session=True,  # Ctrl-C reaches only this process, which ends it
             )
         except OSError as error:
-            raise ModelUnavailable(f"USE_VLLM: vllm cannot be started ({error.strerror}).") from None
+            raise ModelUnavailable(f"USE_VLLM: setpriv ({error.strerror}): install util-linux.") from None
         self._reader = threading.Thread(target=self._read, name="vllm-log", daemon=True)
         self._reader.start()
-
-    @property
-    def alive(self) -> bool:
-        """True if the process runs."""
-        return self._process.poll() is None
 
     def wait(self) -> None:
         """Wait a little for its start. Raises `ModelUnavailable` once it has ended, or takes too long."""
@@ -92,14 +67,12 @@ class VllmProcess:
         raise ModelUnavailable(f"USE_VLLM: vllm ended with code {code}: {last[-_SHOWN_CHARS:]}")
 
     def end(self) -> None:
-        """Tell it to end, and end it with the processes that it has started. Returns when it is gone."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        """End it and the processes that it has started, by SIGKILL if it takes too long."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
         self._reader.join(_END_S)
 
     def _read(self) -> None:
@@ -111,10 +84,10 @@ class VllmProcess:
 
 
 def _free_port() -> int:
-    """Return a port that is free now, below those that the kernel gives to outgoing connections: vLLM binds it only
-    after it has loaded its libraries."""
+    """Return a free port below the range from which the kernel takes ports for outgoing connections: vLLM binds its
+    port only after it has loaded its libraries."""
     first_of_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.sample(range(first_of_kernel // 2, first_of_kernel), _PORTS_TRIED):
+    for port in random.sample(range(first_of_kernel // 2, first_of_kernel), 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from asr_server.engine.feature import Asked, Feature
@@ -15,15 +14,8 @@ def _options(asked: Asked) -> Iterator[Option]:
     from asr_server.features.rewriting.number_words import LANGUAGES
     from asr_server.features.rewriting.profanity import read_lists
 
-    missing = [
-        package
-        for module, package in (("text_to_num", "text2num"), ("stdnum", "python-stdnum"))
-        if not find_spec(module)
-    ]
-    reason = f"{' and '.join(missing)} cannot be imported" if missing else "where a request asks for it"
-    languages = "" if missing else " ".join(LANGUAGES)
-    yield Option("text_format", not missing, languages, reason)
-    yield Option("redact", not missing, languages, reason)
+    for name in ("text_format", "redact"):
+        yield Option(name, True, " ".join(LANGUAGES), "if a request asks for it")
     folder = asked.settings.profanity_lists
     if not folder:
         yield Option("profanity", False, "", "PROFANITY_LISTS is not set")

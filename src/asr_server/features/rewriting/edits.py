@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 
 from asr_server.core.transcript import Segment, TimeSource, Word
 from asr_server.subtitle import alignment
@@ -19,11 +20,6 @@ class Edit:
     end: int  # character after the last
     text: str
     kind: str | None = None  # of what is masked by that
-
-
-def edited(text: str, edits: Sequence[Edit]) -> str:
-    """Return the text with the edits, which are in order and disjoint."""
-    return _between(text, 0, len(text), edits)
 
 
 def applied(segment: Segment, edits: Sequence[Edit]) -> Segment:
@@ -42,7 +38,8 @@ def applied(segment: Segment, edits: Sequence[Edit]) -> Segment:
     )
 
 
-def _between(text: str, start: int, end: int, edits: Sequence[Edit]) -> str:
+def edited(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> str:
+    """Return the part [start, end) of the text with the edits, which are in order and disjoint."""
     parts, position = [], start
     for edit in edits:
         parts += [text[position : edit.start], edit.text]
@@ -55,33 +52,26 @@ def _words(segment: Segment, edits: Sequence[Edit]) -> Iterator[Word]:
     together."""
     open_words: list[tuple[Word, int, int]] = []  # with their places in the text
     open_edits: list[Edit] = []
-    left = list(edits)
-    for word, start, end in _placed(segment):
+    left, at = deque(edits), 0
+    for word in segment.words:
+        start = segment.text.find(word.text, at)
+        start, at = (start, start + len(word.text)) if start >= 0 else (at, at)
         if open_edits and start >= open_edits[-1].end:
             yield from _merged(segment, open_words, open_edits)
             open_words, open_edits = [], []
-        while left and left[0].start < end:
-            open_edits.append(left.pop(0))
+        while left and left[0].start < at:
+            open_edits.append(left.popleft())
         if open_edits:
-            open_words.append((word, start, end))
+            open_words.append((word, start, at))
         else:
             yield word
     if open_edits:
         yield from _merged(segment, open_words, open_edits)
 
 
-def _placed(segment: Segment) -> Iterator[tuple[Word, int, int]]:
-    at = 0
-    for word in segment.words:
-        found = segment.text.find(word.text, at)
-        start = found if found >= 0 else at
-        at = start + len(word.text) if found >= 0 else at
-        yield word, start, at
-
-
 def _merged(segment: Segment, old: Sequence[tuple[Word, int, int]], edits: Sequence[Edit]) -> Iterator[Word]:
     begin, stop = min(old[0][1], edits[0].start), max(old[-1][2], edits[-1].end)
-    text = _between(segment.text, begin, stop, edits).strip()
+    text = edited(segment.text, edits, begin, stop).strip()
     first, last = old[0][0], old[-1][0]
     aligned = all(word.source is TimeSource.ALIGNED for word, _, _ in old)
     whole = replace(
@@ -100,8 +90,6 @@ def _merged(segment: Segment, old: Sequence[tuple[Word, int, int]], edits: Seque
 
 
 def _mean(confidences: Sequence[float | None]) -> float | None:
-    """Return the geometric mean, None where one is not known."""
-    known = [one for one in confidences if one is not None]
-    if len(known) < len(confidences):
-        return None
-    return round(math.exp(sum(math.log(max(one, 1e-6)) for one in known) / len(known)), 4)
+    """Return the geometric mean, None if one is unknown."""
+    known = [max(one, 1e-6) for one in confidences if one is not None]
+    return round(geometric_mean(known), 4) if len(known) == len(confidences) else None

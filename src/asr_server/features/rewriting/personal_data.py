@@ -8,85 +8,54 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 
 from asr_server.features.rewriting import number_words
+from asr_server.features.rewriting.edits import Edit
 from asr_server.recordings.requests import PersonalData
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A part of the text that has personal data."""
-
-    start: int  # first character
-    end: int  # character after the last
-    kind: PersonalData
-
-
-class SearchedText:
-    """A text with digits in place of the words for numbers, and the place of each of its characters in the original.
-
-    `parts`: texts that follow each other, with the ISO codes of their languages.
-    """
-
-    def __init__(self, parts: Iterable[tuple[str, str]]) -> None:
-        self.languages: frozenset[str] = frozenset()
-        self._written: list[str] = []
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        length = 0
-        for text, language in parts:
-            self.languages |= {language}
-            at = 0
-            for start, end, digits in _digit_words(text, language):
-                self._copy(text, at, start, length)
-                self._written.append(digits)
-                self._starts += [length + start] * len(digits)
-                self._ends += [length + end] * len(digits)
-                at = end
-            self._copy(text, at, len(text), length)
-            length += len(text)
-        self.text = "".join(self._written)
-
-    def place(self, start: int, end: int) -> tuple[int, int]:
-        """Return the part of the original that [start, end) was made of."""
-        return self._starts[start], self._ends[end - 1]
-
-    def _copy(self, text: str, start: int, end: int, offset: int) -> None:
-        self._written.append(text[start:end].translate(_CJK_DIGITS))
-        self._starts += range(offset + start, offset + end)
-        self._ends += range(offset + start + 1, offset + end + 1)
-
-
-def find(searched: SearchedText, kinds: Collection[PersonalData]) -> list[Found]:
-    """Return what the text has of these kinds, in order and disjoint, by places in the original.
-
-    Parts that overlap are one, so that nothing of either is left.
-    """
-    placed = (Found(*searched.place(start, end), kind) for start, end, kind in _candidates(searched, kinds))
-    found: list[Found] = []
-    for one in sorted(placed, key=lambda each: each.start):
-        if found and one.start < (last := found[-1]).end:
-            kind = min(last.kind, one.kind, key=_CLEAREST_FIRST.index)
-            found[-1] = Found(last.start, max(last.end, one.end), kind)
-        else:
-            found.append(one)
-    return found
-
 
 _CLEAREST_FIRST = tuple(PersonalData)
 
 
-def _candidates(searched: SearchedText, kinds: Collection[PersonalData]) -> Iterator[tuple[int, int, PersonalData]]:
+def find(parts: Iterable[tuple[str, str]], kinds: Collection[PersonalData]) -> list[Edit]:
+    """Return the edits that mask these kinds in texts that follow each other, in order and disjoint.
+
+    `parts`: the texts, with the ISO codes of their languages. Found parts that overlap are one, so that nothing of
+    either is left.
+    """
+    written, starts, ends = [], array("L"), array("L")  # with digits for words, and the place of each character
+    length, languages = 0, set[str]()
+    for text, language in parts:
+        at = 0
+        for start, end, digits in [*_digit_words(text, language), (len(text), len(text), "")]:
+            written += [text[at:start].translate(_CJK_DIGITS), digits]
+            starts.extend([*range(length + at, length + start), *[length + start] * len(digits)])
+            ends.extend([*range(length + at + 1, length + start + 1), *[length + end] * len(digits)])
+            at = end
+        length += len(text)
+        languages.add(language)
+    found: list[tuple[int, int, PersonalData]] = []
+    for first, last, kind in sorted(_candidates("".join(written), frozenset(languages), kinds)):
+        start, end = starts[first], ends[last - 1]
+        if found and start < found[-1][1]:
+            start, end = found[-1][0], max(found[-1][1], end)
+            kind = min(found.pop()[2], kind, key=_CLEAREST_FIRST.index)
+        found.append((start, end, kind))
+    return [Edit(start, end, f"[{kind.upper()}]", kind) for start, end, kind in found]
+
+
+def _candidates(
+    text: str, languages: frozenset[str], kinds: Collection[PersonalData]
+) -> Iterator[tuple[int, int, PersonalData]]:
     """Yield the parts that look like one of the kinds. They may overlap."""
-    for kind, finder in _FINDERS.items():
+    for kind, finder in ((PersonalData.EMAIL, _emails), (PersonalData.IP, _ips), (PersonalData.IBAN, _ibans)):
         if kind in kinds:
-            yield from ((start, end, kind) for start, end in finder(searched))
-    for run in _RUN.finditer(searched.text):
+            yield from ((start, end, kind) for start, end in finder(text, languages))
+    for run in _RUN.finditer(text):
         if found := _kind_of_digits(run[0], kinds):
             yield *run.span(), found
 
@@ -174,25 +143,17 @@ _IPV4 = re.compile(
 _IPV6 = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])")
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
-    """The parts of an address whose signs are written or said."""
-
-    at: re.Pattern[str]
-    name: re.Pattern[str]  # what ends before it
-    host: re.Pattern[str]  # what begins after it
-
-
 @lru_cache(maxsize=64)
-def _address(languages: frozenset[str]) -> _Address:
-    """Return the patterns of an address whose signs are written, or said in one of the languages or in English."""
+def _address(languages: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of an address whose signs are written, or said in one of the languages or in English: the
+    sign "at", the name that ends before it, and the host that begins after it."""
     known = sorted(languages & _AT.keys() | {"en"})
     at, dot = ("|".join(table[language] for language in known) for table in (_AT, _DOT))
     joint = rf"(?:[.+%&'-]|\s+(?:{_DASHES}|{dot})\s+)"
     name = rf"{_CHAR}{{1,64}}+(?:{joint}{_CHAR}{{1,64}}+){{0,20}}(?:\s+\d{{1,9}}){{0,20}}"
     label = rf"{_CHAR}(?:{_CHAR}|-|\s+(?:{_DASHES})\s+){{0,62}}+(?:\s+\d{{1,9}}){{0,9}}+"
     point = rf"(?:\.|\s+(?:{dot})\s+)"
-    return _Address(
+    return (
         # Only at the start of a run of blanks: a search from each blank takes quadratic time.
         re.compile(rf"\s?@\s?|(?<!\s)\s+(?:{at})\s+", re.IGNORECASE),
         re.compile(rf"(?<!{_CHAR}){_SPELLED}{name}\Z", re.IGNORECASE),
@@ -200,23 +161,24 @@ def _address(languages: frozenset[str]) -> _Address:
     )
 
 
-def _emails(searched: SearchedText) -> Iterator[tuple[int, int]]:
-    """Yield the addresses of mail. A name is searched where a host follows alone, so that long texts take no longer."""
-    address, text, last = _address(searched.languages), searched.text, 0
-    for at in address.at.finditer(text):
-        host = address.host.match(text, at.end()) if at.start() >= last else None
+def _emails(text: str, languages: frozenset[str]) -> Iterator[tuple[int, int]]:
+    """Yield the addresses of mail. A name is only searched if a host follows, so that long texts take no longer."""
+    sign, named, hosted = _address(languages)
+    last = 0
+    for at in sign.finditer(text):
+        host = hosted.match(text, at.end()) if at.start() >= last else None
         first = max(last, at.start() - _LONGEST_NAME)
-        if host and (name := address.name.search(text[first : at.start()])):
+        if host and (name := named.search(text[first : at.start()])):
             last = host.end()
             yield first + name.start(), last
 
 
-def _ips(searched: SearchedText) -> Iterator[tuple[int, int]]:
-    for match in _IPV4.finditer(searched.text):
+def _ips(text: str, _: frozenset[str]) -> Iterator[tuple[int, int]]:
+    for match in _IPV4.finditer(text):
         parts = re.split(rf"\.|(?:{_ANY_DOT})", match[0], flags=re.IGNORECASE)
         if all(int("".join(part.split())) < 256 for part in parts):
             yield match.span()
-    for match in _IPV6.finditer(searched.text):
+    for match in _IPV6.finditer(text):
         with suppress(ValueError):
             ip_address(match[0])
             yield match.span()
@@ -231,10 +193,10 @@ _IBAN = re.compile(
 _IBAN_CHARS = range(34, 14, -1)
 
 
-def _ibans(searched: SearchedText) -> Iterator[tuple[int, int]]:
+def _ibans(text: str, _: frozenset[str]) -> Iterator[tuple[int, int]]:
     from stdnum import iban
 
-    text, last = searched.text, 0
+    last = 0
     for match in _IBAN.finditer(text):
         if match.start() < last:
             continue
@@ -245,6 +207,3 @@ def _ibans(searched: SearchedText) -> Iterator[tuple[int, int]]:
                 yield match.start(), end
                 last = end
                 break
-
-
-_FINDERS = {PersonalData.EMAIL: _emails, PersonalData.IP: _ips, PersonalData.IBAN: _ibans}

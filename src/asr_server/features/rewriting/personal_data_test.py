@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.features.rewriting.personal_data import SearchedText, find
+from asr_server.features.rewriting.personal_data import find
 from asr_server.recordings.requests import PersonalData
 
 ALL = frozenset(PersonalData) - {PersonalData.NUMBER}
@@ -12,7 +12,7 @@ ALL = frozenset(PersonalData) - {PersonalData.NUMBER}
 
 def _shown(text, language="en", kinds=ALL):
     shown, at = "", 0
-    for one in find(SearchedText([(text, language)]), kinds):
+    for one in find([(text, language)], kinds):
         shown += text[at : one.start] + f"[{one.kind}]"
         at = one.end
     return shown + text[at:]
@@ -92,7 +92,7 @@ def test_only_the_kinds_that_are_asked_for_are_replaced():
 def test_parts_are_disjoint_and_in_order(words):
     """Places are those of the original text, whatever its digits are made of."""
     text = " ".join(words)
-    found = find(SearchedText([(text[:20], "en"), (text[20:], "en")]), frozenset(PersonalData))
+    found = find([(text[:20], "en"), (text[20:], "en")], frozenset(PersonalData))
     at = 0
     for one in found:
         assert at <= one.start < one.end <= len(text)
@@ -102,7 +102,7 @@ def test_parts_are_disjoint_and_in_order(words):
 def test_signs_are_read_in_each_language_of_a_recording():
     """A part in another language than the first."""
     text = "hello schreib an max at beispiel Punkt de"
-    (found,) = find(SearchedText([(text[:6], "en"), (text[6:], "de")]), ALL)
+    (found,) = find([(text[:6], "en"), (text[6:], "de")], ALL)
     assert text[found.start : found.end] == "max at beispiel Punkt de"
 
 
@@ -116,4 +116,4 @@ def test_a_long_run_of_digits_is_masked():
 def test_the_time_grows_with_the_length_alone(part):
     """A text that would take minutes in quadratic time, which is longer than the limit of a test."""
     text = part * (150_000 // len(part))
-    find(SearchedText([(text, "")]), frozenset(PersonalData))
+    find([(text, "")], frozenset(PersonalData))

@@ -7,8 +7,7 @@ donkey and for distance; which words a page must not show is for its operator to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from asr_server.features.rewriting.edits import Edit
@@ -24,27 +23,18 @@ _HIDDEN = "****"
 _UNSPACED = frozenset(["zh", "yue", "ja", "th"])
 
 
-@dataclass(frozen=True, slots=True)
-class WordList:
-    """The words of one language."""
-
-    entries: frozenset[str]  # as `_key` makes them
-    longest: int  # words of the longest entry
-
-    def edits(self, text: str, how: Profanity) -> Iterator[Edit]:
-        """Yield the edits that mask the words of the list, in order and disjoint."""
-        found = list(_WORD.finditer(text))
-        at = 0
-        while at < len(found):
-            most = min(self.longest, len(found) - at)
-            count = next((n for n in range(most, 0, -1) if _key(found[at : at + n]) in self.entries), 0)
-            for match in found[at : at + count]:
-                shown = _HIDDEN if how is Profanity.HIDE else match[0][0] + "*" * (len(match[0]) - 1)
-                yield Edit(*match.span(), shown, KIND)
-            at += count or 1
+def masked(text: str, entries: Collection[str], how: Profanity) -> Iterator[Edit]:
+    """Yield the edits that mask the words of a list, in order and disjoint."""
+    found, at = list(_WORD.finditer(text)), 0
+    while at < len(found):
+        count = next((n for n in range(_MAX_WORDS, 0, -1) if _key(found[at : at + n]) in entries), 0)
+        for match in found[at : at + count]:
+            shown = _HIDDEN if how is Profanity.HIDE else match[0][0] + "*" * (len(match[0]) - 1)
+            yield Edit(*match.span(), shown, KIND)
+        at += count or 1
 
 
-def read_lists(folder: Path) -> Mapping[str, WordList]:
+def read_lists(folder: Path) -> Mapping[str, frozenset[str]]:
     """Return the lists of the files `en.txt`, `de.txt` and so on, by the ISO codes of their languages.
 
     A line has a word or a phrase; empty lines and lines that begin with `#` are skipped. Raises `ValueError` with a
@@ -59,7 +49,7 @@ def read_lists(folder: Path) -> Mapping[str, WordList]:
     return lists
 
 
-def _read(path: Path) -> WordList:
+def _read(path: Path) -> frozenset[str]:
     if path.stem not in map(languages.code, languages.model_languages()):
         raise ValueError(f"{path.name} is not named after the ISO code of a language that is recognised")
     if path.stem in _UNSPACED:
@@ -76,7 +66,7 @@ def _read(path: Path) -> WordList:
     entries = frozenset(_key(phrase) for phrase in phrases if phrase)
     if not entries:
         raise ValueError(f"{path.name} has no words")
-    return WordList(entries, max(len(phrase) for phrase in phrases))
+    return entries
 
 
 def _key(phrase: list[re.Match[str]]) -> str:

@@ -8,7 +8,7 @@ from asr_server import feature_list
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import PlanError
 from asr_server.features.rewriting.edits import edited
-from asr_server.features.rewriting.profanity import read_lists
+from asr_server.features.rewriting.profanity import masked, read_lists
 from asr_server.recordings.requests import Profanity
 
 
@@ -21,7 +21,7 @@ def lists(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "masked", "hidden"),
+    ("text", "starred", "hidden"),
     [
         ("Heck, no!", "H***, no!", "****, no!"),
         ("HECK heck", "H*** h***", "**** ****"),
@@ -30,10 +30,10 @@ def lists(tmp_path):
         ("heck's heck-like", "heck's heck-like", "heck's heck-like"),
     ],
 )
-def test_whole_words_are_masked(lists, text, masked, hidden):
+def test_whole_words_are_masked(lists, text, starred, hidden):
     """Words are found in any case; one that has another in it stays."""
-    for how, expected in ((Profanity.MASK, masked), (Profanity.HIDE, hidden)):
-        edits = list(lists["en"].edits(text, how))
+    for how, expected in ((Profanity.MASK, starred), (Profanity.HIDE, hidden)):
+        edits = list(masked(text, lists["en"], how))
         assert edited(text, edits) == expected
         assert {edit.kind for edit in edits} <= {"profanity"}
 

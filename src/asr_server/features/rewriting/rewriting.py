@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asr_server.core.errors import UnsupportedValue
+from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import Segment
 from asr_server.features.rewriting import number_words, personal_data, profanity
 from asr_server.features.rewriting.edits import Edit, applied
-from asr_server.features.rewriting.personal_data import SearchedText
-from asr_server.features.rewriting.profanity import WordList
 from asr_server.features.rewriting.written_form import written_edits
 from asr_server.features.speech_output.spoken_form import readings
 from asr_server.processes.caller_work import in_thread
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from asr_server.recordings.pipeline import BeginStep, RunOptions
     from asr_server.recordings.requests import RecordingRequest
 
-Lists = Mapping[str, WordList]
+Lists = Mapping[str, frozenset[str]]
 
 
 class Rewriting:
@@ -37,16 +35,18 @@ class Rewriting:
         self._lists = lists
 
     def check(self, request: RecordingRequest) -> None:
-        """Raise `UnsupportedValue` for log-probabilities, whose tokens are those of the model's text, and for a
+        """Raise `unsupported_value` for log-probabilities, whose tokens are those of the model's text, and for a
         language that is stated and cannot be rewritten."""
         text = request.text_options
         if request.output.logprobs and any(text.asked):
-            raise UnsupportedValue(
-                f"'include' lists the tokens of the model's own text: leave out '{next(text.asked)}'.", param="include"
+            raise InvalidInput(
+                f"'include' lists the tokens of the model's own text: leave out '{next(text.asked)}'.",
+                code="unsupported_value",
+                param="include",
             )
         language = languages.code(request.language or "")
         for reason, param in _without_effect(text, language, self._lists) if language else ():
-            raise UnsupportedValue(reason, param=param)
+            raise InvalidInput(reason, code="unsupported_value", param=param)
 
     async def prepare(self, request: RecordingRequest, options: RunOptions) -> BeginStep | None:
         """Return the step of one recording. Raises as `check`."""
@@ -75,7 +75,6 @@ class TextStep(RecordingStep):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Return what of the options had no effect on parts in some language."""
         return tuple(self._warnings)
 
     def rewritten(self, segment: Segment) -> Segment:
@@ -91,7 +90,7 @@ class TextStep(RecordingStep):
                 found = readings(segment.text, language)
                 segment = applied(segment, [Edit(one.start, one.end, one.words) for one in found])
         if options.profanity is not Profanity.KEEP and (words := self._lists.get(language)):
-            segment = applied(segment, list(words.edits(segment.text, options.profanity)))
+            segment = applied(segment, list(profanity.masked(segment.text, words, options.profanity)))
         return segment
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
@@ -102,24 +101,22 @@ class TextStep(RecordingStep):
         for language in {languages.code(segment.language) for segment in segments} - {"", *number_words.LANGUAGES}:
             self._warnings[f"'redact' does not find numbers that are said in words in '{language}'."] = None
         # In a thread: hours of text take seconds, and live sessions share the event loop.
-        return await in_thread(redacted, segments, self._options.redact)
+        return await in_thread(_redacted, segments, self._options.redact)
 
 
-def redacted(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> list[Segment]:
+def _redacted(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> list[Segment]:
     """Return the segments with each part that has data of these kinds replaced by the kind. A part that lies in several
-    segments is replaced in each of them."""
-    by_speaker: dict[str | None, list[int]] = defaultdict(list)
-    for number, segment in enumerate(segments):
-        by_speaker[segment.speaker].append(number)
+    segments of a speaker is replaced in each of them."""
     found = list(segments)
-    for numbers in by_speaker.values():
-        own = [segments[number] for number in numbers]
-        for number, segment in zip(numbers, _redacted(own, kinds), strict=True):
+    for speaker in {segment.speaker for segment in segments}:
+        numbers = [number for number, segment in enumerate(segments) if segment.speaker == speaker]
+        own = _redacted_speech([segments[number] for number in numbers], kinds)
+        for number, segment in zip(numbers, own, strict=True):
             found[number] = segment
     return found
 
 
-def _redacted(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> list[Segment]:
+def _redacted_speech(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> list[Segment]:
     parts, before, starts, length = [], "", [], 0
     for segment in segments:
         joint = scripts.joint(before, segment.text)
@@ -127,20 +124,21 @@ def _redacted(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> lis
         starts.append(length + len(joint))
         length += len(joint) + len(segment.text)
         before = segment.text
-    edits: list[list[Edit]] = [[] for _ in segments]
-    number = 0
-    for one in personal_data.find(SearchedText(parts), kinds):
-        while number + 1 < len(segments) and starts[number + 1] <= one.start:
-            number += 1
-        for at in range(number, len(segments)):
-            text, start, end = segments[at].text, one.start - starts[at], one.end - starts[at]
-            if end <= 0:
-                break
-            start, end = max(0, start), min(len(text), end)
-            if text[start:end].strip():
-                edits[at].append(Edit(start, end, f"[{one.kind.upper()}]", one.kind))
+    edits = personal_data.find(parts, kinds)
     # The tokens of the model's text would tell what was replaced.
-    return [replace(applied(segment, own), spoken=()) for segment, own in zip(segments, edits, strict=True)]
+    return [
+        replace(applied(segment, list(_within(edits, start, segment.text))), spoken=())
+        for segment, start in zip(segments, starts, strict=True)
+    ]
+
+
+def _within(edits: Sequence[Edit], start: int, text: str) -> Iterator[Edit]:
+    """Yield the edits of the part of a longer text that begins at `start`, with their places in the part."""
+    first = bisect_right(edits, start, key=lambda edit: edit.end)
+    for edit in edits[first : bisect_left(edits, start + len(text), key=lambda edit: edit.start)]:
+        own = replace(edit, start=max(0, edit.start - start), end=min(len(text), edit.end - start))
+        if text[own.start : own.end].strip():
+            yield own
 
 
 def _build(core: CoreParts) -> FeatureParts:

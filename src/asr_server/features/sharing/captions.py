@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from asr_server.core.errors import SlowReader
+from asr_server.core.errors import InvalidInput
 from asr_server.net.event_stream import frame
 from asr_server.net.loop_time import slice_queue
 from asr_server.subtitle import cue_segmentation
@@ -141,12 +141,15 @@ class Reader:
     async def captions(self) -> AsyncGenerator[Caption, None]:
         """Yield what is kept and what comes, until the stream is ended.
 
-        Words that are not taken when newer ones come are left out: the newer ones begin with them. Raises `SlowReader`
+        Words that are not taken when newer ones come are left out: the newer ones begin with them. Raises `slow_reader`
         when a final was dropped that was not taken.
         """
         while True:
             if self._after < self._captions.dropped:
-                raise SlowReader("The client did not read for so long that texts were dropped which it has not read.")
+                raise InvalidInput(
+                    "The client did not read for so long that texts were dropped which it has not read.",
+                    code="slow_reader",
+                )
             new = self._captions.after(self._after)
             for caption in new:
                 if self._is_cut:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from asr_server.core.errors import InvalidValue
+from asr_server.core.errors import InvalidInput
 from asr_server.features.sharing.captions import Caption, vtt
 from asr_server.features.sharing.sharing import Sharing
 from asr_server.net import body, event_stream
@@ -125,11 +125,11 @@ def _frames(event: _Event) -> tuple[str]:
 
 
 def _number(last_event_id: str) -> int:
-    """Return the number of the caption with this id, 0 for "". Raises `InvalidValue`."""
+    """Return the number of the caption with this id, 0 for "". Raises `invalid_value`."""
     if not last_event_id:
         return 0
     if len(last_event_id) > _MAX_DIGITS or not (last_event_id.isascii() and last_event_id.isdigit()):
-        raise InvalidValue("Last-Event-ID is not the id of an event of this stream.", param="Last-Event-ID")
+        raise InvalidInput("Last-Event-ID is not the id of an event of this stream.", param="Last-Event-ID")
     return int(last_event_id)
 
 

@@ -1,8 +1,7 @@
 """The links of this server's live sessions, and the part of a session that gives its readers what it commits.
 
 A link is kept in memory, by the digest of its token, and ends with its session. A session that is resumed is the same
-session, and keeps its links. One that goes on at another server, or in another process of this one, has ended here for
-its readers.
+session, and keeps its links. A new session in place of a lost one gets new links.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from asr_server.core.audio import samples_to_s
-from asr_server.core.errors import Overloaded, SessionNotFound
+from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
 from asr_server.live.machine.events import Final, Partial, ResetDone
-from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
+from asr_server.live.options import Opening, PartRequest, SessionPart
 from asr_server.live.outbox import Message, Outgoing
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
-
 
 _TOKEN_BYTES = 24
 _MAX_LINKS = 16  # of a session
@@ -74,41 +72,45 @@ class Sharing:
         self._readers = Counter[SharedPart | str]()  # by sessions, and by their owners
         self._all_readers = 0
 
-    async def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
+    def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
         """Add the part to a session of `WS /ws/transcribe`. It costs nothing until the session has a link."""
         owner = socket.state.caller.owner
-        return opening.with_part(PartRequest(lambda session: SharedPart(session, owner, self)))
+        return opening.with_part(PartRequest(lambda session_id, send: SharedPart(session_id, owner, self)))
 
     def share(self, session_id: str, owner: str, expires_s: float) -> IssuedLink:
-        """Return a new link to a session. Raises `SessionNotFound`, also for another owner's, and `Overloaded`."""
+        """Return a new link to a session. Raises `session_not_found`, also for another owner's, and `Overloaded`."""
         session = self._session(session_id, owner)
         if len(session.links) >= _MAX_LINKS:
             raise Overloaded(f"A session has {_MAX_LINKS} links at most: revoke one first.", retry_after_s=_RETRY_S)
         if session.captions is None:
             session.captions = Captions()
-        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        server_name = session_id.partition("_")[0]  # a proxy may need it to find this server
+        token = f"{server_name}_{secrets.token_urlsafe(_TOKEN_BYTES)}"
         digest = _digest(token)
         timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, digest, EndReason.EXPIRED)
         self._links[digest] = session.links[digest] = Link(session, session.captions, timer)
         return IssuedLink(token, time.time() + expires_s)
 
     def revoke(self, session_id: str, owner: str, token: str) -> None:
-        """End a link of a session. Raises `SessionNotFound`, also for a link of another session."""
+        """End a link of a session. Raises `session_not_found`, also for a link of another session."""
         session, digest = self._session(session_id, owner), _digest(token)
         if digest not in session.links:
-            raise SessionNotFound("The session has no such link.", param="token")
+            raise InvalidInput("The session has no such link.", code="session_not_found", param="token")
         self._close(session, digest, EndReason.REVOKED)
 
     def link(self, token: str) -> Link:
-        """Return the link of a token. Raises `SessionNotFound`."""
+        """Return the link of a token. Raises `session_not_found`."""
         link = self._links.get(_digest(token))
         if link is None:
-            raise SessionNotFound("The link is not valid: it has ended with its session, expired or been revoked.")
+            raise InvalidInput(
+                "The link is not valid: it has ended with its session, expired or been revoked.",
+                code="session_not_found",
+            )
         return link
 
     @contextmanager
     def reading(self, token: str, after: int) -> Iterator[Reader]:
-        """Give the link one more reader until the block ends. Raises `SessionNotFound` and `Overloaded`.
+        """Give the link one more reader until the block ends. Raises `session_not_found` and `Overloaded`.
 
         `after`: the number of the newest caption that it has, 0 for none.
         """
@@ -157,18 +159,18 @@ class Sharing:
     def _session(self, session_id: str, owner: str) -> SharedPart:
         session = self.sessions.get(session_id)
         if session is None or session.owner != owner:
-            raise SessionNotFound("No session of this id is open here.", param="session_id")
+            raise InvalidInput("No session of this id is open here.", code="session_not_found", param="session_id")
         return session
 
 
 class SharedPart(SessionPart):
     """The part of one session. It stands last, so that it has the texts as the speaker gets them."""
 
-    def __init__(self, session: PartSession, owner: str, sharing: Sharing) -> None:
-        self.id, self.owner = session.id, owner
+    def __init__(self, session_id: str, owner: str, sharing: Sharing) -> None:
+        self.id, self.owner = session_id, owner
         self.links: dict[bytes, Link] = {}
         self.captions: Captions | None = None  # None before the first link: what was said before is not kept
-        self._begin, self._sharing = session.begin, sharing
+        self._sharing = sharing
         sharing.sessions[self.id] = self
 
     def completed(self, outgoing: Outgoing) -> Outgoing:
@@ -197,12 +199,11 @@ class SharedPart(SessionPart):
         return None
 
     def _made(self, message: Partial | Final, text: str) -> Caption:
-        begin = self._begin
         return Caption(
-            begin.utterances + message.utterance,
+            message.utterance,
             text,
-            samples_to_s(begin.samples + message.start_samples),
-            samples_to_s(begin.samples + message.end_samples),
+            samples_to_s(message.start_samples),
+            samples_to_s(message.end_samples),
             message.language,
             isinstance(message, Final),
         )

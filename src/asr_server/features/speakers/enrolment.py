@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.core.errors import DeadlineExceeded, InvalidInput, InvalidReference, UnsupportedValue
+from asr_server.core.errors import DeadlineExceeded, InvalidInput
 from asr_server.features.speakers.diarization.turns import VoicePrint
 from asr_server.features.speakers.voice_prints import OTHER_VOICE, mean, voice_print
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore, similarities
@@ -55,16 +55,19 @@ class Enrolment:
         return not isinstance(speakers, str) and speakers.pid is not None
 
     def check(self) -> SpeakerClient:
-        """Raise `UnsupportedValue` if no voice can be stored. Routes call it before they read a body."""
+        """Raise `unsupported_value` if no voice can be stored. Routes call it before they read a body."""
         if isinstance(self._speakers_or_reason, str):
             reason = self._speakers_or_reason
-            raise UnsupportedValue(f"This server does not tell speakers apart, so it stores no voices ({reason}).")
+            raise InvalidInput(
+                f"This server does not distinguish speakers, so it stores no voices ({reason}).",
+                code="unsupported_value",
+            )
         return self._speakers_or_reason
 
     async def enrol(self, candidate: Candidate, recordings: Sequence[Source]) -> EnrolledVoice:
         """Store the voice of these recordings, in place of the owner's voice of that name if there is one.
 
-        Raises `InvalidReference`, what `check` and the decoder raise, `SpeakersUnavailable`, `Overloaded` if too many
+        Raises `invalid_reference`, what `check` and the decoder raise, `SpeakersUnavailable`, `Overloaded` if too many
         voices are stored, and `DeadlineExceeded`.
         """
         speakers = self.check()
@@ -75,7 +78,11 @@ class Enrolment:
         except TimeoutError:
             raise DeadlineExceeded("The voice was not computed within the server's time limit.") from None
         if (similarities(prints, prints) < OTHER_VOICE).any():
-            raise InvalidReference("The recordings are of different voices: send those of one person.", param="files")
+            raise InvalidInput(
+                "The recordings have different voices: send recordings of one person.",
+                code="invalid_reference",
+                param="files",
+            )
         voice = EnrolledVoice(
             name=candidate.name,
             voice_print=mean(prints, np.ones(len(prints))),
@@ -94,5 +101,5 @@ class Enrolment:
                     found.append(await voice_print(speakers, self._decoder, recording, caller))
             except InvalidInput as error:
                 which = f"Recording {number}: " if len(recordings) > 1 else ""
-                raise type(error)(f"{which}{error.message}", param="files") from None
+                raise InvalidInput(f"{which}{error.message}", code=error.code, param="files") from None
         return found

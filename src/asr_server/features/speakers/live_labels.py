@@ -74,19 +74,17 @@ class _Utterance:
 
 
 class LiveNames:
-    """The names of one session. `first`: the index of the first speaker's letter."""
+    """The names of one session."""
 
-    def __init__(self, first: int = 0) -> None:
-        self._first = first
-        # The letters of this session and of those before it that the client knows as one. A voice with such a name is
-        # not recognised: somebody else may get that letter, or have it.
-        self._letters = {label(number) for number in range(first + MAX_SPEAKERS)}
+    def __init__(self) -> None:
+        # A voice with such a name is not recognised: somebody else may get that letter, or have it.
+        self._letters = {label(number) for number in range(MAX_SPEAKERS)}
         self._names: dict[int, str] = {}
         self._settled: dict[int, str] = {}  # the horizon has passed these: they never change
 
     def of(self, speaker: int) -> str:
         """Return the name or letter of a speaker."""
-        return self._settled.get(speaker) or self._names.get(speaker) or label(self._first + speaker)
+        return self._settled.get(speaker) or self._names.get(speaker) or label(speaker)
 
     def settle(self, speaker: int) -> None:
         """Have a speaker keep the present name or letter from now on."""
@@ -106,13 +104,10 @@ class LiveNames:
 
 
 class SpeakerLabels:
-    """Labels the words of one session. The results of `on_text`, `on_turns` and `lose` count as sent.
+    """Labels the words of one session. The results of `on_text`, `on_turns` and `lose` count as sent."""
 
-    `first`: the index of the first speaker's letter.
-    """
-
-    def __init__(self, first: int = 0) -> None:
-        self._names = LiveNames(first)
+    def __init__(self) -> None:
+        self._names = LiveNames()
         self._turns: list[Turn] = []
         self._settled_ms = 0
         self._lost = False

@@ -9,7 +9,7 @@ import numpy as np
 
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import InvalidReference
+from asr_server.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
@@ -20,7 +20,7 @@ async def decoded(
 ) -> Samples:
     """Return (n,) float32 at `rate_hz`, in [-1, 1]. A recording that is too long is not decoded to its end.
 
-    Raises `InvalidReference` and what the decoder raises.
+    Raises `invalid_reference` and what the decoder raises.
     """
     least_s, most_s = allowed_s
     blocks: list[Samples] = []
@@ -29,9 +29,9 @@ async def decoded(
         async for block in stream:
             blocks.append(block)
             if progress.decoded_s > most_s:
-                raise InvalidReference(f"The recording is longer than {most_s:g} s.")
+                raise InvalidInput(f"The recording is longer than {most_s:g} s.", code="invalid_reference")
     if progress.decoded_s < least_s:
-        raise InvalidReference(f"The recording is shorter than {least_s:g} s.")
+        raise InvalidInput(f"The recording is shorter than {least_s:g} s.", code="invalid_reference")
     samples = np.concatenate(blocks)
     peak = max(np.abs(samples).max(), np.float32(1.0))  # float files may exceed full scale
     scaled: Samples = np.clip(samples / peak, -1.0, 1.0)

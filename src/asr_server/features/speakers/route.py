@@ -12,14 +12,14 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from starlette.datastructures import FormData, UploadFile
 
-from asr_server.core.errors import EmptyFile, InvalidValue, MissingParameter
+from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate, Enrolment
 from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.session_speakers import LiveSpeakerOption
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
-from asr_server.features.speakers.voices import UNREADABLE_VOICES, VOICES, EnrolledVoice, VoiceStore
+from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody
@@ -152,17 +152,19 @@ def _parse(form: FormData) -> tuple[SpeakerForm, list[UploadFile]]:
     values = body.scalars(form, frozenset(SpeakerForm.model_fields))
     for name in SpeakerForm.model_fields:
         if name not in values:
-            raise MissingParameter(f"The field '{name}' is required.", param=name)
+            raise InvalidInput(f"The field '{name}' is required.", code="missing_required_parameter", param=name)
     fields = body.validated(SpeakerForm, values)
     files = [value for key, value in form.multi_items() if _FILE_FIELD.fullmatch(key) and isinstance(value, UploadFile)]
     if not files:
-        raise MissingParameter(
-            "The form has no recording: send it with a file name, in a part 'files[]'.", param="files"
+        raise InvalidInput(
+            "The form has no recording: send it with a file name, in a part 'files[]'.",
+            code="missing_required_parameter",
+            param="files",
         )
     if len(files) > MAX_RECORDINGS:
-        raise InvalidValue(f"The form has more than {MAX_RECORDINGS} recordings.", param="files")
+        raise InvalidInput(f"The form has more than {MAX_RECORDINGS} recordings.", param="files")
     if not all(file.size for file in files):
-        raise EmptyFile("A file is empty.", param="files")
+        raise InvalidInput("A file is empty.", code="empty_file", param="files")
     return fields, files
 
 
@@ -196,4 +198,4 @@ def _build(core: CoreParts) -> FeatureParts:
     return replace(parts, steps=steps, idle_owners=[client], close=client.close)
 
 
-SERVER = ServerFeature(routers=[router], health=_health, state_folders=[VOICES, UNREADABLE_VOICES], build=_build)
+SERVER = ServerFeature(routers=[router], health=_health, build=_build)

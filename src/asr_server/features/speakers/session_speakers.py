@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,20 +13,19 @@ import numpy as np
 from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, SpeakersUnavailable, UnsupportedValue
+from asr_server.core.errors import AsrError, InvalidInput, SpeakersUnavailable
 from asr_server.features.speakers.diarization.turns import LiveSpeakers, LiveSpeakerSource, VoicePrint
 from asr_server.features.speakers.live_labels import SpeakerLabels, UtteranceSpeakers
 from asr_server.features.speakers.voices import EnrolledVoice, NamedVoice, VoiceStore
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
 from asr_server.live.machine.utterance import Frame
-from asr_server.live.options import PartRequest, PartSession, SessionPart
+from asr_server.live.options import PartRequest, SessionPart
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from asr_server.live.machine.session import LiveMachine
     from asr_server.live.options import Opening
     from asr_server.net.access import Caller
 
@@ -55,42 +54,31 @@ class SpeakersLost(PartMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class SpeakersRestarted(PartMessage):
-    """This server does not know the voices of the session: the same people get other letters from now on."""
-
-    def wire(self) -> Json:
-        """Return the message of the wire."""
-        return {"status": "speakers_restarted"}
-
-
-@dataclass(frozen=True, slots=True)
 class LiveSpeakerOption:
     """The option `speakers` of `WS /ws/transcribe`."""
 
     source: LiveSpeakerSource | None  # None where speakers are not told apart
     voices: VoiceStore | None = None  # None where no voices are stored
 
-    async def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
+    def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
         """Add the speakers to a session whose client asks for them."""
         if not opening.query.speakers:
             return opening
         caller: Caller = socket.state.caller
-        return opening.with_part(self.requested(caller.owner, opening.query.first_speaker))
+        return opening.with_part(self.requested(caller.owner))
 
-    def requested(self, owner: str = "", first_speaker: int = 0) -> PartRequest:
-        """Return the speakers of a session of this owner, in which the first gets that letter."""
+    def requested(self, owner: str = "") -> PartRequest:
+        """Return the speakers of a session of this owner."""
 
-        def make(session: PartSession) -> SessionSpeakers:
+        def make(session_id: str, send: Callable[[PartMessage], None]) -> SessionSpeakers:
             assert self.source is not None, "`check` was called before"
-            labels = SpeakerLabels(first_speaker)
-            restarted = session.is_continued
-            return SessionSpeakers(self.source, labels, session.send, self._voices_of(owner), restarted=restarted)
+            return SessionSpeakers(self.source, SpeakerLabels(), send, self._voices_of(owner))
 
         return PartRequest(make, self._check)
 
     def _check(self) -> None:
         if self.source is None:
-            raise UnsupportedValue("This server does not tell speakers apart.", param="speakers")
+            raise InvalidInput("This server does not distinguish speakers.", code="unsupported_value", param="speakers")
         self.source.check_live()
 
     def _voices_of(self, owner: str) -> Callable[[], Awaitable[list[EnrolledVoice]]] | None:
@@ -109,14 +97,11 @@ class SessionSpeakers(SessionPart):
         labels: SpeakerLabels,
         send: Callable[[UtteranceSpeakers | SpeakersLost], None],
         voices: Callable[[], Awaitable[Sequence[NamedVoice]]] | None = None,
-        *,
-        restarted: bool = False,
     ) -> None:
         """`send` gets changes of labels that were sent, and once why there are no more, if that happens. `voices` reads
-        those that have names; None where none can be stored. `restarted`: another server had the session before."""
+        those that have names; None where none can be stored."""
         self._voices = voices
         self._send = send
-        self._restarted = restarted
         self.labels = labels
         self.lost = False
         self._waiting: list[Samples] = []
@@ -124,13 +109,9 @@ class SessionSpeakers(SessionPart):
         self._enough = asyncio.Event()
         self._task = asyncio.create_task(self._run(source))
 
-    def hello(self, session: PartSession, *, is_first: bool, is_resumed: bool) -> Json:
+    def hello(self) -> Json:
         """Return whether speakers are told apart, or not any more."""
         return {"speakers": not self.lost}
-
-    def on_connect(self, machine: LiveMachine, *, is_resumed: bool) -> Iterable[SpeakersRestarted]:
-        """Tell the first client that comes from another server."""
-        return [SpeakersRestarted()] if self._restarted and not is_resumed else []
 
     def shown(self, message: Message) -> Message:
         """Return the message; words with their speakers."""

@@ -5,10 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from asr_server.core.errors import UnsupportedValue
 from asr_server.core.transcript import SpeakerRun
-from asr_server.features.handover.continuation import Continuation, ShownUtterance
-from asr_server.features.handover.handover import ContinuationIssued, requested
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
@@ -25,9 +22,9 @@ from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial,
 _SECOND = 32_000  # bytes
 
 
-def _parts(source, voices=None, owner="", first_speaker=0):
+def _parts(source, voices=None, owner=""):
     """The parts of a session whose speakers are told apart."""
-    return (LiveSpeakerOption(source, voices).requested(owner, first_speaker),)
+    return (LiveSpeakerOption(source, voices).requested(owner),)
 
 
 def _labels(session):
@@ -54,22 +51,6 @@ async def _heard(speakers, seconds):
     async with asyncio.timeout(20):
         while not speakers.sessions or speakers.sessions[0].samples < 16_000 * seconds:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-
-
-async def test_finals_have_speakers_and_their_labels_are_refined_up_to_the_horizon(make, speech):
-    """The final comes at once, with a first guess; two updates follow: the true speaker, and that it is settled."""
-    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], doubt_ms=6_000, horizon_ms=8_000)
-    connection = await opened(make(Scripted(lambda item: "good morning")), parts=_parts(speakers))
-    await connection.send(Audio(speech + bytes(12 * _SECOND)))
-    *before, settled = await _until(connection, lambda out: getattr(out.message, "settled", False))
-    (final,) = [out for out in before if isinstance(out.message, Final)]
-    updates = [out.message for out in before if isinstance(out.message, UtteranceSpeakers)]
-    assert [*map(_runs, updates)][-1] == [("A", "good morning")]
-    assert _runs(settled.message) == [("A", "good morning")]
-    assert not final.details.settled
-    texts = ["".join(run.text for run in each.runs) for each in [final.details, *updates, settled.message]]
-    assert set(texts) == {"good morning"}
-    connection.session.end()
 
 
 async def test_speakers_hear_what_the_session_counts(make, speech):
@@ -122,35 +103,6 @@ async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make,
         while not speakers.sessions[0].closed:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     connection.session.end()
-
-
-async def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_now(make, speech):
-    """What was refined while it was away is not lost, also of finals that it has."""
-    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], horizon_ms=3_000)
-    live = make(Scripted(lambda item: "good morning"))
-    connection = await opened(live, parts=_parts(speakers))
-    await connection.send(Audio(speech + bytes(8 * _SECOND)))
-    live.disconnect(connection, clean=False)
-    await _heard(speakers, len(speech) / _SECOND + 7.4)
-    again = await live.resume(connection.session.id, 0)
-    (first,) = await _until(again, lambda out: True)
-    assert isinstance(first.message, Final)
-    assert (_runs(first.details), first.details.settled) == ([("A", "good morning")], True)
-    live.disconnect(again, clean=False)
-    third = await live.resume(connection.session.id, first.message.utterance)
-    (update,) = await _until(third, lambda out: True)
-    assert update.message == first.details
-    third.session.end()
-
-
-async def test_speakers_that_the_server_cannot_tell_apart_are_refused(make):
-    """With the reason, before a session is made."""
-    refusal = UnsupportedValue("SPEAKERS=off", param="speakers")
-    for speakers in (None, ScriptedLiveSpeakers([], refusal=refusal)):
-        live = make(Scripted())
-        with pytest.raises(UnsupportedValue) as refused:
-            await opened(live, parts=_parts(speakers))
-        assert (refused.value.param, len(live), live._admission.held_s) == ("speakers", 0, 0)
 
 
 _ANN = np.eye(4, dtype=np.float32)[0]
@@ -210,19 +162,6 @@ async def test_a_discarded_utterance_has_no_labels_that_could_change(make):
     session.end()
 
 
-async def test_a_letter_is_in_a_continuation_before_it_is_shown(make):
-    """A client that has seen it then has a state with which no other server gives it again."""
-    parts = (*_parts(ScriptedLiveSpeakers([])), requested())
-    connection = await opened(make(Scripted()), parts=parts)
-    session = connection.session
-    _labels(session).on_turns([Turn(0, 0, 1_000)], 0)
-    session._send(Partial(1, "one two", "", "English", 0, 16_000), 0)
-    session.end()
-    first, second = [sent.message async for sent in connection.messages()]
-    assert (type(first), type(second)) == (ContinuationIssued, Partial)
-    assert first.continuation.first_speaker == 1
-
-
 async def test_a_client_that_comes_back_gets_the_labels_that_its_finals_have_now(make):
     """As an update of a final that it has."""
     connection = await opened(make(Scripted()), parts=_parts(ScriptedLiveSpeakers([])))
@@ -233,17 +172,3 @@ async def test_a_client_that_comes_back_gets_the_labels_that_its_finals_have_now
     session.end()
     (update,) = [sent.message async for sent in again.messages()]
     assert (update.utterance, _runs(update), update.settled) == (1, [("B", "one two")], True)
-
-
-async def test_an_update_keeps_the_labels_that_another_server_gave(make):
-    """The words behind them have the letters of this one."""
-    begin = Continuation("live_0123abcd." + 22 * "x", 16 * "0", first_speaker=1)
-    shown = ShownUtterance(1, "one two", 1.0, ({"speaker": "A", "text": "one two"},))
-    parts = (*_parts(ScriptedLiveSpeakers([]), first_speaker=1), requested(begin, shown))
-    connection = await opened(make(Scripted()), begin=begin, parts=parts)
-    session = connection.session
-    session._send(Partial(1, "one two three", "", "English", 0, 32_000), 0)
-    session.send(UtteranceSpeakers(1, (SpeakerRun("B", "one two three"),)))
-    session.end()
-    updates = [sent.message async for sent in connection.messages() if isinstance(sent.message, UtteranceSpeakers)]
-    assert [_runs(update) for update in updates] == [[("A", "one two"), ("B", " three")]]

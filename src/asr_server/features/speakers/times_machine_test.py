@@ -74,7 +74,7 @@ class Times(RuleBasedStateMachine):
             self.session.answer()
         for action in self.session.actions[before:]:
             self.on_action(action)
-        self.loop.run_until_complete(self.word_times.wait(10))
+        self.loop.run_until_complete(self.word_times.wait())
         while self.words:
             self.on_words(self.words.pop(0))
 

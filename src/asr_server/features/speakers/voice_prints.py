@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.errors import InvalidReference
+from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers import reference_audio
 from asr_server.features.speakers.diarization.clustering import unit
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, VoicePrint
@@ -28,7 +28,7 @@ OTHER_VOICE = 0.35
 
 
 async def voice_print(speakers: SpeakerClient, decoder: Decoder, recording: Source, caller: str) -> VoicePrint:
-    """Return the voice print of a recording. Raises `InvalidReference`, `SpeakersUnavailable` and as the decoder."""
+    """Return the voice print of a recording. Raises `invalid_reference`, `SpeakersUnavailable` and as the decoder."""
     samples = await reference_audio.decoded(decoder, recording, caller, (MIN_RECORDING_S, MAX_RECORDING_S))
     # A diariser that counts by itself takes two people for one if both say little. If it has to find two, it divides
     # the speech of one person into parts that are alike.
@@ -38,18 +38,21 @@ async def voice_print(speakers: SpeakerClient, decoder: Decoder, recording: Sour
 def _only_voice(found: Diarization) -> VoicePrint:
     """Return the print of the one person who speaks.
 
-    Raises `InvalidReference` if there is none, or if a second one says more than a word.
+    Raises `invalid_reference` if there is none, or if a second one says more than a word.
     """
     spoken_ms = Counter[int]()
     for turn in found.turns:
         spoken_ms[turn.speaker] += turn.end_ms - turn.start_ms
     if spoken_ms.total() < _LEAST_SPEECH_MS or not found.voice_prints:
-        raise InvalidReference("The recording has less than 1 s of speech.")
+        raise InvalidInput("The recording has less than 1 s of speech.", code="invalid_reference")
     speakers, durations_ms = zip(*spoken_ms.most_common(), strict=True)
     prints = [found.voice_prints[speaker] for speaker in speakers]
     is_other = similarities(prints[:1], prints)[0] < OTHER_VOICE
     if any(ms >= _OTHER_SPEECH_MS for ms, other in zip(durations_ms, is_other, strict=True) if other):
-        raise InvalidReference("The recording has more than one voice: send one in which the person speaks alone.")
+        raise InvalidInput(
+            "The recording has more than one voice: send one in which only one person speaks.",
+            code="invalid_reference",
+        )
     return mean(prints, np.where(is_other, 0, durations_ms))
 
 

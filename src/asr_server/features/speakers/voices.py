@@ -26,7 +26,7 @@ from loguru import logger
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from asr_server.core.errors import Overloaded, SpeakerNotFound, SpeakersUnavailable
+from asr_server.core.errors import InvalidInput, Overloaded, SpeakersUnavailable
 from asr_server.features.speakers.diarization.clustering import unit
 from asr_server.features.speakers.diarization.turns import VoicePrint
 
@@ -140,7 +140,7 @@ class VoiceStore:
         return [voice for voice in await self.voices(owner) if voice.model == model]
 
     async def voice(self, owner: str, identity: str) -> EnrolledVoice:
-        """Return a voice. Raises `SpeakerNotFound`, also for voices of other owners."""
+        """Return a voice. Raises `speaker_not_found`, also for voices of other owners."""
         for voice in await self.voices(owner):
             if voice.id == identity:
                 return voice
@@ -158,7 +158,7 @@ class VoiceStore:
         return await asyncio.to_thread(self._put, owner, voice)
 
     async def delete(self, owner: str, identity: str) -> None:
-        """Remove the file of a voice. Raises `SpeakerNotFound`."""
+        """Remove the file of a voice. Raises `speaker_not_found`."""
         await asyncio.to_thread(self._delete, owner, identity)
 
     def _folder(self, owner: str) -> Path:
@@ -343,5 +343,5 @@ def _full(reason: str) -> Overloaded:
     return Overloaded(f"{reason}; delete some first.", retry_after_s=_RETRY_AFTER_S)
 
 
-def _not_found() -> SpeakerNotFound:
-    return SpeakerNotFound("There is no voice of this id.", param="speaker_id")
+def _not_found() -> InvalidInput:
+    return InvalidInput("There is no voice of this id.", code="speaker_not_found", param="speaker_id")

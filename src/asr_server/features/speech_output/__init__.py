@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from asr_server.engine.feature import Asked, Feature, Placement, SharedFeature, SharedModel
+from asr_server.engine.feature import Asked, Feature, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.server_feature import ServerFeature, ServerHook
 
 if TYPE_CHECKING:
-    from asr_server.engine.feature import OnProgress
+    from asr_server.engine.feature import OnProgress, Packed
     from asr_server.features.speech_output.engines.protocol import SpeechEngine
 
 
@@ -27,16 +27,30 @@ def _conflicts(asked: Asked) -> Iterable[str]:
     return options.conflicts(asked)
 
 
-def _models(asked: Asked, placement: Placement) -> Mapping[str, SharedModel]:
+def _models(asked: Asked) -> Mapping[str, SharedModel]:
     from asr_server.features.speech_output import options
 
-    return options.models(asked, placement)
+    return options.models(asked)
 
 
 def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProgress) -> SpeechEngine:
-    from asr_server.features.speech_output.engines import registry
+    from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
+    from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
-    return registry.build_model(model, on_progress, on_load_progress)
+    assert isinstance(model, SpeechModel), "a model of another feature"
+    return QwenSpeechEngine(model, on_progress, on_load_progress)
+
+
+def _pack(value: Any) -> Packed:
+    from asr_server.features.speech_output.engines import protocol
+
+    return protocol.pack(value)
+
+
+def _unpack(packed: Packed) -> Any:
+    from asr_server.features.speech_output.engines import protocol
+
+    return protocol.unpack(packed)
 
 
 def _server() -> ServerFeature:
@@ -44,8 +58,6 @@ def _server() -> ServerFeature:
 
     return ServerFeature(
         routers=[route.router, speech_jobs.router, speech_socket.router],
-        metrics=operations.METRICS,
-        gauges=operations.speech_gauges,
         health=operations.speech_health,
         build=build.build,
     )
@@ -55,6 +67,9 @@ FEATURE = Feature(
     "speech_output",
     options=_options,
     conflicts=_conflicts,
-    shared=SharedFeature(resolve=_models, build=_build),
+    shared_models=_models,
+    build_shared=_build,
+    pack_shared=_pack,
+    unpack_shared=_unpack,
     extends=(ServerHook(_server),),
 )

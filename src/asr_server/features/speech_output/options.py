@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Asked, Placement, SharedModel
+from asr_server.engine.feature import Asked, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import checkpoint
-from asr_server.features.speech_output.engines import protocol
+from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.protocol import FAKE
@@ -28,9 +28,8 @@ _QWEN_REASON = (
 
 def options(asked: Asked) -> Iterator[Option]:
     """Yield the options; `engines.registry.build` takes their values."""
-    settings, added = _without_feature(asked)
-    yield from _beside(_speech(settings), added)
-    clone = settings.speech_clone_model
+    yield from _speech(asked.settings)
+    clone = asked.settings.speech_clone_model
     if clone:
         yield Option(CLONE, True, clone, _SCRIPTED if clone == FAKE else _QWEN_REASON)
     else:
@@ -39,62 +38,34 @@ def options(asked: Asked) -> Iterator[Option]:
 
 def conflicts(asked: Asked) -> Iterator[str]:
     """Yield a sentence for what was asked for by name and cannot run."""
-    settings, added = _without_feature(asked)
-    wanted, clone = settings.speech, settings.speech_clone_model
+    wanted, clone = asked.settings.speech, asked.settings.speech_clone_model
+    speech = next(_speech(asked.settings))
     if wanted == ESPEAK and (reason := package.missing()):
         yield f"SPEECH={ESPEAK}: {reason}; or unset it."
+    elif piper.takes(wanted):
+        if not speech.active:
+            yield f"SPEECH={speech.value}: {speech.reason}; or unset it."
     elif wanted not in (OFF, AUTO, *NAMES):
         yield from _qwen_conflicts(f"SPEECH={wanted}", wanted, asked.capabilities)
     if clone and clone != FAKE:
         yield from _qwen_conflicts(f"SPEECH_CLONE_MODEL={clone}", clone, asked.capabilities)
-    if clone and not _speech(settings).active:
+    if clone and not speech.active:
         yield f"SPEECH_CLONE_MODEL={clone} needs an engine for the other voices, and SPEECH={wanted} has none."
-    if added is not None and not added.active:
-        yield f"SPEECH={added.value}: {added.reason}; or unset it."
 
 
-def _without_feature(asked: Asked) -> tuple[Settings, Option | None]:
-    """Return the settings without the engines that another feature adds, and the option of these.
-
-    Where they were asked for by name and cannot run, the option is inactive with the reason.
-    """
-    settings = asked.settings
-    for speech in protocol.added(asked.features):
-        is_named = speech.takes(settings.speech)
-        if not is_named and settings.speech != AUTO:
-            continue
-        value = settings.speech if is_named and settings.speech != speech.name else speech.default
-        reason = speech.missing(value)
-        if reason and not is_named:
-            continue
-        option = Option(SPEECH, not reason, value, reason or speech.reason)
-        return settings.model_copy(update={"speech": AUTO}), option
-    return settings, None
-
-
-def _beside(own: Option, added: Option | None) -> Iterator[Option]:
-    """Yield the option of a feature's engines and that of the engine without the feature, `own`."""
-    if added is None:
-        yield own
-        return
-    yield added
-    reason = f"for what `{SPEECH}` does not speak: {own.reason}"
-    yield Option(OTHERS, own.active, own.value, reason)
-
-
-def models(asked: Asked, placement: Placement) -> dict[str, SharedModel]:
+def models(asked: Asked) -> dict[str, SharedModel]:
     """Return the models of Qwen3-TTS by the names of their options. They run as the recogniser does.
 
     The machine can run them: `conflicts` has looked.
     """
     settings, capabilities = asked.settings, asked.capabilities
-    wanted = {SPEECH: _speech(_without_feature(asked)[0]).value, CLONE: settings.speech_clone_model}
-    names = {name: value for name, value in wanted.items() if value and value not in NAMES}
+    wanted = {SPEECH: next(_speech(settings)).value, CLONE: settings.speech_clone_model}
+    names = {name: value for name, value in wanted.items() if value and not (value in NAMES or piper.takes(value))}
     if not names:
         return {}
     device, _ = machine_options.device(settings.device, capabilities, [])
     dtype, _ = machine_options.dtype(settings, device, capabilities)
-    threads = machine_options.threads(settings.cpu_threads, capabilities, placement.share, torch=True)
+    threads = machine_options.threads(settings.cpu_threads, capabilities, torch=True)
     return {
         name: SpeechModel(value, setting=name.upper(), device=device, dtype=dtype, cpu_threads=int(threads.value))
         for name, value in names.items()
@@ -111,15 +82,23 @@ def _qwen_conflicts(setting: str, model: str, capabilities: Capabilities) -> Ite
         yield f"{setting}: the packages of Qwen3-TTS are not installed: run `make speech`, or unset it."
 
 
-def _speech(settings: Settings) -> Option:
+def _speech(settings: Settings) -> Iterator[Option]:
+    """Yield the option of what speaks, and where that is Piper, that of what speaks other languages."""
     wanted = settings.speech
+    is_piper = piper.takes(wanted) or (wanted == AUTO and not piper.missing(piper.DEFAULT))
+    if is_piper:
+        value = piper.DEFAULT if wanted in (AUTO, piper.NAME) else wanted
+        reason = piper.missing(value)
+        yield Option(SPEECH, not reason, value, reason or piper.REASON)
     if wanted == OFF:
-        return Option(SPEECH, False, "", "SPEECH=off")
-    if wanted == FAKE:
-        return Option(SPEECH, True, FAKE, _SCRIPTED)
-    if wanted not in (AUTO, ESPEAK):
-        return Option(SPEECH, True, wanted, _QWEN_REASON)
-    reason = package.missing()
-    if reason:
-        return Option(SPEECH, False, "", f"SPEECH={wanted}: {reason}")
-    return Option(SPEECH, True, ESPEAK, "eSpeak NG in child processes, on a thread of its own")
+        yield Option(SPEECH, False, "", "SPEECH=off")
+    elif wanted == FAKE:
+        yield Option(SPEECH, True, FAKE, _SCRIPTED)
+    elif is_piper or wanted in (AUTO, ESPEAK):
+        missing = package.missing()
+        reason = f"SPEECH={wanted}: {missing}" if missing else "eSpeak NG in child processes, on a thread of its own"
+        if is_piper:
+            reason = f"for what `{SPEECH}` does not speak: {reason}"
+        yield Option(OTHERS if is_piper else SPEECH, not missing, "" if missing else ESPEAK, reason)
+    else:
+        yield Option(SPEECH, True, wanted, _QWEN_REASON)

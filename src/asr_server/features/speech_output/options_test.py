@@ -7,33 +7,23 @@ import pytest
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Feature
 from asr_server.features.speech_output import FEATURE
+from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.espeak import package
-from asr_server.features.speech_output.engines.protocol import SpeechFeature
 
 MACHINE = Capabilities(gpu=False, torch_cuda=False)
 WITH_SDK = replace(MACHINE, packages=frozenset({"qwen-tts", "openvino"}), cpu_flags=frozenset({"amx_int8", "amx_bf16"}))
 
 
-def resolved(machine=MACHINE, features=(), **chosen):
+def resolved(machine=MACHINE, **chosen):
     values = {"model_id": "demo", **chosen}
-    return plan.resolve(settings.load(_env_file=None, **values), machine, (FEATURE, *features))
+    return plan.resolve(settings.load(_env_file=None, **values), machine, (FEATURE,))
 
 
-def feature(missing=""):
-    """Return a feature with an engine of the name `choir`, which is never built."""
-    speech = SpeechFeature(
-        "choir",
-        "choir/small",
-        takes=lambda value: value.startswith("choir"),
-        missing=lambda value: missing,
-        reason="many voices",
-        traits=lambda value: (),
-        build=lambda value: (),
-        download=lambda name: None,
-    )
-    return (Feature("singing", extends=(speech,)),)
+@pytest.fixture(autouse=True)
+def no_packaged_voice(monkeypatch):
+    """The voice of Piper is not installed, unless a test says so."""
+    monkeypatch.setattr(piper, "missing", lambda value: "it is ill")
 
 
 @pytest.mark.parametrize(("wanted", "value"), [("auto", "espeak"), ("espeak", "espeak"), ("fake", "fake"), ("off", "")])
@@ -105,20 +95,22 @@ def test_only_a_model_that_runs_here_is_on_the_thread_of_the_recogniser():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "value"), [("auto", "choir/small"), ("choir", "choir/small"), ("choir/large", "choir/large")]
+    ("wanted", "value"), [("auto", piper.DEFAULT), ("piper", piper.DEFAULT), ("piper/de_DE-x-low", "piper/de_DE-x-low")]
 )
-def test_engines_of_a_feature_speak_first(wanted, value):
-    """An engine that would speak without them speaks what they do not."""
-    found = resolved(features=feature(), speech=wanted)
-    assert (found.value("speech"), found.reason("speech")) == (value, "many voices")
+def test_voices_of_piper_speak_first(wanted, value, monkeypatch):
+    """eSpeak NG speaks what they do not."""
+    monkeypatch.setattr(piper, "missing", lambda value: "")
+    found = resolved(speech=wanted)
+    assert (found.value("speech"), found.reason("speech")) == (value, piper.REASON)
     assert found.value("speech_other_languages") == "espeak"
     assert [option.name for option in found.options].count("speech") == 1
+    assert (found.speech_models, found.shares) == ({}, 1)
 
 
-def test_engines_of_a_feature_that_are_not_wanted_or_cannot_run():
+def test_voices_of_piper_that_are_not_wanted_or_cannot_run():
     """Another value of SPEECH means that alone; `auto` is what can run; asked for by name, they are refused."""
-    for features, wanted in ((feature(), "espeak"), (feature("it is ill"), "auto")):
-        found = resolved(features=features, speech=wanted)
+    for wanted in ("espeak", "auto"):
+        found = resolved(speech=wanted)
         assert (found.value("speech"), found.value("speech_other_languages")) == ("espeak", "")
-    with pytest.raises(plan.PlanError, match=r"\ASPEECH=choir/small: it is ill; or unset it\.\Z"):
-        resolved(features=feature("it is ill"), speech="choir")
+    with pytest.raises(plan.PlanError, match=rf"\ASPEECH={piper.DEFAULT}: it is ill; or unset it\.\Z"):
+        resolved(speech="piper")

@@ -1,20 +1,21 @@
-"""The sentences of a session that are not spoken yet; the first of them are at the engine."""
+"""The sentences that are not spoken yet; the first of them are at the engine."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
-from asr_server.features.speech_output.arriving_text import ArrivedSentence
 from asr_server.features.speech_output.engines.client import SpeechStream
-from asr_server.features.speech_output.script import Delivery, spoken_s
+from asr_server.features.speech_output.script import Delivery
 from asr_server.schedule.admission import Admission, AdmissionTicket
-from asr_server.schedule.job import Priority
+from asr_server.schedule.job import Priority, RequestClock
+from asr_server.text.sentences import TextSpan
 
 # Sentences at the engine: the one whose audio is being taken, and two ahead of it.
 _UNDER_WAY = 3
@@ -24,7 +25,7 @@ class QueueMark(Enum):
     """A step that comes between two sentences."""
 
     FLUSH = "flush"  # complete the file and say so
-    END = "end"  # the same, and end the session
+    END = "end"  # the same, and end
     STOP = "stop"  # the server ends
 
 
@@ -32,7 +33,7 @@ class QueueMark(Enum):
 class QueuedSentence:
     """A sentence that waits."""
 
-    text: str
+    span: TextSpan
     how: Delivery
     duration_s: float  # about how long it will be
     arrived_s: float = field(default_factory=time.perf_counter)
@@ -42,52 +43,75 @@ class QueuedSentence:
 class SpeechQueue:
     """Sentences and marks in order. For one event loop.
 
-    While there are sentences, it holds a lease of the engine and a ticket of the admission; otherwise nothing.
-    `sentence_s`: the time that a sentence has at the engine. `characters` counts the text that waits; a mark counts as
-    one, so that marks have a bound. `current`: the sentence that is being spoken.
+    While there are sentences, it holds a lease of the engine and what `hold` admits; otherwise nothing.
+    `deadline_s`: by when a sentence that goes to the engine now is to be spoken. `characters` counts the text that
+    waits; a mark counts as one, so that marks have a bound. `current`: the sentence that is being spoken.
     """
 
-    def __init__(self, admission: Admission, sentence_s: float, share: str = "") -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        hold: Callable[[], AbstractContextManager[AdmissionTicket]],
+        deadline_s: Callable[[RequestClock], float],
+        priority: Priority = Priority.INTERACTIVE,
+    ) -> None:
+        self.priority = priority
         self.characters = 0
         self.current: QueuedSentence | None = None
-        self._admission, self._sentence_s, self._share = admission, sentence_s, share
+        self._admission, self._hold, self._deadline_s = admission, hold, deadline_s
         self._items: deque[QueuedSentence | QueueMark] = deque()
         self._arrived = asyncio.Event()
         self._held = ExitStack()
-        # The ticket is for everything that was queued since it is held; `_spoken_s` seconds of that are spoken.
+        # The ticket is for everything that was queued since it is held.
         self._ticket: AdmissionTicket | None = None
-        self._spoken_s = 0.0
+        self._queued_s = self._begun_s = self._spoken_s = self._expected_s = 0.0
 
-    def __len__(self) -> int:
-        return len(self._items)
+    @property
+    def is_idle(self) -> bool:
+        return not self._items and self.current is None
 
     @property
     def sentences(self) -> int:
         """The number of sentences that are not spoken yet, the present one included."""
         return sum(isinstance(item, QueuedSentence) for item in self._items) + (self.current is not None)
 
-    def check(self, piece: str, how: Delivery) -> None:
-        """Raise `Overloaded` if a piece of text may not wait besides what all callers and this one have waiting."""
-        self._admission.check_more(self._ticket, spoken_s(piece) / how.request.speed, self._share)
+    @contextmanager
+    def expecting(self, seconds: float, share: str, how: Delivery) -> Iterator[None]:
+        """Reserve this much speech until the block, which queues it, ends.
 
-    def add(self, found: list[ArrivedSentence], how: Delivery) -> None:
+        Raises `Overloaded` if the waiting speech of this caller, or of all callers, would exceed its limit. The whole
+        text is reserved before its first sentence is queued, since other callers ask between its sentences.
+        """
+        self._admission.check_more(self._ticket, seconds, share)
+        self._expected_s = self._queued_s + seconds
+        try:
+            self._hold_all(how)
+            yield
+        finally:
+            self._expected_s = 0.0
+            if self.is_idle:
+                self._release()
+            elif self._ticket is not None:
+                self._admission.measure(self._ticket, self._queued_s)
+
+    def add(self, spans: Iterable[TextSpan], how: Delivery) -> None:
         """Queue sentences. Raises `Overloaded`, and what the engine thread raises."""
+        found = [QueuedSentence(span, how, how.seconds(span.text)) for span in spans]
         if not found:
             return
-        if self._ticket is None:
-            with ExitStack() as begun:
-                self._ticket = begun.enter_context(self._admission.hold_live(self._share))
-                begun.enter_context(how.client.lease())
-                self._held = begun.pop_all()
+        self._queued_s += sum(one.duration_s for one in found)
+        self._hold_all(how)
         for one in found:
-            duration_s = spoken_s(one.text) / how.request.speed
-            self._ticket.seconds += duration_s
-            self._put(QueuedSentence(one.text, replace(how, language=one.language), duration_s))
+            self._put(one)
         self._look_ahead()
 
     def mark(self, mark: QueueMark) -> None:
-        """Queue a mark after the sentences."""
         self._put(mark)
+
+    def count_waiting(self, counts: bool) -> None:
+        """Count the sentences that are not begun in the admission, or leave them out while nobody takes any."""
+        if self._ticket is not None:
+            self._admission.measure(self._ticket, self._queued_s if counts else self._begun_s)
 
     async def first(self) -> QueuedSentence | QueueMark:
         """Wait for the first item and return it. It stays in the queue."""
@@ -136,21 +160,33 @@ class SpeechQueue:
         sentences = (item for item in self._items if isinstance(item, QueuedSentence))
         for queued in islice(sentences, _UNDER_WAY - (self.current is not None)):
             if queued.stream is None:
+                self._begun_s += queued.duration_s
                 client = queued.how.client
                 queued.stream = client.speak(
-                    queued.how.row(queued.text),
-                    priority=Priority.INTERACTIVE,
+                    queued.how.row(queued.span.text),
+                    priority=self.priority,
                     duration_s=queued.duration_s,
-                    deadline_s=client.clock.now_s() + self._sentence_s,
+                    deadline_s=self._deadline_s(client.clock),
                 )
 
+    def _hold_all(self, how: Delivery) -> None:
+        if self._ticket is None:
+            with ExitStack() as begun:
+                ticket = begun.enter_context(self._hold())
+                begun.enter_context(how.client.lease())
+                self._held, self._ticket = begun.pop_all(), ticket
+        self._admission.measure(self._ticket, max(self._queued_s, self._expected_s))
+
     def _release(self) -> None:
-        self._ticket, self._spoken_s = None, 0.0
+        if self._expected_s:
+            return
+        self._ticket = None
+        self._queued_s = self._begun_s = self._spoken_s = 0.0
         self._held.close()
 
 
 def _characters(item: QueuedSentence | QueueMark) -> int:
-    return 1 if isinstance(item, QueueMark) else len(item.text)
+    return 1 if isinstance(item, QueueMark) else len(item.span.text)
 
 
 def _cancel(item: QueuedSentence | QueueMark | None) -> None:

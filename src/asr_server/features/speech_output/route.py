@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from loguru import logger
+from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import AsrError, Cancelled, MissingParameter
+from asr_server.core.errors import AsrError, Cancelled, InvalidInput
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
-from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
+from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice, VoiceSample
+from asr_server.features.speech_output.events import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent
+from asr_server.features.speech_output.requests import CLONE_FIELDS, CloneRequest, SpeechRequest, clone_schema
 from asr_server.features.speech_output.script import SpeechScript
 from asr_server.features.speech_output.synthesis import SpeechProcessor
-from asr_server.features.speech_output.voice_list import VoiceListBody, model_voices, voice_list
 from asr_server.features.speech_output.voice_sample import voice_sample
 from asr_server.net import body, event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
+from asr_server.processes.caller_work import in_thread
 from asr_server.services import CallerDep, Services, ServicesDep
+
+
+class VoiceBody(BaseModel):
+    """A voice that speaks."""
+
+    id: str
+    name: str = Field(description="The same as `id`, where other servers have it.")
+    object: Literal["voice"] = "voice"
+    description: str
+    languages: list[str]
+    alias_of: str | None = Field(None, description="The engine's voice that one of OpenAI's names stands for.")
+    also_alias_of: list[str] = Field([], description="Voices of further engines that speak what this one does not.")
+    licence: str | None = Field(None, description="Of what the voice was made from, as its maker says.")
+    model_card: str | None = Field(None, description="What the voice's maker says about it.")
+
+
+class VoiceListBody(BaseModel):
+    """All voices that speak."""
+
+    object: Literal["list"] = "list"
+    data: list[VoiceBody]
+    voices: list[VoiceBody] = Field(description="The same list, where Open WebUI and other clients look for it.")
+
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
 
@@ -45,9 +69,8 @@ _SHORT_TEXT_CHARS = 1_000
 _BYTES_PER_CHAR, _OTHER_BYTES = 12, 128 * 1024
 # 30 s of two channels at 96 kHz in 32 bits are 22 MiB.
 _MAX_CLONE_BYTES = 32 * 2**20
-_SCHEMA = {"requestBody": {"required": True, "content": {"application/json": {"schema": body.schema_of(SpeechBody)}}}}
-# The part of a kept answer that is copied at a time, however slowly the client reads.
-_PIECE_BYTES = 64 * 1024
+_JSON = {"application/json": {"schema": body.schema_of(SpeechRequest)}}
+_SCHEMA = {"requestBody": {"required": True, "content": _JSON}}
 _PCM_HEADERS = {
     "X-PCM-Sample-Rate": str(SPEECH_RATE),
     "X-PCM-Bit-Depth": "16",
@@ -58,23 +81,22 @@ _PCM_HEADERS = {
 @router.post("/speech", response_class=Response, responses=_AUDIO | _ERRORS, openapi_extra=_SCHEMA)
 async def create_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text. The audio is sent while it is made; `stream_format=sse` sends it in events."""
-    sent = await _received(request, services)
-    return await _response(request, services, speech_request(sent, services.catalog), sent)
+    return await _response(request, services, await _received(request, services))
 
 
 @router.post("/speech/stream", response_class=Response, responses=_SENTENCES | _ERRORS, openapi_extra=_SCHEMA)
 async def stream_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text in events of one sentence each, with its text and its samples (16 bits, mono, 24 kHz) in base64.
     `data: [DONE]` is the last."""
-    wanted = await _samples_request(request, services)
-    return await _events(request, services, wanted, SentenceFrames())
+    prepared = await _prepared(request, services, await _samples_request(request, services))
+    return await _events(request, services, prepared, SentenceFrames())
 
 
 @router.post("/speech/stream/pcm", response_class=Response, responses=_SAMPLES | _ERRORS, openapi_extra=_SCHEMA)
 async def stream_samples(request: Request, services: ServicesDep) -> Response:
     """Speak a text as samples of 16 bits, mono, 24 kHz, without a header."""
-    wanted = await _samples_request(request, services)
-    return await _audio_response(request, services, wanted)
+    prepared = await _prepared(request, services, await _samples_request(request, services))
+    return await _audio_response(request, services, prepared)
 
 
 @router.post("/speech/clone", response_class=Response, responses=_AUDIO | _ERRORS, openapi_extra=clone_schema())
@@ -84,18 +106,20 @@ async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -
     services.of(SpeechProcessor).admission.check()
     form = await body.read_form(request, min(services.settings.max_upload_bytes, _MAX_CLONE_BYTES))
     try:
-        fields = body.validated(CloneForm, {"input": "", **body.scalars(form, CLONE_FIELDS)})
-        wanted = speech_request(fields, services.catalog)
+        wanted = body.validated(CloneRequest, {"input": "", **body.scalars(form, CLONE_FIELDS)})
+        _check(wanted, services)
         file = body.upload(form, "file")
         if file is None:
-            raise MissingParameter("The form has no file part named 'file'.", param="file")
+            raise InvalidInput(
+                "The form has no file part named 'file'.", code="missing_required_parameter", param="file"
+            )
         work = voice_sample(
-            services.decoder, file.file, fields.ref_text, caller.share, services.settings.request_timeout
+            services.decoder, file.file, wanted.ref_text, caller.share, services.settings.request_timeout
         )
         sample = await while_connected(request.receive, work)
     finally:
         await form.close()
-    return await _response(request, services, replace(wanted, sample=sample), fields)
+    return await _response(request, services, wanted, sample)
 
 
 @router.get("/voices", responses={501: {"model": ErrorBody}})
@@ -106,34 +130,75 @@ async def list_voices(services: ServicesDep) -> VoiceListBody:
 
 @router.get("/speech/voices", include_in_schema=False)
 async def list_model_voices(services: ServicesDep, model_id: str = "tts-1") -> list[dict[str, str]]:
-    """The voices of a model, as Speaches lists them."""
+    """The voices of a model, as Speaches lists them: each name of a model that speaks has all."""
     listed = await list_voices(services)
     services.catalog.find_speech(model_id, "model_id")
-    return model_voices(listed, model_id)
+    return [{"model_id": model_id, "voice_id": voice.id} for voice in listed.data]
 
 
-async def _received(request: Request, services: Services) -> SpeechBody:
-    """The body. Raises `SpeechUnavailable` before it is read."""
+def voice_list(engines: Sequence[SpeechTraits]) -> VoiceListBody:
+    """Return OpenAI's names, then the engines' own. `engines`: in the order in which they are preferred."""
+    own = {voice.id: _voice_body(voice, traits) for traits in reversed(engines) for voice in traits.voices}
+    ordered = [own[voice.id] for traits in engines for voice in traits.voices]
+    names = sorted({name for traits in engines for name in traits.openai_voices})
+    listed = [*(_alias(name, engines, own) for name in names), *ordered]
+    return VoiceListBody(data=listed, voices=listed)
+
+
+def _alias(name: str, engines: Sequence[SpeechTraits], own: dict[str, VoiceBody]) -> VoiceBody:
+    """Return the voices that a name stands for: the first that speaks a language is the one that is used."""
+    first, *others = [own[traits.openai_voices[name]] for traits in engines if name in traits.openai_voices]
+    languages = list(dict.fromkeys(code for voice in (first, *others) for code in voice.languages))
+    changed = {"id": name, "name": name, "alias_of": first.id, "languages": languages}
+    return first.model_copy(update=changed | {"also_alias_of": [voice.id for voice in others]})
+
+
+def _voice_body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
+    return VoiceBody(
+        id=voice.id,
+        name=voice.id,
+        description=voice.description,
+        languages=list(voice.languages or traits.languages),
+        licence=voice.licence or None,
+        model_card=voice.model_card or None,
+        alias_of=None,
+        also_alias_of=[],
+    )
+
+
+async def _received(request: Request, services: Services) -> SpeechRequest:
+    """Return the body. Raises `speech_unavailable` before it is read, and what is wrong with it."""
     services.of(SpeechProcessor).check()
     max_bytes = _BYTES_PER_CHAR * services.settings.max_speech_chars + _OTHER_BYTES
-    return body.validated(SpeechBody, await body.read_json(request, max_bytes))
+    wanted = body.validated(SpeechRequest, await body.read_json(request, max_bytes))
+    _check(wanted, services)
+    return wanted
+
+
+def _check(wanted: SpeechRequest, services: Services) -> None:
+    """Raise `missing_required_parameter` and `model_not_found`."""
+    if not wanted.input.strip():
+        raise InvalidInput("There is no text to speak.", code="missing_required_parameter", param="input")
+    services.catalog.find_speech(wanted.model)
 
 
 async def _samples_request(request: Request, services: Services) -> SpeechRequest:
-    wanted = speech_request(await _received(request, services), services.catalog)
-    return replace(wanted, format=SpeechFormat.PCM)
+    wanted = await _received(request, services)
+    return wanted.model_copy(update={"response_format": SpeechFormat.PCM})
 
 
-async def _response(request: Request, services: Services, wanted: SpeechRequest, sent: SpeechBody) -> Response:
-    if sent.stream_format == "sse":
-        return await _events(request, services, wanted, _openai_frames)
-    return await _audio_response(request, services, wanted)
+async def _response(
+    request: Request, services: Services, wanted: SpeechRequest, sample: VoiceSample | None = None
+) -> Response:
+    prepared = await _prepared(request, services, wanted, sample)
+    if wanted.stream_format == "sse":
+        return await _events(request, services, prepared, _openai_frames)
+    return await _audio_response(request, services, prepared)
 
 
 async def _events(
-    request: Request, services: Services, wanted: SpeechRequest, to_frames: Callable[[SpeechEvent], list[str]]
+    request: Request, services: Services, prepared: SpeechScript, to_frames: Callable[[SpeechEvent], list[str]]
 ) -> Response:
-    prepared = await _prepared(request, services, wanted)
     work = partial(services.of(SpeechProcessor).speak, prepared)
 
     def frames(event: SpeechEvent) -> list[str]:
@@ -146,18 +211,19 @@ async def _events(
     return response
 
 
-async def _prepared(request: Request, services: Services, wanted: SpeechRequest) -> SpeechScript:
+async def _prepared(
+    request: Request, services: Services, wanted: SpeechRequest, sample: VoiceSample | None = None
+) -> SpeechScript:
     """Return the script of a request. A long text waits for its turn, and no longer than its client does."""
     caller = request.state.caller
-    if len(wanted.text) <= _SHORT_TEXT_CHARS:
-        return services.of(SpeechProcessor).prepare(wanted, caller.share)
-    work = services.of(SpeechProcessor).prepare_long(wanted, caller.share)
+    if len(wanted.input) <= _SHORT_TEXT_CHARS:
+        return services.of(SpeechProcessor).prepare(wanted, caller.share, sample)
+    work = in_thread(services.of(SpeechProcessor).prepare, wanted, caller.share, sample)
     return await while_connected(request.receive, work)
 
 
-async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:
+async def _audio_response(request: Request, services: Services, prepared: SpeechScript) -> Response:
     """Return a response that sends the audio as it is made. An error before the first audio becomes an HTTP status."""
-    prepared = await _prepared(request, services, wanted)
     buffer = event_stream.EventBuffer(partial(services.of(SpeechProcessor).speak, prepared))
     try:
         await while_connected(request.receive, _until_audio(buffer))
@@ -169,9 +235,9 @@ async def _audio_response(request: Request, services: Services, wanted: SpeechRe
 
 def _headers(prepared: SpeechScript) -> dict[str, str]:
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
-    if prepared.encoding.format is SpeechFormat.PCM:
+    if prepared.how.encoding.format is SpeechFormat.PCM:
         headers |= _PCM_HEADERS
-    return headers | ({"X-Ignored": ", ".join(prepared.ignored)} if prepared.ignored else {})
+    return headers | ({"X-Ignored": ", ".join(prepared.how.ignored)} if prepared.how.ignored else {})
 
 
 async def _until_audio(buffer: event_stream.EventBuffer[SpeechEvent]) -> None:
@@ -188,7 +254,7 @@ class _AudioResponse(StreamingResponse):
     """
 
     def __init__(self, request: Request, buffer: event_stream.EventBuffer[SpeechEvent], prepared: SpeechScript) -> None:
-        headers, media_type = _headers(prepared), prepared.encoding.format.media_type
+        headers, media_type = _headers(prepared), prepared.how.encoding.format.media_type
         super().__init__(self._audio(), media_type=media_type, headers=headers)
         self._request = request
         self._buffer = buffer
@@ -231,7 +297,7 @@ def _note(request: Request, done: SpeechDone) -> None:
         "sentences": done.sentences,
         "audio_s": round(done.samples / SPEECH_RATE, 3),
         "cut_short": done.cut_short,
-        "first_audio_ms": round(done.timings.first_audio_ms, 1),
+        "first_audio_ms": round(done.first_audio_ms, 1),
     }
 
 
@@ -270,6 +336,8 @@ class SentenceFrames:
                 return []
             case SpeechDone():
                 return [*self._sentence(), "data: [DONE]\n\n"]
+            case _:
+                return []
 
     def _sentence(self) -> list[str]:
         begun, data = self._begun, bytes(self._data)

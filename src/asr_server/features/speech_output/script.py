@@ -1,23 +1,23 @@
-"""A request to speak as the engine gets it: sentences in a voice and a language that the engine has."""
+"""A text to speak as the engine gets it: sentences in a voice and a language that the engine has."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from asr_server.core.errors import InvalidValue, SpeechUnavailable, TextTooLong, UnsupportedLanguage
+from asr_server.core.errors import EngineError, InvalidInput, UnsupportedLanguage
 from asr_server.core.settings import SpeechSettings
 from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
-from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits
-from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechRequest
+from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, VoiceSample
+from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechOptions, SpeechRequest
 from asr_server.features.speech_output.spoken_form import spoken_form
+from asr_server.schedule.job import Priority
 from asr_server.schedule.model import ModelState, ModelStatus
 from asr_server.text import languages, scripts
-from asr_server.text.scripts import is_unspaced
-from asr_server.text.sentences import TextSpan, sentences
+from asr_server.text.scripts import UNSPACED
+from asr_server.text.sentences import SentenceStream, TextSpan, sentences
 
 _ANY_VOICE, _OF_KOKORO = "default", re.compile(r"[a-z][fm]_[a-z]+")
 # The blocks of a script and the languages that are written in it. The first is assumed where nothing else is known.
@@ -89,7 +89,7 @@ _LETTERS_PER_S, _SYLLABLES_PER_S = 14.0, 4.5
 
 def spoken_s(text: str) -> float:
     """Return about how many seconds the text takes. A character of a script without blanks is about a syllable."""
-    syllables = sum(map(is_unspaced, text))
+    syllables = len(UNSPACED.findall(text))
     return (len(text) - syllables) / _LETTERS_PER_S + syllables / _SYLLABLES_PER_S
 
 
@@ -107,54 +107,38 @@ class SpeechEngines:
         return next((one for one in found if one.state is not ModelState.UNLOADED), found[0])
 
     def check(self, *, imitates: bool) -> None:
-        """Raise `SpeechUnavailable` where a voice is to be imitated and nothing can."""
+        """Raise `speech_unavailable` if the text needs an imitated voice and no engine imitates voices."""
         if imitates and self.clone is None:
-            raise SpeechUnavailable("This server imitates no voices: SPEECH_CLONE_MODEL is not set.")
+            raise EngineError(
+                "This server imitates no voices: SPEECH_CLONE_MODEL is not set.", code="speech_unavailable"
+            )
 
-    def choose(self, request: SpeechRequest, default_language: str) -> tuple[SpeechEngineClient, str, str]:
-        """Return the engine for a request, and its names of the voice and of the language.
+    def choose(self, voice: str | None, language: str) -> tuple[SpeechEngineClient, str, str]:
+        """Return the engine for a voice, None for that of a recording, and its names of the voice and of the language.
 
-        Raises `SpeechUnavailable`, `InvalidValue` for a voice that no engine has, `UnsupportedLanguage` for a language
-        that the engines with the voice do not speak, and `InvalidLanguage` for a name of no language.
+        Raises `speech_unavailable`, `invalid_value` for a voice that no engine has, `UnsupportedLanguage` for a
+        language that the engines with the voice do not speak.
         """
-        self.check(imitates=request.sample is not None)
-        engines = self.named if request.sample is None or self.clone is None else (self.clone,)
-        found = [(one, voice) for one in engines if (voice := _voice(one.traits, request)) is not None]
+        self.check(imitates=voice is None)
+        engines = self.named if voice is not None or self.clone is None else (self.clone,)
+        found = [(one, name) for one in engines if (name := _voice(one.traits, voice)) is not None]
         if not found:
             names = (name for one in engines for name in (*one.traits.openai_voices, *_own(one.traits)))
-            raise InvalidValue(f"There is no such voice. There are: {', '.join(dict.fromkeys(names))}.", param="voice")
-        wanted = _language_tag(request, default_language)
-        for client, voice in found:
-            for code in (wanted, wanted.partition("-")[0]):
+            raise InvalidInput(f"There is no such voice. There are: {', '.join(dict.fromkeys(names))}.", param="voice")
+        for client, name in found:
+            for code in (language, language.partition("-")[0]):
                 if code in client.traits.languages:
-                    return client, voice, code
+                    return client, name, code
         codes = ", ".join(sorted({code for one, _ in found for code in one.traits.languages}))
         raise UnsupportedLanguage(f"The voices do not speak this language. They speak: {codes}.", param="language")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SpeechScript:
-    """The sentences of a request, and the way to speak and encode them."""
-
-    client: SpeechEngineClient
-    characters: int
-    spans: tuple[TextSpan, ...]  # the sentences as they are in the request's text
-    rows: tuple[Sentence, ...]  # the sentences as the engine gets them
-    encoding: EncodingOptions
-    key: str  # a digest of everything that the answer depends on
-    ignored: tuple[str, ...] = ()  # fields of the request that the engine does not use
-    share: str = ""  # the caller that it counts for, a key or an address
-
-    @property
-    def duration_s(self) -> float:
-        return sum(spoken_s(row.text) / row.speed for row in self.rows) / self.encoding.speed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
     """The engine and the options with which the sentences of a request are spoken."""
 
-    request: SpeechRequest
+    options: SpeechOptions
+    sample: VoiceSample | None  # a voice to imitate instead of that of the options
     client: SpeechEngineClient
     voice: str  # the engine's name
     language: str  # the engine's name
@@ -163,63 +147,85 @@ class Delivery:
     @property
     def encoding(self) -> EncodingOptions:
         """The options by which the audio of the sentences is encoded."""
-        request, speed, pause_ms = self.request, self.request.speed, self.request.pause_ms
+        audio_format, speed, pause_ms = self.options.response_format, self.options.speed, self.options.pause_ms
         if self.client.traits.changes_speed:
             speed, pause_ms = 1.0, round(pause_ms / speed)
-        return EncodingOptions(request.format, speed=speed, pause_ms=pause_ms, loudness_lufs=self.loudness_lufs)
+        return EncodingOptions(audio_format, speed=speed, pause_ms=pause_ms, loudness_lufs=self.loudness_lufs)
 
     @property
     def ignored(self) -> tuple[str, ...]:
         """Fields of the request that the engine does not use."""
         follows = self.client.traits.follows_instructions
-        return ("instructions",) if self.request.instructions and not follows else ()
+        return ("instructions",) if self.options.instructions and not follows else ()
+
+    def seconds(self, text: str) -> float:
+        return spoken_s(text) / self.options.speed
 
     def row(self, text: str) -> Sentence:
         """Return a sentence as the engine gets it."""
-        request = self.request
-        spoken = spoken_form(text, self.language) if request.spell_out else text
-        instructions = "" if self.ignored else request.instructions
-        speed = request.speed if self.client.traits.changes_speed else 1.0
-        return Sentence(spoken, self.voice, self.language, instructions, request.seed, request.sample, speed)
+        options = self.options
+        spoken = spoken_form(text, self.language) if options.spell_out else text
+        instructions = "" if self.ignored else options.instructions
+        speed = options.speed if self.client.traits.changes_speed else 1.0
+        return Sentence(spoken, self.voice, self.language, instructions, options.seed, self.sample, speed)
 
 
-def delivery(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> Delivery:
-    """Return the delivery of a request. Raises for a wrong voice or language, and `SpeechUnavailable`."""
-    return Delivery(request, *engines.choose(request, settings.speech_language), settings.speech_loudness_lufs)
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeechScript:
+    """The sentences of a text, and the way to speak and encode them."""
+
+    how: Delivery
+    characters: int
+    spans: tuple[TextSpan, ...]
+    share: str = ""  # the caller that it counts for, a key or an address
+    priority: Priority = Priority.INTERACTIVE
+    timeout_s: float = 0.0  # 0: the server's limit
 
 
-def prepare(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> SpeechScript:
-    """Return the script of a request. Raises for a wrong request, and `SpeechUnavailable`."""
+def delivery(
+    options: SpeechOptions,
+    text: str,
+    engines: SpeechEngines,
+    settings: SpeechSettings,
+    sample: VoiceSample | None = None,
+) -> Delivery:
+    """Return how a text is spoken, whose script decides a language that is not stated.
+
+    Raises for a wrong voice or language, and `speech_unavailable`.
+    """
+    default = settings.speech_language
+    language = languages.find(options.language).tag if options.language else language_of(text, default)
+    chosen = engines.choose(None if sample is not None else options.voice, language.lower())
+    return Delivery(options, sample, *chosen, settings.speech_loudness_lufs)
+
+
+def prepare(
+    request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings, sample: VoiceSample | None = None
+) -> SpeechScript:
+    """Return the script of a request. Raises for a wrong request, and `speech_unavailable`."""
     limit = settings.max_speech_chars
-    if len(request.text) > limit:
-        raise TextTooLong(f"The text has more than {limit} characters; longer ones are jobs.", param="input")
-    return script_of(delivery(request, engines, settings), request.text)
+    if len(request.input) > limit:
+        raise InvalidInput(
+            f"The text has more than {limit} characters; longer ones are jobs.",
+            code="string_above_max_length",
+            param="input",
+        )
+    return script_of(delivery(request, request.input, engines, settings, sample), request.input)
 
 
 def script_of(how: Delivery, text: str) -> SpeechScript:
-    """Return the script of a text, which need not be that of the request. Raises `InvalidValue`."""
+    """Return the script of a text, which need not be that of the request. Raises `invalid_value`."""
     spans = tuple(sentences(text, how.language))
     if not spans:
-        raise InvalidValue("The text has nothing to speak: no letter and no digit.", param="input")
-    rows = tuple(how.row(span.text) for span in spans)
-    key = _key(how.client.model_id, rows, how.encoding)
-    return SpeechScript(how.client, len(text), spans, rows, how.encoding, key, how.ignored)
+        raise InvalidInput("The text has nothing to speak: no letter and no digit.", param="input")
+    return SpeechScript(how, len(text), spans)
 
 
-def _key(model_id: str, rows: tuple[Sentence, ...], encoding: EncodingOptions) -> str:
-    """Return a digest of everything that the answer depends on."""
-    first = rows[0]
-    sample = first.sample.key if first.sample is not None else ""
-    voice = (first.voice, first.language, first.instructions, first.seed, sample, first.speed)
-    parts = [model_id, [row.text for row in rows], voice, repr(encoding)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _voice(traits: SpeechTraits, request: SpeechRequest) -> str | None:
-    """Return the engine's name of the voice, "" with a sample, None if it has no such voice."""
-    if request.sample is not None:
+def _voice(traits: SpeechTraits, wanted: str | None) -> str | None:
+    """Return the engine's name of the voice, "" for that of a recording, None if it has no such voice."""
+    if wanted is None:
         return ""
-    name = request.voice.strip().lower()
+    name = wanted.strip().lower()
     if name in _own(traits):
         return name
     # Kokoro's voices have a letter for the language and one for the sex before their names: af_heart.
@@ -231,8 +237,54 @@ def _own(traits: SpeechTraits) -> list[str]:
     return sorted(voice.id for voice in traits.voices)
 
 
-def _language_tag(request: SpeechRequest, default: str) -> str:
-    """Return the language of the request, or that of the text's script. Raises `InvalidLanguage`."""
-    if request.language is None:
-        return language_of(request.text, default).lower()
-    return languages.find(request.language).tag.lower()
+class ArrivingText:
+    """The sentences of one text after the other, each as soon as its end is certain.
+
+    A text in any pieces has the sentences that it has as a whole. Its language is `language`; if that is None,
+    `language_of` decides by the first sentence, which is found by the rules of `default`.
+    """
+
+    def __init__(self, language: str | None, default: str, language_of: Callable[[str], str]) -> None:
+        self._stated, self._default, self._language_of = language, default, language_of
+        self.clear()
+
+    @property
+    def waiting_characters(self) -> int:
+        """The number of characters that have arrived and whose sentence is not certain yet."""
+        return self._sentences.waiting_characters if self._language is not None else len(self._undecided)
+
+    def clear(self) -> None:
+        """Forget what has arrived: the next piece begins another text."""
+        self._language = self._stated
+        self._sentences = SentenceStream(self._stated or self._default)
+        self._undecided = ""  # the whole text, while its language is not known
+
+    def push(self, piece: str) -> list[str]:
+        """Add a piece and return the sentences that are certain now.
+
+        Raises what `language_of` raises; the text is forgotten then.
+        """
+        if self._language is not None:
+            return self._sentences.push(piece)
+        self._undecided += piece
+        return self._decided(self._sentences.push(piece))
+
+    def end(self) -> list[str]:
+        """End the text and return its last sentences. The next piece begins another text. Raises as `push`."""
+        found = [] if self._language is not None else self._decided(self._sentences.flush())
+        if self._language is not None:
+            found += self._sentences.flush()
+        self.clear()
+        return found
+
+    def _decided(self, provisional: list[str]) -> list[str]:
+        """Return the sentences so far by the rules of the text's language, once its first sentence is known."""
+        if not provisional:
+            return []
+        try:
+            self._language = self._language_of(provisional[0])
+        except BaseException:
+            self.clear()
+            raise
+        self._sentences = SentenceStream(self._language)
+        return self._sentences.push(self._undecided)

@@ -1,7 +1,8 @@
-"""Requests as the engine gets them: voices, languages, sentences, and the key of the answer."""
+"""Requests as the engine gets them: voices, languages and sentences."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.core.errors import InvalidLanguage, InvalidValue, SpeechUnavailable, TextTooLong, UnsupportedLanguage
+from asr_server.core.conftest import raises
+from asr_server.core.errors import UnsupportedLanguage
 from asr_server.core.settings import SpeechSettings
-from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import Voice, VoiceSample
 from asr_server.features.speech_output.requests import SpeechRequest
-from asr_server.features.speech_output.script import SpeechEngines, language_of, prepare, spoken_s
+from asr_server.features.speech_output.script import ArrivingText, SpeechEngines, language_of, prepare, spoken_s
+from asr_server.text.sentences import sentences
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_estimates_are_near_what_is_spoken(text, least_s, most_s):
 
 
 SETTINGS = SpeechSettings(max_speech_chars=200)
-REQUEST = SpeechRequest(text="Dr. Smith has 2 dogs. They bark!")
+REQUEST = SpeechRequest(input="Dr. Smith has 2 dogs. They bark!")
 SAMPLE = VoiceSample(np.zeros(24_000, np.float32), "", "digest")
 
 
@@ -92,16 +94,27 @@ def client(**changes):
 
 
 def prepared(engines=None, **fields):
-    return prepare(replace(REQUEST, **fields), engines or SpeechEngines((client(),)), SETTINGS)
+    sample = fields.pop("sample", None)
+    request = SpeechRequest(**{**REQUEST.model_dump(), **fields})
+    return prepare(request, engines or SpeechEngines((client(),)), SETTINGS, sample)
+
+
+def rows(made):
+    """The sentences as the engine gets them."""
+    return [made.how.row(span.text) for span in made.spans]
+
+
+def seconds(made):
+    return sum(made.how.seconds(span.text) for span in made.spans)
 
 
 def test_sentences_have_their_places_in_the_text_and_numbers_in_words():
     """The reader sees what was written; the engine gets what is said."""
     made = prepared()
-    assert [REQUEST.text[span.start : span.end] for span in made.spans] == ["Dr. Smith has 2 dogs.", "They bark!"]
-    assert [row.text for row in made.rows] == ["Dr. Smith has two dogs.", "They bark!"]
-    assert [row.text for row in prepared(spell_out=False).rows] == [span.text for span in made.spans]
-    assert made.characters == len(REQUEST.text)
+    assert [REQUEST.input[span.start : span.end] for span in made.spans] == ["Dr. Smith has 2 dogs.", "They bark!"]
+    assert [row.text for row in rows(made)] == ["Dr. Smith has two dogs.", "They bark!"]
+    assert [row.text for row in rows(prepared(spell_out=False))] == [span.text for span in made.spans]
+    assert made.characters == len(REQUEST.input)
 
 
 @pytest.mark.parametrize(
@@ -112,11 +125,11 @@ def test_voices_by_either_name(voice, expected):
     """OpenAI's, and the engine's own, however they are written; names of Kokoro's voices mean the default."""
     names = {"alloy": "low", "echo": "high"}
     made = prepared(SpeechEngines((client(openai_voices=names),)), voice=voice)
-    assert {row.voice for row in made.rows} == {expected}
+    assert {row.voice for row in rows(made)} == {expected}
 
 
 def test_an_unknown_voice_is_told_the_known_ones():
-    with pytest.raises(InvalidValue, match=r"alloy.*high") as refused:
+    with raises("invalid_value", match=r"alloy.*high") as refused:
         prepared(voice="nobody")
     assert refused.value.param == "voice"
     assert "nobody" not in refused.value.message
@@ -128,15 +141,15 @@ def test_an_unknown_voice_is_told_the_known_ones():
 )
 def test_the_language_is_that_of_the_request_or_of_the_script(text, language, expected):
     """A dialect that the engine does not know is its language."""
-    assert prepared(text=text, language=language).rows[0].language == expected
+    assert rows(prepared(input=text, language=language))[0].language == expected
 
 
 def test_languages_that_the_engine_does_not_speak():
     """By name, and by the script of the text; and what is no language."""
-    for fields in ({"language": "sw"}, {"text": "Привет."}):
+    for fields in ({"language": "sw"}, {"input": "Привет."}):
         with pytest.raises(UnsupportedLanguage, match="de, en, fr"):
             prepared(**fields)
-    with pytest.raises(InvalidLanguage):
+    with raises("invalid_language_format"):
         prepared(language="x!")
 
 
@@ -154,11 +167,11 @@ def test_the_first_engine_that_has_the_voice_and_speaks_the_language_speaks():
         ({"language": "fr", "voice": "Marie"}, "marie", "fr"),
     ):
         made = prepared(both, **{"voice": "alloy"} | fields)
-        assert made.client is both.named[voice != "marie"]
-        assert (made.rows[0].voice, made.rows[0].language) == (voice, language)
+        assert made.how.client is both.named[voice != "marie"]
+        assert (rows(made)[0].voice, rows(made)[0].language) == (voice, language)
     with pytest.raises(UnsupportedLanguage, match=r"They speak: fr, fr-fr\."):
         prepared(both, voice="marie", language="de")
-    with pytest.raises(InvalidValue, match=r"There are: alloy, marie, high, low, middle\."):
+    with raises("invalid_value", match=r"There are: alloy, marie, high, low, middle\."):
         prepared(both, voice="nobody")
 
 
@@ -166,79 +179,118 @@ def test_the_speed_is_the_engines_where_it_can_change_it():
     """Its audio is then left as it is; pauses are shorter and longer as by the encoder."""
     able = SpeechEngines((client(changes_speed=True),))
     made = prepared(able, speed=0.5, pause_ms=10_000)
-    assert {row.speed for row in made.rows} == {0.5}
-    assert (made.encoding.speed, made.encoding.pause_ms) == (1.0, 20_000)
-    assert made.duration_s == prepared(speed=0.5).duration_s == pytest.approx(2 * prepared().duration_s)
+    assert {row.speed for row in rows(made)} == {0.5}
+    assert (made.how.encoding.speed, made.how.encoding.pause_ms) == (1.0, 20_000)
+    assert seconds(made) == seconds(prepared(speed=0.5)) == pytest.approx(2 * seconds(prepared()))
     other = prepared(speed=0.5)
-    assert {row.speed for row in other.rows} == {1.0}
-    assert (other.encoding.speed, other.encoding.pause_ms) == (0.5, 250)
-    assert made.key != prepared(able, pause_ms=10_000).key
+    assert {row.speed for row in rows(other)} == {1.0}
+    assert (other.how.encoding.speed, other.how.encoding.pause_ms) == (0.5, 250)
 
 
 def test_texts_that_cannot_be_spoken():
     """Without a letter or a digit, and over the limit by one."""
     for text in ("...", "\N{GRINNING FACE}", "- - -"):
-        with pytest.raises(InvalidValue):
-            prepared(text=text)
-    assert prepared(text="a" * 200).rows
-    with pytest.raises(TextTooLong):
-        prepared(text="a" * 201)
+        with raises("invalid_value"):
+            prepared(input=text)
+    assert prepared(input="a" * 200).spans
+    with raises("string_above_max_length"):
+        prepared(input="a" * 201)
 
 
 def test_a_sample_goes_to_the_engine_that_imitates():
     """Without a name of a voice. Where there is none, that is an error."""
     other = client()
     made = prepared(SpeechEngines((client(),), other), sample=SAMPLE)
-    assert made.client is other
-    assert (made.rows[0].voice, made.rows[0].sample) == ("", SAMPLE)
-    with pytest.raises(SpeechUnavailable):
+    assert made.how.client is other
+    assert (rows(made)[0].voice, rows(made)[0].sample) == ("", SAMPLE)
+    with raises("speech_unavailable"):
         prepared(sample=SAMPLE)
 
 
-def test_the_key_depends_on_everything_that_is_heard():
-    """Every field of the request by itself gives another key; a name of the model does not."""
-    clone = SpeechEngines((client(),), client())
-    keys = [
-        prepared(clone).key,
-        prepared(clone, text="They bark!").key,
-        prepared(clone, text="Dr. Smith has 2 dogs.\n\nThey bark.").key,
-        prepared(clone, voice="echo").key,
-        prepared(clone, language="de").key,
-        prepared(clone, format=SpeechFormat.PCM).key,
-        prepared(clone, speed=1.5).key,
-        prepared(clone, pause_ms=0).key,
-        prepared(clone, instructions="Whisper.").key,
-        prepared(clone, seed=1).key,
-        prepared(clone, spell_out=False).key,
-        prepared(clone, sample=SAMPLE).key,
-        prepared(clone, sample=replace(SAMPLE, key="another")).key,
-    ]
-    assert len(set(keys)) == len(keys)
-    assert prepared(clone, model="tts-1-hd").key == keys[0]
-    quick = SpeechEngines((client(changes_speed=True),))  # where the engine itself speaks faster
-    assert prepared(quick, speed=1.5, pause_ms=0).key != prepared(quick, pause_ms=0).key
-    other = SimpleNamespace(traits=client().traits, model_id="another")
-    assert prepared(SpeechEngines((other,))).key != keys[0]
-
-
-def test_what_the_engine_has_no_use_for_is_reported_and_changes_no_key():
+def test_what_the_engine_has_no_use_for_is_reported_and_not_given_to_it():
     """Instructions, which some engines follow."""
     deaf = SpeechEngines((client(follows_instructions=False),))
     made = prepared(deaf, instructions="Whisper.")
-    assert made.ignored == ("instructions",)
-    assert made.rows[0].instructions == ""
-    assert made.key == prepared(deaf).key
-    assert prepared(instructions="Whisper.").ignored == ()
+    assert made.how.ignored == ("instructions",)
+    assert rows(made)[0].instructions == ""
+    assert prepared(instructions="Whisper.").how.ignored == ()
 
 
 def test_a_faster_text_is_shorter():
     """The estimate by which it is admitted."""
-    assert prepared(speed=2.0).duration_s == pytest.approx(prepared().duration_s / 2)
+    assert seconds(prepared(speed=2.0)) == pytest.approx(seconds(prepared()) / 2)
 
 
 def test_the_loudness_of_the_settings_is_the_encoders():
-    """An answer that was kept at another loudness is another one."""
     settings = SpeechSettings(max_speech_chars=200, speech_loudness_lufs=-18.0)
     made = prepare(REQUEST, SpeechEngines((client(),)), settings)
-    assert made.encoding.loudness_lufs == -18.0
-    assert made.key != prepared().key
+    assert made.how.encoding.loudness_lufs == -18.0
+
+
+GERMAN = "Am 3. Mai kam er z. B. um 4 Uhr. Das war spät! »Ach so?« Ja … 3. Wahl: nichts\n\n- eins\n- zwei\nund Schluss"
+ARRIVING = [
+    GERMAN,
+    "Dr. Smith called at 3 p.m. to confirm. He did.",
+    "",
+    " \n ",
+    "--- * ---",
+    "今日は。元気ですか？はい",
+    "x" * 900,
+]
+
+
+def _in_pieces(arriving, text, rng):
+    found = []
+    while text:
+        size = rng.choice([1, 2, 3, 10, 1_000])
+        found += arriving.push(text[:size])
+        text = text[size:]
+    return found + arriving.end()
+
+
+@pytest.mark.parametrize("text", ARRIVING)
+@pytest.mark.parametrize("stated", ["de", None])
+def test_a_text_in_any_pieces_has_the_sentences_of_the_whole(text, stated):
+    """Also where its language is decided by its first sentence, and in a second text over the same session."""
+    rng = random.Random(1)
+    arriving = ArrivingText(stated, "en", lambda first: "de")
+    whole = [span.text for span in sentences(text, "de")]
+    for _ in range(20):
+        assert _in_pieces(arriving, text, rng) == whole
+        assert arriving.waiting_characters == 0
+
+
+def test_the_first_sentence_decides_the_language_of_each_text():
+    """The end of a text is the end of what was decided; its first sentence is the same in any pieces."""
+    asked = []
+    arriving = ArrivingText(None, "en", lambda first: asked.append(first) or f"l{len(asked)}")
+    assert [arriving.push(piece) for piece in ("One", ". T", "wo")] == [[], ["One."], []]
+    assert arriving.end() == ["Two"]
+    assert arriving.push("Three. F") == ["Three."]
+    arriving.clear()
+    assert arriving.end() == []
+    assert arriving.push("Five. S") == ["Five."]
+    assert asked == ["One.", "Three.", "Five."]
+
+
+def test_a_text_in_a_language_without_a_voice_is_forgotten():
+    """The next piece begins another text."""
+
+    def refuse(first):
+        raise UnsupportedLanguage("No voice.", param="language")
+
+    arriving = ArrivingText(None, "en", refuse)
+    with pytest.raises(UnsupportedLanguage):
+        arriving.push("One. Two. T")
+    assert (arriving.waiting_characters, arriving.end()) == (0, [])
+
+
+@pytest.mark.parametrize("stated", ["en", None])
+def test_what_waits_is_counted(stated):
+    """Until its sentence is certain."""
+    arriving = ArrivingText(stated, "en", lambda first: "en")
+    arriving.push("Half of ")
+    arriving.push("it")
+    assert arriving.waiting_characters == 10
+    arriving.push(". Next")
+    assert arriving.waiting_characters == 4

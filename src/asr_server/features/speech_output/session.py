@@ -1,4 +1,4 @@
-"""A session that speaks a text while it arrives: pieces of text in, audio out, and everything stops on a cancel.
+"""Sessions that speak a text while it arrives: pieces of text in, audio out, and everything stops on a cancel.
 
 Everything runs on the event loop. One task speaks; it waits until its last event was taken, so the engine is at most
 two sentences ahead of what the client takes. The sentences to come are queued at the engine when they arrive.
@@ -9,30 +9,31 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from functools import partial
 
-from asr_server.core.errors import DeadlineExceeded, InvalidEvent, SessionExpired, ShuttingDown, TextTooLong
-from asr_server.features.speech_output.arriving_text import ArrivingText
-from asr_server.features.speech_output.encoding.client import EncodedStream
-from asr_server.features.speech_output.encoding.formats import EncodingOptions, SpeechFormat
-from asr_server.features.speech_output.outbox import (
+from loguru import logger
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import InvalidInput, ShuttingDown
+from asr_server.features.speech_output.events import (
+    AudioChunk,
     Flushed,
+    SentenceBegun,
     SentenceEnded,
-    SentenceStarted,
     SessionDone,
     SessionEvent,
     SessionStarted,
     SpeechCancelled,
-    SpeechOutbox,
-    SpokenAudio,
 )
 from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, SpeechQueue
-from asr_server.features.speech_output.requests import AudioChunk, SpeechEvent, SpeechRequest
-from asr_server.features.speech_output.script import Delivery
-from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechObserver, SpeechProcessor
+from asr_server.features.speech_output.requests import SpeechOptions
+from asr_server.features.speech_output.script import ArrivingText, Delivery
+from asr_server.features.speech_output.synthesis import FilePlace, SpeechProcessor
+from asr_server.net.credentials import fingerprint
 from asr_server.net.loop_time import TimeSlice
-from asr_server.schedule.ports import JobEnd
+from asr_server.text.sentences import TextSpan
 
 # The part of a text that is divided into sentences at once, which takes at most 3 ms.
 _SLICE_CHARACTERS = 256
@@ -40,33 +41,75 @@ _SLICE_CHARACTERS = 256
 _REST = 8
 # Texts that a client may cancel in a row, and in a second for a long time.
 _CANCELS, _CANCELS_PER_S = 8, 2.0
+_DRAIN_TIMEOUT_S = 20.0
+IDLE_S = 300.0  # without a message from the client and without speech, after which a session ends
+# The events that a cancel takes back, if they were not sent yet.
+_OF_SPEECH = SentenceBegun | AudioChunk | SentenceEnded | Flushed
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """The limits of one session."""
+class SpeechOutbox:
+    """Events for one connection. For one event loop."""
 
-    characters: int  # the most that may wait to be spoken
-    sentence_s: float  # the time of a sentence at the engine
-    idle_s: float  # how long a session lasts that neither gets nor sends anything
+    def __init__(self) -> None:
+        self._waiting: deque[SessionEvent] = deque()
+        self._added, self._taken = asyncio.Event(), asyncio.Event()
+        self._closed = False
+        self._error: Exception | None = None
+
+    async def put(self, event: SessionEvent) -> None:
+        """Add an event. Returns when it was taken or taken back; at once if the outbox is closed."""
+        if not self._closed:
+            self._waiting.append(event)
+            self._added.set()
+        while not self._closed and any(event is other for other in self._waiting):
+            self._taken.clear()
+            await self._taken.wait()
+
+    def drop_speech(self) -> None:
+        """Take back the waiting events of texts that were cancelled."""
+        self._waiting = deque(event for event in self._waiting if not isinstance(event, _OF_SPEECH))
+        self._taken.set()
+
+    def close(self, error: Exception | None = None) -> None:
+        """Accept no more events. Those that wait are still taken, then `take` raises the error."""
+        if not self._closed:
+            self._closed, self._error = True, error
+            self._added.set()
+            self._taken.set()
+
+    async def take(self, timeout_s: float) -> SessionEvent | None:
+        """Return the next event, None after the last. Raises the error that closed the outbox, and `TimeoutError`."""
+        async with asyncio.timeout(timeout_s):
+            while not self._waiting and not self._closed:
+                self._added.clear()
+                await self._added.wait()
+        if self._waiting:
+            event = self._waiting.popleft()
+            self._taken.set()
+            return event
+        if self._error is not None:
+            raise self._error
+        return None
 
 
 class SpeechSession:
     """Made by `SpeechSessions`. `start` comes first. Nothing of the engine is used before the first sentence."""
 
-    def __init__(
-        self, processor: SpeechProcessor, limits: SessionLimits, observer: SpeechObserver, share: str = ""
-    ) -> None:
+    def __init__(self, processor: SpeechProcessor, share: str = "") -> None:
         self.id = f"speech_{secrets.token_hex(4)}"
         self.closed = asyncio.Event()  # set by `SpeechSessions` once the connection has ended
         self.characters = self.cancels = 0
         # Counts of what the client has taken, over all texts of the session.
         self.sentences_begun = self.sentences_done = self.sent_samples = 0
-        self._processor, self._limits, self._observer = processor, limits, observer
+        self._processor, self._share = processor, share
         self._delivery: Delivery | None = None
         self._outbox = SpeechOutbox()
-        self._queue = SpeechQueue(processor.admission, limits.sentence_s, share)
-        self._file_begin_samples = self._file_bytes = 0  # of the present file: its place in all samples, what was made
+        self.queue = SpeechQueue(
+            processor.admission,
+            partial(processor.admission.hold_live, share),
+            lambda clock: clock.now_s() + processor.timeout_s,
+        )
+        self._file_begin_samples = 0  # of all samples
         self._task: asyncio.Task[None] | None = None
         self._ended = self._draining = False
         self._slice = TimeSlice()
@@ -75,47 +118,40 @@ class SpeechSession:
 
     @property
     def started(self) -> bool:
-        """True if the options of speaking are known."""
         return self._delivery is not None
-
-    @property
-    def sentences_left(self) -> int:
-        """The number of sentences that are known and not spoken yet."""
-        return self._queue.sentences
 
     # -- from the client ---------------------------------------------------------------------------------------------
 
-    async def start(self, request: SpeechRequest) -> None:
-        """State how texts are to be spoken; the request's own text is empty.
-
-        Raises what is wrong with the request, and `InvalidEvent` the second time.
-        """
+    async def start(self, options: SpeechOptions) -> None:
+        """State how texts are to be spoken. Raises what is wrong with that, and `invalid_event` the second time."""
         if self._delivery is not None:
-            raise InvalidEvent("The session has started: 'start' is the first message or none.", param="type")
-        self._delivery = delivery = self._processor.delivery(request)
-        language = delivery.language if request.language is not None else None
+            raise InvalidInput(
+                "The session has started: 'start' is the first message or none.", code="invalid_event", param="type"
+            )
+        self._delivery = delivery = self._processor.delivery(options, "")
+        language = delivery.language if options.language else None
         self._text = ArrivingText(language, delivery.language, self._language_of)
         self._begin()
-        await self._outbox.put(SessionStarted(self.id, request.format, delivery.ignored))
+        await self._outbox.put(SessionStarted(self.id, options.response_format, delivery.ignored))
 
     async def push(self, piece: str) -> None:
         """Take the next piece of the text, a slice at a time: others go on while a long one is divided.
 
-        Raises `TextTooLong` and `Overloaded` and takes nothing of it if too much waits, and `UnsupportedLanguage` where
-        no voice speaks that of the text, which is then forgotten.
+        Raises `string_above_max_length` and `Overloaded` and takes nothing of it if too much waits, and
+        `UnsupportedLanguage` if no voice speaks the language of the text, which is then discarded.
         """
         self._check_not_ended()
         if self._draining:
             return
         self._check_room(len(piece))
-        self._queue.check(piece, self._delivered)
-        self.characters += len(piece)
-        for begin in range(0, len(piece), _SLICE_CHARACTERS):
-            await self._slice.next_round()
-            began_s = time.monotonic()
-            if not self._draining:
-                self._queue.add(self._text.push(piece[begin : begin + _SLICE_CHARACTERS]), self._delivered)
-            await asyncio.sleep(_REST * (time.monotonic() - began_s))
+        with self.queue.expecting(self._delivered.seconds(piece), self._share, self._delivered):
+            self.characters += len(piece)
+            for begin in range(0, len(piece), _SLICE_CHARACTERS):
+                await self._slice.next_round()
+                began_s = time.monotonic()
+                if not self._draining:
+                    self._add(self._text.push(piece[begin : begin + _SLICE_CHARACTERS]))
+                await asyncio.sleep(_REST * (time.monotonic() - began_s))
 
     def flush(self) -> None:
         """Speak everything that has arrived, and complete its file. Raises as `push`."""
@@ -146,7 +182,7 @@ class SpeechSession:
             return
         self._file_begin_samples = self.sent_samples
         if self._ended:
-            self._queue.mark(QueueMark.END)
+            self.queue.mark(QueueMark.END)
         self._begin()
         await self._outbox.put(SpeechCancelled(self.sentences_done, self.sent_samples))
         await asyncio.sleep(self._rest_after_cancel_s())
@@ -159,20 +195,19 @@ class SpeechSession:
         return max(0.0, -self._cancels_left / _CANCELS_PER_S)
 
     def touch(self) -> None:
-        """Note that the client has sent something."""
         self._active_s = time.monotonic()
 
     # -- to the client -----------------------------------------------------------------------------------------------
 
     async def events(self) -> AsyncIterator[SessionEvent]:
-        """Yield the events for the client. Raises `SessionExpired`, `ShuttingDown` and what ended the session."""
+        """Yield the events for the client. Raises `session_expired`, `ShuttingDown` and what ended the session."""
         while True:
             try:
                 event = await self._outbox.take(self._idle_left_s())
             except TimeoutError:
                 if self._idle_left_s() > 0:
                     continue
-                raise SessionExpired("The session was idle for too long.") from None
+                raise InvalidInput("The session was idle for too long.", code="session_expired") from None
             if event is None:
                 return
             self.touch()
@@ -181,17 +216,15 @@ class SpeechSession:
 
     def _note_taken(self, event: SessionEvent) -> None:
         match event:
-            case SentenceStarted(index=index):
+            case SentenceBegun(index=index):
                 self.sentences_begun = index + 1
-            case SpokenAudio(end_samples=end_samples):
+            case AudioChunk(end_samples=end_samples):
                 self.sent_samples = end_samples
             case SentenceEnded():
                 self.sentences_done += 1
 
     def _idle_left_s(self) -> float:
-        if self._queue or self._queue.current is not None:
-            return self._limits.idle_s
-        return max(0.0, self._active_s + self._limits.idle_s - time.monotonic())
+        return max(0.0, self._active_s + IDLE_S - time.monotonic()) if self.queue.is_idle else IDLE_S
 
     # -- from the server ---------------------------------------------------------------------------------------------
 
@@ -202,8 +235,8 @@ class SpeechSession:
             self._outbox.close(_shutting_down())
             return
         self._text.clear()
-        self._queue.clear()
-        self._queue.mark(QueueMark.STOP)
+        self.queue.clear()
+        self.queue.mark(QueueMark.STOP)
 
     async def close(self) -> None:
         """Cancel everything; no more events come."""
@@ -214,24 +247,31 @@ class SpeechSession:
 
     def _check_not_ended(self) -> None:
         if self._ended:
-            raise InvalidEvent("The text has ended: nothing but 'cancel' can follow 'end'.", param="type")
+            raise InvalidInput(
+                "The text has ended: nothing but 'cancel' can follow 'end'.", code="invalid_event", param="type"
+            )
 
     def _check_room(self, characters: int) -> None:
-        limit = self._limits.characters
-        if self._queue.characters + self._text.waiting_characters + characters > limit:
-            raise TextTooLong(
-                f"More than {limit} characters would wait to be spoken; this message was not taken.", param="text"
+        limit = self._processor.settings.max_speech_chars
+        if self.queue.characters + self._text.waiting_characters + characters > limit:
+            raise InvalidInput(
+                f"More than {limit} characters would wait to be spoken; this message was not taken.",
+                code="string_above_max_length",
+                param="text",
             )
 
     def _end_text(self, mark: QueueMark) -> None:
         try:
-            self._queue.add(self._text.end(), self._delivered)
+            self._add(self._text.end())
         finally:  # also where the rest of the text cannot be spoken
-            self._queue.mark(mark)
+            self.queue.mark(mark)
+
+    def _add(self, found: list[str]) -> None:
+        self.queue.add([TextSpan(text, 0, len(text)) for text in found], self._delivered)
 
     def _language_of(self, first_sentence: str) -> str:
         """Return the language of a text by its first sentence, in which another engine may have to speak."""
-        self._delivery = self._processor.delivery(replace(self._delivered.request, text=first_sentence))
+        self._delivery = self._processor.delivery(self._delivered.options, first_sentence)
         return self._delivery.language
 
     @property
@@ -241,7 +281,7 @@ class SpeechSession:
 
     async def _stop(self) -> None:
         """Cancel all jobs before anything is waited for."""
-        self._queue.stop()
+        self.queue.stop()
         if self._delivery is not None:
             self._text.clear()
         task, self._task = self._task, None
@@ -261,11 +301,13 @@ class SpeechSession:
 
     async def _speak_all(self) -> None:
         while True:
-            item = await self._queue.first()
+            item = await self.queue.first()
             if isinstance(item, QueuedSentence):
-                await self._speak_file(item.how.encoding)
+                place = FilePlace(self.sentences_begun, self._file_begin_samples)
+                spoken = await self._processor.speak_file(self.queue, self._outbox.put, place)
+                self._file_begin_samples += spoken.encoded.samples
                 continue
-            self._queue.begin(item)
+            self.queue.begin(item)
             match item:
                 case QueueMark.FLUSH:
                     await self._outbox.put(Flushed())
@@ -277,63 +319,53 @@ class SpeechSession:
                     self._outbox.close(_shutting_down())
                     return
 
-    async def _speak_file(self, encoding: EncodingOptions) -> None:
-        """Speak the sentences up to the next mark, as one file."""
-        end, self._file_bytes = JobEnd.FAILED, 0
-        try:
-            async with self._processor.encoder.stream(encoding) as encoded:
-                while isinstance(queued := await self._queue.first(), QueuedSentence):
-                    await self._speak(queued, encoded)
-                if rest := await encoded.finish():
-                    await self._put_audio(rest, encoded)
-                self._file_begin_samples += encoded.samples
-            end = JobEnd.DONE
-        except DeadlineExceeded:
-            end = JobEnd.EXPIRED
-            raise
-        except asyncio.CancelledError:
-            end = JobEnd.CANCELLED
-            raise
-        finally:
-            self._observer.answered(encoding.format, end)
-
-    async def _speak(self, queued: QueuedSentence, encoded: EncodedStream) -> None:
-        self._queue.begin(queued)
-        assert queued.stream is not None
-        index, begin_samples = self.sentences_begun, encoded.samples
-
-        async def emit(event: SpeechEvent) -> None:
-            assert isinstance(event, AudioChunk)
-            await self._put_audio(event.data, encoded)
-
-        start_samples = self._file_begin_samples + begin_samples
-        await self._outbox.put(SentenceStarted(index, queued.text, start_samples))
-        is_first = not self._file_bytes
-        in_progress = SentenceInProgress(queued.stream, encoded, index, emit)
-        try:
-            await in_progress.encode(is_last=False)
-        except TimeoutError:
-            raise DeadlineExceeded("The time limit of a sentence passed while it was spoken.") from None
-        self._queue.finish()
-        self._note_spoken(queued, in_progress, is_first=is_first)
-        await self._outbox.put(SentenceEnded(index, encoded.samples - begin_samples))
-
-    def _note_spoken(self, queued: QueuedSentence, spoken: SentenceInProgress, *, is_first: bool) -> None:
-        self._observer.encoded(spoken.encode_s)
-        first_audio_ms = spoken.timings(queued.arrived_s).first_audio_ms
-        if is_first and first_audio_ms:
-            self._observer.first_audio(first_audio_ms / 1000)
-
-    async def _put_audio(self, data: bytes, encoded: EncodedStream) -> None:
-        """Put a piece of audio into the outbox.
-
-        The samples of a piece of compressed audio are those that the encoder has received.
-        """
-        self._file_bytes += len(data)
-        is_pcm = self._delivered.encoding.format is SpeechFormat.PCM
-        samples = self._file_bytes // 2 if is_pcm else encoded.samples
-        await self._outbox.put(SpokenAudio(data, self._file_begin_samples + samples))
-
 
 def _shutting_down() -> ShuttingDown:
-    return ShuttingDown("The server is shutting down.")
+    return ShuttingDown()
+
+
+class SpeechSessions:
+    """The open sessions of the server. For one event loop."""
+
+    def __init__(self, processor: SpeechProcessor) -> None:
+        self._processor = processor
+        self._open: set[SpeechSession] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, share: str = "") -> SpeechSession:
+        """Open a session. `share`: its key or address, for fairness. Raises `speech_unavailable` and `ShuttingDown`."""
+        self._processor.check_open()
+        session = SpeechSession(self._processor, share)
+        self._open.add(session)
+        self._processor.queues.add(session.queue)
+        return session
+
+    async def close(self, session: SpeechSession, owner: str) -> None:
+        """Close a session whose connection has ended."""
+        self._open.discard(session)
+        self._processor.queues.discard(session.queue)
+        await session.close()
+        session.closed.set()
+        key = {"key": fingerprint(owner)} if owner else {}
+        logger.info(
+            "speech session",
+            session=session.id,
+            characters=session.characters,
+            sentences=session.sentences_done,
+            audio_s=round(session.sent_samples / SPEECH_RATE, 3),
+            cancels=session.cancels,
+            **key,
+        )
+
+    async def drain(self) -> None:
+        """Let every open session speak its present sentence, and end it with `ShuttingDown`."""
+        sessions = list(self._open)
+        for session in sessions:
+            session.finish_sentence()
+        try:
+            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
+                await asyncio.gather(*(session.closed.wait() for session in sessions))
+        except TimeoutError:
+            logger.warning("speech sessions not finished in time", sessions=len(self._open))

@@ -8,41 +8,32 @@ import pytest
 
 from asr_server.core import settings
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import (
-    DeadlineExceeded,
-    InvalidEvent,
-    InvalidValue,
-    Overloaded,
-    SessionExpired,
-    ShuttingDown,
-    SpeechFailed,
-    TextTooLong,
-    UnsupportedLanguage,
-)
+from asr_server.core.conftest import raises
+from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed, UnsupportedLanguage
 from asr_server.features.speech_output import session as module
+from asr_server.features.speech_output import session as session_module
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.protocol import SpeechFinish, SpeechTraits, SpokenSentence, Voice
-from asr_server.features.speech_output.outbox import (
+from asr_server.features.speech_output.events import (
+    AudioChunk,
     Flushed,
+    SentenceBegun,
     SentenceEnded,
-    SentenceStarted,
     SessionDone,
     SessionStarted,
     SpeechCancelled,
-    SpokenAudio,
 )
-from asr_server.features.speech_output.requests import SpeechRequest
+from asr_server.features.speech_output.requests import SpeechOptions
 from asr_server.features.speech_output.script import SpeechEngines
-from asr_server.features.speech_output.session import SessionLimits
-from asr_server.features.speech_output.sessions import SpeechSessions
+from asr_server.features.speech_output.session import SpeechOutbox, SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
-PCM = SpeechRequest(text="", voice="one", format=SpeechFormat.PCM)
+PCM = SpeechOptions(voice="one", response_format=SpeechFormat.PCM)
 TEN = "One. Two. Three. Four. Five. Six. Seven. Eight. Nine. Ten. "
 
 
@@ -108,14 +99,15 @@ class _Maker:
         self.thread = EngineThread(self.voice, idle_timeout_s=0.1)
         self.admission = Admission(1_000.0)
         self.encoder = AudioEncoder()
-        self.limits(SessionLimits(characters=400, sentence_s=60.0, idle_s=60.0))
+        self.limits()
 
-    def limits(self, limits):
+    def limits(self, characters=400, sentence_s=60.0):
         """Those of sessions from now on."""
         client = SpeechEngineClient(self.thread, self.voice.traits, "scripted")
-        values = settings.load(model_id="fake")
-        processor = SpeechProcessor(SpeechEngines((client,)), self.encoder, self.admission, values, limits.sentence_s)
-        self.sessions = SpeechSessions(processor, limits)
+        values = settings.load(model_id="fake").model_copy(update={"max_speech_chars": characters})
+        engines = SpeechEngines((client,))
+        self.processor = SpeechProcessor(engines, self.encoder, self.admission, values, sentence_s)
+        self.sessions = SpeechSessions(self.processor)
 
     async def session(self, **options):
         """A started session that nobody reads yet, behind its first event."""
@@ -123,7 +115,7 @@ class _Maker:
         self.open.append(session)
         events = session.events()
         starting = asyncio.create_task(
-            session.start(SpeechRequest(text="", **{"voice": "one", "format": SpeechFormat.PCM, **options}))
+            session.start(SpeechOptions(**{"voice": "one", "response_format": SpeechFormat.PCM, **options}))
         )
         assert isinstance(await anext(events), SessionStarted)
         await starting
@@ -163,7 +155,7 @@ async def _cancelled(session, events):
 
 
 def _audio(events):
-    return b"".join(event.data for event in events if isinstance(event, SpokenAudio))
+    return b"".join(event.data for event in events if isinstance(event, AudioChunk))
 
 
 async def test_a_text_is_told_sentence_by_sentence(made):
@@ -173,9 +165,9 @@ async def test_a_text_is_told_sentence_by_sentence(made):
     await session.push("o")
     session.end()
     told = await _all(events)
-    kinds = [type(event) for event in told if not isinstance(event, SpokenAudio)]
-    assert kinds == [SentenceStarted, SentenceEnded, SentenceStarted, SentenceEnded, SessionDone]
-    begun = [(event.index, event.text, event.start_samples) for event in told if isinstance(event, SentenceStarted)]
+    kinds = [type(event) for event in told if not isinstance(event, AudioChunk)]
+    assert kinds == [SentenceBegun, SentenceEnded, SentenceBegun, SentenceEnded, SessionDone]
+    begun = [(event.index, event.text, event.start_samples) for event in told if isinstance(event, SentenceBegun)]
     assert begun == [(0, "One.", 0), (1, "Two", SPEECH_RATE // 2)]
     lengths = [event.samples for event in told if isinstance(event, SentenceEnded)]
     assert lengths == [SPEECH_RATE // 2, SPEECH_RATE // 10 + SPEECH_RATE // 2]
@@ -194,7 +186,7 @@ async def test_the_engine_is_at_most_two_sentences_ahead_of_what_is_taken(made):
     for taken in range(1, 8):
         while not isinstance(await anext(events), SentenceEnded):
             pass
-        assert isinstance(await anext(events), SentenceStarted)  # it is only put once the end was taken
+        assert isinstance(await anext(events), SentenceBegun)  # it is only put once the end was taken
         await _until(lambda taken=taken: len(made.voice.seen) == taken + 3 and made.voice.row is None)
 
 
@@ -203,7 +195,7 @@ async def test_a_cancel_cancels_the_jobs_and_takes_back_what_waits(made):
     made.voice.held = {"Three."}
     session, events = await made.session()
     await session.push(TEN)
-    while not isinstance(await anext(events), SpokenAudio):
+    while not isinstance(await anext(events), AudioChunk):
         pass
     await _until(lambda: made.voice.row is not None and session._outbox._waiting)
     assert not made.idle
@@ -230,7 +222,7 @@ async def test_after_a_cancel_the_next_text_is_spoken_as_the_first(made):
     session.end()
     second = await _all(events)
     assert _audio(second) == _audio(first)
-    begun = [event for event in second if isinstance(event, SentenceStarted)]
+    begun = [event for event in second if isinstance(event, SentenceBegun)]
     assert (begun[0].index, begun[0].start_samples) == (2, sent)
     assert second[-1] == SessionDone(4, 2 * sent)
 
@@ -241,7 +233,7 @@ async def test_a_cancel_after_the_end_still_ends(made):
     session, events = await made.session()
     await session.push(TEN)
     session.end()
-    with pytest.raises(InvalidEvent):
+    with raises("invalid_event"):
         await session.push("More")
     assert await _cancelled(session, events) == [SpeechCancelled(0, 0)]
     assert await _all(events) == [SessionDone(0, 0)]
@@ -284,12 +276,12 @@ async def test_more_text_than_may_wait_is_refused_whole(made):
     session, events = await made.session()
     words = "Word " * 78
     await session.push(f"One. {words}")
-    with pytest.raises(TextTooLong):
+    with raises("string_above_max_length"):
         await session.push("refused.")
-    assert isinstance(await anext(events), SentenceStarted)
+    assert isinstance(await anext(events), SentenceBegun)
     await session.push("taken.")
     session.end()
-    begun = [event.text for event in await _all(events) if isinstance(event, SentenceStarted)]
+    begun = [event.text for event in await _all(events) if isinstance(event, SentenceBegun)]
     assert begun == [f"{words}taken."]
 
 
@@ -310,14 +302,14 @@ async def test_flushes_have_a_bound(made):
     session, _ = await made.session()
     for _ in range(400):
         session.flush()
-    with pytest.raises(TextTooLong):
+    with raises("string_above_max_length"):
         session.flush()
 
 
 async def test_a_full_server_refuses(made):
     """As it refuses a request."""
     made.admission = Admission(1.0)
-    made.limits(SessionLimits(400, 60.0, 60.0))
+    made.limits()
     made.voice.held = {"One."}
     first, _ = await made.session()
     await first.push(TEN)
@@ -329,12 +321,12 @@ async def test_a_full_server_refuses(made):
 async def test_a_caller_has_a_share_of_what_may_wait(made):
     """Of all its sockets together; nothing of the message is taken, and others have their part."""
     made.admission = Admission(60.0, share_s=30.0)
-    made.limits(SessionLimits(2_000, 60.0, 60.0))
+    made.limits(characters=2_000)
     made.voice.held = {"One."}
     sessions = [made.sessions.open(share) for share in ("key", "key", "other")]
     made.open += sessions
     for session in sessions:
-        starting = asyncio.create_task(session.start(SpeechRequest(text="", voice="one", format=SpeechFormat.PCM)))
+        starting = asyncio.create_task(session.start(SpeechOptions(voice="one", response_format=SpeechFormat.PCM)))
         await anext(session.events())
         await starting
     first, second, other = sessions
@@ -342,11 +334,22 @@ async def test_a_caller_has_a_share_of_what_may_wait(made):
     await first.push(text)
     with pytest.raises(Overloaded, match="one caller may have"):
         await second.push(text)
-    assert (second.characters, second.sentences_left) == (0, 0)
+    assert (second.characters, second.queue.sentences) == (0, 0)
     await second.push("Two words.")
     await other.push(text)
     with pytest.raises(Overloaded, match="The server has all the work"):
         await other.push(text)
+
+
+async def test_texts_that_come_at_the_same_time_have_one_limit_together(made):
+    """A long text is divided in slices. Its undivided rest counts from the beginning."""
+    made.admission = Admission(6_000.0)
+    made.limits(characters=40_000)
+    made.voice.held = {"One."}
+    text = "One. " + "Two words. " * 3_000  # 2,400 s
+    sessions = [(await made.session())[0] for _ in range(3)]
+    ends = await asyncio.gather(*(session.push(text) for session in sessions), return_exceptions=True)
+    assert [type(end) for end in ends if end is not None] == [Overloaded]
 
 
 async def test_a_sentence_that_fails_ends_the_session(made):
@@ -364,32 +367,32 @@ async def test_a_sentence_that_fails_ends_the_session(made):
 
 async def test_a_sentence_has_a_time_limit(made):
     """At the engine; the session ends with it."""
-    made.limits(SessionLimits(400, 0.2, 60.0))
+    made.limits(sentence_s=0.2)
     made.voice.held = {"One."}
     session, events = await made.session()
     await session.push(TEN)
-    assert isinstance(await anext(events), SentenceStarted)
+    assert isinstance(await anext(events), SentenceBegun)
     with pytest.raises(DeadlineExceeded):
         await anext(events)
     await made.sessions.close(session, "")
     await _until(lambda: made.idle)
 
 
-async def test_an_idle_session_ends(made):
+async def test_an_idle_session_ends(made, monkeypatch):
     """One with half a sentence too; one that waits for its engine does not."""
-    made.limits(SessionLimits(400, 60.0, 0.2))
+    monkeypatch.setattr(session_module, "IDLE_S", 0.2)
     made.voice.held = {"One."}
     (idle, idle_events), (busy, busy_events) = [await made.session() for _ in range(2)]
     await idle.push("Half a")
     await busy.push(TEN)
-    assert isinstance(await anext(busy_events), SentenceStarted)
+    assert isinstance(await anext(busy_events), SentenceBegun)
     waiting = asyncio.create_task(anext(busy_events))
-    with pytest.raises(SessionExpired):
+    with raises("session_expired"):
         await anext(idle_events)
     await asyncio.sleep(0.4)
     assert not waiting.done()
     made.voice.held = set()
-    assert isinstance(await waiting, SpokenAudio)
+    assert isinstance(await waiting, AudioChunk)
 
 
 async def test_at_the_servers_end_the_present_sentence_is_finished(made):
@@ -399,13 +402,14 @@ async def test_at_the_servers_end_the_present_sentence_is_finished(made):
     unstarted = made.sessions.open()
     await session.push(TEN)
     told = [await anext(events) for _ in range(2)]
+    made.processor.drain()
     draining = asyncio.create_task(made.sessions.drain())
     await asyncio.sleep(0)
     await session.push("Ignored. ")
     with pytest.raises(ShuttingDown):
         await _collect(events, told)
     kinds = [type(event) for event in told]
-    assert (kinds.count(SentenceStarted), kinds[-1]) == (1, SentenceEnded)
+    assert (kinds.count(SentenceBegun), kinds[-1]) == (1, SentenceEnded)
     assert len(_audio(told)) == SPEECH_RATE
     for each, other in ((waiting, waiting_events), (unstarted, unstarted.events())):
         with pytest.raises(ShuttingDown):
@@ -423,7 +427,7 @@ async def test_a_cancel_at_the_servers_end_stops_at_once(made):
     made.voice.held = {"One."}
     session, events = await made.session()
     await session.push(TEN)
-    assert isinstance(await anext(events), SentenceStarted)
+    assert isinstance(await anext(events), SentenceBegun)
     session.finish_sentence()
     await session.cancel()
     with pytest.raises(ShuttingDown):
@@ -434,11 +438,11 @@ async def test_a_cancel_at_the_servers_end_stops_at_once(made):
 async def test_a_session_starts_once_and_with_what_there_is(made):
     """A voice that does not exist is refused, and another can be named."""
     session = made.sessions.open()
-    with pytest.raises(InvalidValue):
-        await session.start(SpeechRequest(text="", voice="nobody"))
+    with raises("invalid_value"):
+        await session.start(SpeechOptions(voice="nobody"))
     assert not session.started
     session, _ = await made.session(instructions="Whisper.")
-    with pytest.raises(InvalidEvent):
+    with raises("invalid_event"):
         await session.start(PCM)
 
 
@@ -467,7 +471,7 @@ async def test_who_cancels_without_end_is_read_later(made, monkeypatch):
 
 async def test_a_long_piece_is_taken_in_slices(made):
     """Others have their turns meanwhile, and its sentences are those of the whole."""
-    made.limits(SessionLimits(characters=20_000, sentence_s=60.0, idle_s=60.0))
+    made.limits(characters=20_000)
     session, _ = await made.session()
     turns = []
 
@@ -480,4 +484,69 @@ async def test_a_long_piece_is_taken_in_slices(made):
     await session.push("This is a sentence of a text. " * 300)
     beside.cancel()
     assert len(turns) > 30
-    assert session.sentences_left >= 298
+    assert session.queue.sentences >= 298
+
+
+async def test_an_event_is_put_when_it_is_taken():
+    """Equal ones too, each in its turn: what the client does not read is not made."""
+    outbox, put = SpeechOutbox(), []
+
+    async def speak():
+        for number in range(3):
+            await outbox.put(Flushed())
+            put.append(number)
+
+    speaking = asyncio.create_task(speak())
+    for number in range(3):
+        await asyncio.sleep(0.01)
+        assert put == list(range(number))
+        assert await outbox.take(1.0) == Flushed()
+    await speaking
+    with pytest.raises(TimeoutError):
+        await outbox.take(0.01)
+
+
+async def test_a_cancel_takes_back_what_is_spoken_and_nothing_else():
+    """Whoever waits for an event that is taken back goes on."""
+    outbox = SpeechOutbox()
+    events = (AudioChunk(b"ab", 1), SpeechCancelled(1, 1), SentenceEnded(0, 1), Flushed(), SessionDone(1, 1))
+    waiting = [asyncio.create_task(outbox.put(event)) for event in events]
+    await asyncio.sleep(0)
+    outbox.drop_speech()
+    await asyncio.sleep(0)
+    assert [task.done() for task in waiting] == [True, False, True, True, False]
+    assert [await outbox.take(1.0) for _ in range(2)] == [SpeechCancelled(1, 1), SessionDone(1, 1)]
+    await asyncio.gather(*waiting)
+
+
+@pytest.mark.parametrize("error", [None, ShuttingDown("now")])
+async def test_what_waits_at_the_end_is_still_taken(error):
+    """Then comes the end, or the first error; nothing is added any more, and nobody waits."""
+    outbox = SpeechOutbox()
+    waiting = asyncio.create_task(outbox.put(SessionDone(1, 1)))
+    await asyncio.sleep(0)
+    outbox.close(error)
+    outbox.close(ValueError("a later one"))
+    async with asyncio.timeout(1):
+        await waiting
+        await outbox.put(Flushed())
+    assert await outbox.take(1.0) == SessionDone(1, 1)
+    for _ in range(2):
+        if error is None:
+            assert await outbox.take(1.0) is None
+        else:
+            with pytest.raises(ShuttingDown):
+                await outbox.take(1.0)
+
+
+async def test_a_reader_that_waits_gets_the_next_event_and_the_end():
+    """A reader that waits gets the next event without a second call."""
+    outbox = SpeechOutbox()
+    first = asyncio.create_task(outbox.take(1.0))
+    await asyncio.sleep(0)
+    await outbox.put(Flushed())
+    assert await first == Flushed()
+    last = asyncio.create_task(outbox.take(1.0))
+    await asyncio.sleep(0)
+    outbox.close()
+    assert await last is None

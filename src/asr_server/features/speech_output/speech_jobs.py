@@ -1,7 +1,6 @@
-"""Jobs that speak a text: part by part to a file of samples that outlives the server, and then to the file asked for.
+"""Jobs that speak a text: first its samples, part by part, into a file, then the file that the request asks for.
 
-The samples of a part depend on its text and the request alone, so that a job that was interrupted goes on at the first
-part that was not finished, and its result is that of one that was not.
+Files list their chapters at the beginning, so nothing is encoded before everything is spoken.
 """
 
 from __future__ import annotations
@@ -17,34 +16,25 @@ from typing import BinaryIO, ClassVar, TypeVar
 import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, DeadlineExceeded, EncoderUnavailable, SpeechFailed
-from asr_server.features.speech_output.chapters import Chapter
-from asr_server.features.speech_output.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat
-from asr_server.features.speech_output.encoding.headers import with_length
-from asr_server.features.speech_output.fields import MAX_JOB_CHARS, SpeechJobBody, chapters_of, speech_job_request
-from asr_server.features.speech_output.requests import (
-    AudioChunk,
-    SentenceBegun,
-    SpeechEvent,
-    SpeechJobRequest,
-    SpeechRequest,
-)
+from asr_server.features.speech_output.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat, with_length
+from asr_server.features.speech_output.events import AudioChunk, SentenceBegun, SpeechEvent
+from asr_server.features.speech_output.requests import MAX_JOB_CHARS, Chapter, SpeechJobBody, SpeechJobRequest
 from asr_server.features.speech_output.script import SpeechScript, script_of, spoken_s
-from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
-from asr_server.features.speech_output.text_parts import TextPart, dumped, loaded, text_parts
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.jobs.record import JobRequest
 from asr_server.jobs.route import KEY_PARAMETER, JobBody, accepted, idempotency_key, job_options
 from asr_server.jobs.runner import JobOutcome, JobProgress, JobRun, TextSize, when_there_is_room
-from asr_server.jobs.store import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.net import body
 from asr_server.net.errors import ErrorBody
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.requests import Result
 from asr_server.schedule.job import Priority
 from asr_server.services import CallerDep, ServicesDep
+from asr_server.text.sentences import TextSpan, sentences
 
 # Silence before a chapter, in addition to that between two sentences; at speed 1.
 _CHAPTER_PAUSE_MS = 1_000
@@ -52,25 +42,63 @@ _CHAPTER_PAUSE_MS = 1_000
 _ATTEMPTS = 3
 # The part of the text by which its language is found.
 _BEGINNING_CHARS = 20_000
+# A part is a whole number of sentences; a failed one is spoken again.
+_PART_S = 120.0
+_BLOCK_BYTES = 480_000
+_SAMPLE_BYTES = 2
 _LOSSLESS = (SpeechFormat.WAV, SpeechFormat.PCM, SpeechFormat.FLAC)
-_PCM_BYTES_PER_S, _LOSSY_BYTES_PER_S = SPEECH_RATE * SAMPLE_BYTES, 8_000
+_PCM_BYTES_PER_S, _LOSSY_BYTES_PER_S = SPEECH_RATE * _SAMPLE_BYTES, 8_000
 _HEADER_BYTES = 64
 
 T = TypeVar("T")
+_stored_chapters = TypeAdapter(tuple[Chapter, ...])
 
 
-def beginning(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> SpeechRequest:
-    """Return a request with the beginning of the text, by which its language is found."""
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Some sentences of a chapter."""
+
+    chapter: int
+    begin: int  # characters of all chapters before the first sentence
+    text: str
+
+
+def text_parts(chapters: tuple[Chapter, ...], language: str) -> list[TextPart]:
+    """Return all sentences, in parts of about two minutes. A part ends with its chapter."""
+    found, begin = [], 0
+    for number, chapter in enumerate(chapters):
+        for spans in _grouped(sentences(chapter.text, language)):
+            start, end = spans[0].start, spans[-1].end
+            found.append(TextPart(number, begin + start, chapter.text[start:end]))
+        begin += len(chapter.text)
+    return found
+
+
+def _grouped(spans: list[TextSpan]) -> Iterator[list[TextSpan]]:
+    group: list[TextSpan] = []
+    group_s = 0.0
+    for span in spans:
+        group.append(span)
+        group_s += spoken_s(span.text)
+        if group_s >= _PART_S:
+            yield group
+            group, group_s = [], 0.0
+    if group:
+        yield group
+
+
+def beginning(chapters: tuple[Chapter, ...]) -> str:
+    """Return the beginning of the text, by which its language is found."""
     text = ""
     for chapter in chapters:
         text += chapter.text[: _BEGINNING_CHARS - len(text)]
-    return request.of(text)
+    return text
 
 
 def text_size(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> TextSize:
     """Return the size of all chapters together."""
     duration_s = sum(spoken_s(chapter.text) for chapter in chapters) / request.speed
-    result_bytes_per_s = _PCM_BYTES_PER_S if request.format in _LOSSLESS else _LOSSY_BYTES_PER_S
+    result_bytes_per_s = _PCM_BYTES_PER_S if request.response_format in _LOSSLESS else _LOSSY_BYTES_PER_S
     expected_bytes = int(duration_s * (_PCM_BYTES_PER_S + result_bytes_per_s))
     return TextSize(sum(len(chapter.text) for chapter in chapters), expected_bytes)
 
@@ -93,111 +121,91 @@ class SpeechJobs:
             raise DeadlineExceeded("The job took longer than JOB_TIMEOUT.") from None
 
     async def _process(self, run: JobRun) -> JobOutcome:
-        request, identity = run.record.request, run.record.id
+        request = run.request
         assert isinstance(request, SpeechJobRequest)
-        chapters = await asyncio.to_thread(_read, run)
-        spoken_request = replace(beginning(request, chapters), format=SpeechFormat.PCM)
-        how = self._speech.delivery(spoken_request)
-        parts = await in_thread(text_parts, chapters, how.language)
-        with await asyncio.to_thread(run.store.parts, identity) as spoken:
-            for number, part in enumerate(parts):
+        chapters = _stored_chapters.validate_json(await asyncio.to_thread(run.recording.read))
+        samples_request = request.model_copy(update={"response_format": SpeechFormat.PCM})
+        how = self._speech.delivery(samples_request, beginning(chapters))
+        with await asyncio.to_thread(run.new_file) as file:
+            spoken = _SpokenParts(run, file, request)
+            for part in await in_thread(text_parts, chapters, how.language):
                 script = await in_thread(script_of, how, part.text)
-                if [one.key for one in spoken.finished[number : number + 1]] != [script.key]:
-                    await asyncio.to_thread(spoken.cut, number)
-                    in_progress = _PartInProgress(run, spoken, part, script)
-                    await _again_if_lost(partial(in_progress.speak, self._speech))
-                    await run.store.keep_parts(identity, spoken)
-            await asyncio.to_thread(spoken.cut, len(parts))
-            book = _Book(request, chapters, parts, spoken)
-            with await asyncio.to_thread(run.store.new_result, identity) as file:
-                samples = await _again_if_lost(partial(self._encode, book, file))
-                await asyncio.to_thread(_state_length, file, request.format, samples)
-                await asyncio.to_thread(run.store.keep_result, identity, file)
-        name = f"speech.{request.format}"
-        return JobOutcome(Result(b"", request.format.media_type, file_name=name), None, samples / SPEECH_RATE)
+                script = replace(script, priority=Priority.BULK, timeout_s=run.timeout_s)
+                await _again_if_lost(partial(spoken.speak, self._speech, part, script))
+            audio_format = request.response_format
+            options = EncodingOptions(audio_format, pause_ms=0, trim=False, chapters=spoken.marks(chapters))
+            encoded = await asyncio.to_thread(run.new_file)
+            samples = await _again_if_lost(partial(self._encode, file, encoded, options))
+            await asyncio.to_thread(_state_length, encoded, audio_format, samples)
+        result = Result(b"", audio_format.media_type, file_name=f"speech.{audio_format}")
+        return JobOutcome(result, encoded, samples / SPEECH_RATE)
 
-    async def _encode(self, book: _Book, file: BinaryIO) -> int:
-        """Encode the speech into the file. Returns the number of samples in it."""
-        await asyncio.to_thread(file.truncate, 0)
-        file.seek(0)
-        options = EncodingOptions(book.request.format, pause_ms=0, trim=False, chapters=book.marks())
+    async def _encode(self, spoken: BinaryIO, file: BinaryIO, options: EncodingOptions) -> int:
+        """Encode all samples into the file. Returns their number."""
+        spoken.seek(0)
+        await asyncio.to_thread(_cut, file, 0)
         async with self._speech.encoder.stream(options) as encoded:
-            blocks = book.sound()
-            while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+            while data := await asyncio.to_thread(spoken.read, _BLOCK_BYTES):
+                block = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32_768)
                 await asyncio.to_thread(file.write, await encoded.push(block))
             await asyncio.to_thread(file.write, await encoded.finish())
             return encoded.samples
 
 
-@dataclass(frozen=True, slots=True)
-class _PartInProgress:
-    run: JobRun
-    spoken: JobParts
-    part: TextPart
-    script: SpeechScript
+class _SpokenParts:
+    """The samples of all parts so far, with the pauses between them."""
 
-    async def speak(self, speech: SpeechProcessor) -> None:
-        """Speak the part and keep it. An unfinished part of an earlier attempt is removed."""
-        await asyncio.to_thread(self.spoken.cut, len(self.spoken.finished))
-        samples = self.spoken.samples
+    def __init__(self, run: JobRun, file: BinaryIO, request: SpeechJobRequest) -> None:
+        self._run, self._file, self._request = run, file, request
+        self._samples = 0
+        self._starts: dict[int, int] = {}  # the first sample of each chapter
+
+    async def speak(self, speech: SpeechProcessor, part: TextPart, script: SpeechScript) -> None:
+        """Add a part. What a failed attempt has left of it is overwritten."""
+        await asyncio.to_thread(_cut, self._file, self._samples * _SAMPLE_BYTES)
+        pause = self._pause_before(part)
+        await asyncio.to_thread(self._file.write, bytes(pause * _SAMPLE_BYTES))
+        samples = begin = self._samples + pause
 
         async def take(event: SpeechEvent) -> None:
             nonlocal samples
             match event:
                 case SentenceBegun(start=start):
-                    self._report(samples, self.part.begin + start)
+                    self._report(samples, part.begin + start)
                 case AudioChunk(data=data):
-                    await asyncio.to_thread(self.spoken.write, data)
-                    samples += len(data) // SAMPLE_BYTES
+                    await asyncio.to_thread(self._file.write, data)
+                    samples += len(data) // _SAMPLE_BYTES
 
-        await speech.speak(self.script, take, SpeechRun(Priority.BULK, self.run.timeout_s))
-        await asyncio.to_thread(self.spoken.finish_part, self.script.key)
-        self._report(samples, self.part.begin + len(self.part.text))
+        await speech.speak(script, take)
+        self._starts.setdefault(part.chapter, begin)
+        self._samples = samples
+        self._report(samples, part.begin + len(part.text))
+
+    def marks(self, chapters: tuple[Chapter, ...]) -> tuple[ChapterMark, ...]:
+        """Return where chapters begin and end, or nothing if there is only one."""
+        if len(self._starts) < 2:
+            return ()
+        ends = [*list(self._starts.values())[1:], self._samples]
+        return tuple(
+            ChapterMark(start, end, chapters[number].title)
+            for (number, start), end in zip(self._starts.items(), ends, strict=True)
+        )
+
+    def _pause_before(self, part: TextPart) -> int:
+        if not self._starts:
+            return 0
+        pause_ms = self._request.pause_ms + (0 if part.chapter in self._starts else _CHAPTER_PAUSE_MS)
+        return round(pause_ms * SPEECH_RATE / 1000 / self._request.speed)
 
     def _report(self, samples: int, done_characters: int) -> None:
         done_s = samples / SPEECH_RATE
-        duration_s = done_s * self.run.record.characters / done_characters if done_characters else 0.0
-        self.run.report(JobProgress(done_s, duration_s, done_characters))
+        duration_s = done_s * self._run.record.characters / done_characters if done_characters else 0.0
+        self._run.report(JobProgress(done_s, duration_s, done_characters))
 
 
-@dataclass(frozen=True, slots=True)
-class _Book:
-    """All parts, spoken."""
-
-    request: SpeechJobRequest
-    chapters: tuple[Chapter, ...]
-    parts: list[TextPart]
-    spoken: JobParts
-
-    def marks(self) -> tuple[ChapterMark, ...]:
-        """Return where chapters begin and end, or nothing if there is only one."""
-        starts: dict[int, int] = {}
-        at = 0
-        for part, pause, spoken in self._layout():
-            starts.setdefault(part.chapter, at + pause)
-            at += pause + spoken.samples
-        ends = [*list(starts.values())[1:], at]
-        titles = [self.chapters[number].title for number in starts]
-        marks = zip(starts.values(), ends, titles, strict=True)
-        return tuple(ChapterMark(*mark) for mark in marks) if len(starts) > 1 else ()
-
-    def sound(self) -> Iterator[NDArray[np.float32]]:
-        """Yield the whole speech, a few seconds at a time. Reads from the disk."""
-        self.spoken.rewind()
-        for _, pause, spoken in self._layout():
-            yield np.zeros(pause, np.float32)
-            for data in self.spoken.blocks(spoken):
-                yield np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32_768)
-
-    def _layout(self) -> Iterator[tuple[TextPart, int, JobPart]]:
-        """Each part with the samples of silence before it."""
-        before: TextPart | None = None
-        for part, spoken in zip(self.parts, self.spoken.finished, strict=True):
-            pause_ms = 0 if before is None else self.request.pause_ms
-            if before is not None and before.chapter != part.chapter:
-                pause_ms += _CHAPTER_PAUSE_MS
-            yield part, round(pause_ms * SPEECH_RATE / 1000 / self.request.speed), spoken
-            before = part
+def _cut(file: BinaryIO, size_bytes: int) -> None:
+    file.seek(size_bytes)
+    file.truncate()
 
 
 async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
@@ -205,11 +213,6 @@ async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
         with suppress(SpeechFailed, EncoderUnavailable):
             return await when_there_is_room(work)
     return await when_there_is_room(work)
-
-
-def _read(run: JobRun) -> tuple[Chapter, ...]:
-    with run.store.recording(run.record.id) as file:
-        return loaded(file.read())
 
 
 def _state_length(file: BinaryIO, audio_format: SpeechFormat, samples: int) -> None:
@@ -247,9 +250,10 @@ async def create_speech_job(request: Request, services: ServicesDep, caller: Cal
     async with services.jobs.room_for_text(caller.owner, caller.share, key):
         values = await body.read_json(request, _MAX_BYTES)
         sent = await in_thread(body.validated, SpeechJobBody, values)
-        wanted, chapters = speech_job_request(sent, services.catalog), await in_thread(chapters_of, sent)
-        services.of(SpeechProcessor).delivery(beginning(wanted, chapters))
+        services.catalog.find_speech(sent.model)
+        wanted, chapters = await in_thread(sent.stored)
+        services.of(SpeechProcessor).delivery(wanted, beginning(chapters))
         size = await in_thread(text_size, wanted, chapters)
-        stored = BytesIO(await in_thread(dumped, chapters))
+        stored = BytesIO(await in_thread(_stored_chapters.dump_json, chapters))
         options = job_options(key, values, services)
         return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size, options=options))

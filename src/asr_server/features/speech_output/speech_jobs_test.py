@@ -1,7 +1,9 @@
-"""Texts as jobs, with the scripted engine: what is interrupted goes on, and nothing shows that it was."""
+"""Texts as jobs, with the scripted engine: one that is interrupted runs again, and nothing shows that it was."""
 
 import asyncio
 import io
+import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 
 import av
@@ -14,33 +16,35 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, SpeechFailed
 from asr_server.core.settings import SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
-from asr_server.features.speech_output import text_parts
-from asr_server.features.speech_output.chapters import Chapter
+from asr_server.features.speech_output import speech_jobs
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
-from asr_server.features.speech_output.requests import SpeechJobRequest
-from asr_server.features.speech_output.script import SpeechEngines
-from asr_server.features.speech_output.speech_jobs import SpeechJobs, beginning, text_size
+from asr_server.features.speech_output.requests import Chapter, SpeechJobRequest
+from asr_server.features.speech_output.script import SpeechEngines, spoken_s
+from asr_server.features.speech_output.speech_jobs import SpeechJobs, beginning, text_parts, text_size
 from asr_server.features.speech_output.synthesis import SpeechProcessor
-from asr_server.features.speech_output.text_parts import dumped
 from asr_server.jobs import runner as work
-from asr_server.jobs.disk_store import JobFolders
-from asr_server.jobs.record import JobRecord, RecordFormat, new_id
+from asr_server.jobs.record import JobRecord, new_id
 from asr_server.jobs.runner import JobRun
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
 from asr_server.schedule.ports import SchedulerObserver
 from asr_server.schedule.thread import EngineThread
+from asr_server.text.sentences import sentences
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHAPTERS = tuple(
-    Chapter(f"Chapter {name}", " ".join(f"Sentence {number} is about {name}." for number in range(6)))
+    Chapter(title=f"Chapter {name}", text=" ".join(f"Sentence {number} is about {name}." for number in range(6)))
     for name in ("ants", "bees", "cows")
 )
-REQUEST = SpeechJobRequest(format=SpeechFormat.PCM, pause_ms=100)
+REQUEST = SpeechJobRequest(response_format=SpeechFormat.PCM, pause_ms=100)
+
+
+def changed(**fields):
+    return SpeechJobRequest(**{**REQUEST.model_dump(), **fields})
 
 
 class Ledger(SchedulerObserver):
@@ -64,7 +68,7 @@ async def encoder():
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch):
     """Two or three sentences in each part, nine parts in all, and no second between attempts."""
-    monkeypatch.setattr(text_parts, "_PART_S", 2.5)
+    monkeypatch.setattr(speech_jobs, "_PART_S", 2.5)
     monkeypatch.setattr(work, "_RETRY_S", 0.001)
 
 
@@ -89,61 +93,43 @@ async def speaking(encoder):
 @pytest.fixture
 def job(tmp_path):
     """A function that stores a job for this request: its run, to which `progress` is reported."""
-    store = JobFolders(tmp_path, RecordFormat(SpeechJobs.request_types))
+    with ExitStack() as files:
 
-    def stored(request=REQUEST, chapters=CHAPTERS, timeout_s=60.0):
-        record = JobRecord(new_id(), request, 1.0, characters=text_size(request, chapters).characters)
-        store.add(record, io.BytesIO(dumped(chapters)))
-        return JobRun(record, store, timeout_s, lambda progress: None)
+        def stored(request=REQUEST, chapters=CHAPTERS, timeout_s=60.0):
+            record = JobRecord(new_id(), request, 1.0, characters=text_size(request, chapters).characters)
+            text = io.BytesIO(speech_jobs._stored_chapters.dump_json(chapters))
+            new_file = lambda: files.enter_context(tempfile.TemporaryFile(dir=tmp_path))  # noqa: E731
+            return JobRun(record, request, text, new_file, timeout_s, lambda progress: None)
 
-    yield stored
-    store.close()
+        yield stored
 
 
 async def result(jobs, run):
     """The outcome of a job, and its content."""
     outcome = await jobs.process(run)
-    assert outcome.content is None
-    with run.store.result(run.record.id) as file:
-        return outcome, file.read()
+    outcome.content.seek(0)
+    return outcome, outcome.content.read()
 
 
-async def test_a_job_goes_on_where_it_was_interrupted(speaking, job):
-    """Whenever that is: no finished part is spoken again, and the result has the same bytes."""
+async def test_a_job_that_was_interrupted_runs_again(speaking, job):
+    """From the beginning, with the same bytes."""
     jobs, ledger = speaking()
     outcome, whole = await result(jobs, job())
     assert outcome.duration_s == len(whole) / 2 / SPEECH_RATE
-    assert len(ledger.sentences) == 18
     assert ledger.priorities == {Priority.BULK}
-    for until_character in (0, 100, 210, 290):
-        jobs, ledger = speaking()
-        run, far_enough = job(), asyncio.Event()
+    run, far_enough = job(), asyncio.Event()
 
-        def report(progress, until_character=until_character, far_enough=far_enough):
-            if progress.done_characters >= until_character:
-                far_enough.set()
+    def report(progress):
+        if progress.done_characters >= 210:
+            far_enough.set()
 
-        task = asyncio.create_task(jobs.process(replace(run, report=report)))
-        await far_enough.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        with run.store.parts(run.record.id) as parts:
-            finished = len(parts.finished)
-        jobs, ledger = speaking()
-        assert (await result(jobs, run))[1] == whole
-        assert len(ledger.sentences) == 18 - 2 * finished
-
-
-async def test_a_job_of_another_voice_keeps_nothing(speaking, job):
-    """Parts belong to all that their samples depend on: a server with another engine speaks them anew."""
-    run = job()
-    jobs, _ = speaking()
-    _, other = await result(jobs, run)
-    changed = replace(run, record=replace(run.record, request=replace(REQUEST, voice="high")))
+    task = asyncio.create_task(speaking()[0].process(replace(run, report=report)))
+    await far_enough.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     jobs, ledger = speaking()
-    _, content = await result(jobs, changed)
+    assert (await result(jobs, job()))[1] == whole
     assert len(ledger.sentences) == 18
-    assert content != other
 
 
 async def test_progress_grows_with_every_sentence(speaking, job):
@@ -166,7 +152,7 @@ async def test_every_format_has_all_samples(speaking, job, audio_format):
     """Lossless files have those of PCM and state their length; lossy ones have a frame or two more."""
     jobs, _ = speaking()
     pcm = np.frombuffer((await result(jobs, job()))[1], "<i2")
-    outcome, content = await result(jobs, job(replace(REQUEST, format=audio_format)))
+    outcome, content = await result(jobs, job(changed(response_format=audio_format)))
     assert outcome.duration_s == len(pcm) / SPEECH_RATE
     if audio_format in (SpeechFormat.WAV, SpeechFormat.FLAC):
         assert soundfile.info(io.BytesIO(content)).frames == len(pcm)
@@ -181,7 +167,7 @@ async def test_every_format_has_all_samples(speaking, job, audio_format):
 @pytest.mark.parametrize("audio_format", [SpeechFormat.MP3, SpeechFormat.M4B])
 async def test_audiobooks_have_chapters(speaking, job, audio_format):
     """They begin with the first sound of their text, and end where the next begins."""
-    request = replace(REQUEST, format=audio_format)
+    request = changed(response_format=audio_format)
     outcome, content = await result(speaking()[0], job(request))
     with av.open(io.BytesIO(content)) as container:
         marks = container.chapters()
@@ -218,23 +204,13 @@ async def test_the_time_limit_of_a_request_is_none_of_a_job(speaking, job):
     await speaking(slow, request_s=0.3)[0].process(job())
 
 
-async def test_parts_beyond_the_text_are_left_out(speaking, job):
-    """Such as a server has stored that divided the text in another way."""
-    jobs, run = speaking()[0], job()
-    whole = (await result(jobs, run))[1]
-    with run.store.parts(run.record.id) as spoken:
-        spoken.write(bytes(1_000))
-        spoken.finish_part("f" * 64)
-    assert (await result(jobs, run))[1] == whole
-
-
 async def test_a_text_says_what_it_will_take():
     """Samples and the file, which is as large where nothing is lost; at twice the speed half of it."""
     pcm, mp3 = (
-        text_size(replace(REQUEST, format=audio_format), CHAPTERS)
+        text_size(changed(response_format=audio_format), CHAPTERS)
         for audio_format in (SpeechFormat.PCM, SpeechFormat.MP3)
     )
-    fast = text_size(replace(REQUEST, speed=2.0), CHAPTERS)
+    fast = text_size(changed(speed=2.0), CHAPTERS)
     assert pcm.characters == mp3.characters == fast.characters == sum(len(chapter.text) for chapter in CHAPTERS)
     assert fast.expected_bytes == pytest.approx(pcm.expected_bytes / 2, abs=1)
     assert pcm.expected_bytes / 2 < mp3.expected_bytes < 0.6 * pcm.expected_bytes
@@ -242,5 +218,19 @@ async def test_a_text_says_what_it_will_take():
 
 async def test_the_language_is_found_by_a_bounded_beginning():
     """The number of chapters makes no difference."""
-    text = beginning(REQUEST, tuple(Chapter("", letter * 8_000) for letter in "abcd")).text
+    text = beginning(tuple(Chapter(text=letter * 8_000) for letter in "abcd"))
     assert text == "a" * 8_000 + "b" * 8_000 + "c" * 4_000
+
+
+async def test_parts_have_every_sentence_once_in_its_place(monkeypatch):
+    """Each is part of one chapter and about two minutes long; `begin` counts the characters of all chapters."""
+    monkeypatch.undo()
+    long = Chapter(title="Long", text="This is a sentence of some length, which ends here.  \n" * 200)
+    chapters = (Chapter(text="  Short. "), long, Chapter(text="  Short. "))
+    parts = text_parts(chapters, "en")
+    whole = "".join(chapter.text for chapter in chapters)
+    assert [whole[part.begin :][: len(part.text)] for part in parts] == [part.text for part in parts]
+    assert [part.chapter for part in parts] == [0, *[1] * (len(parts) - 2), 2]
+    spoken = [span.text for part in parts for span in sentences(part.text, "en")]
+    assert spoken == [span.text for chapter in chapters for span in sentences(chapter.text, "en")]
+    assert all(60 < spoken_s(part.text) < 180 for part in parts[1:-2])

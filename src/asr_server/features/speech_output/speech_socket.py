@@ -9,21 +9,20 @@ from fastapi import APIRouter, WebSocket
 from pydantic import BaseModel, ValidationError
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import AsrError, InvalidInput, InvalidValue, MalformedBody, SlowReader
+from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.engine.catalog import Catalog
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.fields import SpeechOptions, StreamedFormat, Text, request_for
-from asr_server.features.speech_output.outbox import (
+from asr_server.features.speech_output.events import (
+    AudioChunk,
     Flushed,
+    SentenceBegun,
     SentenceEnded,
-    SentenceStarted,
     SessionDone,
     SessionStarted,
     SpeechCancelled,
-    SpokenAudio,
 )
-from asr_server.features.speech_output.session import SpeechSession
-from asr_server.features.speech_output.sessions import SpeechSessions
+from asr_server.features.speech_output.requests import SpeechOptions, StreamedFormat, Text
+from asr_server.features.speech_output.session import SpeechSession, SpeechSessions
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import CodedError, Json, error_body
@@ -78,40 +77,43 @@ MODELS: dict[str, type[ClientMessage]] = {
 def parse(text: str | None) -> ClientMessage:
     """Return the message in a text frame. `text` is None for a binary frame.
 
-    Raises `MalformedBody` for what is no JSON object, `InvalidValue` with the field at fault.
+    Raises `malformed_body` for what is no JSON object, `invalid_value` with the field at fault.
     """
     if text is None:
-        raise MalformedBody("Binary frames have no meaning here: messages are text frames of JSON.")
+        raise InvalidInput(
+            "Binary frames have no meaning here: messages are text frames of JSON.", code="malformed_body"
+        )
     if len(text) > MAX_MESSAGE_CHARS:
-        raise MalformedBody(f"The message has more than {MAX_MESSAGE_CHARS} characters: send the text in pieces.")
+        raise InvalidInput(
+            f"The message has more than {MAX_MESSAGE_CHARS} characters: send the text in pieces.", code="malformed_body"
+        )
     try:
         values = websocket_io.parse_json(text)
     except (ValueError, RecursionError):
-        raise MalformedBody("The message is not valid JSON, or has too many values.") from None
+        raise InvalidInput("The message is not valid JSON, or has too many values.", code="malformed_body") from None
     if not isinstance(values, dict):
-        raise MalformedBody("The message must be a JSON object with a 'type'.")
+        raise InvalidInput("The message must be a JSON object with a 'type'.", code="malformed_body")
     kind = values.get("type")
     model = MODELS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        raise InvalidValue(f"Unknown 'type'. There are: {', '.join(MODELS)}.", param="type")
+        raise InvalidInput(f"Unknown 'type'. There are: {', '.join(MODELS)}.", param="type")
     try:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         param = str(first["loc"][0]) if first["loc"] else None
-        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
+        raise InvalidInput(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
 
 
-Telling = SessionStarted | SentenceStarted | SentenceEnded | Flushed | SpeechCancelled | SessionDone
+Telling = SessionStarted | SentenceBegun | SentenceEnded | Flushed | SpeechCancelled | SessionDone
 
 
 def render(event: Telling) -> Json:
-    """Return the message for an event."""
     match event:
         case SessionStarted(id=identity, format=audio_format, ignored=ignored):
             options = {"sample_rate": SPEECH_RATE, "format": audio_format.value, "ignored": list(ignored)}
             return {"type": "started", "id": identity, **options}
-        case SentenceStarted(index=index, text=text, start_samples=start):
+        case SentenceBegun(index=index, text=text, start_samples=start):
             return {"type": "sentence", "index": index, "text": text, "start_ms": _ms(start)}
         case SentenceEnded(index=index, samples=samples):
             return {"type": "sentence_done", "index": index, "duration_ms": _ms(samples)}
@@ -124,7 +126,6 @@ def render(event: Telling) -> Json:
 
 
 def error_message(error: CodedError) -> Json:
-    """Return the message for an error."""
     return {"type": "error", **error_body(error)}
 
 
@@ -203,10 +204,11 @@ async def _read(socket: WebSocket, session: SpeechSession, catalog: Catalog) -> 
 
 async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog) -> None:
     if isinstance(message, Start):
-        await session.start(request_for(message, "", catalog))
+        catalog.find_speech(message.model)
+        await session.start(message)
         return
     if not session.started:
-        await session.start(request_for(_DEFAULTS, "", catalog))
+        await session.start(_DEFAULTS)
     match message:
         case TextPiece(text=text):
             await session.push(text)
@@ -222,9 +224,9 @@ async def _write(socket: WebSocket, session: SpeechSession) -> None:
     async for event in session.events():
         try:
             async with asyncio.timeout(_SEND_S):
-                if isinstance(event, SpokenAudio):
+                if isinstance(event, AudioChunk):
                     await socket.send_bytes(event.data)
                 else:
                     await socket.send_json(render(event))
         except TimeoutError:
-            raise SlowReader(f"The client took nothing for {_SEND_S:g} seconds.") from None
+            raise InvalidInput(f"The client took nothing for {_SEND_S:g} seconds.", code="slow_reader") from None

@@ -6,13 +6,14 @@ import json
 
 import pytest
 
-from asr_server.core.errors import InvalidValue, MalformedBody
+from asr_server.core.conftest import raises
+from asr_server.core.errors import InvalidInput
 from asr_server.features.speech_output import speech_socket
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.outbox import (
+from asr_server.features.speech_output.events import (
     Flushed,
+    SentenceBegun,
     SentenceEnded,
-    SentenceStarted,
     SessionDone,
     SessionStarted,
     SpeechCancelled,
@@ -43,7 +44,7 @@ def test_samples_are_the_default():
 )
 def test_what_is_no_message_is_malformed(frame):
     """Binary frames, broken JSON, and messages that are too long."""
-    with pytest.raises(MalformedBody):
+    with raises("malformed_body"):
         parse(frame)
 
 
@@ -64,14 +65,14 @@ def test_what_is_no_message_is_malformed(frame):
 )
 def test_the_field_at_fault_is_named(message, param):
     """Of unknown types, missing and wrong values; a half of a character is no text."""
-    with pytest.raises(InvalidValue) as refused:
+    with raises("invalid_value") as refused:
         parse(json.dumps(message))
     assert refused.value.param == param
 
 
 EVENTS = [
     SessionStarted("speech_1", SpeechFormat.MP3, ("instructions",)),
-    SentenceStarted(2, "Well.", 36_012),
+    SentenceBegun(2, "Well.", start_samples=36_012),
     SentenceEnded(2, 12),
     Flushed(),
     SpeechCancelled(2, 48_000),
@@ -81,7 +82,7 @@ EVENTS = [
 
 def test_the_reference_has_every_message_and_all_that_it_holds():
     """They have the order in which a session says them."""
-    said = [*map(speech_socket.render, EVENTS), speech_socket.error_message(InvalidValue("No.", param="voice"))]
+    said = [*map(speech_socket.render, EVENTS), speech_socket.error_message(InvalidInput("No.", param="voice"))]
     assert [message["type"] for message in said] == list(speech_socket.SERVER)
     for message in said:
         assert all(f"`{name}`" in speech_socket.SERVER[message["type"]] for name in message if name != "type"), message

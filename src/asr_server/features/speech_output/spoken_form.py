@@ -7,13 +7,12 @@ depend on a noun ("1 Haus", "21 casas") keep their digits, which speech engines 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from babel import Locale
@@ -50,7 +49,7 @@ _LANGUAGES = {
     ),
     "es": _Language(
         "coma", "menos", "por ciento", ("dólar", "dólares"), ("euro", "euros"), None, " con ", r"uno\b|entos\b",
-        ((r"uno mil|(?:millón|millones)$", None), (r"veintiuno$", "veintiún"), (r"uno$", "un")),
+        ((r"(?:millón|millones)$", None), (r"veintiuno$", "veintiún"), (r"uno$", "un")),
     ),
     "it": _Language(
         "virgola", "meno", "per cento", ("dollaro", "dollari"), ("euro", "euro"), None, " e ", r"\buno$",
@@ -67,7 +66,6 @@ _LANGUAGES = {
 
 
 def primary_language(language: str) -> str:
-    """Return the language of a language tag, without script and region."""
     return re.split("[-_]", language.lower(), maxsplit=1)[0]
 
 
@@ -84,7 +82,7 @@ class NumberWords:
 
     def cardinal(self, number: int) -> str:
         """Return the number as it is counted, without a noun."""
-        return _cardinal(self.language, number)
+        return self._words(number, "cardinal").replace(",", "")
 
     def before_any_noun(self, number: int) -> str | None:
         words = self.cardinal(number)
@@ -106,26 +104,15 @@ class NumberWords:
         return f"{self.cardinal(number)} {self.rules.point} {digits}"
 
     def ordinal(self, number: int) -> str:
-        return str(_converter(self.language).to_ordinal(number))
+        return self._words(number, "ordinal")
 
     def year(self, number: int) -> str:
-        return str(_converter(self.language).to_year(number))
+        return self._words(number, "year")
 
+    def _words(self, number: int, form: str) -> str:
+        from num2words2 import num2words
 
-@lru_cache(maxsize=4096)
-def _cardinal(language: str, number: int) -> str:
-    return str(_converter(language).to_cardinal(number)).replace(",", "")
-
-
-@cache
-def _converter(language: str) -> Any:
-    from num2words import CONVERTER_CLASSES
-
-    converter = type(CONVERTER_CLASSES[language])()
-    if hasattr(converter, "cards"):
-        # Without the names of numbers up to 10**600, all of which it compares: 6 to 13 times as fast.
-        converter.cards = OrderedDict((value, name) for value, name in converter.cards.items() if value <= MAX_NUMBER)
-    return converter
+        return str(num2words(number, lang=self.language, to=form))  # type: ignore[no-untyped-call]
 
 
 _MAX_DIGITS = 12

@@ -12,7 +12,7 @@ from asr_server.audio.resample import Resampler
 from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_MS, SPEECH_RATE
-from asr_server.core.errors import DeadlineExceeded, InvalidReference
+from asr_server.core.errors import DeadlineExceeded, InvalidInput
 from asr_server.features.speakers import reference_audio
 from asr_server.features.speech_output.engines.protocol import VoiceSample
 
@@ -26,17 +26,19 @@ _LEAST_SPEECH_S = 1.0
 async def voice_sample(decoder: Decoder, recording: Source, text: str, caller: str, timeout_s: float) -> VoiceSample:
     """Return the sample of a recording in which a person says `text`, "" if that is not known.
 
-    Raises `InvalidReference`, what the decoder raises, and `DeadlineExceeded`.
+    Raises `invalid_reference`, what the decoder raises, and `DeadlineExceeded`.
     """
     try:
         async with asyncio.timeout(timeout_s):
             allowed_s = (MIN_SAMPLE_S, MAX_SAMPLE_S)
             audio = await reference_audio.decoded(decoder, recording, caller, allowed_s, SPEECH_RATE)
             if await asyncio.to_thread(_spoken_s, audio) < _LEAST_SPEECH_S:
-                raise InvalidReference(f"The recording has less than {_LEAST_SPEECH_S:g} s of speech.")
+                raise InvalidInput(
+                    f"The recording has less than {_LEAST_SPEECH_S:g} s of speech.", code="invalid_reference"
+                )
     except TimeoutError:
         raise DeadlineExceeded("The time limit of the request passed while the recording was decoded.") from None
-    except InvalidReference as error:
+    except InvalidInput as error:
         error.param = "file"
         raise
     digest = hashlib.sha256(audio.tobytes())

@@ -19,7 +19,7 @@ from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.decoder_wire import MAX_CHANNELS
 from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from asr_server.core.errors import InvalidInput, UnsupportedValue
+from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers.diarization.turns import label
 from asr_server.features.stereo.similarity import (
     SILENCE_DB,
@@ -145,7 +145,7 @@ class ChannelSegmenter:
 async def channel_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> RecordingSignal:
     """Return what is transcribed of the channels of a file.
 
-    Raises `UnsupportedValue` if channels are to be split and are too many, and what decoding raises before its first
+    Raises `unsupported_value` if channels are to be split and are too many, and what decoding raises before its first
     block.
     """
     if request.channel_mode is ChannelMode.MIX:
@@ -153,8 +153,9 @@ async def channel_signal(decoder: Decoder, source: Source, request: RecordingReq
     progress = Progress()
     findings = await _findings(decoder, source, progress, caller)
     if progress.file_channels > MAX_CHANNELS:
-        raise UnsupportedValue(
+        raise InvalidInput(
             f"channel_mode=split takes up to {MAX_CHANNELS} channels; the recording has {progress.file_channels}.",
+            code="unsupported_value",
             param="channel_mode",
         )
     return RecordingSignal(

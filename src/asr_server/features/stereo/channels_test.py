@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import pairwise
@@ -11,10 +10,9 @@ import numpy as np
 import pytest
 
 from asr_server.audio.conftest import pcm16, wav
-from asr_server.audio.decode import Decoder, Progress
+from asr_server.audio.decode import Progress
 from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import InvalidAudio, UnsupportedValue
 from asr_server.engine.protocol import Finish
 from asr_server.features.speakers.diarization.turns import Diarization, Turn
 from asr_server.features.speakers.recording_speakers import speaker_step
@@ -24,13 +22,9 @@ from asr_server.features.stereo.channels import ChannelSegmenter, channel_signal
 from asr_server.features.stereo.similarity import ChannelComparison
 from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.pipeline import (
-    Finished,
     RecordingPipeline,
     RunOptions,
-    SegmentDone,
     SegmentLabelled,
-    Started,
-    TextDelta,
 )
 from asr_server.recordings.pipeline_test import Made
 from asr_server.recordings.requests import (
@@ -42,7 +36,7 @@ from asr_server.recordings.requests import (
     VoiceDetection,
 )
 from asr_server.recordings.segmenter import Segmenter
-from E2Etest.channels import conversation, late, people, with_crosstalk
+from E2Etest.channels import conversation, people, with_crosstalk
 from E2Etest.recordings import real_clips, waveform
 
 CONFIG = SegmentationConfig()
@@ -138,8 +132,7 @@ def _findings(track):
 
 @pytest.fixture
 async def made():
-    made = Made(lambda samples: Finish.END)
-    made.pipeline = RecordingPipeline(replace(made.pipeline._resources, open_signal=channel_signal))
+    made = Made(lambda samples: Finish.END, open_signal=channel_signal)
     yield made
     await made.close()
 
@@ -160,19 +153,6 @@ async def _transcribe(made, track, request, options=None):
         return await made.transcribe(file, request, options or RunOptions())
 
 
-async def test_each_channel_is_a_speaker(made, call):
-    """Segments and words have one, speech at the same time is kept, and the text is in the order of the segments."""
-    transcript = await _transcribe(made, call, _request("split", output=OutputOptions(words=True)))
-    segments = transcript.segments
-    assert {segment.speaker for segment in segments} == {"A", "B"}
-    assert all(word.speaker == segment.speaker for segment in segments for word in segment.words)
-    starts = [segment.start_ms for segment in segments]
-    assert starts == sorted(starts)
-    assert any(one.end_ms > other.start_ms for one, other in itertools.pairwise(segments))
-    assert transcript.text == " ".join(segment.text for segment in segments)
-    assert transcript.duration_ms == round(call.shape[1] / 16)
-
-
 async def test_a_mix_has_no_speakers(made, call):
     """Nothing is different without the wish: the spans are those of the mixed channels."""
     transcript = await _transcribe(made, call, _request("mix"))
@@ -183,63 +163,11 @@ async def test_a_mix_has_no_speakers(made, call):
     assert made.batch.seen == seen
 
 
-async def test_copies_are_one_speaker(made, call):
-    """Nothing is said twice."""
-    mono = call.sum(axis=0)
-    copies = np.stack([mono, -0.5 * late(mono, 40)])
-    alone = await _transcribe(made, mono[None], _request("mix"))
-    transcript = await _transcribe(made, copies, _request("split"))
-    assert {segment.speaker for segment in transcript.segments} == {"A"}
-    assert transcript.text == alone.text
-
-
-async def test_one_channel_is_one_speaker_if_it_is_split(made, call):
-    """Mono is A."""
-    transcript = await _transcribe(made, call[:1], _request("split"))
-    assert {segment.speaker for segment in transcript.segments} == {"A"}
-
-
 async def test_a_silent_channel_is_nobody(made, call):
     """The only speaker has the name of the other channel."""
     track = np.stack([0 * call[0], call[1]])
     transcript = await _transcribe(made, track, _request("split"))
     assert {segment.speaker for segment in transcript.segments} == {"B"}
-
-
-async def test_nine_channels_are_too_many(made, call):
-    """They are an error that names the field."""
-    track = np.tile(call, (5, 1))[:9] * 0.5
-    with pytest.raises(UnsupportedValue, match="up to 8 channels; the recording has 9") as caught:
-        await _transcribe(made, track, _request("split"))
-    assert caught.value.param == "channel_mode"
-
-
-@pytest.mark.parametrize("content", [b"", b"no audio" * 100, b"RIFF\x24\x00\x00\x00WAVEfmt "])
-async def test_what_is_no_recording_has_its_usual_error(made, tmp_path, content):
-    """Whatever becomes of its channels."""
-    path = tmp_path / "bad"
-    path.write_bytes(content)
-    codes = set()
-    for mode in ChannelMode:
-        with path.open("rb") as file, pytest.raises(Exception, match="file") as caught:
-            await made.transcribe(file, _request(mode))
-        codes.add(caught.value.code)
-    assert len(codes) == 1
-
-
-async def test_deltas_are_the_text(made, call):
-    """In the order of the spans, character for character."""
-    transcript = await _transcribe(made, call, _request("split"), RunOptions(deltas=True))
-    assert "".join(event.text for event in made.events if isinstance(event, TextDelta)) == transcript.text
-
-
-async def test_segments_with_speakers_come_last_if_speakers_are_asked_for(made, call):
-    """As for speakers who are told apart by their voices."""
-    transcript = await _transcribe(made, call, _request("split", speakers=SpeakerOptions()))
-    count = len(transcript.segments)
-    kinds = [type(event) for event in made.events]
-    assert kinds == [Started, *[SegmentDone] * count, *[SegmentLabelled] * count, Finished]
-    assert tuple(event.segment for event in made.events if isinstance(event, SegmentLabelled)) == transcript.segments
 
 
 class LoudAndQuiet:
@@ -321,31 +249,11 @@ async def test_speech_at_the_same_time_is_more_work(made):
             assert (await channel_signal(made.decoder, file, _request("split"), "")).work == pytest.approx(
                 work, abs=0.05
             )
-        before_s = made.admission.answered_s
+        before_s = made.registry.get_sample_value("asr_recording_audio_seconds_total")
         await _transcribe(made, track, _request("split"))
-        answered_s = made.admission.answered_s - before_s
+        answered_s = made.registry.get_sample_value("asr_recording_audio_seconds_total") - before_s
         assert answered_s == pytest.approx(work * track.shape[1] / SAMPLE_RATE, abs=1)
         assert made.admission.held_s == 0
-
-
-async def test_what_was_said_before_the_damage_is_answered_first(made, monkeypatch):
-    """Also if the channels are compared up to the damage."""
-    whole = Decoder.stream_channels
-
-    async def damaged(self, source, progress, caller=""):
-        async with aclosing(whole(self, source, progress, caller)) as blocks:
-            async for block in blocks:
-                yield block
-                if progress.decoded_s > 9:
-                    raise InvalidAudio("The file is damaged.")
-
-    monkeypatch.setattr(Decoder, "stream_channels", damaged)
-    track = conversation(people("digits_george", "digits_jackson"), pause_s=3.0)
-    with pytest.raises(InvalidAudio):
-        await _transcribe(made, track, _request("split"), RunOptions(deltas=True))
-    kinds = [type(event) for event in made.events]
-    assert kinds[0] is Started
-    assert SegmentDone in kinds
 
 
 async def test_a_long_call_is_not_read_twice(made, call):
@@ -354,7 +262,7 @@ async def test_a_long_call_is_not_read_twice(made, call):
     with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
         signal = await channel_signal(made.decoder, file, _request("split"), "")
     assert signal.is_split
-    assert made.decoder.decoded_s < track.shape[1] / SAMPLE_RATE / 2
+    assert made.registry.get_sample_value("asr_decoded_audio_seconds_total") < track.shape[1] / SAMPLE_RATE / 2
 
 
 async def test_the_blocks_of_a_signal(made, call):

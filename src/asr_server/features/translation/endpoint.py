@@ -10,13 +10,15 @@ import asyncio
 import json
 import random
 import re
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import CollectorRegistry, Counter
+
 from asr_server.core.errors import TranslationUnavailable
+from asr_server.core.metrics import with_series
 from asr_server.processes.caller_work import FairShares, current_caller
 
 if TYPE_CHECKING:
@@ -36,12 +38,17 @@ _DENIED = {
 }
 _BAD_REQUEST = frozenset({400, 413, 422})
 _NOT_IMPLEMENTED = 501  # some servers answer this to a response format
-_UNSUPPORTED = _BAD_REQUEST | {_NOT_IMPLEMENTED}
+_NO_STATUS = 599  # nothing came
 _BUSY = frozenset({408, 409, 429})
 # The wait before the first retry, which doubles each time, its limit, and the longest wait an endpoint may ask for.
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_ASKED_S = 0.5, 8.0, 60.0
-# The messages of servers whose chat template has no system role, Gemma's for instance.
-_NO_SYSTEM_ROLE = re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE)
+# Fields of a request that an endpoint may not support, and how its messages name them. Chat templates without a system
+# role are Gemma's, for instance. Response formats are often not named, and are left out in this order.
+_OPTIONAL = {
+    "temperature": re.compile("temperature"),
+    "system": re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE),
+}
+_FORMATS = ("json_schema", "json_object")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +73,33 @@ class PromptOutcome(StrEnum):
 
 
 class NoResponse(Exception):
-    """The endpoint failed, retries included. `cause`: the kind of failure, without a word of request or response."""
+    """The endpoint failed, retries included. Its text is the kind of failure, without a word of request or response."""
 
-    def __init__(self, cause: str) -> None:
-        super().__init__(cause)
-        self.cause = cause
+    outcome = PromptOutcome.UNANSWERED
 
 
 class PromptRefused(NoResponse):
     """The endpoint refused this prompt (filtered, too long); it may accept another."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Capabilities:
-    """The features that the endpoint is assumed to support."""
-
-    response_format: int = 0  # index of the best one in `_RESPONSE_FORMATS`
-    temperature: bool = True
-    system_role: bool = True
-
-
-_RESPONSE_FORMATS = ("json_schema", "json_object", "")
+    outcome = PromptOutcome.REFUSED
 
 
 class ChatEndpoint:
     """Sends at most `concurrency` requests at once; callers take turns. For one event loop."""
 
-    def __init__(self, config: EndpointConfig) -> None:
+    def __init__(self, config: EndpointConfig, registry: CollectorRegistry | None = None) -> None:
         self._config = config
         self._slots = FairShares(config.concurrency, config.concurrency)
         self._client: httpx.AsyncClient | None = None
-        self._capabilities = _Capabilities()
+        self._without: frozenset[str] = frozenset()  # what the endpoint does not support, of `_OPTIONAL` and `_FORMATS`
         self._accepted = False
-        self.outcomes: Counter[PromptOutcome] = Counter()  # of all prompts so far
+        self._outcomes = Counter(
+            "asr_translation_questions_total",
+            "Requests to the translation endpoint, by outcome.",
+            ["outcome"],
+            registry=registry,
+        )
+        with_series(self._outcomes, PromptOutcome)
 
     async def complete(self, prompt: ChatPrompt) -> str:
         """Return what the model wrote, perhaps "". Cancelling closes the connection.
@@ -109,51 +110,53 @@ class ChatEndpoint:
         async with self._slots.taken(current_caller()):
             try:
                 written = await self._adapt(prompt)
-            except (NoResponse, TranslationUnavailable) as failure:
-                self.outcomes[_outcome(failure)] += 1
+            except NoResponse as failure:
+                self._outcomes.labels(failure.outcome).inc()
                 raise
-            self.outcomes[PromptOutcome.ANSWERED] += 1
+            except TranslationUnavailable:
+                self._outcomes.labels(PromptOutcome.DENIED).inc()
+                raise
+            self._outcomes.labels(PromptOutcome.ANSWERED).inc()
             return written
-
-    async def _adapt(self, prompt: ChatPrompt) -> str:
-        capabilities = self._capabilities
-        while True:
-            try:
-                written = await self._send(prompt, capabilities)
-            except _TryWithout as fewer:
-                capabilities = fewer.capabilities
-            else:
-                # Only a success shows what is supported: a refusal may have been about the text.
-                # Requests that run at the same time may each find this out; the last one to succeed is kept.
-                self._capabilities, self._accepted = capabilities, True
-                return written
 
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
 
-    async def _send(self, prompt: ChatPrompt, capabilities: _Capabilities) -> str:
+    async def _adapt(self, prompt: ChatPrompt) -> str:
+        """Send a prompt until it is answered: without what the endpoint does not support, and again if it is busy."""
+        without, tried = self._without, 0
+        while True:
+            status, cause, headers, content = await self._post(self._body(prompt, without))
+            if 200 <= status < 300:
+                # Only a success shows what is supported: a refusal may have been about the text.
+                # Requests that run at the same time may each find this out; the last one to succeed is kept.
+                self._without, self._accepted = without, True
+                return _content(content)
+            if status in _BUSY or (status >= 500 and status != _NOT_IMPLEMENTED):
+                tried += 1
+                if tried > self._config.max_retries:
+                    raise NoResponse(cause)
+                backoff_s = min(_FIRST_WAIT_S * 2 ** (tried - 1), _LONGEST_WAIT_S) * random.uniform(0.75, 1.0)
+                await asyncio.sleep(_asked_wait_s(headers) or backoff_s)
+            elif status in {*_BAD_REQUEST, _NOT_IMPLEMENTED} and (more := _unsupported(content, without)):
+                without |= {more}
+            elif status in _BAD_REQUEST or (status == 403 and self._accepted):
+                raise PromptRefused(cause)
+            elif status in _DENIED:
+                raise TranslationUnavailable(f"The translation endpoint {_DENIED[status]}.")
+            else:
+                raise NoResponse(cause)
+
+    async def _post(self, body: dict[str, Any]) -> tuple[int, str, Mapping[str, str], bytes]:
+        """Return the status (`_NO_STATUS` if none came), its name in errors, the headers and the body."""
         import httpx  # 5 MB, which a server that translates nothing does not need
 
         if self._client is None:
             # It reads all certificates: not on the event loop. Another call may have made one meanwhile.
             made = await asyncio.to_thread(httpx.AsyncClient, timeout=None, follow_redirects=True)
             self._client = self._client or made
-        body = self._body(prompt, capabilities)
-        for tried in count(1):
-            try:
-                return await self._try(self._client, body, capabilities)
-            except _TryAgain as failed:
-                if tried > self._config.max_retries:
-                    raise NoResponse(failed.cause) from None
-                wait_s = min(_FIRST_WAIT_S * 2 ** (tried - 1), _LONGEST_WAIT_S) * random.uniform(0.75, 1.0)
-                await asyncio.sleep(wait_s if failed.wait_s is None else failed.wait_s)
-        raise AssertionError("unreachable")
-
-    async def _try(self, client: httpx.AsyncClient, body: dict[str, Any], capabilities: _Capabilities) -> str:
-        import httpx
-
         url, content = f"{self._config.base_url.rstrip('/')}/chat/completions", bytearray()
         # Without compression a small response cannot become a large one.
         headers = {"authorization": f"Bearer {self._config.api_key or _NO_KEY}", "accept-encoding": "identity"}
@@ -161,59 +164,39 @@ class ChatEndpoint:
             # The limit is for the whole attempt, however slowly the response comes in.
             async with (
                 asyncio.timeout(self._config.timeout_s),
-                client.stream("POST", url, json=body, headers=headers) as response,
+                self._client.stream("POST", url, json=body, headers=headers) as response,
             ):
                 async for piece in response.aiter_bytes():
                     content += piece
                     if len(content) > _MAX_ANSWER_BYTES:
                         raise httpx.ReadError("the response is too large")
         except (httpx.HTTPError, TimeoutError) as error:
-            raise _TryAgain(type(error).__name__) from None
+            return _NO_STATUS, type(error).__name__, {}, b""
         except (httpx.InvalidURL, UnicodeError):
             raise TranslationUnavailable("OPENAI_BASE_URL or OPENAI_API_KEY cannot be sent.") from None
-        status = response.status_code
-        if response.is_success:
-            return _content(bytes(content))
-        if status in _BUSY or (status >= 500 and status != _NOT_IMPLEMENTED):
-            raise _TryAgain(f"status {status}", _asked_wait_s(response.headers))
-        raise self._classify(status, content.decode(errors="replace"), capabilities)
+        return response.status_code, f"status {response.status_code}", response.headers, bytes(content)
 
-    def _body(self, prompt: ChatPrompt, capabilities: _Capabilities) -> dict[str, Any]:
-        messages = [("system", prompt.system), ("user", prompt.user)]
-        if not capabilities.system_role:
-            messages = [("user", f"{prompt.system}\n\n{prompt.user}")]
-        body: dict[str, Any] = {
-            "model": self._config.model,
-            "messages": [{"role": role, "content": content} for role, content in messages],
-        }
-        if capabilities.temperature:
+    def _body(self, prompt: ChatPrompt, without: frozenset[str]) -> dict[str, Any]:
+        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        if "system" in without:
+            messages = [{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}]
+        body: dict[str, Any] = {"model": self._config.model, "messages": messages}
+        if "temperature" not in without:
             body["temperature"] = prompt.temperature
-        kind = _RESPONSE_FORMATS[capabilities.response_format]
-        if kind == "json_schema":
+        if kind := next((kind for kind in _FORMATS if kind not in without), None):
             schema = {"name": "translations", "strict": True, "schema": prompt.schema}
-            body["response_format"] = {"type": kind, "json_schema": schema}
-        elif kind:
-            body["response_format"] = {"type": kind}
+            body["response_format"] = {"type": kind} | ({kind: schema} if kind == "json_schema" else {})
         return body
 
-    def _classify(self, status: int, message: str, capabilities: _Capabilities) -> Exception:
-        """Return the exception for a status: try with fewer capabilities, prompt refused, access denied, or failure."""
-        if status in _UNSUPPORTED:
-            if capabilities.temperature and "temperature" in message:
-                return _TryWithout(replace(capabilities, temperature=False))
-            if capabilities.system_role and _NO_SYSTEM_ROLE.search(message):
-                return _TryWithout(replace(capabilities, system_role=False))
-            if capabilities.response_format + 1 < len(_RESPONSE_FORMATS):
-                return _TryWithout(replace(capabilities, response_format=capabilities.response_format + 1))
-        cause = f"status {status}"
-        if status in _BAD_REQUEST or (status == 403 and self._accepted):
-            return PromptRefused(cause)
-        if status in _DENIED:
-            return TranslationUnavailable(f"The translation endpoint {_DENIED[status]}.")
-        return NoResponse(cause)
+
+def _unsupported(content: bytes, without: frozenset[str]) -> str | None:
+    """Return what to leave out after a request without `without` was refused with this message, None for nothing."""
+    message = content.decode(errors="replace")
+    named = (part for part, name in _OPTIONAL.items() if name.search(message))
+    return next((part for part in (*named, *_FORMATS) if part not in without), None)
 
 
-def _asked_wait_s(headers: httpx.Headers) -> float | None:
+def _asked_wait_s(headers: Mapping[str, str]) -> float | None:
     """Return how long the endpoint asks to wait, None if it does not or if that is too long."""
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
@@ -222,32 +205,6 @@ def _asked_wait_s(headers: httpx.Headers) -> float | None:
             continue
         return wait_s if 0 < wait_s <= _LONGEST_ASKED_S else None
     return None
-
-
-def _outcome(failure: NoResponse | TranslationUnavailable) -> PromptOutcome:
-    match failure:
-        case PromptRefused():
-            return PromptOutcome.REFUSED
-        case NoResponse():
-            return PromptOutcome.UNANSWERED
-        case _:
-            return PromptOutcome.DENIED
-
-
-class _TryAgain(Exception):
-    """The request may succeed later."""
-
-    def __init__(self, cause: str, wait_s: float | None = None) -> None:
-        super().__init__()
-        self.cause, self.wait_s = cause, wait_s
-
-
-class _TryWithout(Exception):
-    """The request may succeed with fewer capabilities."""
-
-    def __init__(self, capabilities: _Capabilities) -> None:
-        super().__init__()
-        self.capabilities = capabilities
 
 
 def _content(body: bytes) -> str:

@@ -9,7 +9,9 @@ import time
 import traceback
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from asr_server.core.conftest import counts
 from asr_server.core.errors import TranslationUnavailable
 from asr_server.features.translation.conftest import HOPELESS, KEY, MENDABLE, Answer, refusal, right
 from asr_server.features.translation.endpoint import (
@@ -37,9 +39,9 @@ PROMPT = build_prompt(
 async def make(llm):
     made = []
 
-    def build(**changes):
+    def build(registry=None, **changes):
         given = {"base_url": llm.base_url, "model": "scripted", "api_key": KEY, "timeout_s": 5.0} | changes
-        made.append(ChatEndpoint(EndpointConfig(**given)))
+        made.append(ChatEndpoint(EndpointConfig(**given), registry))
         return made[-1]
 
     yield build
@@ -215,7 +217,8 @@ async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, 
 
 async def test_every_prompt_is_counted_by_its_outcome(llm, make):
     """The prompt is counted once, however often it was put in other forms or repeated."""
-    endpoint = make(max_retries=1)
+    registry = CollectorRegistry()
+    endpoint = make(registry, max_retries=1)
     await endpoint.complete(PROMPT)
     llm.script = lambda call: refusal(500, "broken")
     with pytest.raises(NoResponse):
@@ -226,4 +229,4 @@ async def test_every_prompt_is_counted_by_its_outcome(llm, make):
     llm.script = lambda call: refusal(401, "no")
     with pytest.raises(TranslationUnavailable):
         await endpoint.complete(PROMPT)
-    assert endpoint.outcomes == dict.fromkeys(PromptOutcome, 1)
+    assert counts(registry, "asr_translation_questions_total") == {(outcome,): 1 for outcome in PromptOutcome}

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from asr_server.features.translation.translations import TRANSLATION_QUESTIONS, Translations, translation_gauges
+from asr_server.features.translation.translations import Translations
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
@@ -128,26 +128,23 @@ async def translate_texts(request: Request, services: ServicesDep) -> TextTransl
         source_language=wanted.source_language,
         limit_s=services.settings.request_timeout,
     )
-    lines, target = await while_connected(request.receive, work)
-    untranslated = sum(line.kept for line in lines)
-    request.state.log |= {"lines": len(lines), "untranslated": untranslated}
+    found = await while_connected(request.receive, work)
+    request.state.log |= {"lines": len(found.lines), "untranslated": found.untranslated}
     return TextTranslationBody(
-        translations=[line.text for line in lines],
-        reasons=[line.reason.value for line in lines],
-        untranslated=untranslated,
-        language=target.name,
-        language_code=target.tag,
+        translations=[line.text for line in found.lines],
+        reasons=[line.reason.value for line in found.lines],
+        untranslated=found.untranslated,
+        language=found.target.name,
+        language_code=found.target.tag,
     )
 
 
 def _build(core: CoreParts) -> FeatureParts:
-    translations = Translations(core.settings)
+    translations = Translations(core.settings, core.registry)
     return FeatureParts([translations], translator=translations, close=translations.close)
 
 
 SERVER = ServerFeature(
     routers=[router],
-    metrics=[TRANSLATION_QUESTIONS],
-    gauges=translation_gauges,
     build=_build,
 )

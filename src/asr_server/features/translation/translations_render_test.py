@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server.core.errors import TranslationFailed
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.features.translation.lines import Reason, Translated
 from asr_server.features.translation.translations import (
-    TranslatedCues,
-    TranslatedTranscript,
+    TranslatedLines,
     Translations,
     cue_languages,
     render_cues,
@@ -28,8 +26,9 @@ LINES = (Translated("mu'", True, Reason.NONE), Translated("word 1", False, Reaso
 KLINGON = languages.find("Klingon")
 
 
-def _json(found, response_format, **how):
-    return json.loads(render_transcript(found, _request(response_format, **how)).content)
+def _json(source, lines, response_format, **how):
+    found = TranslatedLines(lines, KLINGON)
+    return json.loads(render_transcript(source, found, _request(response_format, **how)).content)
 
 
 def _request(response_format, **how):
@@ -38,8 +37,7 @@ def _request(response_format, **how):
 
 def test_a_target_that_the_recogniser_does_not_know_has_its_name_and_tag():
     """Any language of the world's list, in the spelling of each format."""
-    found = TranslatedTranscript(SOURCE, LINES, KLINGON)
-    plain, verbose = _json(found, ResponseFormat.JSON), _json(found, ResponseFormat.VERBOSE_JSON)
+    plain, verbose = (_json(SOURCE, LINES, kind) for kind in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON))
     assert (plain["language"], plain["language_code"]) == ("Klingon", "tlh")
     assert (verbose["language"], verbose["languages"]) == ("klingon", [{"code": "tlh"}])
     assert plain["untranslated"] == verbose["untranslated"] == 1
@@ -47,9 +45,7 @@ def test_a_target_that_the_recogniser_does_not_know_has_its_name_and_tag():
 
 def test_every_segment_says_what_became_of_it():
     """Translated or not, and why; no tokens that wrote another text."""
-    segments = _json(TranslatedTranscript(SOURCE, LINES, KLINGON), ResponseFormat.VERBOSE_JSON, bilingual=True)[
-        "segments"
-    ]
+    segments = _json(SOURCE, LINES, ResponseFormat.VERBOSE_JSON, bilingual=True)["segments"]
     assert [(s["text"], s["translated"], s["reason"]) for s in segments] == [
         ("mu'", True, ""),
         ("word 1", False, "no_answer"),
@@ -60,8 +56,7 @@ def test_every_segment_says_what_became_of_it():
 def test_scores_are_those_of_the_recognition():
     """A loop that was heard is told by its compression, also where the translation does not repeat it."""
     loop = replace(SEGMENTS[0], text="ha " * 60)
-    found = TranslatedTranscript(replace(SOURCE, segments=(loop,)), LINES[:1], KLINGON)
-    (segment,) = _json(found, ResponseFormat.VERBOSE_JSON)["segments"]
+    (segment,) = _json(replace(SOURCE, segments=(loop,)), LINES[:1], ResponseFormat.VERBOSE_JSON)["segments"]
     assert segment["compression_ratio"] == loop.compression_ratio > 5
 
 
@@ -69,24 +64,26 @@ def test_scores_are_those_of_the_recognition():
 def test_a_failed_translation_claims_no_other_language(response_format):
     """The source's text under the source's name."""
     kept = tuple(Translated(s.text, False, Reason.ENDPOINT) for s in SEGMENTS)
-    body = _json(TranslatedTranscript(SOURCE, kept, KLINGON, TranslationFailed("x")), response_format)
+    body = _json(SOURCE, kept, response_format)
     assert (body["text"], body["language"].lower(), body["language_code"]) == (SOURCE.text, "english", "en")
     assert body["untranslated"] == 2
 
 
 def test_silence_is_in_the_target_language():
     """Clients want the name of a language; an empty text is as good in the one asked for."""
-    found = TranslatedTranscript(Transcript("", "", 500, ()), (), KLINGON)
-    assert _json(found, ResponseFormat.VERBOSE_JSON)["language"] == "klingon"
-    assert render_transcript(found, _request(ResponseFormat.TEXT, bilingual=True)).content == b"\n"
+    silence = Transcript("", "", 500, ())
+    assert _json(silence, (), ResponseFormat.VERBOSE_JSON)["language"] == "klingon"
+    found = TranslatedLines((), KLINGON)
+    assert render_transcript(silence, found, _request(ResponseFormat.TEXT, bilingual=True)).content == b"\n"
 
 
 def test_both_languages_in_text_and_subtitles():
     """The source above its translation; what has none stands once."""
-    found = TranslatedTranscript(SOURCE, LINES, KLINGON)
-    assert render_transcript(found, _request(ResponseFormat.TEXT, bilingual=True)).content == b"word 0\nmu'\n\nword 1\n"
-    cues = TranslatedCues(tuple(Cue(s.start_ms, s.end_ms, s.text) for s in SEGMENTS), LINES, KLINGON)
-    written = render_cues(cues, _request(ResponseFormat.VTT, bilingual=True), CueConfig()).content.decode()
+    found = TranslatedLines(LINES, KLINGON)
+    both = render_transcript(SOURCE, found, _request(ResponseFormat.TEXT, bilingual=True)).content
+    assert both == b"word 0\nmu'\n\nword 1\n"
+    cues = [Cue(s.start_ms, s.end_ms, s.text) for s in SEGMENTS]
+    written = render_cues(cues, found, _request(ResponseFormat.VTT, bilingual=True), CueConfig()).content.decode()
     assert written.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.900\nword 0\nmu'\n\n")
     assert written.endswith("\nword 1\n\n")
 
@@ -94,16 +91,16 @@ def test_both_languages_in_text_and_subtitles():
 def test_a_translation_keeps_its_speakers():
     """On segments, before each source of a bilingual text, and before the cues where they change, in their room."""
     said = tuple(replace(segment, speaker="AB"[i]) for i, segment in enumerate(SEGMENTS))
-    found = TranslatedTranscript(replace(SOURCE, segments=said), LINES, KLINGON)
-    assert [s["speaker"] for s in _json(found, ResponseFormat.VERBOSE_JSON)["segments"]] == ["A", "B"]
-    assert render_transcript(found, _request(ResponseFormat.TEXT)).content == b"A: mu'\nB: word 1\n"
-    both = render_transcript(found, _request(ResponseFormat.TEXT, bilingual=True)).content
+    source, found = replace(SOURCE, segments=said), TranslatedLines(LINES, KLINGON)
+    assert [s["speaker"] for s in _json(source, LINES, ResponseFormat.VERBOSE_JSON)["segments"]] == ["A", "B"]
+    assert render_transcript(source, found, _request(ResponseFormat.TEXT)).content == b"A: mu'\nB: word 1\n"
+    both = render_transcript(source, found, _request(ResponseFormat.TEXT, bilingual=True)).content
     assert both == b"A: word 0\nmu'\n\nB: word 1\n"
 
     cues = tuple(Cue(1000 * i, 1000 * i + 900, "word", speaker="Ann") for i in range(2))
     translated = Translated("one two three four five six seven eight", True, Reason.NONE)
-    found_cues = TranslatedCues(cues, (translated, translated), KLINGON)
-    written = render_cues(found_cues, _request(ResponseFormat.SRT), CueConfig(max_line_columns=39)).content.decode()
+    found = TranslatedLines((translated, translated), KLINGON)
+    written = render_cues(cues, found, _request(ResponseFormat.SRT), CueConfig(max_line_columns=39)).content.decode()
     first, second = (block.split("\n", 2)[2] for block in written.strip().split("\n\n"))
     assert first == "Ann: one two three four\nfive six seven eight"
     assert second == "one two three four five six seven eight"

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asr_server.core.errors import TranslationFailed, TranslationUnavailable
+from asr_server.core.conftest import raises
+from asr_server.core.errors import TranslationUnavailable
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.translation.conftest import HOPELESS, MENDABLE, ScriptedLlm, refusal, right, translation
 from asr_server.features.translation.lines import Reason
-from asr_server.features.translation.translations import Translations
+from asr_server.features.translation.translations import Translations, laid_out, translated
 from asr_server.features.translation.translator import cue_text
-from asr_server.recordings.requests import TranslationRequest
+from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranslationRequest
 from asr_server.subtitle import files
+from asr_server.subtitle.alignment import estimate
 from asr_server.subtitle.cues import Cue, CueConfig
 
 TO_GERMAN = TranslationRequest(target_language="de")
@@ -59,6 +61,16 @@ def translating(llm):
     return build
 
 
+async def _translated(translations, cues, request=TO_GERMAN, language="", limit_s=LIMIT_S):
+    return await translations.lines([(cue.text, language) for cue in cues], request, 0.0, limit_s)
+
+
+async def _transcript_of(translations, source):
+    """Return the translated transcript."""
+    texts = [(segment.text, segment.language) for segment in source.segments]
+    return translated(source, await translations.lines(texts, TO_GERMAN, 0.0, LIMIT_S))
+
+
 def _times(file):
     """The times of a file's cues in milliseconds, read by the rules of the formats."""
     blocks = [block for block in file.removeprefix("WEBVTT\n\n").split("\n\n") if block.strip("\n")]
@@ -77,12 +89,12 @@ async def test_count_order_and_times_are_those_of_the_source(llm, translating, c
     """Any cues, any sequence of misbehaviours: as many cues, each at its own times, also behind a total failure."""
     llm.restart(lambda call: MISBEHAVIOURS[names[call.number % len(names)]](call))
     async with translating() as translations:
-        found = await translations.cues(cues, KEPT, limit_s=LIMIT_S)
-    assert [(c.start_ms, c.end_ms) for c in found.laid_out(RULES)] == [(c.start_ms, c.end_ms) for c in cues]
-    assert [(c.start_ms, c.end_ms) for c in found.laid_out(RULES, bilingual=True)] == [
+        found = await _translated(translations, cues, KEPT)
+    assert [(c.start_ms, c.end_ms) for c in laid_out(cues, found, RULES)] == [(c.start_ms, c.end_ms) for c in cues]
+    assert [(c.start_ms, c.end_ms) for c in laid_out(cues, found, RULES, bilingual=True)] == [
         (c.start_ms, c.end_ms) for c in cues
     ]
-    for before, after, line in zip(cues, found.laid_out(RULES), found.lines, strict=True):
+    for before, after, line in zip(cues, laid_out(cues, found, RULES), found.lines, strict=True):
         assert line.translated or after == before
 
 
@@ -93,8 +105,8 @@ async def test_the_written_file_has_the_cues_of_the_source(llm, translating, cue
     clean = [replace(cue, text=cue_text(cue.text) or "-") for cue in cues]
     llm.restart(lambda call: MISBEHAVIOURS[names[call.number % len(names)]](call))
     async with translating() as translations:
-        found = await translations.cues(clean, KEPT, limit_s=LIMIT_S)
-    for shown in (found.laid_out(RULES), found.laid_out(RULES, bilingual=True)):
+        found = await _translated(translations, clean, KEPT)
+    for shown in (laid_out(cues, found, RULES), laid_out(cues, found, RULES, bilingual=True)):
         for written in (files.render_srt(shown), files.render_vtt(shown)):
             assert _times(written) == [(cue.start_ms, cue.end_ms) for cue in cues]
 
@@ -102,10 +114,9 @@ async def test_the_written_file_has_the_cues_of_the_source(llm, translating, cue
 async def test_cues_go_out_without_times_and_come_back_with_them(llm, translating):
     """No time, number or arrow of a cue is in any request; the answer is laid over the source's times."""
     async with translating() as translations:
-        found = await translations.cues(
-            [Cue(61_234, 62_345, "a sentence of its own")], TO_GERMAN, languages=["English"], limit_s=LIMIT_S
-        )
-    assert found.laid_out(RULES) == [Cue(61_234, 62_345, translation("a sentence of its own"))]
+        cues = [Cue(61_234, 62_345, "a sentence of its own")]
+        found = await _translated(translations, cues, language="English")
+    assert laid_out(cues, found, RULES) == [Cue(61_234, 62_345, translation("a sentence of its own"))]
     sent = llm.calls[0].body["messages"][1]["content"]
     assert not re.search(r"61|62|234|345|-->", sent)
     assert llm.calls[0].content["source_language"] == "English"
@@ -115,8 +126,8 @@ async def test_both_languages_in_one_cue(llm, translating):
     """The source line above, the translation below; a kept line stands once."""
     llm.script = lambda call: refusal(400) if "second" in str(call.lines) else right(call)
     async with translating(translate_batch=1) as translations:
-        found = await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
-    assert ["\n".join(cue.lines) for cue in found.laid_out(RULES, bilingual=True)] == [
+        found = await _translated(translations, CUES)
+    assert ["\n".join(cue.lines) for cue in laid_out(CUES, found, RULES, bilingual=True)] == [
         f"{CUES[0].text}\n{translation(CUES[0].text)}",
         CUES[1].text,
     ]
@@ -135,7 +146,7 @@ async def test_a_transcript_keeps_its_times_and_scores(llm, translating):
     """Text and language are the target's; what wrote the other text, its tokens, is gone."""
     source = _transcript(("the first sentence is here", "English"), ("and the second one is there", "English"))
     async with translating() as translations:
-        found = (await translations.transcript(source, TO_GERMAN, limit_s=LIMIT_S)).transcript
+        found = await _transcript_of(translations, source)
     assert found.text == " ".join(translation(s.text) for s in source.segments)
     assert (found.language, found.duration_ms) == ("German", 9000)
     for before, after in zip(source.segments, found.segments, strict=True):
@@ -147,9 +158,9 @@ async def test_a_source_in_the_target_language_asks_nobody(llm, translating, tex
     """The transcript comes back as it was, and nothing left the server."""
     source = _transcript(*texts)
     async with translating() as translations:
-        found = await translations.transcript(source, TO_GERMAN, limit_s=LIMIT_S)
-        cues = await translations.cues(CUES, replace(TO_GERMAN, language="German"), limit_s=LIMIT_S)
-    assert (found.transcript, found.untranslated, cues.laid_out(RULES), cues.untranslated) == (source, 0, CUES, 0)
+        found = await _transcript_of(translations, source)
+        lines = await _translated(translations, CUES, replace(TO_GERMAN, language="German"))
+    assert (found, laid_out(CUES, lines, RULES), lines.untranslated) == (source, CUES, 0)
     assert llm.calls == []
 
 
@@ -157,17 +168,19 @@ async def test_a_recording_of_two_languages_sends_only_the_other(llm, translatin
     """Segments of the target language stay, letter by letter."""
     source = _transcript(("guten Tag zusammen", "German"), ("and the second one is there", "English"))
     async with translating() as translations:
-        found = (await translations.transcript(source, TO_GERMAN, limit_s=LIMIT_S)).transcript
+        found = await _transcript_of(translations, source)
     assert found.segments[0] == source.segments[0]
     assert found.segments[1].text == translation(source.segments[1].text)
 
 
 async def test_subtitles_are_translated_at_their_own_temperature(llm, translating):
     """TRANSLATE_SRT_TEMPERATURE for cues, TRANSLATE_TEMPERATURE for running text."""
+    source = _transcript(("the first sentence is here", "English"))
+    words = estimate(source.text, "English", [(0, 900)])
+    source = replace(source, segments=(replace(source.segments[0], words=words),))
     async with translating(translate_temperature=0.7, translate_srt_temperature=0.05) as translations:
-        await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
-        source = _transcript(("the first sentence is here", "English"))
-        await translations.transcript(source, TO_GERMAN, limit_s=LIMIT_S)
+        for wanted in (ResponseFormat.SRT, ResponseFormat.TEXT):
+            await translations.answer(source, replace(TO_GERMAN, output=OutputOptions(wanted)), LIMIT_S)
     assert [call.body["temperature"] for call in llm.calls] == [0.05, 0.7]
 
 
@@ -175,12 +188,12 @@ async def test_a_failure_is_raised_or_comes_with_the_source(llm, translating):
     """As the caller asked; the message has the kind of failure and no word of what was said."""
     llm.script = HOPELESS["broken"]
     async with translating() as translations:
-        with pytest.raises(TranslationFailed, match="status 500") as caught:
-            await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
+        with raises("translation_failed", match="status 500") as caught:
+            await _translated(translations, CUES)
         assert "sentence" not in caught.value.message
-        found = await translations.cues(CUES, KEPT, limit_s=LIMIT_S)
-    assert (found.laid_out(RULES), found.untranslated) == (CUES, 2)
-    assert isinstance(found.failure, TranslationFailed)
+        found = await _translated(translations, CUES, KEPT)
+    assert (laid_out(CUES, found, RULES), found.untranslated) == (CUES, 2)
+    assert found.failure.code == "translation_failed"
 
 
 @pytest.mark.parametrize(
@@ -197,8 +210,8 @@ async def test_a_server_without_an_endpoint_says_what_to_set(translating, change
         with pytest.raises(TranslationUnavailable) as caught:
             translations.check()
         with pytest.raises(TranslationUnavailable):
-            await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
-        assert (await translations.cues(CUES, KEPT, limit_s=LIMIT_S)).failure
+            await _translated(translations, CUES)
+        assert (await _translated(translations, CUES, KEPT)).failure
     assert all(name in caught.value.message for name in named)
 
 
@@ -206,14 +219,14 @@ async def test_the_callers_limit_counts(llm, translating):
     """It is what is left of a request's time; a job may take longer than a request."""
     llm.script = lambda call: replace(right(call), wait_s=0.5)
     async with translating(request_timeout=0.1) as translations:
-        assert (await translations.cues(CUES, TO_GERMAN, limit_s=60.0)).untranslated == 0
-        with pytest.raises(TranslationFailed, match=r"within 0\.1 s"):
-            await translations.cues(CUES, TO_GERMAN, limit_s=0.1)
+        assert (await _translated(translations, CUES)).untranslated == 0
+        with raises("translation_failed", match=r"within 0\.1 s"):
+            await _translated(translations, CUES, limit_s=0.1)
 
 
 async def test_the_language_that_the_caller_states_overrides_the_recognised_one(llm, translating):
     """The endpoint is told that the cues are French, though English was recognised."""
     async with translating() as translations:
         stated = replace(TO_GERMAN, language="French")
-        await translations.cues(CUES, stated, languages=["English", "English"], limit_s=LIMIT_S)
+        await _translated(translations, CUES, stated, language="English")
     assert {call.content["source_language"] for call in llm.calls} == {"French"}

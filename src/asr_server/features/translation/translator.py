@@ -9,13 +9,13 @@ import asyncio
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from asr_server.core.errors import TranslationError, TranslationFailed
+from asr_server.core.errors import TranslationError, TranslationUnavailable
 from asr_server.features.translation.endpoint import NoResponse, PromptRefused
 from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
 from asr_server.features.translation.prompt import batches, build_prompt
@@ -25,8 +25,6 @@ from asr_server.text.scripts import LETTER_NAMES, TURNING, letter_names
 if TYPE_CHECKING:
     from asr_server.features.translation.endpoint import ChatEndpoint
     from asr_server.text.languages import LanguageTag
-
-Pairs = list[tuple[str, Any]]
 
 # The reasoning that some models write first. Some servers cut off its opening tag, a used-up token budget the closing
 # one.
@@ -61,29 +59,28 @@ def read_response(written: str, ids: Sequence[str]) -> dict[str, str]:
     complete response (two lines were merged and the rest moved up). A response that breaks off counts as far as it
     goes. An id with two different texts is left out.
     """
-    pairs, whole = _pairs(_THOUGHT.sub("", written))
-    texts = [(name, value.strip()) for name, value in pairs if isinstance(value, str)]
+    found, whole = _largest(_THOUGHT.sub("", written))
+    texts = {name: value.strip() for name, value in found.items() if isinstance(value, str)}
     if len(ids) == 1:
-        # A single line can belong to one id alone, whatever id the model gave it.
-        return {ids[0]: texts[0][1]} if len(texts) == 1 and whole else {}
-    first = dict(reversed(texts))
-    if not first.keys() <= set(ids) or (whole and ids[-1] not in first):
-        return {}
-    twice = {name for name, text in texts if text != first[name]}
-    return {name: text for name, text in first.items() if name not in twice}
+        # A single line can belong to one id only, whatever id the model gave it.
+        return dict(zip(ids, texts.values(), strict=True)) if len(texts) == 1 and whole else {}
+    return {} if not texts.keys() <= set(ids) or (whole and ids[-1] not in texts) else texts
 
 
-class _Object(list[tuple[str, Any]]):
-    """The pairs of a JSON object. A dict would keep only the last of names that occur twice."""
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of an object without names that have two different values."""
+    known = list(pairs)
+    first = dict(reversed(known))
+    twice = {name for name, value in known if value != first[name]}
+    return {name: value for name, value in first.items() if name not in twice}
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_Object, strict=False)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, strict=False)
 
 
-def _pairs(text: str) -> tuple[Pairs, bool]:
-    """Return the pairs of the largest JSON value in the text, or of one that breaks off; and whether it was
-    complete."""
-    found: Pairs = []
+def _largest(text: str) -> tuple[dict[str, Any], bool]:
+    """Return the largest JSON object in the text, or one that breaks off; and whether it was complete."""
+    found: dict[str, Any] = {}
     position = 0
     for _ in range(_MAX_STARTS):
         start = _START.search(text, position)
@@ -91,35 +88,28 @@ def _pairs(text: str) -> tuple[Pairs, bool]:
             break
         try:
             value, position = _DECODER.raw_decode(text, start.start())
-            found = max(found, list(_flat(value)), key=len)
+            found = max(found, _flat(value), key=len)
         except (ValueError, RecursionError):
             position = start.end()
-            if not found and (partial := list(_flat(_parse_partial(text[start.start() :])))):
-                return partial, False
+            with suppress(ValueError):  # it does not break off, but is invalid
+                if not found and (partial := _flat(from_json(text[start.start() :], allow_partial=True))):
+                    return partial, False
     return found, True
 
 
-def _parse_partial(text: str) -> Any:
-    """Return the complete part of a JSON value that breaks off; None if it is invalid for another reason."""
-    try:
-        return from_json(text, allow_partial=True)
-    except ValueError:
-        return None
-
-
-def _flat(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the pairs of an object, perhaps inside one wrapper object; or of a list of objects that have an id each."""
-    if isinstance(value, dict | _Object):
-        pairs = list(value.items()) if isinstance(value, dict) else value
-        inner = [v for _, v in pairs if isinstance(v, dict | list)]
-        yield from _flat(inner[0]) if len(inner) == 1 else pairs
-    elif isinstance(value, list):
-        yield from filter(None, map(_entry, value))
+def _flat(value: Any) -> dict[str, Any]:
+    """Return an object, perhaps inside one wrapper object; or the texts of a list of objects that have an id each."""
+    if isinstance(value, list):
+        return _unique(filter(None, map(_entry, value)))
+    if not isinstance(value, dict):
+        return {}
+    inner = [part for part in value.values() if isinstance(part, dict | list)]
+    return _flat(inner[0]) if len(inner) == 1 else value
 
 
 def _entry(entry: Any) -> tuple[str, Any] | None:
     """Return the pair of an entry such as {"id": "101", "text": "..."}; None for any other."""
-    fields = dict(entry) if isinstance(entry, dict | _Object) else {}
+    fields = dict(entry) if isinstance(entry, dict) else {}
     name = next((str(fields.pop(n)) for n in _ID_NAMES if n in fields), None)
     return (name, next(iter(fields.values()))) if name and len(fields) == 1 else None
 
@@ -169,187 +159,143 @@ class Translator:
     """Translates for many callers at once through one endpoint. `batch`: the most lines in one prompt."""
 
     def __init__(self, endpoint: ChatEndpoint, *, batch: int, concurrency: int) -> None:
-        self._endpoint = endpoint
-        self._batch = batch
-        self._concurrency = concurrency
+        self.endpoint, self.batch, self.concurrency = endpoint, batch, concurrency
 
     async def translate(self, lines: Sequence[TranslatedLine], config: TranslationConfig) -> list[Translated]:
         """Return one outcome for each line, in order. Lines in the target language or without words are not sent.
 
         Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if
-        the endpoint denies access, and `TranslationFailed` if no response was readable.
+        the endpoint denies access, and `translation_failed` if no response was readable.
         """
-        run = _Translation(lines, config, patience=_PATIENCE * self._concurrency)
-        if run.wanted:
-            try:
-                async with asyncio.timeout(config.limit_s):
-                    await self._work(run)
-            except TimeoutError:
-                run.give_up(f"not one line within {config.limit_s:g} s", Reason.TIME)
-            run.raise_if_nothing_came()
-        return run.outcomes()
+        return await _Run(self, lines, config).outcomes()
 
-    async def _work(self, run: _Translation) -> None:
-        # No more workers than the endpoint's concurrency: requests of other callers then come in between. The workers
-        # share one iterator, which is safe on one event loop.
-        groups = iter(batches(run.texts, run.wanted, self._batch))
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._concurrency):
-                tasks.create_task(self._worker(run, groups))
 
-    async def _worker(self, run: _Translation, groups: Iterable[list[int]]) -> None:
+class _Run:
+    """One call of `translate`: its lines by their indices, and when to send no more."""
+
+    def __init__(self, translator: Translator, lines: Sequence[TranslatedLine], config: TranslationConfig) -> None:
+        self._translator, self._lines, self._config = translator, lines, config
+        self._patience = _PATIENCE * translator.concurrency
+        # Times that a line contains are removed before it is sent, and so cannot come back.
+        self._texts = [cue_text(line.text) for line in lines]
+        self._found: dict[int, str] = {}
+        # Why a line has no translation (yet).
+        self._reasons = {index: self._expected(index) for index in range(len(lines))}
+        self._wanted = [index for index, reason in self._reasons.items() if reason is Reason.NONE]
+        self._answered = False  # a response had a usable line
+        self._unproductive = self._failures = 0  # in a row: responses without a usable line, and failures
+        self._cause = ""  # the kind of the last failure
+        self._given_up = False  # nothing more is sent
+        self._denied: TranslationUnavailable | None = None
+
+    def _expected(self, index: int) -> Reason:
+        """Return why the line needs no translation; `NONE` if it does."""
+        language = self._lines[index].language
+        if not any(char.isalnum() for char in self._texts[index]):
+            return Reason.NO_WORDS
+        return Reason.SAME_LANGUAGE if language and language.same_as(self._config.target) else Reason.NONE
+
+    async def outcomes(self) -> list[Translated]:
+        if self._wanted:
+            await self._work()
+        return [
+            Translated(self._found[i], True, Reason.NONE)
+            if i in self._found
+            else Translated(line.text, False, self._reasons[i])
+            for i, line in enumerate(self._lines)
+        ]
+
+    async def _work(self) -> None:
+        """Translate within the time limit. Raises if no response was readable. After unusable responses the lines keep
+        their source texts instead."""
+        groups = iter(batches(self._texts, self._wanted, self._translator.batch))
+        try:
+            # No more workers than the endpoint's concurrency: requests of other callers then come in between. The
+            # workers share one iterator, which is safe on one event loop.
+            async with asyncio.timeout(self._config.limit_s), asyncio.TaskGroup() as tasks:
+                for _ in range(self._translator.concurrency):
+                    tasks.create_task(self._worker(groups))
+        except TimeoutError:
+            self._give_up(f"not one line within {self._config.limit_s:g} s", Reason.TIME)
+        if self._denied and not self._found:
+            raise self._denied
+        if not self._answered:
+            raise TranslationError(f"The translation endpoint translated nothing: {self._cause}.")
+
+    async def _worker(self, groups: Iterable[list[int]]) -> None:
         for group in groups:
-            missing = await self._attempt(run, group)
+            missing = await self._attempt(group)
             # Once more together: most mistakes happen once. Then one by one, where no line can be confused.
             if len(missing) > 1:
-                missing = await self._attempt(run, missing)
+                missing = await self._attempt(missing)
             for index in missing:
-                await self._attempt(run, [index])
+                await self._attempt([index])
 
-    async def _attempt(self, run: _Translation, asked: list[int]) -> list[int]:
+    async def _attempt(self, asked: Sequence[int]) -> Sequence[int]:
         """Send one prompt for the lines `asked`; returns those that need another."""
-        if run.given_up:
-            return []
-        prompt = build_prompt(run.texts, asked, run.language_of(asked), run.config)
+        if self._given_up:
+            return ()
+        languages = {self._lines[index].language for index in asked}
+        prompt = build_prompt(self._texts, asked, languages.pop() if len(languages) == 1 else None, self._config)
         try:
-            written = await self._endpoint.complete(prompt)
+            written = await self._translator.endpoint.complete(prompt)
         except PromptRefused as refusal:
-            run.refuse(asked, refusal.cause)
-            # Perhaps because of one line: the others may be accepted alone.
+            self._reasons |= dict.fromkeys(asked, Reason.REFUSED)
+            self._note_unproductive(str(refusal))
+            # Perhaps because of one line: the others may be accepted by themselves.
             for index in asked if len(asked) > 1 else ():
-                await self._attempt(run, [index])
-            return []
+                await self._attempt([index])
+            return ()
         except NoResponse as failure:
-            run.fail(asked, failure.cause)
+            self._reasons |= dict.fromkeys(asked, Reason.ENDPOINT)
+            self._cause = str(failure)
+            self._failures += 1
+            if self._failures >= _MAX_FAILURES * (self._patience if self._found else 1):
+                self._give_up(self._cause, Reason.ENDPOINT)
             return asked
-        except TranslationError as denied:
-            run.deny(denied)
-            return []
+        except TranslationUnavailable as denied:
+            self._denied = denied
+            self._give_up(denied.code, Reason.ENDPOINT)
+            return ()
         given = read_response(written, prompt.ids)
-        return run.take(
-            {index: given[name] for index, name in zip(asked, prompt.ids, strict=True) if name in given}, asked
-        )
-
-
-@dataclass(slots=True)
-class _Translation:
-    """The state of one call of `translate`."""
-
-    lines: Sequence[TranslatedLine]
-    config: TranslationConfig
-    patience: int  # responses without a usable line after which the endpoint is given up
-    texts: list[str] = field(init=False)  # of the lines, as they are sent
-    wanted: list[int] = field(init=False)  # indices of the lines that need a translation
-    found: dict[int, str] = field(default_factory=dict)  # translations by index
-    reasons: dict[int, Reason] = field(default_factory=dict)  # why a line has none, by index
-    answered: bool = False  # a response had a usable line
-    given_up: bool = False  # nothing more is sent
-    unproductive: int = 0  # responses in a row without a usable line
-    failures: int = 0  # failures in a row
-    cause: str = ""  # the kind of the last failure
-    denied: TranslationError | None = None  # the error with which the endpoint denied access
-
-    def __post_init__(self) -> None:
-        # Times that a line contains are removed before it is sent, and so cannot come back.
-        self.texts = [cue_text(line.text) for line in self.lines]
-        self.wanted = []
-        for index, line in enumerate(self.lines):
-            if not any(c.isalnum() for c in self.texts[index]):
-                self.reasons[index] = Reason.NO_WORDS
-            elif line.language and line.language.same_as(self.config.target):
-                self.reasons[index] = Reason.SAME_LANGUAGE
-            else:
-                self.wanted.append(index)
-
-    def language_of(self, asked: Iterable[int]) -> LanguageTag | None:
-        """Return the one language of all these lines, or None."""
-        languages = {self.lines[index].language for index in asked}
-        return languages.pop() if len(languages) == 1 else None
-
-    def take(self, given: dict[int, str], asked: Iterable[int]) -> list[int]:
-        """Keep usable translations; returns the indices of `asked` that still have none."""
-        missing: list[int] = []
-        before = len(self.found)
-        for index in asked:
-            source, written = self.texts[index], given.get(index, "")
-            # Checked before cleaning, which may take long on a text without end.
-            endless = len(written) > _MARKUP_FACTOR * _longest(source)
-            text = "" if endless else cue_text(written)
-            reason = Reason.TOO_LONG if endless else _fault(source, text, self.config.target)
-            if reason is Reason.NONE:
-                self.found[index] = text
-            else:
-                self.reasons[index] = reason
-                missing.append(index)
-        self.answered |= bool(given)
-        self.failures = 0
-        if len(self.found) == before:
+        self._answered |= bool(given)
+        self._failures = 0
+        for index, name in zip(asked, prompt.ids, strict=True):
+            text, self._reasons[index] = _checked(self._texts[index], given.get(name, ""), self._config.target)
+            if self._reasons[index] is Reason.NONE:
+                self._found[index] = text
+        missing = [index for index in asked if index not in self._found]
+        if len(missing) == len(asked):
             self._note_unproductive("no usable answer")
         return missing
 
-    def refuse(self, asked: Iterable[int], cause: str) -> None:
-        """The endpoint refused the prompt for these lines."""
-        self.reasons.update(dict.fromkeys(asked, Reason.REFUSED))
-        self._note_unproductive(cause)
-
-    def fail(self, asked: Iterable[int], cause: str) -> None:
-        """The endpoint failed on these lines."""
-        self.reasons.update(dict.fromkeys(asked, Reason.ENDPOINT))
-        self.cause = cause
-        self.failures += 1
-        if self.failures >= _MAX_FAILURES * (self.patience if self.found else 1):
-            self.give_up(cause, Reason.ENDPOINT)
-
     def _note_unproductive(self, cause: str) -> None:
-        self.cause = cause
-        self.unproductive += 1
-        if self.unproductive >= self.patience and not self.found:
-            self.give_up(cause, Reason.NO_ANSWER)
+        self._cause = cause
+        self._unproductive += 1
+        if self._unproductive >= self._patience and not self._found:
+            self._give_up(cause, Reason.NO_ANSWER)
 
-    def deny(self, error: TranslationError) -> None:
-        """The endpoint denies access."""
-        self.denied = error
-        self.give_up(error.code, Reason.ENDPOINT)
-
-    def give_up(self, cause: str, reason: Reason) -> None:
+    def _give_up(self, cause: str, reason: Reason) -> None:
         """Send no more prompts; every line without an outcome gets this reason."""
-        self.given_up = True
-        self.cause = cause
-        for index in self.wanted:
-            self.reasons.setdefault(index, reason)
-
-    def raise_if_nothing_came(self) -> None:
-        """Raise if no response was readable. After unusable responses the lines keep their source texts instead."""
-        if self.found:
-            return
-        if self.denied:
-            raise self.denied
-        if not self.answered:
-            raise TranslationFailed(f"The translation endpoint translated nothing: {self.cause}.")
-
-    def outcomes(self) -> list[Translated]:
-        return [
-            Translated(self.found[i], True, Reason.NONE)
-            if i in self.found
-            else Translated(line.text, False, self.reasons[i])
-            for i, line in enumerate(self.lines)
-        ]
+        self._given_up, self._cause = True, cause
+        self._reasons |= {index: reason for index in self._wanted if self._reasons[index] is Reason.NONE}
 
 
-def _longest(source: str) -> int:
-    """Return the most characters that a translation of `source` may have."""
-    return _LENGTH_FREE + _LENGTH_FACTOR * len(source)
-
-
-def _fault(source: str, text: str, target: LanguageTag) -> Reason:
-    """Return why `text` cannot be the translation of `source`; `NONE` if it can."""
+def _checked(source: str, written: str, target: LanguageTag) -> tuple[str, Reason]:
+    """Return the text that was written for `source` as that of a cue, and why it cannot be its translation; `NONE` if
+    it can."""
+    longest = _LENGTH_FREE + _LENGTH_FACTOR * len(source)
+    # Checked before cleaning, which may take long on a text without end.
+    if len(written) > _MARKUP_FACTOR * longest:
+        return "", Reason.TOO_LONG
+    text = cue_text(written)
     if not any(unicodedata.category(char)[0] in _VISIBLE for char in text):
-        return Reason.NO_ANSWER
-    if len(text) > _longest(source):
-        return Reason.TOO_LONG
-    if text.casefold() == source.casefold() and sum(c.isalpha() for c in source) >= _SAME_LETTERS:
-        return Reason.UNCHANGED
-    return Reason.OTHER_SCRIPT if wrong_script(text, target) else Reason.NONE
+        return text, Reason.NO_ANSWER
+    if len(text) > longest:
+        return text, Reason.TOO_LONG
+    if text.casefold() == source.casefold() and sum(char.isalpha() for char in source) >= _SAME_LETTERS:
+        return text, Reason.UNCHANGED
+    return text, Reason.OTHER_SCRIPT if wrong_script(text, target) else Reason.NONE
 
 
 def wrong_script(text: str, language: LanguageTag) -> bool:

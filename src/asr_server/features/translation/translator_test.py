@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from asr_server.core.errors import TranslationFailed, TranslationUnavailable
+from asr_server.core.conftest import raises
+from asr_server.core.errors import TranslationError, TranslationUnavailable
 from asr_server.features.translation.conftest import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 from asr_server.features.translation.lines import Reason, TranslatedLine
 from asr_server.features.translation.translator import cue_text, one_line, read_response, wrong_script
@@ -220,7 +221,7 @@ async def test_other_mistakes_keep_the_source_or_fail_as_a_whole(llm, translatin
     async with translating(max_retries=0) as translator:
         try:
             outcomes = await translator.translate(SENTENCES, config())
-        except TranslationFailed:
+        except TranslationError:
             assert name not in {"echo", "chinese", "babble", "only-times"}
         else:
             assert [(o.text, o.translated, o.kept) for o in outcomes] == [(s.text, False, True) for s in SENTENCES]
@@ -246,7 +247,7 @@ async def test_any_lines_under_any_misbehaviour_come_out_as_many_and_in_order(
     async with translating(batch=n, max_retries=0) as translator:
         try:
             outcomes = await translator.translate([TranslatedLine(t) for t in texts], config())
-        except TranslationFailed:
+        except TranslationError:
             return
     assert len(outcomes) == len(texts)
     for text, outcome in zip(texts, outcomes, strict=True):
@@ -317,7 +318,7 @@ async def test_the_time_limit_keeps_what_is_done(llm, translating, config):
         llm.restart(lambda call: _late(call) if call.number else right(call))
         outcomes = await translator.translate(SENTENCES, config(limit_s=2.0))
         assert [o.reason for o in outcomes] == [Reason.NONE] * 5 + [Reason.TIME] * 8
-        with pytest.raises(TranslationFailed, match="within"):
+        with raises("translation_failed", match="within"):
             await translator.translate(SENTENCES, config(limit_s=0.2))
 
 
@@ -383,7 +384,7 @@ async def test_a_useless_endpoint_is_given_up_soon(llm, translating, config):
     """The caller does not wait for long to hear that there is nobody."""
     llm.script = lambda call: refusal(500)
     async with translating(batch=1, concurrency=1, max_retries=0) as translator:
-        with pytest.raises(TranslationFailed, match="500"):
+        with raises("translation_failed", match="500"):
             await translator.translate(SENTENCES, config())
     assert len(llm.calls) == 3
 
@@ -436,7 +437,7 @@ async def test_words_of_the_model_are_never_taken_for_a_lines_text(llm, translat
     """Prose without JSON is an excuse, also when it is the answer for a lone line."""
     llm.script = lambda call: completion("Of course: Guten Tag!")
     async with translating() as translator:
-        with pytest.raises(TranslationFailed, match="no usable answer"):
+        with raises("translation_failed", match="no usable answer"):
             await translator.translate([TranslatedLine("good day to all of you")], config())
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
-from asr_server.core.errors import InvalidInput, InvalidValue, Overloaded, UnsupportedValue
+from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.net import body
 from asr_server.net.body import SPOOL_BYTES, map_disk_errors, while_connected
 from asr_server.services import FeatureParts
@@ -40,14 +40,16 @@ class RecordingUrls:
     async def complete(self, form: FormData, request: Request) -> FormData:
         """Return the form with the content of its URL as its file, and other forms as they are.
 
-        Raises `InvalidInput`, `Overloaded`, `UploadsUnavailable`, and `Cancelled` when the client leaves.
+        Raises `InvalidInput`, `Overloaded`, `uploads_unavailable`, and `Cancelled` when the client leaves.
         """
         if (url := body.scalars(form, _NAMES).get("url")) is None:
             return form
         if body.upload(form, "file") is not None:
-            raise InvalidValue("Send the recording as 'file' or name its 'url', not both.", param="url")
+            raise InvalidInput("Send the recording as 'file' or name its 'url', not both.", param="url")
         if self._client is None:
-            raise UnsupportedValue("This server gets no recordings by URL (URL_INPUT=false).", param="url")
+            raise InvalidInput(
+                "This server gets no recordings by URL (URL_INPUT=false).", code="unsupported_value", param="url"
+            )
         with self._one(request.state.caller.share):
             file = await while_connected(request.receive, self._get(self._client, url))
         return FormData([*form.multi_items(), ("file", file)])

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from asr_server.core.errors import AddressRefused, AsrError, UnsupportedValue
+from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.outgoing_settings import WebhookHosts
 from asr_server.jobs.record import FollowUpState, JobRecord
 from asr_server.jobs.route import job_body
@@ -50,16 +50,16 @@ class Webhooks:
         self._client, self._hosts, self._keys = client, hosts, keys
 
     def check(self, url: str) -> None:
-        """Raise `InvalidValue` for what is no URL, and `AddressRefused` for a host that is not listed."""
+        """Raise `invalid_value` for what is no URL, and `address_not_allowed` for a host that is not listed."""
         try:
             if not self._hosts.has(self._client.host_of(url)):
-                raise AddressRefused("The host of the URL is not one of WEBHOOK_HOSTS.")
+                raise InvalidInput("The host of the URL is not one of WEBHOOK_HOSTS.", code="address_not_allowed")
         except AsrError as error:
             error.param = self.field
             raise
 
     async def send(self, record: JobRecord, url: str) -> FollowUpState:
-        """Send the message once. Raises as `check`, since the list may be another one now, and `UrlFailed`."""
+        """Send the message once. Raises as `check`, since the list may be another one now, and `url_failed`."""
         self.check(url)
         now = int(time.time())
         message = {
@@ -70,7 +70,7 @@ class Webhooks:
         body = json.dumps(message, ensure_ascii=False).encode()
         headers = signed_headers(f"msg_{record.id}", now, body, self._keys)
         headers["Content-Type"] = "application/json"
-        status = await self._client.send("POST", url, headers, body, limit_s=_LIMIT_S)
+        status = await self._client.post(url, headers, body, limit_s=_LIMIT_S)
         if status == _GONE:
             return FollowUpState.FAILED
         return FollowUpState.DONE if 200 <= status < 300 else FollowUpState.WAITING
@@ -82,8 +82,10 @@ class NoWebhooks:
     field: ClassVar[str] = Webhooks.field
 
     def check(self, url: str) -> None:
-        """Raise `UnsupportedValue`."""
-        raise UnsupportedValue("This server sends no webhooks (WEBHOOK_HOSTS, WEBHOOK_SECRET).", param=self.field)
+        """Raise `unsupported_value`."""
+        raise InvalidInput(
+            "This server sends no webhooks (WEBHOOK_HOSTS, WEBHOOK_SECRET).", code="unsupported_value", param=self.field
+        )
 
     async def send(self, record: JobRecord, url: str) -> FollowUpState:
         """Give the message up."""

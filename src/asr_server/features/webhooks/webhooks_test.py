@@ -2,14 +2,13 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 
-from asr_server.core.errors import AddressRefused, InvalidValue, UnsupportedValue
-from asr_server.core.outgoing_settings import PermittedHosts, WebhookHosts
-from asr_server.features.webhooks.webhooks import NoWebhooks, Webhooks, signed_headers
+from asr_server.core.outgoing_settings import WebhookHosts
+from asr_server.features.webhooks.webhooks import Webhooks, signed_headers
 from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, new_id
-from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 from asr_server.net.outgoing_test import guarded
 from asr_server.recordings.requests import Result, TranscriptionRequest
 
@@ -42,28 +41,6 @@ def test_hosts_are_listed(hosts, has, has_not):
     assert not any(map(listed.has, has_not))
 
 
-async def test_a_callback_goes_to_a_listed_host_alone():
-    """What is refused names the field."""
-    client = OutgoingClient(OutgoingRules(PermittedHosts.of("10.1.0.0/16")))
-    webhooks = Webhooks(client, WebhookHosts.of("hooks.example.com"), ())
-    webhooks.check("https://HOOKS.example.com/in?key=1")
-    for url, error in (
-        ("https://example.com/in", AddressRefused),
-        ("https://hooks.example.com@example.com/in", InvalidValue),
-        ("hooks.example.com", InvalidValue),
-    ):
-        with pytest.raises(error) as refused:
-            webhooks.check(url)
-        assert refused.value.param == "callback_url"
-    webhooks = Webhooks(client, WebhookHosts.of("*"), ())
-    webhooks.check("http://10.1.0.1:8080/in")
-    for url in ("http://127.0.0.1/in", "https://[::1]/in", "http://169.254.169.254/", "http://10.2.0.1/in"):
-        with pytest.raises(AddressRefused):
-            webhooks.check(url)
-    with pytest.raises(UnsupportedValue, match="WEBHOOK_HOSTS"):
-        NoWebhooks().check("https://hooks.example.com/in")
-
-
 @pytest.mark.parametrize(
     ("status", "state"),
     [
@@ -82,7 +59,7 @@ async def test_the_answer_decides_whether_it_is_sent_again(status, state):
         webhooks = Webhooks(client, WebhookHosts.of("*.test"), (key,))
         result = Result(b"", "text/plain")
         job = JobRecord(new_id(), TranscriptionRequest(), 1.0, follow_ups=(FollowUp("callback_url", url),))
-        job = job.succeeded(result, 9.0).ended(1_800_000_000.0)
+        job = replace(job.succeeded(result, 9.0), ended_at=1_800_000_000.0)
         for _ in range(2):
             assert await webhooks.send(job, url) is state
         (line, headers, body), (_, again, _) = server.requests

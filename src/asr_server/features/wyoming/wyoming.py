@@ -17,9 +17,9 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import httpx
 from loguru import logger
@@ -118,7 +118,8 @@ _SEND_TIMEOUT_S = 60
 # command.
 _MAX_WORDS_CHARS = 16_000
 _ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
-_NAME = "asr-server"
+# What every part of the answer to `describe` says.
+_PART: dict[str, Any] = {"name": "asr-server", "attribution": _ATTRIBUTION, "version": __version__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +131,16 @@ class BridgeTarget:
     language: str = ""  # for clients that state none; "" to detect it
     names: Callable[[], tuple[str, ...]] = tuple  # words to expect besides those of clients, as they are now
 
-    def options(self, language: str = "", hotwords: tuple[str, ...] = ()) -> LiveOptions:
-        """Return the options of a session for one utterance."""
+    def options(self, wanted: Transcribe) -> LiveOptions:
+        """Return the options of a session for one utterance, with as many words as the server takes."""
+        words = map(str, (*(wanted.transcript_names or ()), *(wanted.transcript_terms or ()), *self.names()))
         # The client says where an utterance ends: a pause inside a command must not divide it, or its words lose their
         # context.
         return LiveOptions(
-            language=language or self.language, use_server_vad=False, hotwords=hotwords, token=self.token
+            language=wanted.language or self.language,
+            use_server_vad=False,
+            hotwords=fitting(words, _MAX_WORDS_CHARS),
+            token=self.token,
         )
 
     @property
@@ -179,7 +184,7 @@ class _Connection(socketserver.StreamRequestHandler):
         self._session: UtteranceSession | None = None
         self._failed = False
         self._started = False
-        self._options = self.server.target.options()
+        self._options: LiveOptions | None = None  # of the next utterance, if the client states them
 
     def handle(self) -> None:
         # A client that disconnects, or uses another protocol, ends its own connection and nothing else.
@@ -220,7 +225,7 @@ class _Connection(socketserver.StreamRequestHandler):
         elif Ping.is_type(event.type):
             self._write(Pong(text=Ping.from_event(event).text))
         elif Transcribe.is_type(event.type):
-            self._options = _options(Transcribe.from_event(event), self.server.target)
+            self._options = self.server.target.options(Transcribe.from_event(event))
         elif AudioStart.is_type(event.type):
             start = AudioStart.from_event(event)
             PcmFormat(start.rate, start.width, start.channels)
@@ -236,8 +241,9 @@ class _Connection(socketserver.StreamRequestHandler):
     def _begin(self) -> UtteranceSession:
         self._drop()
         self._started = False
-        options = _with_names(self._options, self.server.target)
-        self._session = UtteranceSession(self.server.target.server, options, self._send_words)
+        target = self.server.target
+        options = self._options or target.options(Transcribe())
+        self._session = UtteranceSession(target.server, options, self._send_words)
         return self._session
 
     def _drop(self) -> None:
@@ -252,7 +258,7 @@ class _Connection(socketserver.StreamRequestHandler):
     def _end(self) -> None:
         session = self._session or self._begin()
         result = session.finish()
-        self._session, self._options = None, self.server.target.options()
+        self._session, self._options = None, None
         if not self._started:
             self._write(TranscriptStart(language=result.language or None))
         self._write(Transcript(text=result.text, language=result.language or None))
@@ -308,16 +314,6 @@ def _next(stream: _BoundedStream) -> Event | None:
         return None
 
 
-def _options(event: Transcribe, target: BridgeTarget) -> LiveOptions:
-    words = (*(event.transcript_names or ()), *(event.transcript_terms or ()))
-    return target.options(event.language or "", tuple(map(str, words)))
-
-
-def _with_names(options: LiveOptions, target: BridgeTarget) -> LiveOptions:
-    """Add the names of now to the words of the client, as far as the server takes them."""
-    return replace(options, hotwords=fitting((*options.hotwords, *target.names()), _MAX_WORDS_CHARS))
-
-
 # With every voice in every language it is large, and Home Assistant waits for it for one second.
 @lru_cache(maxsize=1)
 def info(state: ServerState) -> Event:
@@ -331,20 +327,16 @@ def info(state: ServerState) -> Event:
 def _hearing(state: ServerState) -> AsrProgram:
     ready = not state.problem
     model = AsrModel(
-        name=_NAME,
-        attribution=_ATTRIBUTION,
+        **_PART,
         installed=ready,
         description=state.problem or "The model that the server runs",
-        version=__version__,
         # Home Assistant offers exactly these; its name for Cantonese is a locale of Chinese.
         languages=[*state.languages, *(["zh-HK"] if "yue" in state.languages else [])],
     )
     return AsrProgram(
-        name=_NAME,
-        attribution=_ATTRIBUTION,
+        **_PART,
         installed=ready,
         description=state.problem or "Self-hosted speech to text",
-        version=__version__,
         models=[model],
         supports_transcript_streaming=True,
     )
@@ -352,23 +344,15 @@ def _hearing(state: ServerState) -> AsrProgram:
 
 def _speaking(state: ServerState) -> TtsProgram:
     return TtsProgram(
-        name=_NAME,
-        attribution=_ATTRIBUTION,
+        **_PART,
         installed=True,
         description="Self-hosted text to speech",
-        version=__version__,
         voices=[_voice(voice, tag) for voice in distinct(state.voices) for tag in language_tags(voice.languages)],
         supports_synthesize_streaming=True,
     )
 
 
 def _voice(voice: SpeakingVoice, tag: str) -> TtsVoice:
-    return TtsVoice(
-        name=voice_name(voice.id, tag),
-        attribution=_ATTRIBUTION,
-        installed=True,
-        # Home Assistant shows it instead of the name.
-        description=f"{voice.id}: {voice.description}",
-        version=__version__,
-        languages=[tag],
-    )
+    # Home Assistant shows the description instead of the name.
+    shown = {"name": voice_name(voice.id, tag), "description": f"{voice.id}: {voice.description}"}
+    return TtsVoice(**(_PART | shown), installed=True, languages=[tag])

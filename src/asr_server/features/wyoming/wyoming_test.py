@@ -6,7 +6,7 @@ from wyoming.asr import Transcribe
 from wyoming.info import Info
 
 from asr_server.client.speech import SpeakingVoice
-from asr_server.features.wyoming.wyoming import BridgeTarget, ServerState, _options, _with_names, info
+from asr_server.features.wyoming.wyoming import BridgeTarget, ServerState, info
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 TARGET = BridgeTarget("http://127.0.0.1:8100", language="de")
@@ -19,9 +19,7 @@ def test_a_house_with_too_many_names_keeps_its_first_ones():
     target = replace(TARGET, names=lambda: ("Kitchen", "zürich"))
 
     def kept(names):
-        return _with_names(
-            _options(Transcribe(transcript_names=names, transcript_terms=terms), target), target
-        ).hotwords
+        return target.options(Transcribe(transcript_names=names, transcript_terms=terms)).hotwords
 
     many = kept(lamps)
     assert many == tuple(lamps[: len(many)])
@@ -31,8 +29,8 @@ def test_a_house_with_too_many_names_keeps_its_first_ones():
 
 def test_the_language_is_that_of_the_event_or_of_the_bridge():
     """The command line is for events without one."""
-    assert _options(Transcribe(language="en"), TARGET).language == "en"
-    assert _options(Transcribe(), TARGET).language == "de"
+    assert TARGET.options(Transcribe(language="en")).language == "en"
+    assert TARGET.options(Transcribe()).language == "de"
 
 
 def _described(state):

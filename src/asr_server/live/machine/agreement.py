@@ -140,7 +140,7 @@ def following(committed: str, result: TranscribeResult) -> str:
     """
     text = result.text
     if result.detached:
-        return continued(committed, text).text
+        return continued(committed, text)
     if text.startswith(committed):
         return text
     shared = 0

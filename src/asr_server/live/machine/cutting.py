@@ -15,17 +15,15 @@ def pieces(pcm: bytes, size_bytes: int) -> Iterator[bytes]:
 
 
 class WholeSamples:
-    """Bytes of one stream, however they are cut, to whole samples."""
+    """Joins pieces of a stream of 16-bit samples, and cuts it between samples."""
 
-    def __init__(self, sample_bytes: int = 2) -> None:
-        """`sample_bytes` is the size of a sample of all channels."""
-        self._sample_bytes = sample_bytes
+    def __init__(self) -> None:
         self._rest = b""  # the beginning of a sample whose end is still to come
 
     def push(self, pcm: bytes) -> bytes:
         """Return the samples that are complete now."""
         data = self._rest + pcm
-        whole = len(data) - len(data) % self._sample_bytes
+        whole = len(data) // 2 * 2
         self._rest = data[whole:]
         return data[:whole]
 

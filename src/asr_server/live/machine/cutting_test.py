@@ -15,12 +15,12 @@ def test_pieces_are_the_bytes_in_order(pcm, size):
     assert all(cut)
 
 
-@given(st.lists(st.binary(max_size=9), max_size=9), st.sampled_from([1, 2, 4]))
-def test_samples_come_whole_however_they_are_cut(frames, size):
+@given(st.lists(st.binary(max_size=9), max_size=9))
+def test_samples_come_whole_however_they_are_cut(frames):
     """At once when they are complete; a beginning without its end waits, until it is forgotten."""
-    whole, got, sent = WholeSamples(size), b"", b""
+    whole, got, sent = WholeSamples(), b"", b""
     for frame in frames:
         got, sent = got + whole.push(frame), sent + frame
-        assert got == sent[: len(sent) - len(sent) % size]
+        assert got == sent[: len(sent) // 2 * 2]
     whole.clear()
-    assert whole.push(bytes(size)) == bytes(size)
+    assert whole.push(bytes(2)) == bytes(2)

@@ -308,7 +308,6 @@ class Checkpoint:
 
     end_samples: int  # where that audio begins
     utterance: int  # the last number used before
-    in_speech: bool = False  # an utterance ended there in the middle of speech
 
 
 @dataclass(frozen=True, slots=True)

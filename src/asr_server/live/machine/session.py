@@ -90,8 +90,6 @@ class LiveMachine:
         self._margin_frames = -(-config.margin_samples // FRAME_SAMPLES)
         self._pause = _NO_SAMPLES  # at the end of the last utterance: the next one hears it again, as its margin
         self._end_of_turn: float | None = None  # as estimated in the present pause
-        # The end of the last utterance that ended in the middle of speech, or the session's beginning there.
-        self._speech_broken_at = 0 if config.first_prefix_samples else -1
         self._asked_samples: int | None = None  # the position for which the present pause's estimate was asked
         self._pause_start = self._number = self._clock = self._in_utterances = self._in_silence = self._discarded = 0
         self._next_rules: TurnConfig | None = None
@@ -274,9 +272,8 @@ class LiveMachine:
         waiting = self._requests.first_without_final
         unfinished = waiting.utterance if waiting else self._utterance
         if unfinished is not None:
-            return Checkpoint(unfinished.start_samples, unfinished.number - 1, unfinished.begins_in_speech)
-        begin = self._clock - sum(len(frame.samples) for frame in self._prefix_audio)
-        return Checkpoint(begin, self._number, begin == self._speech_broken_at)
+            return Checkpoint(unfinished.start_samples, unfinished.number - 1)
+        return Checkpoint(self._clock - sum(len(frame.samples) for frame in self._prefix_audio), self._number)
 
     # -- frames ------------------------------------------------------------------------------------------------------
 
@@ -356,7 +353,7 @@ class LiveMachine:
         begin = self._clock - sum(len(frame.samples) for frame in frames)
         if self._utterance is None:
             self._number += 1
-            self._utterance = OpenUtterance(self._number, begin, self._rules, begin == self._speech_broken_at)
+            self._utterance = OpenUtterance(self._number, begin, self._rules)
             self._out.append(UtteranceStarted(self._number, begin))
         self._part = Part(self._utterance, begin, self._commit, lead)
         self._pause = _NO_SAMPLES
@@ -429,12 +426,9 @@ class LiveMachine:
 
     def _close_utterance(self) -> None:
         utterance = self._opened()
-        in_speech = self._part is not None and not self._endpointer.quiet_frames
         last = self._part or Part(utterance, utterance.end_samples, self._commit)
         last.is_last = True
         self._close_part(last)
-        if in_speech:
-            self._speech_broken_at = utterance.end_samples
         self._utterance = None
         self._in_utterances += utterance.samples
         utterance.ending = self._ending

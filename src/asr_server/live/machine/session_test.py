@@ -8,7 +8,6 @@ import pytest
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.live.machine.conftest import (
-    WORDS,
     Run,
     config,
     frames_of,
@@ -21,7 +20,6 @@ from asr_server.live.machine.conftest import (
 )
 from asr_server.live.machine.events import (
     Audio,
-    CancelRequest,
     Close,
     Configure,
     Configured,
@@ -29,11 +27,9 @@ from asr_server.live.machine.events import (
     Ending,
     Final,
     Flush,
-    GetCheckpoint,
     Interrupted,
     Partial,
     Reset,
-    ResetDone,
     ResultKind,
     SessionError,
     Transcribe,
@@ -53,26 +49,6 @@ def _run(**changes):
 
 def _pcm(*parts):
     return Audio(np.concatenate(parts).astype("<i2").tobytes())
-
-
-def test_two_utterances_become_two_finals_with_their_words(talk):
-    """A pause over the limit separates utterances, a shorter one does not."""
-    run = play(talk)
-    assert [(f.text, f.ending) for f in run.of(Final)] == [
-        ("one two three four five six", Ending.PAUSE),
-        ("seven eight nine", Ending.PAUSE),
-    ]
-
-
-def test_silence_asks_nothing_of_the_engine():
-    """Twenty minutes of silence cost no engine time and no memory."""
-    run = _run()
-    for _ in range(120):
-        run.feed(_pcm(silence(10_000)))
-    assert not run.actions
-    account = run.session.account
-    assert account.received == account.in_silence + account.open
-    assert account.open < SAMPLE_RATE
 
 
 def test_a_click_is_no_speech():
@@ -111,28 +87,8 @@ def test_speech_in_which_a_session_goes_on_is_whole_however_late_it_is_heard():
     assert started.start_samples > 0
 
 
-def test_a_checkpoint_says_where_speech_was_divided():
-    """A flush or a cut divides speech, but no pause does, and none is divided where silence has come since."""
-
-    def checkpoint(*events, **changes):
-        run = _run(**changes)
-        for event in events:
-            run.feed(event)
-        return run.session.receive(GetCheckpoint())[0].in_speech
-
-    said = _pcm(speech([1, 2, 3, 4], gap_ms=0))
-    assert checkpoint(said, Flush())
-    assert checkpoint(said, Flush(), Flush(), said)
-    assert not checkpoint(said, Flush(), _pcm(silence(1_000)))
-    assert not checkpoint(said, _pcm(silence(200)), Flush())
-    assert not checkpoint(said, _pcm(silence(1_500)))
-    assert not checkpoint(said)
-    assert checkpoint(said, said, said, max_utterance_samples=SAMPLE_RATE)
-    assert checkpoint(said, first_prefix_samples=SAMPLE_RATE)
-
-
 def test_a_flush_takes_the_speech_that_is_not_heard_yet():
-    """The session goes on there from another server, which may have heard it."""
+    """A session that begins in the middle of speech contains all of it."""
     machine, actions = _heard_late(20, first_prefix_samples=SAMPLE_RATE)
     assert not actions
     ended = next(one for one in machine.receive(Flush()) if isinstance(one, UtteranceEnded))
@@ -196,43 +152,6 @@ def test_committed_words_are_forced_and_the_last_hypothesis_is_the_draft():
     assert last.prefix
     assert last.draft[: len(last.prefix)] == last.prefix
     assert len(last.draft) > len(last.prefix)
-
-
-def test_flush_answers_with_one_final_whether_or_not_anything_was_said():
-    """One `Ending.FLUSH` for each flush; empty when nothing was open."""
-    run = _run()
-    run.feed(Flush())
-    run.feed(_pcm(speech([1, 2, 3])))
-    run.feed(Flush())
-    run.feed(Flush())
-    assert [f.text for f in run.of(Final)] == ["", "one two three", ""]
-    assert {f.ending for f in run.of(Final)} == {Ending.FLUSH}
-    assert [f.utterance for f in run.of(Final)] == [1, 2, 3]
-
-
-def test_an_empty_flush_waits_for_the_finals_before_it(talk):
-    """Finals come in the order of their numbers."""
-    run = _run()
-    run.delay = 1.0
-    run.feed(_pcm(talk))
-    run.feed(Flush())
-    assert not run.of(Final)
-    run.finish(close=False)
-    assert [f.utterance for f in run.of(Final)] == [1, 2, 3]
-
-
-def test_reset_throws_the_open_utterance_away_and_the_next_is_clean():
-    """After a reset nothing of the old words comes; the answer under way is forgotten."""
-    run = _run()
-    run.delay = 1.0
-    run.feed(_pcm(speech([1, 2, 3, 4])))
-    run.feed(Reset())
-    assert run.of(ResetDone) == [ResetDone(1)]
-    assert run.of(CancelRequest)
-    run.delay = 0.0
-    run.feed(_pcm(speech([7, 8])))
-    run.feed(Flush())
-    assert [f.text for f in run.of(Final)] == ["seven eight"]
 
 
 def test_new_rules_hold_from_the_next_utterance_on(talk):
@@ -300,14 +219,6 @@ def test_a_long_utterance_is_cut_in_its_last_third_and_nothing_is_lost():
         assert before.end_samples == after.start_samples
         length = before.end_samples - before.start_samples
         assert 5 * SAMPLE_RATE * 2 / 3 - 512 <= length <= 5 * SAMPLE_RATE + 512
-
-
-def test_cuts_lose_and_double_no_word():
-    """The words of an endless speaker, joined over all cuts, are the words that were said."""
-    words = [i % 10 for i in range(60)]
-    run = play(speech(words, word_ms=240, gap_ms=190), max_utterance_samples=5 * SAMPLE_RATE)
-    assert len(run.of(Final)) > 3
-    assert " ".join(f.text for f in run.of(Final)) == " ".join(WORDS[w] for w in words)
 
 
 def test_nothing_is_committed_where_the_cut_may_fall():
@@ -393,21 +304,6 @@ def test_a_final_that_fails_twice_closes_with_what_was_known():
     run.feed(_pcm(speech([6, 7])))
     run.feed(Flush())
     assert run.of(Final)[-1].text == "six seven"
-
-
-def test_stale_and_unknown_answers_change_nothing():
-    """An answer to an older or unknown ticket has no action."""
-    run = _run()
-    run.delay = 1.0
-    run.feed(_pcm(speech([1, 2, 3, 4])))
-    old = run.requests[0]
-    run.feed(Flush())
-    assert run.session.receive(result_for(old.ticket, (9, 9, 9))) == []
-    assert run.session.receive(result_for(4711, (9,))) == []
-    assert run.session.receive(TranscribeFailed(4712, "x", "y")) == []
-    run.pending = [w for w in run.pending if w.ticket != old.ticket]
-    run.finish(close=False)
-    assert [f.text for f in run.of(Final)] == ["one two three four"]
 
 
 def test_an_interrupted_session_is_transcribed_and_goes_on_as_if_nothing_had_been():

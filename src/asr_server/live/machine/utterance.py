@@ -90,7 +90,6 @@ class OpenUtterance:
     number: int
     start_samples: int
     rules: TurnConfig  # those it began with
-    begins_in_speech: bool = False  # right behind another that ended in the middle of speech
     samples: int = 0  # of the parts that ended
     end_samples: int = 0  # of the parts that ended
     ending: Ending = Ending.PAUSE

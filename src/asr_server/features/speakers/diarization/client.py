@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from loguru import logger
@@ -19,11 +19,13 @@ from asr_server.core.errors import SpeakersUnavailable
 from asr_server.core.idle import IdleTimer
 from asr_server.features.speakers.diarization import model_source, wire
 from asr_server.features.speakers.diarization.model_source import EMBEDDED, VOICE_MODEL
-from asr_server.features.speakers.diarization.models import Samples
 from asr_server.features.speakers.diarization.turns import Diarization, LiveSpeakers, SpeakerCount, Turn, VoicePrint
 from asr_server.features.speakers.diarization.wire import Action, SpeakerRequest
 from asr_server.processes.messages import Message
 from asr_server.processes.worker_process import WorkerClient, WorkerProcess
+
+if TYPE_CHECKING:
+    from asr_server.features.speakers.diarization.models import Samples
 
 _BLOCK_SAMPLES = 32_000
 # How long an answer may take; a process that takes longer hangs. An idle core takes 0.11 s for each second of sound,

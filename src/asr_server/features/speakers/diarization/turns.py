@@ -86,7 +86,7 @@ class LiveSpeakerSource(Protocol):
         """Return the name of the model that makes the voice prints. Prints of different models cannot be compared."""
 
     def check_live(self) -> None:
-        """Raise `UnsupportedValue`, with the reason, if this server cannot distinguish live speakers."""
+        """Raise `unsupported_value`, with the reason, if this server cannot distinguish live speakers."""
 
     async def live(self) -> LiveSpeakers:
         """Return the speakers of a new session. Raises `SpeakersUnavailable`."""

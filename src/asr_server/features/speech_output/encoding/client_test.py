@@ -24,8 +24,12 @@ from asr_server.core.idle import end_expired
 from asr_server.features.speech_output.encoding import client as client_module
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.conftest import tone
-from asr_server.features.speech_output.encoding.formats import STREAMED_FORMATS, EncodingOptions, SpeechFormat
-from asr_server.features.speech_output.encoding.headers import with_length
+from asr_server.features.speech_output.encoding.formats import (
+    STREAMED_FORMATS,
+    EncodingOptions,
+    SpeechFormat,
+    with_length,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -257,3 +261,8 @@ async def test_a_request_has_a_second_of_sound_at_most(encoder: AudioEncoder, mo
         monkeypatch.setattr(client_module.EncodedStream, "_ask", ask)
         await stream.push(np.zeros(5 * SPEECH_RATE // 2, np.float32), ends_sentence=True)
     assert asked == [(SPEECH_RATE, False), (SPEECH_RATE, False), (SPEECH_RATE // 2, True)]
+
+
+async def test_there_is_no_wav_file_of_4_gib():
+    with pytest.raises(ValueError, match="do not fit"):
+        with_length(SpeechFormat.WAV, b"", 2**31 - 20)

@@ -1,4 +1,4 @@
-"""The formats of spoken answers, and what can be asked of the encoder."""
+"""The formats of spoken answers, what can be asked of the encoder, and the lengths in headers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from asr_server.core.audio import SPEECH_RATE, WAV_HEADER_BYTES, wav_header
+
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MAX_PAUSE_MS = 10_000
-MIN_LUFS, MAX_LUFS = -40.0, -10.0
 
 
 class SpeechFormat(StrEnum):
@@ -54,7 +55,7 @@ class ChapterMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncodingOptions:
-    """The way from the sentences of a request to its file. Raises ValueError for a number out of its range."""
+    """The way from the sentences of a request to its file."""
 
     format: SpeechFormat
     speed: float = 1.0  # 2 takes half of the time at the same pitch
@@ -63,10 +64,22 @@ class EncodingOptions:
     loudness_lufs: float | None = None  # by BS.1770; None leaves the level as it is
     chapters: tuple[ChapterMark, ...] = ()  # of MP3 and M4B files, which have them at their beginning
 
-    def __post_init__(self) -> None:
-        if not MIN_SPEED <= self.speed <= MAX_SPEED:
-            raise ValueError(f"speed {self.speed}")
-        if not 0 <= self.pause_ms <= MAX_PAUSE_MS / MIN_SPEED:  # of slow speech of an engine, pauses are longer too
-            raise ValueError(f"pause_ms {self.pause_ms}")
-        if self.loudness_lufs is not None and not MIN_LUFS <= self.loudness_lufs <= MAX_LUFS:
-            raise ValueError(f"loudness_lufs {self.loudness_lufs}")
+
+# RFC 9639, 8.2: STREAMINFO follows the four letters and a block header of 4 bytes. The number of samples is in the low
+# 36 bits of its bytes 10 to 18.
+_SAMPLES_BEGIN, _SAMPLES_END = 18, 26
+_SAMPLES_BITS = 36
+
+
+def with_length(speech_format: SpeechFormat, file: bytes, samples: int) -> bytes:
+    """Return a file of `samples` samples, or its beginning with at least the header, whose header says so. Other
+    formats state no length and stay as they are.
+
+    Some readers need it: libsndfile reads no FLAC stream of unknown length.
+    """
+    if speech_format is SpeechFormat.WAV:
+        return wav_header(2 * samples, SPEECH_RATE) + file[WAV_HEADER_BYTES:]
+    if speech_format is SpeechFormat.FLAC:
+        field = int.from_bytes(file[_SAMPLES_BEGIN:_SAMPLES_END], "big") | samples % (1 << _SAMPLES_BITS)
+        return file[:_SAMPLES_BEGIN] + field.to_bytes(8, "big") + file[_SAMPLES_END:]
+    return file

@@ -52,7 +52,6 @@ class LoudnessNormalizer:
         self._delayed: Samples | None = None  # the last frame, which ends with the gain of the next one
 
     def push(self, frame: SentenceFrame) -> Iterator[Samples]:
-        """Yield the frames that are ready."""
         if self._gain is not None:
             yield from self._scaled(frame.samples)
         elif frame.is_speech or self._waiting:
@@ -104,7 +103,6 @@ class SpeechFile:
 
     @property
     def samples(self) -> int:
-        """Return how many samples were given to the encoder."""
         return self._writer.samples
 
     def push(self, samples: Samples, *, ends_sentence: bool) -> bytes:
@@ -156,7 +154,6 @@ class Tempo:
         self._pushed = self._ready = 0
 
     def push(self, samples: Samples) -> Iterator[Samples]:
-        """Return the samples that are ready."""
         self._pushed += len(samples)
         yield from self._filtered(samples)
 

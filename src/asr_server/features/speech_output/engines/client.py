@@ -1,36 +1,20 @@
-"""The engine thread as coroutines for speech: a sentence in, its samples as they come.
-
-Everything here runs on the event loop; the engine thread reaches it through futures and `call_soon_threadsafe` alone,
-so nothing here needs a lock.
-"""
+"""The engine thread as coroutines for speech: a sentence in, its samples as they come."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from asr_server.engine.client import until
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.engine.client import JobStream
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, SpokenSentence
 from asr_server.schedule.job import DEFAULT, Job, Priority
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from asr_server.schedule.model import EngineSnapshot, ModelStatus
-    from asr_server.schedule.scheduler import Scheduler
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechTimes:
-    """The time that a sentence took, in parts."""
-
-    queue_s: float  # waiting for the engine
-    load_s: float  # waiting for the model to be loaded
-    infer_s: float  # inside the engine
+    from asr_server.schedule.thread import Scheduler
 
 
 class SpeechEngineClient:
@@ -48,12 +32,10 @@ class SpeechEngineClient:
         self._model = model
 
     def snapshot(self) -> EngineSnapshot:
-        """Return the present state of the thread; never waits."""
         return self._thread.snapshot()
 
     @property
     def status(self) -> ModelStatus:
-        """Return the state of the engine's model; never waits."""
         return self.snapshot().models[self._model]
 
     def lease(self) -> AbstractContextManager[None]:
@@ -70,54 +52,5 @@ class SpeechEngineClient:
         return SpeechStream(self._thread, job)
 
 
-class SpeechStream:
-    """The samples of one sentence: iterate over float32 arrays (n,) at 24 kHz, then ask for the `result`."""
-
-    def __init__(self, thread: Scheduler, job: Job[SpokenSentence]) -> None:
-        loop = asyncio.get_running_loop()
-        self._job = job
-        self._clock = thread.request_clock
-        self._blocks: deque[NDArray[np.float32]] = deque()
-        self._changed = asyncio.Event()
-        job.on_delta = lambda block: cast(None, loop.call_soon_threadsafe(self._add, block))  # on the engine thread
-        self._future = asyncio.wrap_future(thread.submit(job))
-        # The result crosses over by `call_soon_threadsafe` too, so this runs after `_add` of every delta.
-        self._future.add_done_callback(self._on_done)
-
-    def __aiter__(self) -> SpeechStream:
-        return self
-
-    async def __anext__(self) -> NDArray[np.float32]:
-        while not self._blocks:
-            if self._future.done():
-                raise StopAsyncIteration
-            self._changed.clear()
-            async with until(self._clock, self._job.deadline_s):
-                await self._changed.wait()
-        return self._blocks.popleft()
-
-    async def result(self) -> SpokenSentence:
-        """Return how the sentence ended. Raises `AsrError`."""
-        return await self._future
-
-    @property
-    def times(self) -> SpeechTimes:
-        """Known once there is a result."""
-        job = self._job
-        queue_s = job.started_s - job.queued_s - job.load_s
-        return SpeechTimes(queue_s, job.load_s, job.ended_s - job.started_s)
-
-    def cancel(self) -> None:
-        """Take the sentence out of the queue or out of the batch; does nothing if it is done."""
-        if not self._future.cancel() and not self._future.cancelled():
-            self._future.exception()  # now it counts as retrieved: asyncio does not log it
-
-    def _add(self, block: object) -> None:
-        self._blocks.append(cast("NDArray[np.float32]", block))
-        self._changed.set()
-
-    def _on_done(self, _: asyncio.Future[SpokenSentence]) -> None:
-        self._changed.set()
-        # The callback refers to this stream, and this stream to the job: without the cycle the memory is free at the
-        # last reference.
-        self._job.on_delta = None
+class SpeechStream(JobStream[NDArray[np.float32], SpokenSentence]):
+    """One sentence: its samples as float32 arrays (n,) at 24 kHz, then how it ended."""

@@ -23,8 +23,8 @@ from asr_server.features.speech_output.engines.protocol import (
     FAKE,
     OPENAI_VOICES,
     Sentence,
+    SpeechEngine,
     SpeechFinish,
-    SpeechInfo,
     SpeechTraits,
     SpokenSentence,
     Voice,
@@ -50,15 +50,15 @@ class _Row:
     struck: bool = False  # its fault has happened
 
 
-class FakeSpeechEngine:
-    """A `SpeechEngine`: a block of samples a step for every row, and what its script says.
+class FakeSpeechEngine(SpeechEngine):
+    """A block of samples a step for every row, and what its script says.
 
     A voice is the frequency of a tone; a sample is imitated by a tone of its strongest frequency. Instructions make the
     tone louder, and the seed shifts its phase. A character takes 50 ms. `script`: a script in memory, or the path of a
     file.
     """
 
-    fits = True  # it takes no memory
+    model_id = FAKE
     traits = SpeechTraits(
         voices=tuple(Voice(name, f"a tone of {hz:g} Hz") for name, hz in _TONES_HZ.items()),
         openai_voices=dict(zip(OPENAI_VOICES, cycle(_TONES_HZ), strict=False)),
@@ -78,24 +78,12 @@ class FakeSpeechEngine:
         self._changes = self.scripts.changes
 
     @property
-    def info(self) -> SpeechInfo:
-        """Slots are known once it is loaded, as for a real engine."""
-        return SpeechInfo(FAKE, FAKE, slots=_SLOTS if self._loaded else 0)
-
-    @property
     def loaded(self) -> bool:
-        """True if `load` has succeeded."""
         return self._loaded
 
     @property
     def free_slots(self) -> int:
-        """Free slots."""
         return _SLOTS - len(self._rows)
-
-    @property
-    def urgent_slots(self) -> int:
-        """Return `free_slots`: all rows begin with the next step."""
-        return self.free_slots
 
     def load(self) -> None:
         """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
@@ -141,7 +129,6 @@ class FakeSpeechEngine:
                 yield RowDone(key, SpokenSentence(SpeechFinish(row.rule.finish), row.given))
 
     def drop(self, key: int) -> None:
-        """Forget a row."""
         self._rows.pop(key, None)
 
     def _script(self) -> SpokenScript:

@@ -6,11 +6,9 @@ One row is one sentence. Rows join with `admit`, move with `step`, leave when th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from asr_server.core.audio import SPEECH_RATE as SPEECH_RATE
 from asr_server.schedule.ports import Batch
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from asr_server.engine.feature import Feature
+    from asr_server.engine.feature import Packed
 
 # The name of the engine for tests.
 FAKE = "fake"
@@ -68,8 +66,6 @@ class SpokenSentence:
 
     finish: SpeechFinish
     samples: int  # how many there were, all deltas together
-    text_tokens: int = 0  # what the row cost, where the engine counts it, else 0
-    frames: int = 0  # as `text_tokens`
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +94,7 @@ class SpeechTraits:
     first_guess_speed: float = FIRST_GUESS_SPEED
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechInfo:
-    """The facts about a speech engine, as last published; safe from any thread."""
-
-    name: str
-    model_id: str
-    device: str = "cpu"
-    dtype: str = ""
-    slots: int = 0  # sentences that share a step
-    pid: int | None = None  # of a child process that speaks; None where there is none
-
-
-class SpeechEngine(Batch, Protocol):
+class SpeechEngine(Batch):
     """A `Batch` with typed items: `admit` takes a `Sentence`, `RowDelta` carries float32 samples (n,), mono, at
     24 kHz, in [-1, 1], and `RowDone` a `SpokenSentence`.
 
@@ -118,33 +102,35 @@ class SpeechEngine(Batch, Protocol):
     do; `admit` raises what is wrong with one sentence; `drop` stops a row between two steps.
     """
 
-    @property
-    def traits(self) -> SpeechTraits:
-        """Known without loading."""
+    model_id: str
+    traits: SpeechTraits  # known without loading
+    pid: int | None = None  # of a child process that speaks
 
     @property
-    def info(self) -> SpeechInfo:
-        """Never waits."""
+    def fits(self) -> bool:
+        return True
+
+    @property
+    def urgent_slots(self) -> int:
+        return self.free_slots
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechFeature:
-    """Engines of speech that a feature adds, in the order in which they are preferred.
-
-    What they do not speak is spoken by the engine that would run without the feature.
-    """
-
-    name: str  # a value of SPEECH, which means `default`
-    default: str  # the value that SPEECH=auto means where the engines can run
-    takes: Callable[[str], bool]  # whether a value of SPEECH names these engines
-    missing: Callable[[str], str]  # why they cannot run, "" if they can
-    reason: str  # what `/health` says about them
-    traits: Callable[[str], tuple[SpeechTraits, ...]]  # takes a value of SPEECH; imports no libraries
-    build: Callable[[str], tuple[SpeechEngine, ...]]  # takes a value of SPEECH
-    download: Callable[[str], Path | None]  # of a name that is a value of SPEECH too; None where it is another's
+def pack(value: Sentence | SpokenSentence) -> Packed:
+    """Return a sentence or an answer as JSON, with its samples beside it, for another process."""
+    if isinstance(value, SpokenSentence):
+        return {"spoken": asdict(value)}, None
+    sample = value.sample
+    fields: dict[str, Any] = {"sentence": asdict(replace(value, sample=None))}
+    if sample is None:
+        return fields, None
+    return fields | {"sample": {"text": sample.text, "key": sample.key}}, sample.audio
 
 
-def added(features: Iterable[Feature]) -> Iterator[SpeechFeature]:
-    """Yield the engines of speech that features add."""
-    for feature in features:
-        yield from (one for one in feature.extends if isinstance(one, SpeechFeature))
+def unpack(packed: Packed) -> Sentence | SpokenSentence:
+    """Return what `pack` was given."""
+    fields, audio = packed
+    if "spoken" in fields:
+        return SpokenSentence(SpeechFinish(fields["spoken"]["finish"]), fields["spoken"]["samples"])
+    voice = fields.get("sample")
+    sample = VoiceSample(audio, voice["text"], voice["key"]) if voice is not None and audio is not None else None
+    return replace(Sentence(**fields["sentence"]), sample=sample)

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import ModelUnavailable, SpeechFailed
-from asr_server.features.speech_output.engines.espeak import package, voices, wire
+from asr_server.features.speech_output.engines.espeak import package, voices, worker
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
 from asr_server.features.speech_output.engines.espeak.script_runs import script_runs
 from asr_server.features.speech_output.engines.protocol import (
     Sentence,
+    SpeechEngine,
     SpeechFinish,
-    SpeechInfo,
-    SpeechTraits,
     SpokenSentence,
 )
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
@@ -27,8 +26,10 @@ from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 _DELTA_SAMPLES = SPEECH_RATE // 2
 
 
-class EspeakEngine:
-    """A `SpeechEngine` whose batch has one row, so that the most urgent sentence is always next."""
+class EspeakEngine(SpeechEngine):
+    """Its batch has one row, so that the most urgent sentence is always next."""
+
+    model_id = ESPEAK
 
     def __init__(self) -> None:
         library = package.find()
@@ -37,28 +38,19 @@ class EspeakEngine:
         self._process: EspeakProcess | None = None
         self._row: tuple[int, Sentence] | None = None
         self._languages = voices.languages(library.data)
-        self.traits: SpeechTraits = voices.traits(library.data)
+        self.traits = voices.traits(library.data)
 
     @property
-    def info(self) -> SpeechInfo:
-        process = self._process
-        return SpeechInfo(ESPEAK, ESPEAK, slots=1, pid=process.pid if process is not None else None)
+    def pid(self) -> int | None:  # type: ignore[override]
+        return self._process.pid if self._process is not None else None
 
     @property
     def loaded(self) -> bool:
         return self._process is not None and self._process.is_running
 
     @property
-    def fits(self) -> bool:
-        return True
-
-    @property
     def free_slots(self) -> int:
         return int(self._row is None)
-
-    @property
-    def urgent_slots(self) -> int:
-        return self.free_slots
 
     def load(self) -> None:
         self.unload()
@@ -93,10 +85,10 @@ class EspeakEngine:
         """Yield the samples at `SPEECH_RATE`, in [-1, 1]."""
         if self._process is None:
             raise ModelUnavailable("eSpeak NG is not loaded.")
-        resampler = soxr.ResampleStream(wire.RATE, SPEECH_RATE, 1, dtype="float32", quality="HQ")
+        resampler = soxr.ResampleStream(worker.RATE, SPEECH_RATE, 1, dtype="float32", quality="HQ")
         for language, text in script_runs(sentence.text, sentence.language):
             voice = f"{self._languages[language]}+{sentence.voice}"
-            for block in self._process.speak(wire.SpeakRequest(text, voice)):
+            for block in self._process.speak(worker.SpeakRequest(text, voice)):
                 yield resampler.resample_chunk(block.astype(np.float32) / 32768).clip(-1.0, 1.0)
         yield resampler.resample_chunk(np.zeros(0, np.float32), last=True).clip(-1.0, 1.0)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from asr_server.core.errors import ModelUnavailable, SpeechFailed
 from asr_server.features.speech_output.engines.espeak.package import Library
-from asr_server.features.speech_output.engines.espeak.wire import (
+from asr_server.features.speech_output.engines.espeak.worker import (
     MAX_ANSWER_BYTES,
     MAX_MESSAGE_BYTES,
     Clause,
@@ -37,8 +37,10 @@ class EspeakProcess(BlockingProcess):
             raise ModelUnavailable(f"eSpeak NG cannot be loaded from {library.path}.") from None
 
     def speak(self, request: SpeakRequest) -> Iterator[NDArray[np.int16]]:
-        """Yield the samples of a sentence as they come, at `wire.RATE`. Raises `SpeechFailed`; if the process was lost
-        with it, `is_running` is False. To be read to its end, or the process be ended."""
+        """Yield the samples of a sentence as they come, at `worker.RATE`. To be read to its end.
+
+        Raises `SpeechFailed`; if the process was lost with it, `is_running` is False.
+        """
         for data in self._answer(request):
             yield np.frombuffer(data, np.int16)
 

@@ -12,7 +12,7 @@ from asr_server.core.errors import ModelUnavailable, SpeechFailed
 from asr_server.features.speech_output.engines.espeak import package, process
 from asr_server.features.speech_output.engines.espeak.package import Library
 from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
-from asr_server.features.speech_output.engines.espeak.wire import RATE, Clause, SpeakRequest
+from asr_server.features.speech_output.engines.espeak.worker import RATE, Clause, SpeakRequest
 
 HELLO = SpeakRequest("Hello there.", "en-US+m3")
 

@@ -3,6 +3,9 @@
 Run as a module with the arguments LIBRARY and DATA, and with pipes as standard input and output. The library reads
 files when a voice is chosen, and nothing can be opened in the sandbox: so a child chooses its voice first, is confined,
 and only then speaks the caller's text. It keeps nothing of one caller for another.
+
+A request is a message. Its answer is messages with data alone, and at last one that says `spoken`: true if the sentence
+was spoken to its end. The data are samples of 16 bits at `RATE`, or together a JSON array of clauses.
 """
 
 from __future__ import annotations
@@ -14,15 +17,16 @@ import os
 import re
 import sys
 import unicodedata
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from asr_server.features.speech_output.engines.espeak.wire import (
-    MAX_DATA_BYTES,
-    MAX_REQUEST_BYTES,
-    Clause,
-    SpeakRequest,
-)
 from asr_server.processes import messages, sandbox
 
+RATE = 22_050  # Hz, of all voices of the library
+MAX_REQUEST_BYTES = 64 * 1024
+MAX_DATA_BYTES = 64 * 1024  # of one message
+MAX_MESSAGE_BYTES = MAX_DATA_BYTES + 64
+MAX_ANSWER_BYTES = 1024 * 1024  # phonemes of a sentence; of 400 digits that are spelled out, some 30 KiB
 # speak_lib.h
 _AUDIO_OUTPUT_SYNCHRONOUS, _POS_CHARACTER, _CHARS_UTF8, _IPA = 2, 1, 1, 2
 _ENDINGS = frozenset(",.;:!?")
@@ -50,6 +54,22 @@ _SEED = 1
 
 _SYNTH_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 _DISCARD = _SYNTH_CALLBACK(lambda samples, count, events: 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakRequest:
+    """A text to speak, or to write in phonemes."""
+
+    text: str
+    voice: str  # the library's name: a language, or a language and a variant
+    phonemes: bool = False  # write it instead of speaking it
+
+
+class Clause(NamedTuple):
+    """A part of a text in phonemes."""
+
+    phonemes: str  # of the International Phonetic Alphabet
+    ending: str  # the sign that ends it, or ""
 
 
 def main() -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
-from asr_server.features.speech_output.engines.espeak.wire import SpeakRequest
+from asr_server.features.speech_output.engines.espeak.worker import SpeakRequest
 
 # A library whose `espeak_Synth` is taken over by its text.
 SCRIPT = """
 import os, socket, sys
 from asr_server.features.speech_output.engines.espeak import worker
-from asr_server.features.speech_output.engines.espeak.wire import SpeakRequest
+from asr_server.features.speech_output.engines.espeak.worker import SpeakRequest
 
 class Library:
     def espeak_SetVoiceByName(self, name):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.qwen_asr.checkpoint import Wanted, cached, fetch, is_hub_id, missing_weights, read_json
+from asr_server.engine.qwen_asr.checkpoint import OnDownload, Wanted, find, missing_weights, read_json
 from asr_server.features.speech_output.engines.qwen_tts.model import (
     BASE,
     CUSTOM_VOICE,
@@ -36,22 +34,15 @@ class SpeechCheckpoint:
     generation: dict[str, Any]  # content of generation_config.json
 
 
-def locate(wanted: Wanted, on_download: Callable[[int], None] = lambda size_bytes: None) -> SpeechCheckpoint:
-    """Return the checkpoint of a directory or a hub id, fetched if need be. Raises `ModelUnavailable`."""
-    if os.path.isdir(wanted.value):
-        return checked(Path(wanted.value), wanted)
-    if not is_hub_id(wanted.value):
-        raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
-    return checked(fetch(wanted, on_download, checked), wanted)
+def locate(wanted: Wanted, on_download: OnDownload | None = lambda size_bytes: None) -> SpeechCheckpoint:
+    """Return the checkpoint of a directory or a hub id, fetched if need be; see `find`. Raises `ModelUnavailable`."""
+    return checked(find(wanted, checked, on_download), wanted)
 
 
 def local(wanted: Wanted) -> SpeechCheckpoint | None:
     """Return the checkpoint if it is on this machine and whole; None if not. Asks no hub."""
     try:
-        if os.path.isdir(wanted.value):
-            return checked(Path(wanted.value), wanted)
-        found = cached(wanted, checked) if is_hub_id(wanted.value) else None
-        return checked(found, wanted) if found is not None else None
+        return locate(wanted, None)
     except ModelUnavailable:
         return None
 

@@ -17,7 +17,7 @@ GREEDY = {"generation_config.json": {"do_sample": False, "subtalker_dosample": F
 @pytest.fixture(scope="session")
 def make_checkpoint(tmp_path_factory):
     """A directory with links to the files of a checkpoint; of the JSON files named some keys are changed."""
-    from tools.training.released_speech_layout import random_speech_checkpoint
+    from tools.checkpoints.speech import random_speech_checkpoint
 
     def make(kind="custom_voice", changes=None):
         source, target = random_speech_checkpoint("small", kind), tmp_path_factory.mktemp("speech")

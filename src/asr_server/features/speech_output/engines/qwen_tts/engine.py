@@ -15,22 +15,18 @@ from asr_server.core.errors import (
     AsrError,
     EngineFailed,
     EngineOutOfMemory,
-    InvalidReference,
-    InvalidValue,
-    MissingParameter,
+    InvalidInput,
     ModelUnavailable,
     SpeechFailed,
     UnsupportedLanguage,
-    UnsupportedValue,
 )
 from asr_server.engine import faults, memory
 from asr_server.engine.qwen_asr.checkpoint import Wanted, revision_of
 from asr_server.engine.qwen_asr.prompt import clean, control_tokens
 from asr_server.features.speech_output.engines.protocol import (
     Sentence,
+    SpeechEngine,
     SpeechFinish,
-    SpeechInfo,
-    SpeechTraits,
     SpokenSentence,
     VoiceSample,
 )
@@ -50,20 +46,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-QWEN3_TTS = "qwen3-tts"
-# A frame of the recording is a token of every prompt; the model card speaks of 3 s.
-_SHORTEST_S, _LONGEST_S = 1.0, 30.0
 # Voices to imitate that are kept; each has an embedding and the codes of at most 30 s, less than 64 KiB.
 _KEPT_VOICES = 64
-# Of instructions. The model's table of positions ends at 32,768 tokens, and a token has at least one character.
-_MOST_INSTRUCTIONS = 4_000
 
 
-class QwenSpeechEngine:
-    """Implements `speech_output.engines.protocol.SpeechEngine`.
-
-    A step speaks its sentence to the end, and the rows of other models wait meanwhile; `on_progress` is called with
+class QwenSpeechEngine(SpeechEngine):
+    """A step speaks its sentence to the end, and the rows of other models wait meanwhile; `on_progress` is called with
     each frame of 80 ms, so that the wait counts as progress.
+
+    `traits` are those of the checkpoint; before it is on this machine, those of a released one of that name.
     """
 
     def __init__(
@@ -75,29 +66,18 @@ class QwenSpeechEngine:
         self._model, self._on_progress, self._on_load_progress = model, on_progress, on_load_progress
         self._wanted = Wanted(model.setting, model.model_id, revision=model.revision)
         self._files = checkpoint.local(self._wanted)
+        self.model_id, self.traits = model.model_id, self._abilities.traits
         self._sdk: Any = None  # the SDK's model once it is loaded
         self._control: list[str] = []
         self._voices: OrderedDict[str, Any] = OrderedDict()  # the SDK's prompts by `VoiceSample.key`
         self._waiting: dict[int, Sentence] = {}
 
     @property
-    def traits(self) -> SpeechTraits:
-        """Return the traits of the checkpoint; before it is on this machine, those of a released one of that name."""
-        return self._abilities.traits
-
-    @property
     def _abilities(self) -> Abilities:
         return self._files.abilities if self._files is not None else Abilities.of_name(self._model.model_id)
 
     @property
-    def info(self) -> SpeechInfo:
-        """Return the facts as of the last load or unload."""
-        dtype = self._model.dtype if self._sdk is None else str(self._sdk.model.dtype).removeprefix("torch.")
-        return SpeechInfo(QWEN3_TTS, self._model.model_id, self._model.device, dtype, slots=int(self.loaded))
-
-    @property
     def loaded(self) -> bool:
-        """Return True if the weights are in memory."""
         return self._sdk is not None
 
     @property
@@ -110,19 +90,14 @@ class QwenSpeechEngine:
 
     @property
     def free_slots(self) -> int:
-        """Return 1 unless a sentence waits."""
         return 1 - len(self._waiting)
-
-    @property
-    def urgent_slots(self) -> int:
-        """Return `free_slots`: the next step speaks what waits."""
-        return self.free_slots
 
     def load(self) -> None:
         """Fetch, check and load the checkpoint. Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`."""
         if reason := missing():
             raise ModelUnavailable(f"{self._wanted}: {reason}.")
         self._files = checkpoint.locate(self._wanted, lambda size_bytes: self._on_load_progress())
+        self.traits = self._abilities.traits
         prefer("OMP_WAIT_POLICY", "PASSIVE")  # as for the recogniser, see `RowEngine.load`
         from asr_server.engine.torch import device
         from asr_server.features.speech_output.engines.qwen_tts import sdk
@@ -152,31 +127,29 @@ class QwenSpeechEngine:
         memory.give_back()
 
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
-        """Take a sentence in. Raises what is wrong with it."""
+        """Take a sentence in. Raises if a checkpoint that was fetched since is not what its name has promised."""
         assert self._sdk is not None, "admit() before load()"
         if not clean(self._control, item.text):
-            raise InvalidValue("The text to speak is empty.", param="input")
+            raise InvalidInput("The text to speak is empty.", param="input")
         self._check(item)
         self._waiting[key] = item
 
     def _check(self, sentence: Sentence) -> None:
-        abilities, sample = self._abilities, sentence.sample
-        if sample is None and abilities.kind == BASE:
-            raise MissingParameter("This model imitates voices: it needs a recording of one.", param="voice")
-        if sample is not None and abilities.kind != BASE:
-            raise UnsupportedValue("This model has its own voices and imitates none.", param="voice")
-        if sample is None and sentence.voice not in abilities.speakers:
+        abilities = self._abilities
+        if (sentence.sample is not None) != (abilities.kind == BASE):
+            raise InvalidInput(
+                "A Base checkpoint imitates a recording, and others have voices.",
+                code="unsupported_value",
+                param="voice",
+            )
+        if sentence.sample is None and sentence.voice not in abilities.speakers:
             voices = ", ".join(abilities.speakers)
-            raise UnsupportedValue(f"This model has no such voice; it has {voices}.", param="voice")
-        if sample is not None and not _SHORTEST_S * SPEECH_RATE <= len(sample.audio) <= _LONGEST_S * SPEECH_RATE:
-            message = f"A recording of a voice to imitate has {_SHORTEST_S:g} to {_LONGEST_S:g} s."
-            raise InvalidReference(message, param="voice")
+            raise InvalidInput(
+                f"This model has no such voice; it has {voices}.", code="unsupported_value", param="voice"
+            )
         if sentence.instructions and not abilities.follows_instructions:
             message = "This model follows no instructions; the 1.7B CustomVoice model does."
-            raise UnsupportedValue(message, param="instructions")
-        if len(sentence.instructions) > _MOST_INSTRUCTIONS:
-            message = f"Instructions have at most {_MOST_INSTRUCTIONS} characters."
-            raise InvalidValue(message, param="instructions")
+            raise InvalidInput(message, code="unsupported_value", param="instructions")
         if LANGUAGES.get(sentence.language) not in abilities.languages:
             raise UnsupportedLanguage("This model does not speak the language.", param="language")
 
@@ -196,7 +169,7 @@ class QwenSpeechEngine:
             finish = SpeechFinish.END if frames < budget else SpeechFinish.BUDGET
             self.drop(key)
             yield RowDelta(key, samples)
-            yield RowDone(key, SpokenSentence(finish, samples=len(samples), frames=frames))
+            yield RowDone(key, SpokenSentence(finish, len(samples)))
 
     def _spoken(self, sentence: Sentence, budget: int) -> NDArray[np.float32]:
         """Return the samples of a sentence of at most `budget` frames: float32 (n,), in [-1, 1]. Raises `AsrError`."""
@@ -237,5 +210,4 @@ class QwenSpeechEngine:
         return prompt
 
     def drop(self, key: int) -> None:
-        """Forget a sentence that waits."""
         self._waiting.pop(key, None)

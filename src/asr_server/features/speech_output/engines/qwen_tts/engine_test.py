@@ -5,20 +5,13 @@ import sys
 import numpy as np
 import pytest
 
-from asr_server.core.errors import (
-    InvalidReference,
-    InvalidValue,
-    MissingParameter,
-    ModelUnavailable,
-    SpeechFailed,
-    UnsupportedLanguage,
-    UnsupportedValue,
-)
+from asr_server.core.conftest import raises
+from asr_server.core.errors import ModelUnavailable, SpeechFailed
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, VoiceSample
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES, SpeechModel, frame_budget
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 SENTENCES = [
     Sentence("Hello, how are you today?", "ryan", "en", seed=1),
@@ -59,7 +52,6 @@ def test_named_voices_are_those_of_the_sdk(greedy, sdk, speak, sentence, instruc
     np.testing.assert_allclose(got.audio, expected, atol=CLOSE)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("words", ["the words of it", ""])
 def test_imitated_voices_are_those_of_the_sdk(greedy, sdk, speak, voice, words):
     """A voice is imitated with the words of its recording, which the sentence continues, or by its embedding alone."""
@@ -79,13 +71,13 @@ def test_a_seed_repeats_its_sentence(engine, speak):
     assert one.audio.tobytes() != other.audio.tobytes()
 
 
-@pytest.mark.nightly
 def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine, speak):
     """The sentence ends at its budget, others before."""
     budget, finishes = frame_budget("Hi.", "English"), set()
     for spoken in speak(engine, *(Sentence("Hi.", "ryan", seed=seed) for seed in range(8))):
         stopped = spoken.answer.finish is SpeechFinish.BUDGET
-        assert spoken.answer.frames == budget if stopped else spoken.answer.frames <= budget
+        frames = spoken.answer.samples // FRAME_SAMPLES
+        assert frames == budget if stopped else frames <= budget
         finishes.add(spoken.answer.finish)
     assert finishes == set(SpeechFinish)
 
@@ -96,8 +88,8 @@ def test_each_frame_counts_as_progress(make_checkpoint, speak):
     engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint())), on_progress=lambda: progress.append(None))
     engine.load()
     (spoken,) = speak(engine, SENTENCES[0])
-    assert len(progress) >= spoken.answer.frames > 2
-    assert len(spoken.audio) == spoken.answer.samples == spoken.answer.frames * FRAME_SAMPLES
+    assert len(progress) >= spoken.answer.samples // FRAME_SAMPLES > 2
+    assert len(spoken.audio) == spoken.answer.samples
     assert spoken.audio.dtype == np.float32
     assert np.abs(spoken.audio).max() <= 1
 
@@ -136,42 +128,37 @@ def test_control_tokens_in_a_text_are_not_read_as_such(greedy, speak):
 
 
 @pytest.mark.parametrize(
-    ("kind", "sentence", "error", "param"),
+    ("kind", "sentence", "code", "param"),
     [
-        ("custom_voice", Sentence("Hello.", "nobody"), UnsupportedValue, "voice"),
-        ("custom_voice", Sentence("Hello.", "ryan", "fi"), UnsupportedLanguage, "language"),
-        ("custom_voice", Sentence(" <|im_end|> ", "ryan"), InvalidValue, "input"),
-        ("custom_voice", Sentence("Hello.", sample=VoiceSample(np.zeros(48_000), "", "")), UnsupportedValue, "voice"),
-        ("base", Sentence("Hello.", "ryan"), MissingParameter, "voice"),
-        ("base", Sentence("Hello.", sample=VoiceSample(np.zeros(9_000), "", "")), InvalidReference, "voice"),
-        ("base", Sentence("Hello.", sample=VoiceSample(np.zeros(999_000), "", "")), InvalidReference, "voice"),
+        ("custom_voice", Sentence("Hello.", "nobody"), "unsupported_value", "voice"),
+        ("custom_voice", Sentence("Hello.", "ryan", "fi"), "unsupported_language", "language"),
+        ("custom_voice", Sentence(" <|im_end|> ", "ryan"), "invalid_value", "input"),
+        (
+            "custom_voice",
+            Sentence("Hello.", sample=VoiceSample(np.zeros(48_000), "", "")),
+            "unsupported_value",
+            "voice",
+        ),
+        ("base", Sentence("Hello.", "ryan"), "unsupported_value", "voice"),
         (
             "base",
             Sentence("Hello.", instructions="Sadly.", sample=VoiceSample(np.zeros(48_000), "", "")),
-            UnsupportedValue,
+            "unsupported_value",
             "instructions",
         ),
     ],
-    ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_is_wrong_with_a_sentence_is_said_at_once(greedy, kind, sentence, error, param):
+def test_what_is_wrong_with_a_sentence_is_said_at_once(greedy, kind, sentence, code, param):
     """The error names the field of the request, before the sentence takes a slot."""
-    with pytest.raises(error) as raised:
+    with raises(code) as raised:
         greedy[kind].admit(1, sentence)
     assert raised.value.param == param
-    assert greedy[kind].free_slots == greedy[kind].info.slots
-
-
-def test_long_instructions_are_refused(greedy):
-    """They would be read where the table of positions has ended."""
-    with pytest.raises(InvalidValue, match="at most") as raised:
-        greedy["custom_voice"].admit(1, Sentence("Hello.", "ryan", instructions="sadly " * 4_000))
-    assert raised.value.param == "instructions"
+    assert greedy[kind].free_slots == 1
 
 
 def test_small_models_follow_no_instructions(engine):
     """The SDK drops them silently."""
-    with pytest.raises(UnsupportedValue, match=r"1\.7B"):
+    with raises("unsupported_value", match=r"1\.7B"):
         engine.admit(1, Sentence("Hello.", "ryan", instructions="Sadly."))
 
 
@@ -185,7 +172,6 @@ def test_without_the_sdk_loading_says_what_to_install(make_checkpoint, monkeypat
         QwenSpeechEngine(SpeechModel(str(make_checkpoint()))).load()
 
 
-@pytest.mark.nightly
 def test_another_number_format_speaks_too(make_engine, make_checkpoint, speak):
     """Sentences in bfloat16 are spoken to their ends."""
     for spoken in speak(make_engine(make_checkpoint(), dtype="bfloat16"), *SENTENCES):
@@ -193,7 +179,6 @@ def test_another_number_format_speaks_too(make_engine, make_checkpoint, speak):
         assert np.std(spoken.audio) > 0.05
 
 
-@pytest.mark.nightly
 def test_an_engine_can_be_unloaded_and_loaded_again(make_checkpoint, speak):
     """The samples are the same; the engine's traits are known all the time."""
     again = QwenSpeechEngine(SpeechModel(str(make_checkpoint())))

@@ -110,7 +110,6 @@ class Abilities:
 
     @property
     def traits(self) -> SpeechTraits:
-        """Return the traits in the terms of the contract."""
         return SpeechTraits(
             voices=tuple(_KNOWN.get(name, Voice(name, "A voice of this checkpoint.")) for name in self.speakers),
             openai_voices={other: own for other, own in _OPENAI.items() if own in self.speakers},

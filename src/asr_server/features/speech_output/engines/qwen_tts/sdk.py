@@ -20,8 +20,8 @@ from transformers import AutoFeatureExtractor
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.qwen2 import Qwen2TokenizerFast
 
-from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
-from asr_server.engine import faults
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen_asr.files import failures
 from asr_server.features.speech_output.engines.qwen_tts.checkpoint import CODEC, SpeechCheckpoint
 
 
@@ -84,7 +84,7 @@ def load(found: SpeechCheckpoint, *, device: str, dtype: torch.dtype) -> Qwen3TT
     `ModelUnavailable` if files are damaged or weights are missing, and `EngineOutOfMemory`.
     """
     directory = found.directory
-    try:
+    with failures(directory):
         # The SDK asks for the fix of the regular expression too.
         tokenizer = Qwen2TokenizerFast.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
         model = _weights(Qwen3TTSForConditionalGeneration, directory, dtype).to(device)
@@ -95,15 +95,6 @@ def load(found: SpeechCheckpoint, *, device: str, dtype: torch.dtype) -> Qwen3TT
         model.load_speech_tokenizer(codec)
         # Without it transformers warns about each sentence.
         model.talker.generation_config.pad_token_id = model.config.talker_config.codec_pad_id
-    except ModelUnavailable:
-        raise
-    except Exception as error:  # safetensors, json, tokenizers and transformers each raise their own kinds
-        if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
-            raise no_memory from error
-        raise ModelUnavailable(
-            f"The checkpoint in {directory.name} cannot be loaded ({type(error).__name__}); it is damaged or of "
-            "another version. Download it again."
-        ) from error
     return Qwen3TTSModel(model, tokenizer, found.generation)
 
 

@@ -1,0 +1,185 @@
+"""The faults of the processes of a server, and what its callers may see of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from asr_server.client.live import LiveError
+from E2Etest.chaos.procfs import family, fork_server, listening_files
+from E2Etest.chaos.soak_faults import Faults
+from E2Etest.chaos.soak_traffic import HANG_S, RETRYABLE, Callers, Recording, TryAgain, Unexpected
+from E2Etest.engine_processes import engine_of, wait_until_gone
+from E2Etest.process import ServerProcess
+
+T = TypeVar("T")
+EXCUSED_S = 2.0  # after a fault
+# An engine process that is stopped is noticed after ENGINE_HANG_S (15 s); then another one starts and loads its model.
+CALLER_HANG_S = 180.0
+_RETRYABLE_CLOSES = {1012, 1013}
+_PAUSE_S = 1.0  # before a caller tries again
+
+
+class FaultTimes:
+    """The times of faults of processes, and the refusals that they excuse. Used from many threads."""
+
+    def __init__(self) -> None:
+        self._at_s = [float("-inf")]
+        self._lock = threading.Lock()
+        self.refused: Counter[str] = Counter()
+        self.latest_s = 0.0  # the longest time between a fault and a refusal
+        self.unexcused: list[str] = []
+
+    def now(self) -> None:
+        """A fault happens."""
+        self._at_s.append(time.monotonic())
+
+    def refusal(self, code: str) -> None:
+        """A caller is invited to try again."""
+        since_s = time.monotonic() - max(self._at_s)
+        with self._lock:
+            self.refused[code] += 1
+            self.latest_s = max(self.latest_s, since_s)
+            if since_s > EXCUSED_S:
+                self.unexcused.append(f"{code} {since_s:.1f} s after a fault")
+
+
+class RetryingCallers(Callers):
+    """They note every refusal that invites a retry, and try again until they are answered."""
+
+    looked_at = ("/health", "/metrics", "/v1/models", "/")  # `/livez` is 503 while the engine stands still
+
+    def __init__(self, server: ServerProcess, times: FaultTimes) -> None:
+        super().__init__(server, CALLER_HANG_S)
+        self._times, self._faults = times, Faults(server)
+
+    def again(self, ask: Callable[[], T]) -> T:
+        """Ask until the answer is no refusal. Raises everything else."""
+        while True:
+            try:
+                return ask()
+            except (TryAgain, ConnectionClosed, InvalidStatus, LiveError) as error:
+                if (code := _invitation(error)) is None:
+                    raise
+                self._times.refusal(code)
+                time.sleep(_PAUSE_S)
+
+    def cut_live(self, _: Recording) -> None:
+        """A live session whose connection breaks three times."""
+        self._faults.cut_socket(self._connect, CALLER_HANG_S)
+
+    def _connect(self, attempt: Callable[[], T]) -> T:
+        """The client waits for a handshake for ten seconds only, and may then try again."""
+        give_up_s = time.monotonic() + CALLER_HANG_S
+        while True:
+            try:
+                return self.again(attempt)
+            except TimeoutError:
+                if time.monotonic() > give_up_s:
+                    raise
+
+
+def _invitation(error: Exception) -> str | None:
+    """The code with which an error invites to try again; None where it does not."""
+    if isinstance(error, TryAgain):
+        return error.code
+    if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code in _RETRYABLE_CLOSES:
+        return error.rcvd.reason
+    if isinstance(error, InvalidStatus) and error.response.status_code == 503:
+        return "handshake" if "retry-after" in error.response.headers else None
+    if isinstance(error, LiveError) and error.code in RETRYABLE:
+        return error.code
+    return None
+
+
+class EngineFaults:
+    """Each method is one fault; it returns when it is over, and raises `Unexpected` for a wrong end."""
+
+    def __init__(self, server: ServerProcess, temporary: Path, times: FaultTimes, chance: random.Random) -> None:
+        self._server, self._temporary, self._times, self._chance = server, temporary, times, chance
+        self._others = Faults(server)
+
+    def deleted_files(self) -> None:
+        """All names of sockets on which a process listens, and the directory for temporary files."""
+        self._times.now()
+        for path in listening_files(family(self._server.process.pid)):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # a file of it was just deleted
+            shutil.rmtree(self._temporary)
+
+    def paused_engine(self) -> None:
+        """The engine process stands still for a few seconds."""
+        self._signal(self._engine(), signal.SIGSTOP, goes_on_after_s=self._chance.uniform(1.0, 5.0))
+
+    def stopped_engine(self) -> None:
+        """The engine process stands still for good, until the server kills it."""
+        pid = self._engine()
+        self._signal(pid, signal.SIGSTOP)
+        wait_until_gone(pid, HANG_S)
+        self._times.now()
+
+    def killed_engine(self) -> None:
+        """The engine process is killed."""
+        self._signal(self._engine(), signal.SIGKILL)
+
+    def paused_fork_server(self) -> None:
+        """The process that starts decoders stands still for a few seconds."""
+        if (pid := fork_server(self._server.process.pid)) is not None:
+            self._signal(pid, signal.SIGSTOP, goes_on_after_s=self._chance.uniform(0.5, 2.0))
+
+    def stopped_fork_server(self) -> None:
+        """Stop the fork server for good, until the server kills it."""
+        if (pid := fork_server(self._server.process.pid)) is not None:
+            self._signal(pid, signal.SIGSTOP)
+            wait_until_gone(pid, HANG_S)
+            self._times.now()
+
+    def killed_fork_server(self) -> None:
+        """Kill the fork server."""
+        if (pid := fork_server(self._server.process.pid)) is not None:
+            self._signal(pid, signal.SIGKILL)
+
+    def killed_decoder(self) -> None:
+        """The decoder of a long recording is killed at work: its caller gets a 400, as `codec` guarantees."""
+        self._times.now()
+        self._others.killed_decoder()
+
+    def _engine(self) -> int:
+        give_up_s = time.monotonic() + HANG_S
+        while (pid := engine_of(self._server)) is None:
+            if time.monotonic() > give_up_s:
+                raise Unexpected("no engine process")
+            time.sleep(0.05)
+        return pid
+
+    def _signal(self, pid: int, number: signal.Signals, goes_on_after_s: float | None = None) -> None:
+        self._times.now()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            if goes_on_after_s is not None:
+                time.sleep(goes_on_after_s)
+                os.kill(pid, signal.SIGCONT)
+
+
+# How many of twenty are so.
+SHARES_OF_FAULTS = {
+    "deleted_files": 4,
+    "paused_engine": 3,
+    "stopped_engine": 1,
+    "killed_engine": 3,
+    "paused_fork_server": 2,
+    "stopped_fork_server": 2,
+    "killed_fork_server": 3,
+    "killed_decoder": 2,
+}

@@ -1,1 +1,0 @@
-"""The server behind its gateway: the same to its callers, and there again after every crash."""

@@ -1,0 +1,102 @@
+"""The engines of a plan with their thread: shared by the server, commands without a server, and engine processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from loguru import logger
+
+from asr_server.core.errors import EngineFailed
+from asr_server.core.settings import Settings
+from asr_server.engine import registry
+from asr_server.engine.aligning import AligningEngine
+from asr_server.engine.feature import OnProgress, Plan
+from asr_server.engine.protocol import Informed
+from asr_server.schedule.job import DEFAULT, RequestClock
+from asr_server.schedule.model import ModelState, OnState
+from asr_server.schedule.ports import Batch, Heartbeat, SchedulerObserver
+from asr_server.schedule.thread import EngineThread, Scheduler
+
+OnFailure = Callable[[EngineFailed], None]
+
+# One place of this many in the batch is kept for live work.
+_LIVE_SHARE = 8
+
+
+def log_state(model: str, state: ModelState, took_s: float) -> None:
+    """Log that a model was loaded or unloaded, or could not be."""
+    named = {"model": model} if model else {}
+    logger.info("model", state=state.value, took_s=round(took_s, 3), **named)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The receivers of reports about the engines."""
+
+    engine: SchedulerObserver = field(default_factory=SchedulerObserver)
+    on_state: OnState = log_state  # of the models for recordings
+    on_failure: OnFailure = lambda error: None
+
+
+NOBODY = Watch()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCore:
+    """The engines and their thread."""
+
+    engines: Mapping[str, Informed]  # those that hear, by the names of their models
+    speaking: Mapping[str, Batch]  # those that speak, by their options
+    thread: Scheduler
+
+
+def build(settings: Settings, resolved: Plan, watch: Watch = NOBODY) -> EngineCore:
+    """Build the engines and start their thread; each model is loaded by its first job."""
+    heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
+    engines: dict[str, AligningEngine] = {}
+    for name, model in by_name(resolved).items():
+        engines[name] = registry.build_aligning(
+            model,
+            idle_timeout_s=settings.idle_timeout,
+            on_progress=heartbeat.tick,
+            request_clock=clock,
+            beside=engines.values(),
+        )
+    speech = speaking(resolved, heartbeat.tick, clock.progress)
+    others: dict[str, Batch] = {name: engine for name, engine in engines.items() if name != DEFAULT}
+    thread = EngineThread(
+        engines[DEFAULT],
+        others=others | speech,
+        heartbeat=heartbeat,
+        request_clock=clock,
+        idle_timeout_s=settings.idle_timeout,
+        live_reserve=resolved.max_batch // _LIVE_SHARE,
+        on_state=watch.on_state,
+        poll_idle=lambda: _poll_idle(engines.values()),
+        watch=watch.engine,
+        on_failure=watch.on_failure,
+    )
+    return EngineCore(engines, speech, thread)
+
+
+def speaking(
+    resolved: Plan, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
+) -> dict[str, Batch]:
+    """Return the engines that speak on the thread of the recogniser, not loaded, by their options."""
+    build = next(filter(None, (feature.build_shared for feature in resolved.features)), None)
+    return {
+        name: build(model, on_progress, on_load_progress)
+        for name, model in resolved.speech_models.items()
+        if build is not None
+    }
+
+
+def by_name(resolved: Plan) -> dict[str, Plan]:
+    """The plan of each model, the default's first."""
+    return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
+
+
+def _poll_idle(engines: Iterable[AligningEngine]) -> float | None:
+    waits_s = [engine.poll_idle() for engine in engines]
+    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)

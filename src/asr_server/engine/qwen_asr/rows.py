@@ -1,0 +1,292 @@
+"""Rows of answers that share passes of a language model, and what a pass of any library makes of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asr_server.engine.memory import Capacity
+from asr_server.engine.row import KeptTokens, Row, accepted
+
+if TYPE_CHECKING:
+    from asr_server.engine.torch.passes import Capture
+
+# An array (n, d): of numpy, or a tensor.
+Embeddings = Any
+# Sampling is greedy long before this; by less than that, logits cannot be divided.
+COLDEST = 1e-4
+# Tokens for which an answer gets room at a time, once it is longer than was expected.
+_GROWTH = 64
+
+
+class RowInput:
+    """The part of a row's prompt that is not run yet, in embeddings (n, d); those of audio are made when they are
+    needed. `join` puts embeddings one behind the other."""
+
+    def __init__(
+        self,
+        join: Callable[[Sequence[Embeddings]], Embeddings],
+        ready: Embeddings,
+        windows: Sequence[Any],
+        after: Embeddings,
+        tail: int,
+    ) -> None:
+        self.ready = ready  # the embeddings that are made
+        self.windows = list(windows)  # audio after them, each with its number of `tokens`
+        self.tail = tail  # tokens at the end that have to be run in one pass
+        self._after = after  # embeddings of what follows the audio
+        self._join = join
+        self.left = len(ready) + sum(window.tokens for window in windows) + len(after)
+        self.add([])
+
+    def missing(self, count: int) -> list[Any]:
+        """Return the windows without which the next `count` tokens cannot be run."""
+        wanted, length = [], len(self.ready)
+        for window in self.windows:
+            if length >= min(count, self.left - len(self._after)):
+                break
+            wanted.append(window)
+            length += window.tokens
+        return wanted
+
+    def add(self, audio: Sequence[Embeddings]) -> None:
+        """Add the embeddings of the next windows."""
+        del self.windows[: len(audio)]
+        parts = [self.ready, *audio]
+        if not self.windows:
+            parts.append(self._after)
+            self._after = self._after[:0]
+        self.ready = self._join(parts)
+
+    def skip(self, count: int) -> None:
+        """Forget the next `count`, which have been run."""
+        self.ready = self.ready[count:]
+        self.left -= count
+
+
+class Choice(NamedTuple):
+    """A token that was chosen."""
+
+    token: int
+    logprob: float  # its natural log-probability
+    watched: float  # natural log-probability of the id that was watched
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Known facts about the tokens at some places, before they are chosen."""
+
+    forced: Mapping[int, int] = field(default_factory=dict)  # the token at a place
+    # the tokens that may come at a place; any at the others
+    allowed: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class AnswerRow(Row):
+    """A row of an answer. A decoder sets what follows `urgent`."""
+
+    generator: Any = None  # the source of chance where it is sampled: of torch or of numpy, as the decoder
+    watched: bool = False  # the probability that nobody speaks is wanted
+    expected: int = 0  # new tokens that it will hardly exceed
+    urgent: bool = False  # its prompt is run before those of others
+    length: int = 0  # tokens whose keys and values are there
+    no_speech_logprob: float | None = None  # set if it is wanted
+    input: RowInput | None = None  # what is left of its prompt and of `proposed` after it, None once it decodes
+    proposed: list[int] = field(default_factory=list)
+    reserved: int = 0  # tokens that it has to have room for
+    pages: list[int] = field(default_factory=list)  # set by a decoder that keeps keys and values in pages
+    places: range = range(0)  # set by a decoder that keeps them in an arena: of its tokens, and of more to come
+
+    @property
+    def tokens_left(self) -> int:
+        return self.input.left if self.input is not None else 0
+
+
+class Rows(ABC):
+    """Rows with their keys and values: those that decode, and those whose prompt is not at its end.
+
+    `model` has a `dtype`, and calls its `on_layer` inside of passes that may take long. `no_speech_id`: the token that
+    means "no speech" where it is the second one of an answer.
+    """
+
+    device = "cpu"  # where passes run, as in the plan
+
+    def __init__(self, model: Any, end_ids: frozenset[int], capacity: Capacity, no_speech_id: int) -> None:
+        self.model = model
+        self.rows: list[AnswerRow] = []
+        self._end_ids, self._capacity, self._no_speech_id = end_ids, capacity, no_speech_id
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Return the context in which passes are run."""
+        return nullcontext()
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is known of the device, as fields of `EngineInfo`."""
+        return {}
+
+    def prompt(self, before: Sequence[int], windows: Sequence[Any], after: Sequence[int], tail: int) -> RowInput:
+        """Return the prompt of a row, of token ids around audio; see `RowInput`."""
+        embeds = self.embed((*before, *after))
+        return RowInput(self.join, embeds[: len(before)], windows, embeds[len(before) :], tail)
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of all keys and values."""
+
+    @abstractmethod
+    def generator(self, seed: int) -> Any:
+        """Return the source of chance of a row that is sampled."""
+
+    @abstractmethod
+    def embed(self, ids: Sequence[int]) -> Embeddings:
+        """Return the embeddings (n, d) of token ids."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[Embeddings]) -> Embeddings:
+        """Return embeddings one behind the other."""
+
+    @abstractmethod
+    def fits(self, tokens: int) -> bool:
+        """True if one more row, of `tokens`, can be seated now."""
+
+    def seat(self, row: AnswerRow, given: RowInput, cached: KeptTokens | None = None) -> None:
+        """Give a row its place. `given` is its prompt after the tokens whose keys and values are in `cached`, if any;
+        its end is what the row proposes. Raises `NoRoom`."""
+        row.proposed = row.proposal()
+        end = (cached.count if cached is not None else 0) + given.left
+        row.reserved = max(end, end - len(row.proposed) + row.expected)
+        self._make_room(row)
+        if cached is not None:
+            self._put(row, cached)
+            row.length = cached.count
+        row.input = given
+        self.rows.append(row)
+
+    @abstractmethod
+    def _make_room(self, row: AnswerRow) -> None:
+        """Give a row the places that it lacks for what it has reserved. Raises `NoRoom`."""
+
+    @abstractmethod
+    def _put(self, row: AnswerRow, cached: KeptTokens) -> None:
+        """Write keys and values that `copy` returned at the beginning of a row."""
+
+    @abstractmethod
+    def copy(self, row: AnswerRow, tokens: int) -> KeptTokens:
+        """Copy the keys and values of a row's first `tokens`."""
+
+    @abstractmethod
+    def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
+        """Run a number of tokens of each of those rows' prompts, which must be ready, in one pass.
+
+        Rows that come to the end of theirs decode from then on. `ahead`: as in `step`, for the step after this pass.
+        """
+
+    @abstractmethod
+    def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
+        """Run one pass for rows that decode and are unfinished, or for all of them: one new token for each row, more
+        where a draft comes true. A pass that fails has moved no row.
+
+        `ahead`: the next pass of all rows may be queued before the results of this one are read, where the device
+        computes while the host reads.
+        """
+
+    def _ready(self, parts: Sequence[tuple[AnswerRow, int]]) -> Embeddings:
+        """Return the embeddings (n, d) of parts of prompts."""
+        return self.join([row.input.ready[:count] for row, count in parts if row.input is not None])
+
+    def _note_prompts(self, parts: Sequence[tuple[AnswerRow, int]], found: Sequence[list[Choice]]) -> None:
+        """Note that parts of prompts were run, and what follows those that are at their end now."""
+        ended = [row for row, count in parts if count == row.tokens_left]
+        for row, count in parts:
+            assert row.input is not None
+            row.input.skip(count)
+            row.length += count
+        for row in ended:
+            row.input = None
+            row.length -= len(row.proposed)
+        note(ended, [row.proposed for row in ended], found, self._end_ids)
+
+    def _next_ids(self, rows: Sequence[AnswerRow]) -> tuple[list[list[int]], list[int]]:
+        """Return what each row proposes, and the ids to run: the last of each row and what it proposes. Makes room for
+        them. Raises `NoRoom`."""
+        proposals = [row.proposal() for row in rows]
+        for row, own in zip(rows, proposals, strict=True):
+            # Also where there is no room: no other row may be seated meanwhile.
+            if (tokens := row.length + 1 + len(own)) > row.reserved:
+                row.reserved = tokens + _GROWTH
+        for row in rows:
+            self._make_room(row)
+        return proposals, [token for row, own in zip(rows, proposals, strict=True) for token in (row.ids[-1], *own)]
+
+    @abstractmethod
+    def drop(self, row: AnswerRow) -> None:
+        """Take a row out."""
+
+    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record passes, before any row is seated, and return how many. `on_each` is called before each."""
+        return 0
+
+    @property
+    def decoding(self) -> list[AnswerRow]:
+        return [row for row in self.rows if row.input is None]
+
+    def next_input(self, tokens: int) -> list[tuple[AnswerRow, int]]:
+        """Return rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
+
+        Rows whose prompts are then at their end are first.
+        """
+        left, found = tokens, list[tuple[AnswerRow, int]]()
+        waiting = [(row, row.input) for row in self.rows if row.input is not None]
+        for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
+            count = given.left
+            if count > left:
+                # At least one token, and what is left after them is more than the tail.
+                count = min(left, given.left - given.tail)
+                count = given.left if count < 1 and not found else count
+            if count < 1 or left < 1:
+                break
+            found.append((row, count))
+            left -= count
+        return sorted(found, key=lambda pair: pair[1] < pair[0].tokens_left)
+
+
+def note(
+    rows: Sequence[AnswerRow],
+    proposals: Sequence[list[int]],
+    found: Sequence[list[Choice]],
+    end_ids: frozenset[int],
+) -> None:
+    """Note what came of a pass: the proposed tokens that came true and one more."""
+    for row, proposal, own in zip(rows, proposals, found, strict=True):
+        count = accepted(proposal, [choice.token for choice in own]) + 1 if proposal else 1
+        place = 1 - len(row.ids)
+        if row.watched and 0 <= place < count:
+            row.no_speech_logprob = own[place].watched
+        row.length += count - 1
+        taken = own[:count]
+        row.note([choice.token for choice in taken], [choice.logprob for choice in taken], end_ids)
+
+
+def known_tokens(rows: Sequence[AnswerRow], begins: Sequence[int], proposals: Sequence[list[int]]) -> Known:
+    """Return what is known of the tokens that follow the proposals of rows, whose places begin at `begins`."""
+    # The log-probability of forced tokens is asked too: they are words that callers see.
+    first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
+    forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
+    return Known(forced, _allowed(rows, begins, proposals))
+
+
+def _allowed(
+    rows: Sequence[AnswerRow], begins: Sequence[int], proposals: Sequence[list[int]]
+) -> dict[int, tuple[int, ...]]:
+    """Return, for the places where not every id may come, the ids that may."""
+    limited = [(row, begin, own) for row, begin, own in zip(rows, begins, proposals, strict=False) if row.beginnings]
+    return {
+        begin + n: tuple(sorted(ids))
+        for row, begin, own in limited
+        for n in range(1 + len(own))
+        if (ids := row.allowed(own[:n]))
+    }

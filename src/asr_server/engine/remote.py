@@ -1,0 +1,501 @@
+"""The server's end of an engine in another process: sends it rows, and sends them again to the next one if it ends.
+
+The server starts the process and supervises it, unless `asr-server engine` runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from asr_server.core.errors import (
+    AsrError,
+    DeadlineExceeded,
+    EngineFailed,
+    Overloaded,
+    ShuttingDown,
+    TranscriptionFailed,
+)
+from asr_server.core.idle import end_when_idle
+from asr_server.core.settings import Settings
+from asr_server.engine.core import EngineCore, Watch, by_name, speaking
+from asr_server.engine.feature import Plan
+from asr_server.engine.protocol import AlignerState, AlignItem, EngineInfo, Tokens, Utterance
+from asr_server.engine.wire import (
+    PUBLISH_S,
+    CancelRow,
+    EngineState,
+    Frames,
+    Hello,
+    Lease,
+    Message,
+    RowError,
+    RowFinished,
+    RowStarted,
+    Samples,
+    ServerRefused,
+    SubmitRow,
+    TokensSent,
+    engine_settings,
+    fields_of,
+)
+from asr_server.processes.supervisor import (
+    PROBE_PAUSE_S,
+    HangConfig,
+    ProbeResult,
+    Process,
+    ProcessEnd,
+    ProcessState,
+    ProcessUnavailable,
+    RunningProcess,
+    Supervisor,
+    SupervisorConfig,
+    starter,
+)
+from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R, RequestClock
+from asr_server.schedule.model import EngineSnapshot, ModelState, ModelStatus
+from asr_server.schedule.ports import JobEnd
+
+_PROGRAM = ("asr_server", "engine")
+_NO_ENGINE = "No engine answers at the socket of ENGINE_PROCESS: start it with asr-server engine."
+# A row that was in the batch of this many processes when they ended may be what ends them.
+_MOST_LOST = 3
+# Without a message for this long the process is silent: it publishes every second.
+_SILENT_S = 3 * PUBLISH_S
+_STOP_S = 8.0  # for the process to end; `EngineThread.close` waits for 10
+_RETRY_S = 1.0  # between two looks whether a process that did not stay up may be started again
+
+
+def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
+    """Return engines that compute in another process. Called on the event loop that they are used on."""
+    process = EngineProcess(settings, resolved, watch)
+    engines = {name: _RemoteInfo(process, name) for name in by_name(resolved)}
+    return EngineCore(engines, speaking(resolved), process)
+
+
+class _RemoteInfo:
+    """The facts about one engine of the process, as last published."""
+
+    def __init__(self, process: EngineProcess, name: str) -> None:
+        self._process, self._name = process, name
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._process.infos[self._name]
+
+
+@dataclass(slots=True, eq=False)
+class SentRow:
+    """A job without an end. Passes on each of its tokens once, whichever process it comes from: one that gets tokens as
+    the prefix of a row sends them again."""
+
+    job: AnyJob
+    began: bool = False  # it is in the batch of the present process
+    lost: int = 0  # processes that ended while it was in their batch
+    _ids: tuple[int, ...] = ()
+    _chars: int = 0
+    _skip_ids: int = 0
+    _skip_chars: int = 0
+
+    def item(self) -> object:
+        """Return the item such that its answer begins with the tokens that were passed on."""
+        item = self.job.item
+        if not isinstance(item, Utterance) or len(self._ids) <= len(item.prefix):
+            return item
+        return replace(item, prefix=self._ids, prefix_text=None)
+
+    def begin_again(self) -> None:
+        self.began, self._skip_ids, self._skip_chars = False, len(self._ids), self._chars
+
+    def pass_on(self, tokens: Tokens) -> None:
+        new = Tokens(tokens.ids[self._skip_ids :], tokens.logprobs[self._skip_ids :], tokens.text[self._skip_chars :])
+        self._skip_ids -= len(tokens.ids) - len(new.ids)
+        self._skip_chars -= len(tokens.text) - len(new.text)
+        if new.ids or new.text:
+            self._ids += new.ids
+            self._chars += len(new.text)
+            self.job.hand_out(new)
+
+
+class _SharedEngine:
+    """An engine that `asr-server engine` runs, as a `Process`: it lasts as long as the connection to it."""
+
+    pid = os.getpid()
+
+    def __init__(self, process: EngineProcess) -> None:
+        self._process, self._lost = process, asyncio.Event()
+
+    async def begin(self, listener: socket.socket) -> Process:
+        self._lost.clear()
+        return self
+
+    async def wait(self) -> int:
+        await self._lost.wait()
+        return 0
+
+    def kill(self) -> None:
+        self._lost.set()
+        self._process.disconnect()
+
+    terminate = kill
+
+
+class EngineProcess:
+    """A `Scheduler` whose jobs run in another process, in one batch and by one heap with those of all its servers.
+
+    The process is started for the first row. With GATEWAY_MODE it ends when no row and no lease has needed it for
+    IDLE_TIMEOUT. An engine that `asr-server engine` runs is connected to at once, and again whenever it has ended. Rows
+    are sent at once and kept until they have ended: admission bounds how many there are.
+
+    Used on the event loop that it is made on; `snapshot`, `request_clock` and `close` from any thread. Observers of the
+    engine are called on the event loop.
+    """
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, settings: Settings, resolved: Plan, watch: Watch) -> None:
+        self.request_clock = RequestClock(patience_s=settings.request_timeout)
+        self.with_recordings_s = 0.0
+        self._unloaded = {
+            name: EngineInfo(one.engine, one.model_id, one.device, one.dtype, aligner_id=one.aligner_id)
+            for name, one in by_name(resolved).items()
+        }
+        self.infos = self._unloaded
+        self._models = (*self.infos, *resolved.speech_models)
+        self._pack = next(filter(None, (feature.pack_shared for feature in resolved.features)), None)
+        self._unpack = next(filter(None, (feature.unpack_shared for feature in resolved.features)), None)
+        self._watch = watch
+        self._loop = asyncio.get_running_loop()
+        self._rows: dict[int, SentRow] = {}  # by the keys of jobs, in the order in which they came
+        self._leases: Counter[tuple[str, bool]] = Counter()
+        self._connection: Frames | None = None
+        self._state: EngineState | None = None  # None while no process answers
+        self._state_s = 0.0  # when it came, or when the process was connected to
+        self._closing = False
+        self._unavailable = ""  # why no process takes rows, "" while one does or is started
+        self._load: ExitStack | None = None  # open while the clock of requests stands still
+        self._load_moved_s: float | None = None
+        self._wanted = asyncio.Event()  # set while there are rows
+        self._hello = Hello(engine_settings(settings, resolved))
+        idle_s = settings.idle_timeout if settings.gateway_mode else 0.0
+        config = SupervisorConfig("engine process", settings.engine_start_s, idle_s, _STOP_S)
+        self._shared: _SharedEngine | None = None
+        if path := resolved.value("engine_process"):
+            self._shared = _SharedEngine(self)
+            config = replace(config, name="connection to the shared engine", path=Path(path))
+        self._start_s = settings.engine_start_s if self._shared else None
+        self._process = Supervisor(self._shared.begin if self._shared else starter(_PROGRAM, settings), config)
+        hang_s = settings.engine_hang_s
+        limits = HangConfig(hang_s, max(hang_s, settings.request_timeout), probe_s=PROBE_PAUSE_S + _SILENT_S)
+        self._tasks = [
+            self._loop.create_task(self._keep_connected()),
+            self._loop.create_task(self._process.end_when_hung(self._probe, limits)),
+            self._loop.create_task(end_when_idle([self._process], idle_s)),
+        ]
+
+    # -- Scheduler ---------------------------------------------------------------------------------------------------
+
+    def submit(self, job: Job[R]) -> Future[R]:
+        if self._closing:
+            raise ShuttingDown("The server is shutting down.")
+        if self._unavailable:
+            raise EngineFailed(self._unavailable)
+        job.queued_s = job.queued_s or self.clock()
+        self._rows[job.key] = row = SentRow(job)
+        job.future.add_done_callback(lambda future: self._leave(job) if future.cancelled() else None)
+        self._process.idle.hold()
+        self._wanted.set()
+        if self._connection is None:
+            self._stands_still()  # until a process answers
+        self._send_row(row)
+        return job.future
+
+    def load(self, model: str = DEFAULT) -> Future[None]:
+        return self.submit(Job[None](None, Priority.FINAL, model=model))
+
+    @contextmanager
+    def lease(self, *, live: bool = False, model: str = DEFAULT) -> Iterator[None]:
+        key = model, live
+        self._leases[key] += 1
+        self._process.idle.hold()
+        if self._leases[key] == 1:
+            self._send(Lease(model, live, held=True))
+        try:
+            yield
+        finally:
+            self._process.idle.release()
+            self._leases[key] -= 1
+            if not self._leases[key]:
+                del self._leases[key]
+                self._send(Lease(model, live, held=False))
+
+    def snapshot(self) -> EngineSnapshot:
+        state = self._state
+        if state is not None:
+            age_s = state.snapshot.heartbeat_age_s + self.clock() - self._state_s
+            return replace(state.snapshot, heartbeat_age_s=age_s)
+        jobs = [row.job for row in list(self._rows.values())]
+        counts = Counter(job.priority for job in jobs)
+        # Another start of this server would not bring back an engine that it does not start.
+        absent = self._unavailable if self._shared else ""
+        status = ModelStatus(ModelState.FAILED if absent else ModelState.UNLOADED, absent, 0)
+        return EngineSnapshot(
+            models=dict.fromkeys(self._models, status),
+            running=0,
+            depth={priority.name.lower(): counts[priority] for priority in Priority},
+            waiting_s=sum(job.cost_s for job in jobs),
+            heartbeat_age_s=0.0,
+            busy=False,
+            alive=not self._closing,
+            failure="" if absent else self._unavailable,
+        )
+
+    @property
+    def ends(self) -> Mapping[ProcessEnd, int]:
+        return self._process.ends
+
+    @property
+    def is_running(self) -> bool:
+        return self._state is not None
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout_s)
+
+    # -- the process -------------------------------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        self._fail_all(ShuttingDown("The server is shutting down."))
+        self.disconnect()
+        await self._process.close()
+
+    def disconnect(self) -> None:
+        if self._connection is not None and self._connection.transport is not None:
+            self._connection.transport.close()
+
+    async def _keep_connected(self) -> None:
+        """Have a process whenever there are rows, as long as this server runs; a shared one always."""
+        while True:
+            if not (self._unavailable or self._shared):
+                await self._wanted.wait()
+            try:
+                async with asyncio.timeout(self._start_s):
+                    running = await self._process.running()
+            except (ProcessUnavailable, TimeoutError) as error:
+                # The reason of an engine that has refused this server is better than that it does not stay connected.
+                self._refuse(self._unavailable or str(error) or _NO_ENGINE)
+                await asyncio.sleep(_RETRY_S)
+            except ShuttingDown:
+                return
+            else:
+                await self._use(running)
+
+    def _refuse(self, reason: str) -> None:
+        """Fail all rows, and those that come until a process takes rows."""
+        self._unavailable = reason
+        self._fail_all(EngineFailed(reason))
+
+    async def _use(self, running: RunningProcess) -> None:
+        """Send rows over one connection until it ends."""
+        lost = asyncio.Event()
+        connection = Frames(self._take, lost.set)
+        try:
+            await self._loop.create_unix_connection(lambda: connection, str(running.socket))
+        except OSError:  # it has just ended
+            await self._process.lost(running)
+            return
+        self._connection = connection
+        self._state_s = self.clock()  # the first state is to come soon
+        self._send(self._hello)
+        for model, live in self._leases:
+            self._send(Lease(model, live, held=True))
+        for row in list(self._rows.values()):
+            self._send_row(row)
+        await lost.wait()
+        self._on_lost(connection)
+        await self._process.lost(running)
+
+    def _on_lost(self, connection: Frames) -> None:
+        """Prepare what the next process gets: the rows, and, unless it was idle, the models that were loaded."""
+        loaded = [name for name, model in self.snapshot().models.items() if model.state is ModelState.LOADED]
+        was_idle = self._process.state is ProcessState.STOPPING
+        self._connection = self._state = None
+        self.infos = self._unloaded
+        if self._shared is not None:
+            self._shared.kill()
+        if connection.broken is not None:
+            logger.opt(exception=connection.broken).error("the engine process sent no message")
+            self._process.kill("does not speak the protocol")  # the restarts of a process that always does this end
+        began = [row for row in self._rows.values() if row.began]
+        if not was_idle:
+            logger.error(
+                "the engine process is lost, and the next one gets its rows", rows=len(self._rows), began=len(began)
+            )
+        for row in began:
+            row.begin_again()
+            row.lost += 1
+            if row.lost == _MOST_LOST:
+                self._end(row, TranscriptionFailed("Every engine process that worked on this audio ended."))
+        for name in loaded:
+            if was_idle:
+                self._watch.on_state(name, ModelState.UNLOADED, 0.0)
+            else:
+                self.load(name)
+        if self._rows:
+            self._stands_still()
+        else:
+            self._goes_on()
+
+    def _probe(self) -> ProbeResult:
+        """Return the state of the process for a `HangDetector`."""
+        if self._connection is None:
+            return ProbeResult.LOADING  # it starts
+        if self.clock() - self._state_s > _SILENT_S:
+            return ProbeResult.SILENT
+        snapshot = self.snapshot()
+        loading = snapshot.loading or any(info.aligner_state is AlignerState.LOADING for info in self.infos.values())
+        if snapshot.is_stuck(_SILENT_S, aligner_loads=loading) or not snapshot.alive:
+            return ProbeResult.HUNG
+        # A model that is not loaded may be at any moment.
+        loaded = not loading and all(model.state is ModelState.LOADED for model in snapshot.models.values())
+        return ProbeResult.HEALTHY if loaded else ProbeResult.LOADING
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def _send(self, message: Message, samples: Samples | None = None) -> None:
+        """Write a message if a process is there. Otherwise the next one gets all that counts when it is there."""
+        connection = self._connection
+        if connection is not None and connection.transport is not None and not connection.transport.is_closing():
+            connection.send(message, samples)
+
+    def _send_row(self, row: SentRow) -> None:
+        job, item = row.job, row.item()
+        utterance = fields_of(item) if isinstance(item, Utterance) else None
+        span = fields_of(item) if isinstance(item, AlignItem) else None
+        samples = item.audio if isinstance(item, Utterance | AlignItem) else None
+        shared = None
+        if item is not None and samples is None:
+            assert self._pack is not None, type(item)
+            shared, samples = self._pack(item)
+        # A deadline that moves ends its row by cancelling it.
+        left_s = job.deadline_s - self.request_clock.now_s() if isinstance(job.deadline_s, float) else None
+        message = SubmitRow(
+            job.key, job.priority, job.cost_s, left_s, job.model, job.session, job.queued_s, utterance, span, shared
+        )
+        self._send(message, samples)
+
+    def _take(self, message: Message, samples: Samples) -> None:
+        match message:
+            case RowStarted(number=number) if number in self._rows:
+                self._rows[number].began = True
+            case TokensSent(number=number) if number in self._rows:
+                self._rows[number].pass_on(Tokens(message.ids, message.logprobs, message.text))
+            case RowFinished(number=number) if number in self._rows:
+                self._take_end(self._rows[number], message, samples)
+            case EngineState():
+                self._take_state(message)
+            case ServerRefused(reason=reason):
+                logger.error("the engine refuses this server", reason=reason)
+                self._refuse(reason)
+
+    def _take_end(self, row: SentRow, message: RowFinished, samples: Samples) -> None:
+        if message.error is not None and message.error.code == ShuttingDown.code:
+            row.begin_again()  # only the engine process shuts down, not this server: the next process gets the row
+            return
+        job = row.job
+        job.started_s, job.ended_s, job.load_s = message.started_s, message.ended_s, message.load_s
+        if job.item is not None and job.started_s:
+            self._watch.engine.started(job)
+        if message.error is not None:
+            self._end(row, _error(message.error))
+            return
+        self._process.served()
+        self._forget(job)
+        value: Any = message.hypothesis if message.hypothesis is not None else message.alignment
+        if message.shared is not None:
+            assert self._unpack is not None
+            value = self._unpack((message.shared, None))
+            # All at once: what a process that ended had given out would be there twice.
+            job.hand_out(samples)
+        if job.item is not None:
+            self._watch.engine.ended(job, JobEnd.DONE, value)
+        job.succeed(value)
+
+    def _take_state(self, state: EngineState) -> None:
+        self._state, self._state_s = state, self.clock()
+        self._unavailable = ""
+        self.infos = state.infos
+        self.with_recordings_s = state.with_recordings_s
+        # A load is announced a moment before its clock stops, and may keep the interpreter's lock from then on.
+        if state.load_moved_s is None and not state.snapshot.loading:
+            self._goes_on()
+        elif self._load is None or state.load_moved_s != self._load_moved_s:
+            self._load_moved_s = state.load_moved_s
+            self._stands_still()
+        for rows, took_s in state.steps:
+            self._watch.engine.stepped(rows, took_s)
+        for model, changed, took_s in state.changes:
+            self._watch.on_state(model, changed, took_s)
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def _leave(self, job: AnyJob) -> None:
+        """Forget a job that its caller has cancelled."""
+        if job.key in self._rows:
+            self._forget(job)
+            self._send(CancelRow(job.key))
+            self._observe_failure(job, JobEnd.CANCELLED)
+
+    def _forget(self, job: AnyJob) -> None:
+        del self._rows[job.key]
+        self._process.idle.release()
+        if not self._rows:
+            self._wanted.clear()
+
+    def _end(self, row: SentRow, error: AsrError) -> None:
+        self._forget(row.job)
+        self._observe_failure(row.job, JobEnd.EXPIRED if isinstance(error, DeadlineExceeded) else JobEnd.FAILED)
+        row.job.fail(error)
+
+    def _observe_failure(self, job: AnyJob, end: JobEnd) -> None:
+        # Callers have the same deadline and cancel at it. Whichever is seen first, it is the deadline that ended it.
+        expired = job.expired(self.request_clock.now_s())
+        if job.item is not None:
+            self._watch.engine.ended(job, JobEnd.EXPIRED if expired and end is JobEnd.CANCELLED else end)
+
+    def _fail_all(self, error: AsrError) -> None:
+        for row in list(self._rows.values()):
+            self._end(row, error)
+
+    # -- the clock of requests, which stands still while a model is loaded or a process starts ------------------------
+
+    def _stands_still(self) -> None:
+        if self._load is None:
+            self._load = ExitStack()
+            self._load.enter_context(self.request_clock.loading())
+        else:
+            self.request_clock.progress()
+
+    def _goes_on(self) -> None:
+        if self._load is not None:
+            self._load.close()
+            self._load = None
+
+
+def _error(error: RowError) -> AsrError:
+    if error.code == Overloaded.code:
+        return Overloaded(error.message, retry_after_s=error.retry_after_s)
+    return AsrError.of(error.code, error.message, error.param)

@@ -1,0 +1,115 @@
+"""Messages over a transport that keeps what is written."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.engine import wire
+from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance, Written
+from asr_server.engine.wire import Frames, RowFinished, SubmitRow, TokensSent, fields_of, frame, item_of
+
+AUDIO = np.linspace(-1, 1, 30_001, dtype=np.float32)
+UTTERANCE = Utterance(
+    AUDIO,
+    language="English",
+    context="names: \u2603",
+    draft=(1, 2),
+    temperature=0.4,
+    seed=7,
+    session="s:1",
+    last=True,
+    prefix=(3,),
+    stream=True,
+    draft_text=Written("a", "English"),
+    prefix_text=Written("b"),
+    languages=("English", "French"),
+)
+ALIGN = AlignItem(AUDIO, "two words", "English", ((0, 5), (7, 9)))
+HYPOTHESIS = Hypothesis(
+    "word", "English", (5, 6), (-0.25, float("-inf")), Finish.LOOP, 13, 9, 3, 0.01, (0, 4), (b"", b"\xff")
+)
+
+
+class _Transport:
+    aborted = False
+
+    def abort(self):
+        self.aborted = True
+
+
+def _row(item, number=1):
+    kind = {"utterance" if isinstance(item, Utterance) else "align": fields_of(item)}
+    return SubmitRow(number, 1, 2.0, None, "", "", 3.0, **kind)
+
+
+def _received(data, cuts=()):
+    """Return what a connection makes of these bytes, which come in pieces that end at `cuts`, and its transport."""
+    told, transport = [], _Transport()
+    frames = Frames(lambda message, samples: told.append((message, samples)), lambda: None)
+    frames.connection_made(transport)
+    ends = [*sorted(cuts), len(data)]
+    begin = 0
+    for end in ends:
+        while begin < end and not transport.aborted:
+            room = frames.get_buffer(-1)
+            came = min(len(room), end - begin)
+            room[:came] = data[begin : begin + came]
+            begin += came
+            frames.buffer_updated(came)
+    return told, transport
+
+
+def _fields(item):
+    return {one.name: getattr(item, one.name) for one in dataclasses.fields(item) if one.name != "audio"}
+
+
+@given(st.lists(st.integers(1, 240_000), max_size=6))
+def test_messages_arrive_whole_however_the_socket_divides_them(cuts):
+    """Rows with and without samples and an answer, one after the other: each field and each sample."""
+    sent = [
+        (_row(UTTERANCE), AUDIO),
+        (TokensSent(2, (1,), (-0.5,), "a"), None),
+        (_row(ALIGN, 3), AUDIO),
+        (RowFinished(4, 1, 2, 0, HYPOTHESIS), None),
+    ]
+    data = b"".join(bytes(part) for message, samples in sent for part in frame(message, samples))
+    told, _ = _received(data, [cut for cut in cuts if cut < len(data)])
+    assert [message for message, _ in told] == [message for message, _ in sent]
+    for message, samples in (told[0], told[2]):
+        wanted = UTTERANCE if message.utterance is not None else ALIGN
+        item = item_of(message, samples)
+        assert (type(item), _fields(item)) == (type(wanted), _fields(wanted))
+        assert np.array_equal(item.audio, AUDIO)
+    assert told[3][0].hypothesis.finish is Finish.LOOP
+
+
+def test_a_row_of_no_item_loads_a_model():
+    """Such a row has no samples."""
+    told, _ = _received(b"".join(map(bytes, frame(SubmitRow(1, 0, 0.0, None, "", "", 1.0)))))
+    assert item_of(*told[0]) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wire._HEAD.pack(99, 0, 2) + b"{}",
+        wire._HEAD.pack(1, wire.MOST_SAMPLE_BYTES + 1, 0),
+        wire._HEAD.pack(1, 0, wire.MOST_JSON_BYTES + 1),
+        wire._HEAD.pack(1, 0, 14) + b'{"number": "x"}',
+        wire._HEAD.pack(1, 0, 27) + b'{"number": 1, "more": "none"}'[:27],
+    ],
+    ids=["kind", "samples", "json", "type", "no json"],
+)
+def test_what_is_no_message_ends_the_connection(data):
+    """No memory is taken for a length that no message has."""
+    told, transport = _received(data)
+    assert (told, transport.aborted) == ([], True)
+
+
+def test_audio_that_no_row_has_is_not_sent():
+    """The sender finds out, and not the peer."""
+    with pytest.raises(wire.BadFrame):
+        frame(_row(UTTERANCE), np.zeros(wire.MOST_SAMPLE_BYTES // 4 + 1, np.float32))

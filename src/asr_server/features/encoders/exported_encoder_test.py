@@ -1,0 +1,164 @@
+"""The encoder in ONNX Runtime against torch's, on the bundled checkpoint, which is exported here."""
+
+import gc
+import json
+import shutil
+import weakref
+
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+
+from asr_server import demo, feature_list
+from asr_server.core import settings
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine import capabilities, registry
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr import loading
+from asr_server.features.encoders import exported_encoder, onnx_export
+from asr_server.features.encoders.exported_encoder import CPU, METADATA_KEY, OnnxEncoder
+
+pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(600)]
+
+LENGTHS = [50, 99, 100, 101, 250, 800, 801, 1000, 2150]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """The encoder of the bundled checkpoint."""
+    output = tmp_path_factory.mktemp("onnx") / "encoder.onnx"
+    onnx_export.export(demo.checkpoint_path(), output, int8=False)
+    assert list(output.parent.iterdir()) == [output]
+    return output
+
+
+def _parts(directory=None):
+    return loading.load(directory or demo.checkpoint_path(), device="cpu", dtype=torch.float32)
+
+
+def _tower():
+    return _parts().tower
+
+
+def _plan(file, **values):
+    chosen = settings.load(_env_file=None, model_id="demo", onnx_encoder_path=str(file), **values)
+    return feature_list.resolve(chosen, capabilities.probe())
+
+
+def _load(file, **values):
+    engine = registry.build(_plan(file, **values))
+    engine.load()
+    return engine
+
+
+def _mel(frames):
+    return torch.rand(128, frames, generator=torch.Generator().manual_seed(frames)) * 2 - 1
+
+
+@torch.inference_mode()
+def test_its_numbers_are_torchs_for_any_length_and_those_that_a_window_has_alone(file):
+    """Within 1e-3; windows of other clips in the same call change not one bit."""
+    encoder = OnnxEncoder(file, _tower(), CPU)
+    exact = exported_encoder.exact_encoder(_parts())
+    clips = [encoder.windows(_mel(frames)) for frames in LENGTHS]
+    together = iter(encoder([window for own in clips for window in own]))
+    for own in clips:
+        found = [next(together) for _ in own]
+        assert_close(torch.cat(found), torch.cat(exact(own)), atol=1e-3, rtol=0)
+        for window, embeddings in zip(own, found, strict=True):
+            assert torch.equal(encoder([window])[0], embeddings)
+
+
+@torch.inference_mode()
+def test_the_graph_takes_any_number_of_windows(file):
+    """Windows of different lengths share a call, as on a GPU."""
+    encoder = OnnxEncoder(file, _tower(), CPU)
+    windows = [window for frames in LENGTHS for window in encoder.windows(_mel(frames))]
+    alone = encoder(windows)
+    encoder.most_windows = len(windows)
+    for together, own in zip(encoder(windows), alone, strict=True):
+        assert_close(together, own, atol=1e-3, rtol=0)
+
+
+def test_the_engine_answers_as_with_torchs_encoder_and_states_the_difference(file, clips, alone, run):
+    """The option of the plan shows what the comparison found."""
+    engine = _load(file)
+    assert [answer.ids for answer in run(engine, [Utterance(clip) for clip in clips])] == [own.ids for own in alone]
+    (option,) = (option for option in engine.info.options if option.name == "onnx_encoder_path")
+    assert option.active
+    assert option.reason.startswith("float32; its numbers differ from torch's")
+
+
+def test_torchs_weights_are_freed(file, monkeypatch):
+    """The encoder is in memory once."""
+    kept, load = [], loading.load
+
+    def seen(*args, **options):
+        parts = load(*args, **options)
+        kept.extend(weakref.ref(weight) for weight in parts.tower.parameters())
+        return parts
+
+    monkeypatch.setattr(loading, "load", seen)
+    engine = _load(file)
+    gc.collect()
+    assert len(kept) > 20
+    assert not [weight for weight in kept if weight() is not None]
+    assert engine.loaded
+
+
+def test_another_checkpoint_is_refused(file, tmp_path):
+    """The other checkpoint has the same shapes and other numbers."""
+    other = tmp_path / "other"
+    shutil.copytree(demo.checkpoint_path(), other)
+    weights = load_file(other / "model.safetensors")
+    weights["thinker.audio_tower.ln_post.bias"][0] += 1
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelUnavailable, match="another checkpoint than other"):
+        exported_encoder.compared(OnnxEncoder(file, _tower(), CPU), _parts(other))
+
+
+def test_other_numbers_are_refused_with_the_difference(file, tmp_path):
+    """The file claims to be of this checkpoint."""
+    model = onnx.load(str(file))
+    bias = next(own for own in model.graph.initializer if list(own.dims) == [32])
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + 0.01, bias.name))
+    changed = tmp_path / "changed.onnx"
+    onnx.save(model, str(changed))
+    with pytest.raises(
+        ModelUnavailable, match=r"differ from torch's in float32 by at most \d.*at most 0.001 is allowed"
+    ):
+        _load(changed)
+
+
+@pytest.mark.parametrize("content", [b"", b"no model at all"])
+def test_what_is_no_exported_encoder_is_refused(tmp_path, content):
+    """The error has the name of the file."""
+    path = tmp_path / "x.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelUnavailable, match=r"x\.onnx cannot be loaded"):
+        _load(path)
+
+
+def test_a_file_without_our_metadata_is_refused(file, tmp_path):
+    """Somebody else's model may have other inputs."""
+    model = onnx.load(str(file))
+    del model.metadata_props[:]
+    onnx.save(model, str(tmp_path / "bare.onnx"))
+    with pytest.raises(ModelUnavailable, match="no encoder that `asr-server export` made"):
+        _load(tmp_path / "bare.onnx")
+
+
+def test_eight_bits_agree_and_a_window_is_what_it_is_alone(tmp_path, clips, speech, run):
+    """Within the bound of the format; the recording's words are right. What noise is taken for may differ."""
+    output = tmp_path / "int8.onnx"
+    found = onnx_export.export(demo.checkpoint_path(), output, int8=True)
+    assert 1e-3 < found.relative < exported_encoder.SHORT_BOUND
+    metadata = {own.key: own.value for own in onnx.load(str(output)).metadata_props}
+    assert json.loads(metadata[METADATA_KEY])["format"] == "int8"
+    engine = _load(output, max_batch=8)
+    together = run(engine, [Utterance(clip) for clip in clips])
+    assert run(engine, [Utterance(speech)])[0].text == demo.sample().text
+    assert [own.ids for own in together] == [run(engine, [Utterance(clip)])[0].ids for clip in clips]

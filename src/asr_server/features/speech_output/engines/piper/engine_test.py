@@ -1,0 +1,133 @@
+"""The engine `piper`: whose turn it is, what is lost with eSpeak NG's process, and texts of other languages."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from asr_server.core.errors import SpeechFailed
+from asr_server.features.speech_output.engines import registry
+from asr_server.features.speech_output.engines.conformance_test import ask, samples
+from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
+from asr_server.features.speech_output.engines.espeak.worker import Clause
+from asr_server.features.speech_output.engines.piper import DEFAULT, voice
+from asr_server.features.speech_output.engines.piper.engine import MAX_PHONEMES, PiperEngine, utterances
+from asr_server.features.speech_output.engines.protocol import Sentence
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+
+VOICE = "en_us-joe-medium"
+LONG = Sentence("This is a sentence that is long enough to be spoken in several pieces, one after another.", VOICE)
+SHORT = Sentence("A short one.", VOICE)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    (made,) = registry.build(DEFAULT)
+    made.load()
+    yield made
+    made.unload()
+
+
+def kill(child):
+    """End a child, and return when it has ended; it is still to be waited for by its owner."""
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+
+def outcomes(engine, steps=200):
+    """Return the outcomes of the rows that are inside."""
+    found = []
+    for _ in range(steps):
+        found += engine.step()
+    return found
+
+
+def test_who_has_heard_least_is_next(engine):
+    """A sentence that comes later is heard before a long one is at its end."""
+    engine.admit(1, LONG)
+    while not any(isinstance(outcome, RowDelta) for outcome in engine.step()):
+        pass
+    engine.admit(2, SHORT)
+    rest = outcomes(engine)
+    assert [outcome.key for outcome in rest if isinstance(outcome, RowDone)] == [2, 1]
+
+
+def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
+    """Sentences that have their phonemes go on, and the next one starts a process again."""
+    (first,) = samples(engine, SHORT)
+    kill(engine.pid)
+    np.testing.assert_array_equal(samples(engine, SHORT)[0], first)
+    kill(engine.pid)
+    with monkeypatch.context() as patched:
+        patched.setattr(EspeakProcess, "is_running", True)  # it is lost while it is asked
+        engine.admit(1, SHORT)
+        (failed,) = outcomes(engine)
+    assert isinstance(failed, RowFailed)
+    assert isinstance(failed.error, SpeechFailed)
+    np.testing.assert_array_equal(samples(engine, SHORT)[0], first)
+
+
+def test_words_of_another_script_are_spoken(engine):
+    """The words are spoken in the phonemes of their language, as far as the voice has them."""
+    plain, mixed = samples(engine, Sentence("I say.", VOICE), Sentence("I say Привет.", VOICE))
+    assert len(mixed) > len(plain) + 5_000
+
+
+def test_a_text_without_phonemes_is_a_silence(engine):
+    (found,) = samples(engine, Sentence("...", VOICE))
+    assert 0 < len(found) <= 2_400
+    assert not found.any()
+
+
+@pytest.mark.nightly
+def test_no_piece_of_work_is_long(engine):
+    """A hostile text is many pieces: the rows next to it go on."""
+    engine.admit(1, Sentence("9" * 400, VOICE))
+    pieces = [one for one in outcomes(engine) if isinstance(one, RowDelta)]
+    assert max(len(one.value) for one in pieces) < 2 * 24_000
+    engine.admit(1, Sentence("aя" * 200, VOICE))
+    assert not list(engine.step())
+    engine.admit(2, SHORT)
+    assert next(one for one in outcomes(engine, 500) if isinstance(one, RowDone)).key == 2
+    engine.drop(1)
+
+
+def test_a_voice_that_reads_letters_gets_letters(voice_file):
+    """No phonemes are asked for, and capital letters are small ones."""
+    made = PiperEngine(voice.read(voice_file(network=None, phoneme_type="text", espeak={})), "letters")
+    made.load()
+    ask(made, Sentence("Hallo.", made.traits.voices[0].id, "de"))
+    first, second = samples(made, *(Sentence(text, made.traits.voices[0].id, "en") for text in ("Hallo.", "hallo.")))
+    np.testing.assert_array_equal(first, second)
+    assert made.pid is None
+    made.unload()
+
+
+KNOWN = frozenset("abcde ,.!ˈ_^$\u0303")
+
+
+def spoken(*clauses):
+    return ["".join(one) for one in utterances([Clause(*one) for one in clauses], KNOWN)]
+
+
+def test_clauses_keep_their_signs():
+    assert spoken(("ab", ","), ("cˈde", "!")) == ["ab, cˈde!"]
+
+
+def test_what_the_voice_does_not_know_is_left_out():
+    """The signs of the start, the end and the gaps are no phonemes; letters with marks are taken apart."""
+    assert spoken(("a^x_b$", "?"), ("(fr)ã", ".")) == ["ab a\u0303."]
+
+
+def test_a_text_without_a_phoneme_has_no_utterance():
+    assert spoken() == spoken(("", "!"), ("xyz", ".")) == []
+
+
+def test_utterances_are_bounded():
+    """Utterances end between two clauses, else between two words, else anywhere."""
+    assert [len(one) for one in spoken(*[("abcd " * 15, ",")] * 4)] == [151, 151]
+    words = spoken(("abcd " * 100, "."))
+    assert max(map(len, words)) <= MAX_PHONEMES
+    assert {one.split()[-1] for one in words} <= {"abcd", "abcd."}
+    assert [len(one) for one in spoken(("a" * 450, ""))] == [200, 200, 50]

@@ -1,0 +1,123 @@
+"""The network of a Piper voice on onnxruntime: phonemes to frames, and frames to samples a window at a time."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.core.environment import prefer
+from asr_server.core.errors import ModelUnavailable
+from asr_server.features.speech_output.engines.piper import graph
+from asr_server.features.speech_output.engines.piper.voice import END, PAD, START, PiperVoice
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+# A sample depends on 10 frames on each side in voices of medium quality. A window has more of them around it.
+_CONTEXT = 16
+# Windows are short at first, so that the first samples are soon there, and then longer, since the frames around a
+# window are computed for it alone.
+_WINDOWS = (24, 96)
+# Channels of the random numbers: of the two flows of a duration, and of the features of a frame.
+_CHANNELS = {graph.NOISES[0]: 2, graph.NOISES[1]: 192}
+# Random numbers are drawn for this many frames for a phoneme, while a voice speaks 15 phonemes a second or more
+# with 86 frames, and as many more.
+_FRAMES_OF_A_PHONEME, _FRAMES_MORE = 32, 256
+
+
+@dataclass(frozen=True, slots=True)
+class PhonemeUtterance:
+    """A sentence that a voice is to speak."""
+
+    phonemes: Sequence[str]
+    speaker: int  # its number in the voice
+    speed: float  # 2 takes half of the time
+    seed: Sequence[int]
+
+
+class PiperNetwork:
+    """A loaded voice. For one thread."""
+
+    def __init__(self, voice: PiperVoice) -> None:
+        """Raises `ModelUnavailable`."""
+        self._voice = voice
+        try:
+            voice.check_file()
+            with voice.path.open("rb") as file:
+                parts = graph.divide(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            self._acoustic = _session(parts.acoustic)
+            self._vocoder = _session(parts.vocoder)
+        except Exception as error:  # onnxruntime's exceptions have no common base class
+            reason = str(error) if isinstance(error, ValueError) else type(error).__name__
+            raise ModelUnavailable(f"The voice {voice.name} cannot be loaded: {reason}.") from error
+        self._takes_speaker = {one.name for one in self._acoustic.get_inputs()} >= {"sid"}
+        self._vocoder_takes_speaker = {one.name for one in self._vocoder.get_inputs()} >= {"sid"}
+
+    def frames(self, utterance: PhonemeUtterance) -> NDArray[np.float32]:
+        """Return the frames (1, channels, n) of an utterance."""
+        voice, ids = self._voice, self._ids(utterance.phonemes)
+        random = np.random.default_rng(utterance.seed)
+        length_scale = voice.length_scale / utterance.speed
+        most_frames = int((_FRAMES_OF_A_PHONEME * len(utterance.phonemes) + _FRAMES_MORE) * max(1.0, length_scale))
+        values = {
+            "input": np.array([ids], np.int64),
+            "input_lengths": np.array([len(ids)], np.int64),
+            "scales": np.array([voice.noise_scale, length_scale, voice.duration_noise_scale], np.float32),
+            **_speaker(utterance.speaker if self._takes_speaker else None),
+        }
+        lengths = {graph.NOISES[0]: len(ids), graph.NOISES[1]: most_frames}
+        for one in self._acoustic.get_inputs():
+            if one.name in lengths:
+                values[one.name] = random.standard_normal((1, _CHANNELS[one.name], lengths[one.name]), np.float32)
+        (frames,) = self._acoustic.run(None, values)
+        return np.asarray(frames, np.float32)
+
+    def samples(self, frames: NDArray[np.float32], speaker: int) -> Iterator[NDArray[np.float32]]:
+        """Yield the samples (n,) at the voice's rate, those of a window at a time."""
+        count, begin, windows = frames.shape[2], 0, list(_WINDOWS)
+        while begin < count:
+            end = min(count, begin + (windows.pop(0) if len(windows) > 1 else windows[0]))
+            first, last = max(0, begin - _CONTEXT), min(count, end + _CONTEXT)
+            values = {graph.FRAMES: np.ascontiguousarray(frames[:, :, first:last])}
+            (found,) = self._vocoder.run(None, values | _speaker(speaker if self._vocoder_takes_speaker else None))
+            samples = np.asarray(found, np.float32).reshape(-1)
+            hop = len(samples) // (last - first)
+            yield samples[(begin - first) * hop : (end - first) * hop]
+            begin = end
+
+    def _ids(self, phonemes: Sequence[str]) -> list[int]:
+        """Return the network's numbers; phonemes that it does not know are left out."""
+        ids = self._voice.ids
+        found = [*ids[START], *ids[PAD]]
+        for phoneme in phonemes:
+            if phoneme in ids:
+                found += [*ids[phoneme], *ids[PAD]]
+        return [*found, *ids[END]]
+
+
+def _speaker(number: int | None) -> dict[str, NDArray[np.int64]]:
+    return {} if number is None else {"sid": np.array([number], np.int64)}
+
+
+def _session(model: bytes) -> onnxruntime.InferenceSession:
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # other cores are busy with the recogniser
+    options.enable_cpu_mem_arena = False  # it would keep what the longest sentence took
+    options.log_severity_level = 3
+    # From a file: a session keeps the bytes that it was given for as long as it lives.
+    file = os.memfd_create("piper")
+    try:
+        with open(file, "wb", closefd=False) as written:
+            written.write(model)
+        return onnxruntime.InferenceSession(f"/proc/self/fd/{file}", options, providers=["CPUExecutionProvider"])
+    finally:
+        os.close(file)

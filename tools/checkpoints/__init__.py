@@ -1,0 +1,1 @@
+"""Checkpoints of the released layouts with random weights, for tests and measurements."""
