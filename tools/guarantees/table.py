@@ -119,7 +119,7 @@ GUARANTEES: dict[str, Guarantee] = {
         {
             "idle_mb": _memory("memory of the server after the engine process has ended", 110, "MB"),
             "wake_s": _time("first request after a sleep, beyond the load", 2, "s", asserted=20),
-            "fresh_mb": _memory("memory of a server before its first request", 80, "MB"),
+            "fresh_mb": _memory("memory of a server before its first request", 85, "MB"),
         },
     ),
     "sockets": Guarantee(

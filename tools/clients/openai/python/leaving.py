@@ -99,4 +99,4 @@ def timeout():
     error = failure(lambda: create(impatient, recording("minute"), extra_headers=headers))
     assert isinstance(error, openai.APITimeoutError)
     check_freed("slow", time.monotonic())
-    assert outcomes("slow", name) == ["request_cancelled"] * 2
+    assert outcomes("slow", name, 2) == ["request_cancelled"] * 2
