@@ -1,8 +1,7 @@
-"""uvicorn's HTTP protocol with bounds: for the head of a request, for what is parsed at a time, and for the time that a
-client may leave data unread. Its answers reach every client.
+"""uvicorn's HTTP protocol with limits on the head of a request, on the bytes parsed at a time, and on the time that a
+client may leave data unread. Responses also reach clients that uvicorn cuts off.
 
-It stays with httptools: the bounds that h11 has (the head, one request at a time) are a few lines here, and h11 takes a
-hundred times as long for a body in small chunks.
+It is built on httptools. h11 has some of these limits, but takes a hundred times as long for a body in small chunks.
 """
 
 from __future__ import annotations
@@ -25,29 +24,28 @@ from asr_server.net.loop_time import SLICE_S, slice_queue
 _HEAD_BYTES, _HEADERS = 64 * 1024, 256
 # The time for which the rest of a body is read after an answer that closes the connection, and one that keeps it.
 _LINGER_S, _REST_S = 5.0, 30.0
-# Bytes that are parsed at a time, which can be 200 requests; and those of a body of a known length, which cannot.
+# Bytes parsed at a time. 4 KiB can hold 200 requests; the larger part is for a body of known length, which holds none.
 _PART_BYTES, _BODY_PART_BYTES = 4 * 1024, 64 * 1024
-# The least time that a request counts for in a round of the event loop. Requests ahead of answers wait for turns.
+# The time that a pipelined request counts for in a round of the event loop.
 _REQUEST_S = 0.001
-# After a request that was sent ahead of answers, and after a slice of data that is parsed without end, the connection
-# rests, so that it takes a small share of the event loop and of the interpreter.
+# The pause before a pipelined request and after each slice of a connection that sends without end. It keeps the
+# connection's share of the event loop small.
 _REQUEST_REST_S, _SLICE_REST_S = 0.01, 0.002
-# A client that leaves data unread for this long has left. A slow client shows no progress until it has read most of its
-# system's buffer, often 128 KiB: at 60 s one that read 2 KB a second was cut off.
+# A client that leaves data unread for this long counts as gone. A slow client shows no progress until it has read most
+# of its system's buffer, often 128 KiB: a limit of 60 s cut off a client that read 2 KB a second.
 _UNREAD_S = 180
-# The kernel's buffer of data that the client has not acknowledged; it would be megabytes, which count as sent here.
+# The kernel's send buffer. By default it holds megabytes, and data in it counts as sent.
 _UNSENT_BYTES = 128 * 1024
 
 
 def _tcp(transport: asyncio.BaseTransport) -> socket.socket | None:
-    """Return the socket of a connection, None for one that is no connection of TCP."""
+    """Return the socket of a TCP connection, or None for other connections."""
     peer = transport.get_extra_info("socket")
     return peer if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6) else None
 
 
 class _Flow(FlowControl):
-    """Flow control that holds parsing too where uvicorn pauses reading; reading is resumed when everything is
-    parsed."""
+    """Flow control that pauses parsing together with reading. Reading resumes when everything is parsed."""
 
     def __init__(self, transport: asyncio.Transport, parse: Callable[[], None]) -> None:
         super().__init__(transport)
@@ -55,29 +53,28 @@ class _Flow(FlowControl):
         self.is_held = False
 
     def pause_reading(self) -> None:
-        """Hold parsing and reading."""
         self.is_held = True
         super().pause_reading()
 
     def resume_reading(self) -> None:
-        """Parse what is held back, later: uvicorn calls this within the end of an answer."""
+        """Parse the rest in a later round: uvicorn calls this while it ends a response."""
         if self.is_held:
             self.is_held = False
             asyncio.get_running_loop().call_soon(self._parse)
 
     def set_reading(self, *, is_on: bool) -> None:
-        """Pause or resume reading alone."""
+        """Pause or resume reading, but not parsing."""
         if not self._transport.is_closing():
             (super().resume_reading if is_on else super().pause_reading)()
 
 
 class _Answer:
-    """uvicorn's `send` of one request, for answers that reach their client.
+    """uvicorn's `send` of one request, changed so that responses reach the client.
 
-    An answer to HTTP/1.0 is not sent in chunks, which that version does not have: one without a length ends with the
-    connection. An answer that closes the connection before the declared body has come is followed by reading the rest,
-    since the reset that the sender would get may overtake the answer. The end of an answer returns when all of it is
-    written, so that an answer that nobody reads counts as work of its caller.
+    HTTP/1.0 has no chunks, so a response without a length ends with the connection. If a response closes the connection
+    before the whole declared body has arrived, the rest of the body is read: otherwise a TCP reset could overtake the
+    response. The last message returns when everything is written, so a response that nobody reads counts as work of
+    its caller.
     """
 
     def __init__(self, cycle: RequestResponseCycle, send: Any) -> None:
@@ -88,10 +85,9 @@ class _Answer:
             cycle.waiting_for_100_continue = False
 
     async def send(self, message: Any) -> None:
-        """Send a message of ASGI."""
         cycle = self._cycle
         if message["type"] == "http.response.start":
-            cycle.disconnected = cycle.transport.is_closing()  # not by an end of the client's side alone
+            cycle.disconnected = cycle.transport.is_closing()  # a client that only ended its side still reads
             names = {name.lower() for name, _ in message.get("headers", [])}
             if self._is_http_10 and b"content-length" not in names:
                 self._ends_with_connection, cycle.chunked_encoding = True, False
@@ -99,7 +95,7 @@ class _Answer:
             if self._ends_with_connection:
                 cycle.expected_content_length = len(message.get("body", b""))
             if not message.get("more_body"):
-                # The end is sent apart: with it the request is over for uvicorn, which then starts the next one.
+                # The end is a message of its own: uvicorn then starts the next request.
                 await self._send({**message, "more_body": True})
                 await self._written()
                 if self._is_sender_cut_off():
@@ -110,10 +106,10 @@ class _Answer:
         await self._send(message)
 
     def _hold_back(self) -> None:
-        """Have the system send the end of the answer together with the end of the connection.
+        """Let the kernel send the end of the response together with the end of the connection.
 
-        The head does not tell that the connection ends if the server began to shut down after it. A client that had the
-        end of the answer first could send its next request into the closed connection, and get a reset.
+        If shutdown began after the head was sent, the head does not announce that the connection ends. A client that
+        received the end of the response first could send its next request into the closed connection and get a reset.
         """
         if (peer := _tcp(self._cycle.transport)) is not None:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # until the connection is closed, or 0.2 s
@@ -140,39 +136,40 @@ class _Answer:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn parses all that has come at once, queues every request in it, buffers a head of any length, waits without
-    end for a client to read, and its keep-alive timer ends with the first byte of a request.
+    """uvicorn's protocol with limits.
 
-    Here bytes are parsed in parts, between which others get their turn, and only while no request waits for the one
-    that is answered. A head has a maximum size, and must be complete within the keep-alive time. An offer to upgrade to
-    another protocol (`h2c` by Java's client, `TLS` by Apache's) is ignored, as HTTP allows.
+    uvicorn parses all received bytes at once, queues every request in them, buffers a head of any length, waits forever
+    for a client to read, and stops its keep-alive timer at the first byte of a request.
+
+    This class parses in parts, lets other connections run in between, and stops while a request is queued. A head has a
+    maximum size and must be complete within the keep-alive time. An offer to upgrade to another protocol (`h2c` by
+    Java's client, `TLS` by Apache's) is ignored, as HTTP allows.
     """
 
     flow: _Flow
     _unparsed = b""
-    _behind_upgrade = b""  # what came with the handshake of a WebSocket
-    _body_left = 0  # bytes of the present body that are still to come; 0 where its length is not known
-    _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
+    _behind_upgrade = b""  # bytes that arrived with the handshake of a WebSocket
+    _body_left = 0  # bytes missing from the current body; 0 if its length is unknown
+    _framing_bytes = 0  # bytes since the last head, chunk of a body, or end of a request
     _head_timer: asyncio.TimerHandle | None = None
-    _has_head = _has_ignored_upgrade = False  # the present request
+    _has_head = _has_ignored_upgrade = False  # of the current request
     _has_end = False  # the client has ended its side
-    # True if there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+    # True once there was more to parse than fits into a slice. From then on parsing waits for its turn.
     _is_greedy = _is_turn_due = False
-    _is_pipelined = False  # the request that is started came before the answer to the one before
-    _running: RequestResponseCycle | None = None  # the request that is being answered; `cycle` is the last one parsed
+    _is_pipelined = False  # the request being started arrived before the previous response ended
+    _running: RequestResponseCycle | None = None  # the request being answered; `cycle` is the last one parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Start the timer for the first head, and set the limits for an unread answer."""
+        """Start the timer for the first head, and set the limits for an unread response."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self._parse)
         if (peer := _tcp(transport)) is not None:
-            # The kernel's own limit also counts data that has left the buffers of this process, and slow reading.
+            # The kernel's limit also covers data that has left the buffers of this process.
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_S * 1000)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         self._start_timer(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes from the peer."""
         self._unparsed += data
         if self._is_greedy and slice_queue().waiting:
             self._parse_soon()
@@ -205,7 +202,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.parser:
             self.flow.set_reading(is_on=not self._unparsed and not self.flow.is_held)
         elif rest := self._behind_upgrade + self._unparsed:
-            # A client should wait for the handshake. One that does not would lose what it has sent, unseen.
+            # A client should wait for the handshake. If it does not, its bytes must not be lost.
             self._behind_upgrade = self._unparsed = b""
             cast("asyncio.Protocol", self.transport.get_protocol()).data_received(rest)
 
@@ -220,7 +217,7 @@ class HttpProtocol(HttpToolsProtocol):
                     b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
                 ]
                 head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
-                # A new one: for the old one a request of HTTP/1.0 was the last. As uvicorn makes it.
+                # The old parser takes nothing after a request of HTTP/1.0. Made as uvicorn makes it.
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 self._feed(b"\r\n".join([*head, b"", data[upgrade.args[0] :]]))
@@ -234,7 +231,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.send_400_response("The head of the request is too large.")
 
     def handle_websocket_upgrade(self) -> None:
-        """Let the WebSocket's protocol take over, unless an answer is still being written."""
+        """Hand over to the WebSocket protocol, unless a response is still being written."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.close()
             return
@@ -243,28 +240,27 @@ class HttpProtocol(HttpToolsProtocol):
         self.parser = None  # type: ignore[assignment]  # this protocol receives nothing any more
 
     def on_message_begin(self) -> None:
-        """Note the first byte of a request."""
         self._has_head = self._has_ignored_upgrade = False
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. Trailers, which come after a body in chunks, are dropped: they are no part of the head, by
-        which access was decided (RFC 9110, 6.5.1). The parser answers a ValueError with 400."""
+        """Add a header. Drop trailers, which follow a chunked body: access was decided by the head (RFC 9110, 6.5.1).
+        The parser answers a ValueError with 400."""
         if self._has_head:
             return
-        # A request with two hosts is invalid (RFC 9112, 3.2): a proxy may have decided by the other one.
+        # A request with two hosts is invalid (RFC 9112, 3.2): a proxy may have used the other one.
         if len(self.headers) == _HEADERS or (name.lower() == b"host" and name.lower() in dict(self.headers)):
             raise ValueError
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Check a head that is complete."""
+        """Check the complete head."""
         self._has_head = True
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > _HEAD_BYTES:
             raise ValueError(size)
         self._framing_bytes = 0
-        # The parser ends such a request with its head, whatever its body. It gets the head again without the offer.
+        # The parser would end such a request at its head. It is given the head again without the offer.
         self._has_ignored_upgrade = (
             self.parser.should_upgrade()
             and not self._should_upgrade()
@@ -276,27 +272,25 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a chunk of a body."""
         self._framing_bytes = 0
         self._body_left -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note the end of a request."""
         self._framing_bytes = 0
         if self._has_ignored_upgrade:
             return
-        if self.cycle is not None and self.cycle.response_complete:  # the rest of a body that nobody needed
+        if self.cycle is not None and self.cycle.response_complete:  # it was the rest of an unread body
             self._start_timer(self.timeout_keep_alive)
         super().on_message_complete()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Cancel the request: the client has left, or has only ended its side, which looks the same."""
+        """Cancel the request. The client has left, or has only ended its side, which looks the same."""
         if self.cycle is None or self.cycle.response_started or self.pipeline or is_ssl(self.transport):
             return None  # closes the connection
         self.cycle.keep_alive = self.cycle.more_body = False
         self._has_end = True
-        self.cycle.disconnected = True  # for the app's `receive`; an answer is still sent, see `_Answer`
+        self.cycle.disconnected = True  # for the app's `receive`; a response is still sent, see `_Answer`
         self.cycle.message_event.set()
         return True
 
@@ -310,8 +304,8 @@ class HttpProtocol(HttpToolsProtocol):
                     await slice_queue().next(_REQUEST_S)
                 await app(scope, receive, _Answer(cycle, send).send)
             finally:
-                # The client ended its side, and the app did not answer: no fault of the app. An app that returns in the
-                # middle of an answer has cut it off, and has logged why.
+                # If the client ended its side, the app need not respond. An app that returns in the middle of a
+                # response has cut it off and logged why.
                 is_cut_off = not cycle.response_complete and (self._has_end or cycle.response_started)
                 if cycle.disconnected or is_cut_off:
                     cycle.disconnected = True
@@ -321,7 +315,7 @@ class HttpProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, answer)
 
     def on_response_complete(self) -> None:
-        """Start the timer for the rest of the body, or for the next head, unless that has arrived already."""
+        """Start the timer for the rest of the body or for the next head, unless it has already arrived."""
         self._is_pipelined = bool(self.pipeline)
         super().on_response_complete()
         self._is_pipelined = False
@@ -329,7 +323,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_timer(_REST_S if self.cycle.more_body else self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what is held of a closed connection. uvicorn tells the last request that was parsed."""
+        """Drop the data of a closed connection. uvicorn notifies only the last request that was parsed."""
         self._stop_timer()
         self._unparsed = b""
         self.pipeline.clear()

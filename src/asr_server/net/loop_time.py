@@ -1,12 +1,12 @@
-"""Time of the event loop by caller: one that takes more than a fair part is read later while others have work.
+"""Event loop time by caller. A caller that uses more than a fair share is read later while others have work.
 
-The loop and the engine's thread share one interpreter, so that a busy loop makes everybody's recordings slow. The
-processor time that the loop spends on a caller's sockets is measured in all their tasks. Audio at the pace of speech
-pays for itself. All else is taken from a token bucket of the caller, over all of its connections.
+The event loop and the engine thread share one interpreter, so a busy loop slows down everybody's recordings. The
+processor time of all tasks of a caller's sockets is measured. Audio at the pace of speech pays for itself. All other
+time is taken from the caller's token bucket, which all of its connections share.
 
-Connections that send as fast as they can share the loop in slices, with each other and with the rest. Whoever has more
-to do than fits into a slice waits for the next. Slices are given in order, and in each round of the loop only as many
-as take `_ROUND_S` together. So a round takes no longer for many such connections than for one.
+Connections that send as fast as they can share the loop in time slices. A connection with more work than fits into a
+slice waits for its next turn. Turns are given in order, and a round of the loop has only as many as take `_ROUND_S`
+together, so a round takes no longer for many such connections than for one.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from weakref import WeakKeyDictionary
 
 from asr_server.core.errors import Overloaded
 
-# The part of the loop's time that a caller has besides its audio, and what it may save of it. The recording of another
-# caller then takes a few percent longer for each caller that uses it all.
+# The share of the loop's time that a caller has besides its audio, and how much of it the caller may save up. Another
+# caller's recording takes a few percent longer for each caller that uses its whole share.
 _SHARE, _SAVED_S = 0.05, 0.1
-# The most that a caller can owe: one that sent without end is read again after ten seconds at most.
+# The most that a caller can owe: a caller that sent without end is read again after at most ten seconds.
 _OWED_S = 0.5
-# A message of audio pays for its own way through the loop, and its seconds for voice detection and texts: 0.2 ms, and 5
-# ms for a second of 16 kHz, more than either takes. Nothing below 5 ms of speech is audio.
+# Each audio message earns 0.2 ms of loop time, and 5 ms per second of 16 kHz audio: more than it takes, voice detection
+# and texts included. Messages under 5 ms of audio earn nothing.
 _MESSAGE_S, _BYTE_S, _LEAST_BYTES = 0.0002, 0.005 / 32_000, 160
-# The time that audio can pay for in a second, at 100 messages a second; and how much of it a connection saves.
+# The most time that audio can earn in a second, at 100 messages a second, and how much of it a connection may save up.
 _PACE, _PAID_S = 0.025, 0.05
-# The time of a connection without audio: enough to open a session and to answer pings, whatever its caller's others do.
+# The time of a connection without audio: enough to open a session and to answer pings.
 _IDLE_SHARE, _BEGIN_S = 0.0002, 0.01
 # A caller has work until this long after its last request or message.
 _AT_WORK_S = 1.0
-# The pause between two connections of a caller that waited: the time of one is known before the next is read.
+# The pause between two waiting connections of a caller, so that the time of the first is known before the next is read.
 _BETWEEN_S = 0.002
 # The time of a refused request or handshake, from the connection to the answer.
 _REFUSAL_S = 0.0015
-# The time of a handshake, of opening a session and of ending it, which nothing else counts; and how much of it a caller
-# may save: all its sessions come at once from a server that shuts down.
+# The time of a handshake and of opening and ending a session, and how much of it a caller may save up: all of its
+# sessions move at once from a server that shuts down.
 _HANDSHAKE_S, _HANDSHAKES_S = 0.005, 0.3
 # Requests and connections of a caller that wait at once.
 _MOST_WAITING = 1_000
@@ -66,18 +66,18 @@ class CallerTime:
         return CallerTime(self._loop_time, self, _HANDSHAKES_S)
 
     def take(self, seconds: float) -> None:
-        """Count time of the loop. It costs nothing while nobody else has work."""
+        """Count loop time. It is free while nobody else has work."""
         self._refill()
         if self._loop_time.others_work(self._owner):
             self._left_s = max(self._left_s - seconds, -_OWED_S)
 
     def wait_s(self) -> float:
-        """Return how long until the caller may be read; 0 for at once."""
+        """Return the seconds until the caller may be read, 0 for now."""
         self._refill()
         return -self._left_s / _SHARE if self._left_s < 0 and self._loop_time.others_work(self._owner) else 0.0
 
     def later(self, callback: Callable[[], None]) -> None:
-        """Call it when the caller may be read, after those that wait already."""
+        """Call the callback when the caller may be read, after the callbacks that already wait."""
         self.waiting.append(callback)
         if self._timer is None:
             self._set_timer(self.wait_s())
@@ -88,7 +88,7 @@ class CallerTime:
         self._counted_s = now_s
 
     def _set_timer(self, wait_s: float) -> None:
-        # Not for the whole wait: it is over when the others have no more work.
+        # Check earlier than the whole wait: the caller may be read as soon as the others have no work.
         wait_s = min(max(wait_s, _BETWEEN_S), _AT_WORK_S)
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._next)
 
@@ -103,17 +103,17 @@ class CallerTime:
 
 
 class LoopTime:
-    """The callers of one event loop. `now_s`: the monotonic clock."""
+    """The callers of one event loop."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self.now_s = now_s
+        self.now_s = now_s  # the monotonic clock
         self._callers: OrderedDict[str, CallerTime] = OrderedDict()
         self._requests = 0
-        self._latest: CallerTime | None = None  # who had work last,
-        self._before: CallerTime | None = None  # and the last one that is not the same
+        self._latest: CallerTime | None = None  # the last caller that had work
+        self._before: CallerTime | None = None  # the last other caller that had work
 
     def of(self, caller: str) -> CallerTime:
-        """Return the caller's bucket. When there are too many, the least recently used one is forgotten."""
+        """Return the caller's bucket. If there are too many, drop the least recently used one."""
         found = self._callers.pop(caller, None) or CallerTime(self)
         self._callers[caller] = found
         if len(self._callers) > _MAX_CALLERS:
@@ -146,13 +146,13 @@ class LoopTime:
         return other is not None and self.now_s() < other.worked_s + _AT_WORK_S
 
     async def refusal(self, caller: str) -> None:
-        """Return when one more request of the caller may be refused."""
+        """Wait until one more request of the caller may be refused."""
         refused = self.of(caller)
         await _turn(refused)
         refused.take(_REFUSAL_S)
 
     async def handshake(self, caller: str) -> None:
-        """Return when one more WebSocket of the caller may be opened. Raises `Overloaded` where too many wait."""
+        """Wait until one more WebSocket of the caller may be opened. Raises `Overloaded` if too many wait."""
         handshakes = self.of(caller).handshakes
         if len(handshakes.waiting) >= _MOST_WAITING:
             raise Overloaded("Too many of your connections are being opened.", retry_after_s=5)
@@ -160,7 +160,7 @@ class LoopTime:
         handshakes.take(_HANDSHAKE_S)
 
     async def counted(self, caller: str, steps: Coroutine[Any, Any, None]) -> None:
-        """Run the steps when the caller may have more of the loop's time, and count what they take of it."""
+        """Run the steps when the caller may use more loop time, and count the time that they take."""
         found = self.of(caller)
         try:
             await _turn(found)
@@ -171,7 +171,7 @@ class LoopTime:
 
 
 async def _turn(caller: CallerTime) -> None:
-    """Wait until the caller may have more time. Where too many wait already, this one does not."""
+    """Wait until the caller may use more time. Return at once if too many already wait."""
     if (caller.waiting or caller.wait_s()) and len(caller.waiting) < _MOST_WAITING:
         turn = asyncio.get_running_loop().create_future()
         caller.later(lambda: None if turn.done() else turn.set_result(None))
@@ -184,30 +184,30 @@ async def _turn(caller: CallerTime) -> None:
 
 
 class ConnectionTime:
-    """The time of the loop that one connection takes, and the time that its audio pays for."""
+    """The loop time that one connection uses, and the time that its audio earns."""
 
     def __init__(self, loop_time: LoopTime) -> None:
         self._loop_time = loop_time
-        self.caller: CallerTime | None = None  # until it is known
+        self.caller: CallerTime | None = None  # None until access has been checked
         self._paid_s, self._pace_s, self._counted_s = _BEGIN_S, _PAID_S, loop_time.now_s()
 
     @property
     def is_over(self) -> bool:
-        """True if the connection has to wait before it is read again."""
+        """True if the connection must wait before it is read again."""
         if self.caller is None:
             return False
         self._refill()
         return self._paid_s < _MESSAGE_S and (bool(self.caller.waiting) or self.caller.wait_s() > 0)
 
     def take(self, seconds: float) -> None:
-        """Count time that the loop has spent: first against the paid time, then against the caller's."""
+        """Count loop time, first against the time that audio earned, then against the caller's bucket."""
         self._paid_s -= seconds
         if self._paid_s < 0 and self.caller is not None:
             self.caller.take(-self._paid_s)
             self._paid_s = 0.0
 
     def pay(self, size_bytes: int) -> None:
-        """Count a message of audio, in either direction."""
+        """Earn the time of an audio message, sent or received."""
         if size_bytes >= _LEAST_BYTES:
             self._refill()
             paid_s = min(_MESSAGE_S + size_bytes * _BYTE_S, self._pace_s)
@@ -215,7 +215,6 @@ class ConnectionTime:
             self._paid_s = min(self._paid_s + paid_s, _PAID_S)
 
     def worked(self) -> None:
-        """Note a message: the caller has work."""
         if self.caller is not None:
             self._loop_time.worked(self.caller)
 
@@ -232,7 +231,7 @@ _connection: ContextVar[ConnectionTime | None] = ContextVar("connection", defaul
 
 
 def loop_time() -> LoopTime:
-    """Return the times of the running event loop, whose tasks are measured from now on."""
+    """Return the callers' times of the running event loop. Its tasks are measured from the first call on."""
     loop = asyncio.get_running_loop()
     if loop not in _of_loops:
         _of_loops[loop] = LoopTime()
@@ -245,20 +244,20 @@ def measure(connection: ConnectionTime) -> None:
 
 
 async def own_turn() -> None:
-    """Wait while the connection of the present task has used up its time and its caller's."""
+    """Wait while the current task's connection has used up its own time and its caller's."""
     connection = _connection.get()
     if connection is not None and connection.caller is not None and connection.is_over:
         await _turn(connection.caller)
 
 
 class _Measured(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are counted. Processor time, since a step may wait for the interpreter."""
+    """A coroutine whose steps are timed, in processor time, since a step may wait for the interpreter."""
 
     def __init__(self, steps: Coroutine[Any, Any, Any], taker: ConnectionTime | CallerTime) -> None:
         self._steps, self._taker = steps, taker
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._steps, name)  # `cr_frame` and others, for tools that show where a task is
+        return getattr(self._steps, name)  # `cr_frame` and others, for tools that print a task's stack
 
     def send(self, value: Any) -> Any:
         began_s = time.thread_time()
@@ -277,7 +276,7 @@ class _Measured(Coroutine[Any, Any, Any]):
     def close(self) -> None:
         self._steps.close()
 
-    # What awaits it asks for its steps one by one, as a task does.
+    # An awaiting coroutine asks for the steps one by one, as a task does.
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self  # it has all that `await` uses of a generator
@@ -294,40 +293,39 @@ def _measured_task(loop: asyncio.AbstractEventLoop, steps: Any, **options: Any) 
     return asyncio.Task(steps if connection is None else _Measured(steps, connection), loop=loop, **options)
 
 
-# As long as a slice lasts, all other tasks of the loop wait.
+# All other tasks of the loop wait during a slice.
 SLICE_S = 0.0005
 # A request takes several rounds of the event loop.
 _ROUND_S = 0.001
-# A task that has not used the event loop for this long need not wait.
+# A task that has not used the event loop for this long need not wait for a turn.
 _RESTED_S = 0.05
 
 
 class SliceQueue:
-    """The callbacks that wait for a slice of one event loop."""
+    """The callbacks that wait for a time slice of one event loop."""
 
     def __init__(self) -> None:
-        # While anybody waits, a task that has not begun yet has to wait too.
         self.waiting: deque[tuple[float, Callable[[], None]]] = deque()  # costs and callbacks
 
     def soon(self, callback: Callable[[], None], cost_s: float = 0.0) -> None:
-        """Call the callback in a later round. `cost_s`: its time beyond the call itself, which is measured."""
+        """Call the callback in a later round. `cost_s`: the time it uses besides the call, which is measured."""
         self.waiting.append((cost_s, callback))
         if len(self.waiting) == 1:
             asyncio.get_running_loop().call_soon(self._run)
 
     async def next(self, cost_s: float = SLICE_S) -> None:
-        """Return when it is the caller's turn. `cost_s`: how long it then keeps the event loop."""
+        """Wait for a turn. `cost_s`: how long the caller then uses the event loop."""
         turn = asyncio.get_running_loop().create_future()
-        # Whoever is cancelled while it waits leaves its callback behind, which then does nothing.
+        # A task that is cancelled while it waits leaves its callback in the queue, which then does nothing.
         self.soon(lambda: None if turn.done() else turn.set_result(None), cost_s)
         await turn
 
     def _run(self) -> None:
         ends_s = time.monotonic() + _ROUND_S
-        left = len(self.waiting)  # callbacks that are added meanwhile wait for the next round
+        left = len(self.waiting)  # callbacks added meanwhile wait for the next round
         try:
             while left and time.monotonic() < ends_s:
-                # Removed after the call, so that `soon`, called meanwhile, does not find the queue empty.
+                # Removed after the call: `soon`, called meanwhile, must not find the queue empty.
                 cost_s, callback = self.waiting[0]
                 left, ends_s = left - 1, ends_s - cost_s
                 try:
@@ -339,7 +337,7 @@ class SliceQueue:
                 asyncio.get_running_loop().call_soon(self._run)
 
 
-# By loop, as tests have several: what waits on one cannot be called on another.
+# By loop, since tests have several.
 _slice_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, SliceQueue] = WeakKeyDictionary()
 
 
@@ -352,7 +350,7 @@ def slice_queue() -> SliceQueue:
 
 
 class TimeSlice:
-    """Limits a loop whose `await`s return at once while there is more to do: it awaits `next_round` in each round."""
+    """Makes a loop give way whose `await`s return at once. The loop awaits `next_round` in each round."""
 
     def __init__(self) -> None:
         self._ends_s = 0.0

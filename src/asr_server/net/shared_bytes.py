@@ -1,8 +1,8 @@
-"""One bound on the bytes that many queues hold together, with a fair share of it for each.
+"""A limit on the bytes that many queues hold together, with a fair share for each.
 
-A queue may hold as much as is free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-switches", 1998): one alone gets half of the bound, two a third each, and something is always left for the next. Used
-from one event loop only.
+A queue may hold as many bytes as are free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
+packet switches", 1998): a single queue gets half of the limit, two queues a third each, and some is always free for the
+next one. Used from one event loop only.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from asr_server.core.errors import Overloaded
 
 LIMIT_BYTES = 128 * 1024 * 1024
 QUEUE_BYTES = 32 * 1024 * 1024  # the most that one queue may hold
-PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own
-RESERVED_BYTES = 256 * 1024  # what a queue may hold however little is free: a speaker is never that far behind
+PIECE_BYTES = 64 * 1024  # a large frame is divided into pieces that wait for room one by one
+RESERVED_BYTES = 256 * 1024  # a queue may always hold this much, which is more than a speaker is ever behind
 
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """The bytes that one queue holds of the bound."""
+    """The bytes that one queue holds of the limit."""
 
-    of: SharedBytes  # the bound
+    of: SharedBytes
     size_bytes: int = 0
 
     def set(self, size_bytes: int) -> None:
-        """Note that the queue holds this much now."""
+        """Set the number of bytes that the queue holds."""
         self.of.held_bytes += size_bytes - self.size_bytes
         self.size_bytes = size_bytes
 
 
 class SharedBytes:
-    """The bound. What is sent in one piece is accepted in parts, so that a queue's owner waits when it is too long."""
+    """The limit and the bytes that all queues hold."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -41,19 +41,16 @@ class SharedBytes:
 
     @property
     def queue_bytes(self) -> int:
-        """Return how much one queue may hold now. One that already holds more takes nothing until it has shrunk."""
+        """Return how much one queue may hold now. A queue that holds more takes nothing until it has shrunk."""
         return max(RESERVED_BYTES, min(QUEUE_BYTES, self._limit_bytes - self.held_bytes))
 
     def share(self) -> Share:
-        """Return the share of a new queue. Set it to 0 in the end."""
+        """Return the share of a new queue. Its owner sets it to 0 at the end."""
         return Share(self)
 
     @contextmanager
     def in_hand(self, size_bytes: int) -> Iterator[None]:
-        """Count something large that arrived whole, while its parts wait for their places in a queue.
-
-        Raises `Overloaded` if it does not fit with everything else.
-        """
+        """Count a large frame while its pieces wait for room in a queue. Raises `Overloaded` if it does not fit."""
         if size_bytes > RESERVED_BYTES and self.held_bytes + size_bytes > self._limit_bytes:
             raise Overloaded("Too much live audio is waiting for this large message; try again later.", retry_after_s=5)
         self.held_bytes += size_bytes

@@ -1,8 +1,7 @@
-"""uvicorn's WebSocket protocol with limits: one connection can neither stop the others nor stay for ever.
+"""uvicorn's WebSocket protocol with limits, so that one connection cannot block the others or stay open forever.
 
-`ws_max_size` limits the bytes of a message, and uvicorn stops reading while a message waits for the app. There are no
-settings for the rest (`ws_max_queue` belongs to another implementation): uvicorn parses all that has been received at
-once, up to 256 KiB, which may be 40,000 frames.
+uvicorn limits the bytes of a message (`ws_max_size`) and stops reading while a message waits for the app. It has no
+setting for the rest: it parses all received bytes at once, up to 256 KiB, which can be 40,000 frames.
 """
 
 from __future__ import annotations
@@ -21,22 +20,20 @@ from websockets.exceptions import InvalidState
 
 from asr_server.net.loop_time import SLICE_S, ConnectionTime, TimeSlice, loop_time, measure, slice_queue
 
-# A peer that has not read the close frame after this time never will. The connection is then aborted.
+# Abort the connection if the peer has not read the close frame after this time.
 _ABORT_AFTER_S = 4.0
-# The longest wait for the peer's answer to a close frame. It comes after everything that the peer had sent before; a
-# peer from which the app took no message was refused, and has nothing to lose.
+# The longest wait for the peer's answer to a close frame, which follows everything that the peer sent before. A peer
+# from which the app took no message was refused, and gets less time.
 _REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
-# The frames in which that answer is looked for: far more than are on their way when the close frame arrives. A peer
-# that was refused has hardly begun.
+# Read at most this many frames while waiting for that answer: far more than can be in transit.
 _FRAMES_AFTER_CLOSE, _FRAMES_AFTER_REFUSAL = 10_000, 64
 # The beginning of text that carries audio.
 _AUDIO_EVENT, _EVENT_BYTES = b"input_audio_buffer.append", 256
-# A message has to be complete in this time: the part that has arrived is held in memory.
+# A message must be complete within this time, since its first part is held in memory.
 _MESSAGE_S = 20.0
-# Bytes of unfinished messages, of all connections of a caller: the largest message, and many of the usual size.
+# Bytes of unfinished messages of all connections of a caller: one largest message and many usual ones.
 _UNFINISHED_BYTES = 34 * 2**20
-# Bytes that are parsed between two looks at the clock: frames of so many bytes together, which may be 80, or one longer
-# frame, of which at most so many.
+# Bytes parsed between two looks at the clock: short frames together (up to 80 of them), or a part of one long frame.
 _PART_BYTES, _MAX_PART_BYTES = 512, 4 * 1024
 # Frames of one message. Each takes some 100 bytes, also an empty one, which `ws_max_size` does not count.
 _MAX_FRAGMENTS = 16 * 1024
@@ -47,7 +44,7 @@ _NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Lengt
 
 
 class _Unfinished:
-    """Counts the bytes of an unfinished message, and the time for which its end has been waited for."""
+    """Counts the bytes of an unfinished message and holds the timer for its end."""
 
     def __init__(self) -> None:
         self.timer: asyncio.TimerHandle | None = None
@@ -62,7 +59,7 @@ class _Unfinished:
         return _held[self._caller] <= _UNFINISHED_BYTES
 
     def end(self) -> None:
-        """Count nothing any more."""
+        """Stop counting: the message is complete or dropped."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -73,7 +70,7 @@ class _Unfinished:
 
 
 def _frame_bytes(data: bytearray, at: int) -> int:
-    """Return the length of the frame that begins there (RFC 6455, 5.2); 0 if that has not come yet."""
+    """Return the length of the frame that begins at `at` (RFC 6455, 5.2), or 0 if its head is incomplete."""
     if len(data) < at + 2:
         return 0
     length, head = data[at + 1] & 127, 6 if data[at + 1] & 128 else 2
@@ -85,15 +82,17 @@ def _frame_bytes(data: bytearray, at: int) -> int:
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """Received data is parsed in slices of time, each in a turn of the event loop, and each part of it after the app
-    has received all messages of the one before. Nothing is parsed before the handshake is complete, nor while the peer
-    does not read: pings would be answered, and the answers held. Meanwhile the socket is not read.
+    """uvicorn's protocol with limits.
 
-    A connection whose caller has taken its part of the event loop's time is read later (`net/loop_time.py`).
-    Unfinished messages have bounds in time and, for a caller's connections together, in bytes.
+    Parses received data in slices of time, one slice in a turn of the event loop, and parses a part only after the app
+    has received all messages of the previous part. Parses nothing before the handshake is complete, or while the peer
+    does not read, since answers to its pings would pile up. Does not read the socket meanwhile.
 
-    `transport.close` waits until all data is sent; for a peer that never reads, that is forever. So connections are
-    aborted after a while.
+    A connection whose caller has used up its share of the event loop is read later (`net/loop_time.py`). Unfinished
+    messages are limited in time and, for all connections of a caller together, in bytes.
+
+    `transport.close` waits until all data is sent, which is forever if the peer never reads. So connections are aborted
+    after a while.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -101,39 +100,37 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.close_timeout = _REFUSED_CLOSE_S
         self._unparsed = bytearray()
         self._frame_left = 0  # bytes of a long frame whose beginning is parsed
-        # True if there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+        # True once there was more to parse than fits into a slice. From then on parsing waits for its turn.
         self._is_greedy = self._is_turn_due = False
         self._frames_after_close = 0
         self._app_slice = TimeSlice()
         self._loop_time = ConnectionTime(loop_time())
-        self._is_late = False  # its caller has taken too much time
-        self._turn: asyncio.Future[None] | None = None  # of the app, which has taken a message meanwhile
+        self._is_late = False  # its caller has used too much time
+        self._turn: asyncio.Future[None] | None = None  # set while the app waits with a message it has taken
         self._message_bytes = 0  # in `frames`
         self._unfinished = _Unfinished()
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes from the peer."""
         if self.handshake_initiated:
             self._unparsed += data
-            # Whoever has been greedy queues behind those that wait, and parses nothing at once.
+            # A greedy connection queues behind the others and parses nothing at once.
             if self._is_greedy and slice_queue().waiting:
                 self._parse_soon()
             self._parse_and_count()
             return
-        # uvicorn passes the whole head at once. After one that is too large or has a body it would wait forever.
+        # uvicorn passes the whole head at once. It would wait forever after a head that is too large or has a body.
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
             self.transport.write(b"".join(self.conn.data_to_send()) or _NO_HANDSHAKE)
             self.transport.close()
 
     def resume_writing(self) -> None:
-        """Parse on: the peer reads again."""
+        """Continue to parse: the peer reads again."""
         super().resume_writing()
         self._parse_soon()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next message for the app. Messages that wait already are given without waiting, but in slices of
-        time."""
+        """Return the next message for the app. Queued messages are returned without waiting, but in slices of time."""
         await self._app_slice.next_round()
         message = await super().receive()
         if message["type"] == "websocket.receive":
@@ -145,8 +142,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     def _parse_and_count(self) -> None:
-        """Parse, outside of the tasks whose time is counted anyway."""
-        began_s = time.thread_time()  # of the processor: this thread may wait for the interpreter meanwhile
+        """Parse and count the time. For calls outside of tasks, whose time is counted already."""
+        began_s = time.thread_time()  # processor time: the thread may wait for the interpreter meanwhile
         self._parse()
         self._loop_time.take(time.thread_time() - began_s)
 
@@ -169,7 +166,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _next_part(self) -> bytearray:
-        """Take some whole frames, or a part of a long one; nothing if the head of the next has not come as a whole."""
+        """Return some whole frames or a part of a long one, or nothing if the next frame's head is incomplete."""
         at = self._frame_left
         while at < _PART_BYTES and (frame := _frame_bytes(self._unparsed, at)):
             at += frame
@@ -181,7 +178,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _may_parse(self) -> bool:
         return (
             self.handshake_complete
-            and not self.transport.is_closing()  # first: a refused handshake has closed it, and has no scope
+            and not self.transport.is_closing()  # checked early: a refused handshake has no scope
             and self.writable.is_set()
             and not self.read_paused
             and not self._is_turn_due
@@ -196,21 +193,21 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return self.close_sent and self.close_timeout == _REFUSED_CLOSE_S
 
     def _waits_for_time(self) -> bool:
-        """Return True if the connection has to be read later, and arrange for that."""
+        """Return True if the connection must be read later, and schedule that."""
         if self._loop_time.caller is None and (caller := self.scope["state"].get("caller")) is not None:
             self._loop_time.caller = loop_time().of(caller.share)
         if not self._is_late and self._loop_time.caller is not None and self._loop_time.is_over:
             self._is_late = True
-            self._loop_time.caller.later(self._go_on)
+            self._loop_time.caller.later(self._resume)
         return self._is_late
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._is_late = False
-        self._let_app_go_on()
+        self._resume_app()
         if not self.transport.is_closing():
             self._parse_and_count()
 
-    def _let_app_go_on(self) -> None:
+    def _resume_app(self) -> None:
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(None)
 
@@ -224,7 +221,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parse_and_count()
 
     def handle_events(self) -> None:
-        """Handle what was parsed. A peer that sends without end after the close frame does not read it."""
+        """Handle the parsed frames. Close the connection of a peer that sends forever after the close frame."""
         if self.close_sent:
             self._frames_after_close += len(self.conn.events)
             if self._frames_after_close > _FRAMES_AFTER_CLOSE:
@@ -234,9 +231,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._check_unfinished()
 
     def _check_unfinished(self) -> None:
-        """Close the connection if unfinished messages have too many bytes, or take too long."""
+        """Close the connection if unfinished messages have too many bytes or take too long."""
         size = self._message_bytes + len(self.conn.reader.buffer)
-        if not size and not self.frames:  # which may be empty
+        if not size and not self.frames:  # frames may be empty
             self._unfinished.end()
         elif not self._unfinished.holds(self.scope, size):
             self._end_message(_TOO_BIG, "too many bytes of unfinished messages")
@@ -244,14 +241,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._unfinished.timer = self.loop.call_later(_MESSAGE_S, self._end_message, _POLICY, "unfinished message")
 
     def _end_message(self, code: int, reason: str) -> None:
-        """Fail the connection, and forget its unfinished message."""
+        """Fail the connection and drop its unfinished message."""
         if not self.transport.is_closing() and not self.close_sent:
             self.conn.fail(code, reason)
             self.handle_parser_exception()
         self._forget()
 
     def handle_connect(self, event: Any) -> None:
-        """Handle the handshake. The app's tasks are counted, also those that go on after the connection."""
+        """Handle the handshake. Count the time of the app's tasks, also of those that outlive the connection."""
         copy_context().run(self._begin, event)
 
     def _begin(self, event: Any) -> None:
@@ -259,17 +256,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
 
     def handle_text(self, event: Any) -> None:
-        """Handle the first frame of a message of text."""
         self._message_bytes = len(event.data)
         super().handle_text(event)
 
     def handle_bytes(self, event: Any) -> None:
-        """Handle the first frame of a message of bytes."""
         self._message_bytes = len(event.data)
         super().handle_bytes(event)
 
     def handle_cont(self, event: Any) -> None:
-        """Handle the next frame of a message."""
+        """Handle a continuation frame."""
         if len(self.frames) < _MAX_FRAGMENTS:
             self._message_bytes += len(event.data)
             super().handle_cont(event)
@@ -278,8 +273,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def send_receive_event_to_app(self) -> None:
-        """Hand a complete message to the app. For text that is not UTF-8 uvicorn sends a close frame, which is an error
-        if the peer's close frame was parsed with that text, and answered."""
+        """Hand a complete message to the app.
+
+        For text that is not UTF-8 uvicorn sends a close frame. That fails if the peer's close frame has been parsed
+        with that text and answered.
+        """
         self._loop_time.worked()
         if self.curr_msg_data_type == "bytes" or _AUDIO_EVENT in self.frames[0][:_EVENT_BYTES]:
             self._loop_time.pay(self._message_bytes)
@@ -290,9 +288,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a closed connection. Its parser would keep the last frame, up to 32 MiB, until it is collected."""
+        """Drop a closed connection's data. Its parser would keep a frame of up to 32 MiB until it is collected."""
         super().connection_lost(exc)
-        self._let_app_go_on()
+        self._resume_app()
         self._forget()
         self.conn.parser.close()
 
@@ -303,8 +301,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unfinished.end()
 
     def keepalive_timeout(self) -> None:
-        """Close with 1011 since no pong came, and abort if the peer does not read that. If the pong may have come and
-        was not read yet, wait for it again."""
+        """Close with 1011 since no pong came, and abort if the peer does not read that. If the connection is not being
+        read, the pong may have arrived: wait for it again."""
         if self._is_late and self.ping_timeout is not None:
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
             return
@@ -312,13 +310,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.loop.call_later(_ABORT_AFTER_S, self.transport.abort)
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send the app's message. Raises `ClientDisconnected` where the peer has left before the answer to its
-        handshake, or an error of it has closed the connection."""
+        """Send the app's message. Raises `ClientDisconnected` if the peer left before the answer to its handshake, or
+        if an error of the peer has closed the connection."""
         await self._app_slice.next_round()
         if self.transport.is_closing() and not self.handshake_complete:
-            # uvicorn would take the answer, drop it, and say in the log that the app gave none.
+            # uvicorn would drop the answer and log that the app gave none.
             raise ClientDisconnected
-        if message["type"] == "websocket.send" and (audio := message.get("bytes")):  # of speech
+        if message["type"] == "websocket.send" and (audio := message.get("bytes")):
             self._loop_time.worked()
             self._loop_time.pay(len(audio))
         try:
@@ -328,12 +326,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 raise ClientDisconnected from None
             raise
         self._parse()  # frames after the handshake, or a close frame after data that the app will not receive
-        if (
-            self.close_sent
-        ):  # also after a rejection with an HTTP status, which uvicorn would log as a missing handshake
+        if self.close_sent:  # also after a rejection with an HTTP status: uvicorn would log a missing handshake
             self.handshake_complete = True
 
     async def run_asgi(self) -> None:
-        """Run the app. The connection ends soon after it, whether or not the peer reads."""
+        """Run the app. End the connection soon after it returns, whether or not the peer reads."""
         await super().run_asgi()
         self.loop.call_later(self.close_timeout + _ABORT_AFTER_S, self.transport.abort)
