@@ -1,4 +1,4 @@
-"""Access control: the rules of a server, the caller of a request, and the refusal of a socket. `net.edge` checks."""
+"""Access rules, the caller of a request, and the refusal of a WebSocket. `net.edge` applies the rules."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Decide by the headers `Origin` and `Host` which web pages may call, and under which host names."""
+    """Which web pages may call (by `Origin`), and under which host names (by `Host`)."""
 
     allowed: frozenset[str]  # origins in lower case, or `*`
-    # no key is needed: a page whose host name resolves to this server is rejected (DNS rebinding)
-    keyless: bool = False
+    keyless: bool = False  # no key is needed, so host names are checked against DNS rebinding
     loopback: bool = False  # the server listens on a loopback address, so only local names are accepted
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
         """Check a request that changes or costs something. Raises `origin_not_allowed` for a page of another site.
 
-        A request without an origin does not come from a browser. `host`: the host that the request names; the
-        server's own page has it as its origin.
+        A request without an origin does not come from a browser. `host`: the request's host, which is the origin of the
+        server's own page.
         """
         if origin is None or _ANY in self.allowed or origin.lower() in self.allowed:
             return
@@ -50,7 +49,7 @@ class Origins:
             )
 
     def check_host(self, host: str | None) -> None:
-        """Raise `host_not_allowed` for a name that somebody else's DNS may have made to resolve to this server."""
+        """Raise `host_not_allowed` for a name that a stranger's DNS may resolve to this server."""
         if not self.keyless or host is None or _ANY in self.allowed:
             return
         name, own_origins = _name(host), {_name(origin.partition("://")[2]) for origin in self.allowed}
@@ -62,9 +61,12 @@ class Origins:
             )
 
     def _is_own(self, name: str) -> bool:
-        """Return True for `localhost` and its subdomains; where other machines can connect, also for names without a
-        dot and those of private networks, which nobody else can register: RFC 6762, RFC 8375, ICANN's `.internal`, the
-        names that routers give, none of which ICANN delegates (`.home`; SSAC's SAC 113), and AVM's `fritz.box`."""
+        """Return True for a name that no stranger can register.
+
+        These are `localhost` and its subdomains. If other machines can connect, also names without a dot and names of
+        private networks: RFC 6762, RFC 8375, ICANN's `.internal`, the names that routers give and ICANN does not
+        delegate (`.home`; SSAC's SAC 113), and AVM's `fritz.box`.
+        """
         if name in ("localhost", "host.docker.internal") or name.endswith(".localhost"):
             return True
         return not self.loopback and (_BARE_NAME.fullmatch(name) is not None or name.endswith(_PRIVATE))
@@ -90,7 +92,7 @@ def _is_address(name: str) -> bool:
     return False
 
 
-# Probes come from machines without a key. They hold no data.
+# Probes have no key, and their responses hold no data.
 PROBES = frozenset({"/livez", "/readyz"})
 
 
@@ -98,24 +100,23 @@ PROBES = frozenset({"/livez", "/readyz"})
 class Caller:
     """The caller of a request."""
 
-    owner: str = ""  # the owner of its jobs and sessions, "" where there are no keys
+    owner: str = ""  # the owner of its jobs and sessions, "" without keys
     session: Mapping[str, Any] | None = None  # the realtime session in the ephemeral key, None for other keys
-    share: str = ""  # the name by which fair schedulers count it: the owner, or an address where there are no keys
+    share: str = ""  # the name by which quotas count it: the owner, or an address without keys
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """The rules by which access is decided."""
+    """The access rules of a server."""
 
     api_keys: ApiKeys
     ephemeral_keys: EphemeralKeys
     origins: Origins
     quota: Quota
-    open_paths: tuple[str, ...] = ()  # prefixes of paths that need no key to be read: their routes check a token
+    open_paths: tuple[str, ...] = ()  # prefixes of paths that are read without a key: their routes check a token
 
     @classmethod
     def of(cls, settings: Settings, open_paths: tuple[str, ...] = ()) -> AccessRules:
-        """Return the rules that the settings ask for, with these open paths."""
         api_keys = ApiKeys(settings.keys)
         origins = Origins(settings.origins, keyless=not api_keys, loopback=is_loopback(settings.host))
         quota = Quota(settings.key_max_requests, settings.key_rate, max_live=settings.max_live_sessions)
@@ -125,8 +126,8 @@ class AccessRules:
 async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
     """Refuse the handshake with an HTTP status.
 
-    A browser cannot see that status. One that showed a key is accepted, told the error as a realtime event, and closed.
-    A page that may not call at all is told nothing: its socket never opens.
+    A browser cannot see that status. If it sent a key, the socket is accepted, sent the error as a realtime event, and
+    closed. A page of a foreign origin gets the status only: its socket never opens.
     """
     if error.code in ("origin_not_allowed", "host_not_allowed") or credentials.by_subprotocol(socket) is None:
         await socket.send_denial_response(http_response(error))

@@ -1,7 +1,7 @@
-"""Reads a body under a limit of bytes, and form fields in all the spellings that clients use.
+"""Reads request bodies up to a limit of bytes, and form fields in all spellings that clients use.
 
-Multipart forms may have a preamble or `filename*`; those whose end is missing are refused. Once the body is read,
-`while_connected` cancels the work on it when the client disconnects.
+Multipart forms may have a preamble or `filename*`. A form without its end is refused. `while_connected` cancels the
+work on a body when the client disconnects.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _EXTENDED_FILENAME = re.compile(rb";\s*filename\*", re.IGNORECASE)
 
 
 class FormParser(MultiPartParser):
-    """Skips a preamble, and takes a part with `filename*` alone for a file: urllib3 before 1.25 writes names beyond
-    ASCII that way, although RFC 7578 forbids it. Refuses a form without its closing boundary: a part may be cut.
+    """A multipart parser that skips a preamble and refuses a form without its closing boundary, which may be cut off.
+
+    It accepts a file part that has only `filename*`: urllib3 before 1.25 writes non-ASCII names that way, although RFC
+    7578 forbids it.
     """
 
     def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None]) -> None:
@@ -57,14 +59,13 @@ class FormParser(MultiPartParser):
         )
 
     def on_headers_finished(self) -> None:
-        """Note that all headers of a part have been read."""
         disposition = self._current_part.content_disposition or b""
         if _EXTENDED_FILENAME.search(disposition):
             self._current_part.content_disposition = disposition + b'; filename=""'
         super().on_headers_finished()
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        """Take the next bytes of a part."""
+        """Count the bytes of text parts. Raises `MultiPartException` over the limits."""
         if self._current_part.file is None:
             if self._current_part.field_name.startswith(_REFERENCES):
                 self._references_bytes += end - start
@@ -77,7 +78,7 @@ class FormParser(MultiPartParser):
         super().on_part_data(data, start, end)
 
     def on_end(self) -> None:
-        """Note that the closing boundary has been read."""
+        """The closing boundary has been read."""
         self._is_complete = True
 
     async def parse(self) -> FormData:
@@ -98,7 +99,7 @@ class FormParser(MultiPartParser):
 
 
 async def _without_preamble(stream: AsyncGenerator[bytes, None], boundary: bytes) -> AsyncGenerator[bytes, None]:
-    """Yield the body from its first boundary on, which is at the beginning of a line."""
+    """Yield the body from its first boundary on, which begins a line."""
     delimiter = b"\n--" + boundary
     before: bytes | None = b"\n"
     async for piece in stream:
@@ -114,40 +115,40 @@ async def _without_preamble(stream: AsyncGenerator[bytes, None], boundary: bytes
             before = None
 
 
-# A network may lose a client without any message: after this long without data it is not waited for.
+# Give up on a client after this long without data: a network may lose it without any message.
 _STALLED_S = 60.0
-# The least bytes of an upload in this much time of waiting for it, and the longest time in all. A poor mobile network
-# has ten times the rate, and so has speech that is sent while it is recorded.
+# The least bytes of an upload in this much waiting time, and the longest waiting time. A poor mobile network, or speech
+# sent while it is recorded, has ten times this rate.
 _LEAST_BYTES, _LEAST_BYTES_S = 16 * 1024, 60.0
 _LONGEST_S = 4 * 3600.0
-# The longest time for a text, which is held in the memory meanwhile: 24 MB at 64 KiB a second.
+# The longest waiting time for a text, which is held in memory meanwhile: 24 MB at 64 KiB a second.
 _LONGEST_TEXT_S = 360.0
 _MULTIPART = "multipart/form-data"
-# Types of a body that is the recording itself, as curl -T, ffmpeg and GStreamer send it. curl names none.
+# Types of a body that is the recording itself, as curl -T, ffmpeg and GStreamer send it. curl sends no type.
 _RECORDING_TYPES = ("audio/", "video/", "application/octet-stream", "application/ogg")
-# Samples without a header: 16 bits, little-endian. The header of a WAV file is put before them.
+# Samples of 16 bits, little-endian, without a header. The header of a WAV file is put before them.
 _PCM = "audio/pcm"
 _PCM_RATES_HZ, _PCM_CHANNELS = range(8_000, 192_001), range(1, 9)
 _PCM_NUMBER = re.compile(rb"[0-9]{1,6}")
-SPOOL_BYTES = 1024 * 1024  # of a body that are held in memory; a longer one is written to a file
-# A string as a whole, also one without an end, or the beginning of another value. Nothing is read twice.
+SPOOL_BYTES = 1024 * 1024  # a longer body is written to a file
+# A whole string, also an unterminated one, or the beginning of another value. No character is matched twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
 # 1,000 chapters, the most that makes sense, have 7,000.
 _MAX_TOKENS = 20_000
-# The errors that `json` raises for text that is not JSON, and for JSON that is nested too deeply.
+# The errors of `json` for text that is not JSON, and for JSON that is nested too deeply.
 NOT_JSON = (ValueError, RecursionError)
 
 T = TypeVar("T", bound=BaseModel)
 
 
 async def read_form(request: Request, max_bytes: int) -> FormData:
-    """Return the parsed form, which the caller closes, with the fields of the query before its own.
+    """Return the parsed form with the fields of the query before its own. The caller closes it.
 
-    A body that is a recording is the file of the form.
+    A body that is a recording becomes the file of the form.
 
     Raises `unsupported_content_type`, `unsupported_encoding`, `malformed_body`, `upload_stalled`,
-    `uploads_unavailable`, `Cancelled` when the client leaves, and `file_too_large`: at once for a declared length over
-    the limit, otherwise after at most one network chunk too many.
+    `uploads_unavailable`, `Cancelled` if the client leaves, and `file_too_large`: at once if the declared length is
+    over the limit, otherwise at most one network chunk after the limit.
     """
     kind = request.headers.get("content-type", "").lower()
     length = request.headers.get("content-length", "")
@@ -177,7 +178,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
 
 
 async def _recording(request: Request, kind: str) -> FormData:
-    """Return a form whose file is the body. Raises `unsupported_content_type` for samples of an unknown form."""
+    """Return a form whose file is the body. Raises `unsupported_content_type` for samples of an unknown format."""
     header = b"" if not kind.startswith(_PCM) else _pcm_header(kind, 0)
     spooled = cast("BinaryIO", SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115 - the form closes it
     file = UploadFile(spooled, size=0, filename="recording")
@@ -212,7 +213,7 @@ def _pcm_header(kind: str, size_bytes: int) -> bytes:
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     """Return the body as a JSON object, {} for an empty body.
 
-    Raises `unsupported_encoding`, `malformed_body`, also for too many values, `file_too_large` and `upload_stalled`.
+    Raises `unsupported_encoding`, `malformed_body` (also for too many values), `file_too_large` and `upload_stalled`.
     """
     _check_encoding(request)
     try:
@@ -231,7 +232,7 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
 
 
 def validated(model: type[T], values: Any) -> T:
-    """Return `values` as the model. Raises `invalid_value` that names the first wrong field."""
+    """Return `values` as the model. Raises `invalid_value` with the name of the first wrong field."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -241,7 +242,7 @@ def validated(model: type[T], values: Any) -> T:
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON schema of a body that a route reads by itself, with its definitions in place."""
+    """Return the JSON schema of a body that a route reads itself, with its definitions inlined."""
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
 
@@ -260,7 +261,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _check_values(data: bytes) -> None:
-    """Raise `ValueError` for too many values: parsing them takes seconds, in which no other client is served."""
+    """Raise `ValueError` for too many values: parsing them would block other clients for seconds."""
     for number, _ in enumerate(_JSON_TOKEN.finditer(data)):
         if number > _MAX_TOKENS:
             raise ValueError("too many values")
@@ -272,23 +273,23 @@ def _check_encoding(request: Request) -> None:
 
 
 class BodyReader:
-    """Receives a body in parts, under a limit of bytes and of the time that is spent waiting for the client.
+    """Receives a body in parts, with limits on its bytes and on the time spent waiting for the client.
 
-    Calling it raises `file_too_large` and `upload_stalled`. `size`: the bytes so far.
+    Calling it raises `file_too_large` and `upload_stalled`.
     """
 
     def __init__(self, receive: Receive, max_bytes: int, longest_s: float = _LONGEST_S) -> None:
         self._receive = receive
         self._max_bytes, self._longest_s = max_bytes, longest_s
-        self.size = 0
+        self.size = 0  # bytes received
         self._slice = TimeSlice()
         self._waited_s = 0.0
-        # The state at the last check of the rate.
+        # At the last check of the rate.
         self._size_before, self._waited_before_s = 0, 0.0
 
     async def __call__(self) -> Message:
-        """Return the next part of a body that is not complete, as `receive` of ASGI does."""
-        await self._slice.next_round()  # parts that have come already are given at once
+        """Return the next message of an incomplete body, as `receive` of ASGI does."""
+        await self._slice.next_round()  # received parts are returned without waiting
         began_s = time.monotonic()
         try:
             async with asyncio.timeout(_STALLED_S):
@@ -297,7 +298,7 @@ class BodyReader:
             raise InvalidInput(f"Nothing of the upload came for {_STALLED_S:g} s.", code="upload_stalled") from None
         self._waited_s += time.monotonic() - began_s
         self.size += len(message.get("body", b""))
-        if self.size > SPOOL_BYTES:  # what is more than this may be on the disk, in a directory that may vanish
+        if self.size > SPOOL_BYTES:  # the body may be on disk, in a directory that may vanish
             restore_directory()
         if self.size > self._max_bytes:
             raise too_large(self._max_bytes)
@@ -322,7 +323,7 @@ class BodyReader:
 
 @contextmanager
 def map_disk_errors() -> Iterator[None]:
-    """Raise `uploads_unavailable` for disk errors of the block. Its message is enough: no traceback is logged."""
+    """Raise `uploads_unavailable` for disk errors of the block, without a traceback: the message says it all."""
     try:
         yield
     except OSError as error:
@@ -341,31 +342,31 @@ def too_large(max_bytes: int) -> InvalidInput:
 
 
 def upload(form: FormData, name: str) -> UploadFile | None:
-    """Return the last file part of that name, or None if there is none, or only a text part."""
+    """Return the last file part of that name, or None. A text part does not count."""
     files = [value for key, value in form.multi_items() if key == name and isinstance(value, UploadFile)]
     return files[-1] if files else None
 
 
 def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
-    """Return the text fields of these names: the last of each wins, and a blank one counts as absent."""
+    """Return the text fields of these names. The last of each wins, and a blank one counts as absent."""
     found = {key: value.strip() for key, value in form.multi_items() if key in names and isinstance(value, str)}
     return {key: value for key, value in found.items() if value}
 
 
 def listed(form: FormData, name: str) -> list[str]:
-    """Return a list field in every spelling in use: `k`, `k[]`, `k[0]`; repeated, comma-joined, or as a JSON array."""
+    """Return a list field in every spelling: `k`, `k[]` or `k[0]`, repeated, separated by commas, or a JSON array."""
     lists = (found if (found := _array(value)) is not None else value.split(",") for value in _values(form, name))
     return [text for items in lists for item in items if (text := item.strip())]
 
 
 def repeated(form: FormData, name: str) -> list[str]:
-    """Return a list field whose values may contain commas, as `k`, `k[]` or `k[0]`: repeated, or as a JSON array."""
+    """Return a list field whose values may contain commas: `k`, `k[]` or `k[0]`, repeated, or a JSON array."""
     lists = (found if (found := _array(value)) is not None else [value.strip()] for value in _values(form, name))
     return [item for items in lists for item in items if item]
 
 
 def nested(form: FormData, name: str) -> Any:
-    """Return an object field in every spelling in use: `k[part]` fields, a JSON object, or a word; None when absent."""
+    """Return an object field in every spelling: `k[part]` fields, a JSON object, or a word. None if it is absent."""
     key = re.compile(rf"{re.escape(name)}\[(\w+)\]")
     parts = {found[1]: v for k, v in form.multi_items() if isinstance(v, str) and (found := key.fullmatch(k))}
     if parts:
@@ -385,7 +386,7 @@ def _values(form: FormData, name: str) -> list[str]:
 
 
 def _array(value: str) -> list[str] | None:
-    """Return the items of a JSON array, or None if the value is none."""
+    """Return the items of a JSON array, or None for other values."""
     if value.lstrip().startswith("["):
         with suppress(*NOT_JSON):
             return [str(part).strip() for part in json.loads(value)]
@@ -396,9 +397,9 @@ R = TypeVar("R")
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, R]) -> R:
-    """Return the result of `work`; when the client hangs up first, cancel `work` and raise `Cancelled`.
+    """Return the result of `work`. If the client disconnects first, cancel `work` and raise `Cancelled`.
 
-    Call it after the body has been read: the next message of `receive` can then only be the end of the connection.
+    Call it after the body has been read: the next message of `receive` can then only be the disconnect.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
@@ -410,7 +411,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, R]) -> R:
     finally:
         for waiter in (task, gone):
             waiter.cancel()
-        # The caller frees what the work uses as soon as this returns, so the work has to be over.
+        # The caller frees the work's resources as soon as this returns, so the work must be over.
         await asyncio.gather(task, gone, return_exceptions=True)
 
 

@@ -1,9 +1,8 @@
-"""The keys of callers: where they stand in a request or a socket's handshake, and which are valid.
+"""API keys and ephemeral keys: where a request or a WebSocket handshake has them, and which are valid.
 
-`ApiKeys` are those of the server's operator. Ephemeral keys open a realtime session from a browser that must not hold a
-real key. One contains its expiry and the session that it opens, signed with a secret that is derived from an API key.
-So any server with the same `API_KEYS` accepts it, nothing is stored, and it ends with the API key that it was requested
-with.
+An ephemeral key opens a realtime session from a browser that must not hold an API key. It contains its expiry and the
+configuration of the session, signed with a secret derived from an API key. So nothing is stored, any server with the
+same `API_KEYS` accepts it, and it becomes invalid together with the API key that requested it.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from asr_server.core.errors import InvalidInput
 EPHEMERAL = "ek_"
 _REALTIME_PROTOCOL = "realtime"
 _KEY_PROTOCOL = "openai-insecure-api-key."
-# Deepgram's clients say `Token`, and those in browsers send it and the key as two subprotocols.
+# Deepgram's clients send `Token`, and in browsers the word and the key as two subprotocols.
 _BEARER, _TOKEN = "bearer ", "token "
 
 
 def presented(connection: HTTPConnection) -> str | None:
     """Return the key that the caller sent, or None. A malformed header counts as absent.
 
-    A browser's socket cannot set a header: its key is a subprotocol, as OpenAI's client sends it, or `token` in the
-    query. The query of an HTTP request is not read, since URLs are kept in logs and histories.
+    A browser's WebSocket cannot set a header, so its key is a subprotocol, as OpenAI's client sends it, or `token` in
+    the query. The query of an HTTP request is not read, since logs and histories keep URLs.
     """
     is_socket = connection.scope["type"] == "websocket"
     by_protocol = by_subprotocol(connection) if is_socket else None
@@ -53,7 +52,7 @@ def by_subprotocol(connection: HTTPConnection) -> str | None:
 
 
 def realtime_subprotocol(connection: HTTPConnection) -> str | None:
-    """Return the subprotocol to select for a socket: OpenAI's if the client offers it, else None."""
+    """Return OpenAI's subprotocol if the client offers it, else None."""
     offered: list[str] = connection.scope.get("subprotocols") or []
     return _REALTIME_PROTOCOL if _REALTIME_PROTOCOL in offered else None
 
@@ -64,13 +63,13 @@ def _bearer(connection: HTTPConnection) -> str | None:
     return value[len(scheme) :].strip() if scheme else None
 
 
-# Hex digits of a key's SHA-256: as the owner of a job, and in log lines.
+# Hex digits of a key's SHA-256 in the name of an owner, and in log lines.
 _OWNER_DIGITS = 32
 _FINGERPRINT_DIGITS = 8
 
 
 class ApiKeys:
-    """The keys of this server, as digests. Without any, every request is accepted and has no owner."""
+    """The digests of this server's API keys. Without keys every request is accepted and has no owner."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = tuple(_digest(key) for key in keys)
@@ -79,9 +78,9 @@ class ApiKeys:
         return bool(self._digests)
 
     def owner(self, presented: str) -> str | None:
-        """Return the name under which the holder of this key owns jobs and sessions; None for an unknown key.
+        """Return the name under which the key's holder owns jobs and sessions, or None for an unknown key.
 
-        Takes the same time for every key: it is compared with all digests, in constant time each.
+        The key is compared with all digests, each in constant time.
         """
         digest, known = _digest(presented), False
         for other in self._digests:
@@ -106,19 +105,19 @@ def _digest(key: str) -> bytes:
 
 
 MAX_LIFETIME_S = 7_200
-# Proxies take lines of 8 KiB (nginx) and heads of 15 KiB (HAProxy) unless told otherwise.
+# By default proxies accept header lines of 8 KiB (nginx) and heads of 15 KiB (HAProxy).
 MAX_KEY_CHARS = 4_096
 _MAX_SESSION_BYTES = 256 * 1024  # unpacked: several times the longest prompt and keywords
 _CLOCKS_DIFFER_S = 60
 _PURPOSE = b"asr-server ephemeral key 1"
-# 7 ms and 2 MB for each API key at the start, and for each guess of an attacker who has an ephemeral key.
+# 7 ms and 2 MB for each API key at the start, and for each guess of an attacker that has an ephemeral key.
 _SCRYPT = {"n": 2**11, "r": 8, "p": 1}
 _MAC_BYTES, _TIME_BYTES = 32, 8
 
 
 @dataclass(frozen=True, slots=True)
 class EphemeralKey:
-    """A key that was issued."""
+    """An issued key."""
 
     value: str
     expires_at: int  # Unix seconds
@@ -128,14 +127,14 @@ class EphemeralKey:
 class OpenedSession:
     """The session that a key opens."""
 
-    owner: str  # of the API key that it was requested with, "" on a server without keys
+    owner: str  # of the API key that requested it, "" on a server without keys
     session: Mapping[str, Any]
 
 
 class EphemeralKeys:
-    """Issues and verifies ephemeral keys on behalf of these API keys.
+    """Issues and verifies ephemeral keys.
 
-    On a server without API keys everybody can make one: it opens nothing that is not open anyway.
+    On a server without API keys everybody can make one, and it opens only what is open anyway.
     """
 
     def __init__(self, api_keys: Iterable[str], now_s: Callable[[], float] = time.time) -> None:
@@ -143,7 +142,7 @@ class EphemeralKeys:
         self._now_s = now_s
 
     def issue(self, session: Mapping[str, Any], lifetime_s: int, owner: str = "") -> EphemeralKey:
-        """Return a key for a session of this configuration, valid for `lifetime_s` seconds.
+        """Return a key for a session with this configuration, valid for `lifetime_s` seconds.
 
         Raises `invalid_value` if the configuration does not fit into a key.
         """
@@ -163,7 +162,7 @@ class EphemeralKeys:
         """Return the session that a key opens. Raises `invalid_api_key` for a foreign or an expired key."""
         content, owner = self._verified(value)
         remaining_s = int.from_bytes(content[:_TIME_BYTES], "big") - self._now_s()
-        # No key is issued for longer, so one that seems to be was issued while a clock was wrong.
+        # No key is issued for longer, so a longer time means that a clock was wrong.
         if not 0 < remaining_s <= MAX_LIFETIME_S + _CLOCKS_DIFFER_S:
             raise _invalid()
         return OpenedSession(owner, _session(content[_TIME_BYTES:]))
@@ -193,7 +192,7 @@ def _mac(secret: bytes, content: bytes) -> bytes:
 
 
 def _session(packed: bytes) -> Mapping[str, Any]:
-    """Return the configuration. On a server without keys it may be from anybody."""
+    """Return the configuration. On a server without keys anybody may have written it."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(packed, _MAX_SESSION_BYTES)

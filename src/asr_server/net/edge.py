@@ -1,15 +1,13 @@
-"""The edge of the server: what each request and each handshake of a socket passes before its route.
-
-The steps, in their order. A response passes them in the opposite order.
+"""The middleware that each request and each WebSocket handshake passes before its route, in this order:
 
 1. The request log: an id for each request, and a line with its outcome.
 2. `HEAD` for every route that has `GET`: the same response without its body.
 3. Security headers for browsers on every response.
 4. CORS for the pages of ALLOWED_ORIGINS.
-5. A response with status 500 for an error that nobody expected.
-6. Access: the name that the server was called by, the page that calls, the key, and the caller's quota.
+5. A response with status 500 for an unexpected error.
+6. Access: the host name of the request, the origin of the page, the key, and the caller's quota.
 
-A request that passes carries a `Caller` in its state. A new route is protected without doing anything for it.
+A request that passes has a `Caller` in its state. Every route is protected, also a new one.
 """
 
 from __future__ import annotations
@@ -60,13 +58,12 @@ _EXPOSED = (
     "x-translation-error",
     "location",
 )
-# Anybody may load the page and that of the API, so that a key can be entered. They hold no data.
+# Anybody may load the page and the page of the API, so that a key can be entered. They hold no data.
 _PAGE = "/web/"
 _DOCS_LIBRARY = "/static-offline-docs/"
-# The page asks for it every few seconds, which must not use up its user's quota.
+# The page requests it every few seconds, which must not use up the caller's quota.
 _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
-# How callers give their key.
 _WAYS = "send it as 'Authorization: Bearer KEY'; commands take it from ASR_API_KEY or --api-key-file FILE"
 _REALTIME = "/v1/realtime"
 _RESUMABLE = "/ws/transcribe"
@@ -77,7 +74,7 @@ _OPENAI, _GROQ = "/openai", "/openai/v1/"
 
 
 class Edge:
-    """ASGI middleware: the steps of this module, the last of them with the rules."""
+    """ASGI middleware with the steps of this module."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app, self._rules = app, rules
@@ -90,7 +87,6 @@ class Edge:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a request through the steps, until one of them answers it or its route does."""
         if scope["type"] != "lifespan" and scope["path"].startswith(_GROQ):
             raw = scope.get("raw_path") or b""
             scope = {
@@ -109,9 +105,10 @@ class Edge:
             await self._app(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check access and pass the request on; answer an unexpected error.
+        """Check access and pass the request on. Answer an unexpected error with status 500.
 
-        Once a response has begun the connection is cut instead: the caller must not take half a response for the whole.
+        Once a response has begun, an error cuts the connection instead: the caller must not mistake half a response for
+        a whole one.
         """
         begun = False
 
@@ -132,7 +129,7 @@ class Edge:
             await JSONResponse(internal_error_body(), 500)(scope, receive, send)
 
     async def _check_access(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reject with the response of a domain error, or pass the request on."""
+        """Pass the request on, or reject it with the response of a domain error."""
         connection, times = HTTPConnection(scope), loop_time()
         with ExitStack() as held:
             try:
@@ -143,25 +140,25 @@ class Edge:
                 if scope["type"] == "websocket":
                     receive = await _in_turn(times.handshake(share), receive, held)
             except Cancelled:
-                await send({"type": "websocket.close"})  # to nobody; the web server wants every handshake answered
+                await send({"type": "websocket.close"})  # nobody reads it, but uvicorn wants every handshake answered
                 return
             except AsrError as error:
-                # Whoever is refused again and again waits here, and takes no more of the loop than its share.
+                # A caller that is refused again and again waits here, and uses only its share of the loop.
                 await times.refusal(f"refused {_address(connection)}")
                 await _reject(scope, receive, send, error)
                 return
             scope["state"]["place"] = place
             if place is not None and scope["type"] == "http":
                 held.enter_context(times.working(times.of(share)))
-            # What asks for no recording, text or job takes the loop's time alone, and has a part of it. What has work
-            # for the engine waits in its queue; what is wrong with it is said at a bounded rate.
+            # GET and HEAD use loop time only, and the caller has a share of that. Other requests wait in the engine's
+            # queue, and their refusals are sent at a limited rate.
             is_short = scope.get("method") in _SAFE_METHODS
 
             async def send_and_release(message: Message) -> None:
                 if not is_short and message["type"] == "http.response.start" and 400 <= message["status"] < 500:
                     await times.refusal(share)
-                # The end of a response is sent when all of it is written, so one that nobody reads keeps its place. The
-                # place is free again before the event loop can receive the caller's next request.
+                # `send` returns from the end of a response when all of it is written, so a response that nobody reads
+                # keeps its slot. The slot is free before the event loop can receive the caller's next request.
                 await send(message)
                 if _ends(message):
                     held.close()
@@ -170,15 +167,15 @@ class Edge:
                 await self._app(scope, receive, send_and_release)
 
             if self._is_open(scope):
-                # Many readers have one address, and their streams last: each request counts once, and their number is
-                # bounded by the route. They take nothing of the share of a speaker at the same address.
+                # Many readers share an address, and their streams last long. Each request counts once, the route limits
+                # their number, and they use nothing of the share of a speaker at the same address.
                 await times.refusal(f"open {share}")
                 await answer()
                 return
             await (times.counted(share, answer()) if is_short else answer())
 
     def _admit(self, connection: HTTPConnection) -> AbstractContextManager[Place | None]:
-        """Check everything and take a place of the caller's quota. Raises the error for the caller."""
+        """Check access and take a slot of the caller's quota. Raises the error for the caller."""
         scope, headers = connection.scope, connection.headers
         self._rules.origins.check_host(headers.get("host"))
         if scope.get("method") not in _SAFE_METHODS:
@@ -193,7 +190,7 @@ class Edge:
         if scope["path"] == _HEALTH:
             return nullcontext()
         is_live = scope["type"] == "websocket" and scope["path"] in _LIVE
-        # Other live sockets have no session that could be resumed: one that names a session counts as a new one.
+        # Other live sockets have no sessions to resume, so they always count as new ones.
         resumes = connection.query_params.get("session_id", "") if is_live and scope["path"] == _RESUMABLE else ""
         return self._rules.quota.taken(caller.share, live=is_live, resumes=resumes)
 
@@ -217,11 +214,11 @@ class Edge:
 
 
 async def _in_turn(turn: Coroutine[Any, Any, None], receive: Receive, held: ExitStack) -> Receive:
-    """Await the turn of a handshake, and return what receives the messages of its socket from the first one on.
+    """Wait for the turn of a handshake. Return a `receive` that yields all messages of the socket.
 
-    Raises `Cancelled` when the client has gone first: one that comes back would find the turns taken by the connections
-    that it has left. What is received last may still be awaited: to cancel it could lose a message. The route's first
-    call goes on with it, and where there is none, `held` cancels it.
+    Raises `Cancelled` if the client leaves first: a client that comes back would otherwise find its turns taken by the
+    connections it has left. The last `receive` may still be pending, and cancelling it could lose a message. The
+    route's first call awaits it, or `held` cancels it if there is no such call.
     """
     received = deque[asyncio.Future[Any]]()
     held.callback(lambda: [message.cancel() for message in received])
@@ -244,7 +241,7 @@ async def _in_turn(turn: Coroutine[Any, Any, None], receive: Receive, held: Exit
 
 
 def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
-    """Return a `HEAD` request as `GET`. The head of its response is sent, and its reader is gone once it has that."""
+    """Return a `HEAD` request as a `GET` whose client leaves as soon as the head of the response is sent."""
     begun = asyncio.Event()
 
     async def send_head(message: Message) -> None:
@@ -254,24 +251,23 @@ def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
             begun.set()
 
     async def receive_end() -> Message:
-        await begun.wait()  # a stream of events would not end by itself
+        await begun.wait()  # ends a stream of events, which does not end by itself
         return {"type": "http.disconnect"}
 
-    # From version 2.4 on Starlette expects `send` to raise when the reader is gone, and does not ask `receive`.
+    # From version 2.4 on Starlette expects `send` to raise when the client is gone, and does not call `receive`.
     asgi = {**scope.get("asgi", {}), "spec_version": "2.3"}
     return {**scope, "asgi": asgi, "method": "GET"}, receive_end, send_head
 
 
 def _with_browser_headers(scope: Scope, send: Send) -> Send:
-    """Return a `send` that adds content type, referrer, embedding and content security policy. A header that a route
-    sets itself is kept."""
+    """Return a `send` that adds the security headers that the route has not set."""
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             headers = MutableHeaders(scope=message)
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Referrer-Policy", "no-referrer")
-            # Pages of ALLOWED_ORIGINS read by CORS, which this does not concern.
+            # Pages of ALLOWED_ORIGINS use CORS, which this does not affect.
             headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
             headers.setdefault("Content-Security-Policy", _DOCS_POLICY if scope["path"] == web.DOCS_PATH else _POLICY)
         await send(message)
@@ -306,7 +302,7 @@ def _is_page(scope: Scope) -> bool:
 
 
 def _address(connection: HTTPConnection) -> str:
-    """Return the name of a caller without a key: an IPv4 address, or the IPv6 network of one subscriber."""
+    """Return the name of a caller without a key: its IPv4 address, or the IPv6 network of its subscriber."""
     host = connection.client.host if connection.client else ""
     try:
         address = ip_address(host)

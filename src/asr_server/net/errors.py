@@ -93,10 +93,10 @@ def internal_error_body() -> Json:
 
 
 class ClosingResponse(Response):
-    """A response to a request whose body has no declared end: the connection is closed after it.
+    """A response that closes the connection, for a request whose body has no declared length.
 
-    uvicorn would read the rest of the body to keep the connection. The close waits, since the reset that a sender gets
-    from a closed connection may overtake a response that it has not read yet.
+    uvicorn would read the rest of the body to keep the connection. The close waits a moment: the reset of a closed
+    connection may overtake a response that the sender has not read yet.
     """
 
     def __init__(self, response: Response) -> None:
@@ -104,7 +104,6 @@ class ClosingResponse(Response):
         self.raw_headers = [*response.raw_headers, (b"connection", b"close")]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, wait, close."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
         await asyncio.sleep(_CLOSE_DELAY_S)
@@ -133,7 +132,7 @@ async def _on_validation(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_disconnect(request: Request, _: Exception) -> Response:
-    """Answer a caller that left in the middle of its body. The response is for the log: nobody reads it."""
+    """Answer a caller that left in the middle of its body, for the log: nobody reads the response."""
     return await _on_domain(request, errors.Cancelled())
 
 
@@ -152,7 +151,7 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer requests for unknown paths. A handshake would get an empty 403 from Starlette."""
+    """Answer requests for unknown paths. Starlette would answer a handshake with an empty 403."""
     if scope["type"] != "websocket":
         raise HTTPException(404)
     await WebSocket(scope, receive, send).send_denial_response(_not_found("WebSocket", scope["path"]))
@@ -167,7 +166,7 @@ def _body_without_class(message: str, code: str | None) -> Json:
 
 
 def _allowed_methods(request: Request) -> str:
-    """Return the methods of all routes of this path; Starlette names those of one. `HEAD` is served where `GET` is."""
+    """Return the methods of all routes of the path, where Starlette names the methods of one, with `HEAD` for `GET`."""
     found = [
         method
         for method in _METHODS
@@ -178,7 +177,7 @@ def _allowed_methods(request: Request) -> str:
 
 _RECORDINGS = "Recordings are sent to POST /v1/audio/transcriptions, as to OpenAI."
 _LIVE_AUDIO = "Live audio goes over WS /v1/realtime or WS /ws/transcribe."
-# The beginnings of paths that other services of this field have, and what this server has in their place.
+# Beginnings of the paths of other services, and what this server has instead.
 _ELSEWHERE = {
     "/v2/upload": _RECORDINGS,
     "/v2/transcript": f"{_RECORDINGS} POST /v1/jobs answers at once, and the result is fetched later.",
@@ -194,7 +193,7 @@ _ELSEWHERE = {
 
 
 def _hint(path: str) -> str:
-    """Return a sentence for a client with a wrong base URL or of another service; "" for other paths."""
+    """Return a hint for a client of another service or with a wrong base URL, or ""."""
     for beginning, instead in _ELSEWHERE.items():
         if path == beginning or path.startswith(f"{beginning}/"):
             return f" {instead}"
@@ -212,7 +211,7 @@ def _hint(path: str) -> str:
 
 
 def content(examples: Mapping[str, str]) -> dict[str, Any]:
-    """Return the part of a route's schema that describes its answer: an example, perhaps "", of each media type.
+    """Return the part of a route's schema that describes its response. `examples`: by media type, perhaps "".
 
     Audio is binary, JSON an object, and everything else text.
     """

@@ -1,7 +1,7 @@
-"""Server-sent events: work that emits events, as a response with keep-alives, and errors in the middle of it.
+"""Server-sent events: a response with the events that some work emits, keep-alives, and an error as its last event.
 
-Clients drop an event that does not end with a blank line, and stumble over `id:`, `retry:` and events without data
-(measured with OpenAI's clients); comment lines are safe.
+Clients drop an event that does not end with a blank line, and fail on `id:`, `retry:` and events without data (tried
+with OpenAI's clients). Comment lines are safe.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from asr_server.core.errors import AsrError, Cancelled
 from asr_server.net.body import while_connected
 from asr_server.net.errors import error_body, internal_error_body
 
-# Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
+# Proxies and Node's fetch give up on a silent connection after 60 s or more.
 PING_S = 15.0
 _PING = ": ping\n\n"
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-# Events that wait for a slow reader before the work waits too.
+# The work waits when this many events wait for a slow reader.
 _BUFFERED_EVENTS = 16
 
 E = TypeVar("E")
-# Work that emits events: it is called with the function to emit them with.
+# Work that emits events by calling its argument.
 Work = Callable[[Callable[[E], Awaitable[None]]], Coroutine[Any, Any, object]]
 
-# The event loop itself refers to its tasks only weakly.
+# The event loop refers to its tasks only weakly.
 _tasks: set[asyncio.Task[None]] = set()
 
 
 class EventBuffer(Generic[E]):
-    """Runs `work` in a task of its own and buffers its events for one reader.
+    """Runs `work` in its own task and buffers its events for one reader.
 
-    When a client leaves, Starlette cancels the reading task again at each of its waits. The work is another task, so
-    it is cancelled once and ends in order.
+    When a client leaves, Starlette cancels the reading task again at each of its awaits. The work is another task, so
+    that it is cancelled once and can clean up.
     """
 
     def __init__(self, work: Work[E]) -> None:
@@ -51,7 +51,7 @@ class EventBuffer(Generic[E]):
         self._task.add_done_callback(_tasks.discard)
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the next event, the end or an error, which `take` then returns. False if none came in time."""
+        """Wait for the next event, the end or an error, for `take`. Return False if none came in time."""
         try:
             # Safe to cancel: `Queue.get` takes an item out in its last step or not at all.
             async with asyncio.timeout(timeout_s):
@@ -82,10 +82,10 @@ class EventBuffer(Generic[E]):
 
 
 async def respond(request: Request, work: Work[E], to_frames: Callable[[E], Sequence[str]]) -> StreamingResponse:
-    """Return the response that sends the frames of the events of `work`.
+    """Return the response that sends the frames of the events of `work`, as soon as there is an event.
 
-    It returns when there is an event: an error before that is raised, and so becomes an HTTP status. Raises `Cancelled`
-    when the client leaves before.
+    Raises the error of work that fails before its first event, so that it becomes an HTTP status, and `Cancelled` if
+    the client leaves before it.
     """
     buffer = EventBuffer(work)
     try:
@@ -98,14 +98,13 @@ async def respond(request: Request, work: Work[E], to_frames: Callable[[E], Sequ
 
 
 class _EventResponse(StreamingResponse):
-    """Cancels the work also if the client leaves before the first frame is sent."""
+    """Cancels the work also if the client leaves before the first frame."""
 
     def __init__(self, frames: AsyncGenerator[str, None], buffer: EventBuffer[Any]) -> None:
         super().__init__(frames, media_type="text/event-stream; charset=utf-8", headers=_HEADERS)
         self._buffer = buffer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or end when the client leaves."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -115,7 +114,7 @@ class _EventResponse(StreamingResponse):
 async def _stream(
     request: Request, buffer: EventBuffer[E], first: E | None, to_frames: Callable[[E], Sequence[str]]
 ) -> AsyncGenerator[str, None]:
-    """Yield the frames of `first` and of all events after it, pings in between, and an error as the last frame."""
+    """Yield the frames of `first` and all later events, pings in between, and an error as the last frame."""
     event = first
     try:
         while event is not None:
@@ -130,7 +129,7 @@ async def _stream(
     except AsrError as error:
         request.state.outcome = error.code
         yield frame(error_body(error))
-    except Exception as error:  # the status is sent already: the client must hear of it here, the operator in the log
+    except Exception as error:  # the status has been sent, so the error becomes the last event
         request.state.outcome = AsrError.code
         logger.opt(exception=error).error("unexpected error", id=request.state.id)
         yield frame(internal_error_body())

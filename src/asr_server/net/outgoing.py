@@ -1,11 +1,11 @@
 """Requests to URLs that callers name: to public addresses, or to hosts that the operator permits.
 
 A host name is resolved once for each request, all of its addresses are checked, and the connection is made to one of
-these, so that a second answer of the name server changes nothing. The TLS name and the `Host` header are those of the
-URL. Proxies, cookies and passwords of the environment are not used.
+them, so a later answer of the name server changes nothing. The TLS name and the `Host` header come from the URL.
+Proxies, cookies and passwords of the environment are not used.
 
-An address that only the operator's own network makes private (a NAT64 prefix of its own, a public address that a
-firewall protects) cannot be known here: keep the server from reaching those by the network's rules.
+The server cannot know addresses that are private only in the operator's network (its own NAT64 prefix, a public address
+behind a firewall). Block those by rules of the network.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from asr_server.core.errors import InvalidInput
 from asr_server.core.outgoing_settings import PermittedHosts
 
 _MAX_URL_CHARS = 8_192
-# Printable ASCII but no backslash, which some parsers read as a slash. Everything else can be percent-encoded, or
+# Printable ASCII without the backslash, which some parsers read as a slash. Other characters can be percent-encoded or
 # written in Punycode.
 _URL = re.compile(r"[!-\[\]-~]+")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-# The last label of a name is no number: what ends with one is another spelling of an IPv4 address (`127.1`,
-# `2130706433`, `0x7f.1`), which resolvers accept.
+# The last label of a name must not be a number: resolvers accept such a name as an IPv4 address (`127.1`,
+# `2130706433`, `0x7f.1`).
 _NAME = re.compile(rf"(?:{_LABEL}\.)*(?!(?:[0-9]+|0x[0-9a-f]*)\Z){_LABEL}")
 _PORTS = frozenset({80, 443})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 3
-_MAX_ADDRESSES = 4  # of one name, that are tried one after the other
-# Name servers may be slow, and a thread that waits for one cannot be stopped: these are not the threads of other work.
-_RESOLVING_THREADS = 8  # one caller has half of the requests under way at most
+_MAX_ADDRESSES = 4  # of one name, tried in turn
+# A thread that waits for a slow name server cannot be stopped, so resolving has its own threads.
+_RESOLVING_THREADS = 8  # one caller has at most half of the concurrent requests
 _CONNECT_S, _STALLED_S = 10.0, 30.0
 _TIMEOUTS_S = {"connect": _CONNECT_S, "read": _STALLED_S, "write": _STALLED_S, "pool": _STALLED_S}
 
@@ -65,8 +65,8 @@ _NOT_PUBLIC_V4 = tuple(
         "240.0.0.0/4",  # reserved, and broadcast
     )
 )
-# Only these are global unicast addresses: not in them are loopback, link-local and unique local addresses, multicast,
-# and IPv4 addresses that are mapped (`::ffff:0:0/96`), compatible (`::/96`) or translated (`64:ff9b::/32`).
+# Global unicast addresses. These exclude loopback, link-local and unique local addresses, multicast, and IPv4 addresses
+# that are mapped (`::ffff:0:0/96`), compatible (`::/96`) or translated (`64:ff9b::/32`).
 _UNICAST_V6 = IPv6Network("2000::/3")
 _NOT_PUBLIC_V6 = tuple(
     IPv6Network(network)
@@ -84,7 +84,7 @@ Sink = Callable[[bytes], Awaitable[object]]
 
 
 def is_public(address: Address) -> bool:
-    """Return True if the address is one of a host in the public internet."""
+    """Return True if the address belongs to a host on the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_V4)
     return address in _UNICAST_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
@@ -94,8 +94,8 @@ def is_public(address: Address) -> bool:
 class OutgoingRules:
     """The addresses and ports that may be connected to."""
 
-    permitted: PermittedHosts  # whatever their addresses and ports are
-    ports: frozenset[int] = _PORTS  # of public hosts
+    permitted: PermittedHosts  # may be reached at any address and port
+    ports: frozenset[int] = _PORTS  # of all other hosts
 
     def check(self, host: str, port: int, addresses: list[Address]) -> None:
         """Raise `address_not_allowed` unless all addresses of the host may be connected to at this port."""
@@ -122,9 +122,8 @@ class OutgoingClient:
     def __init__(self, rules: OutgoingRules, resolve: Resolve = socket.getaddrinfo) -> None:
         self._rules, self._resolve = rules, resolve
         self._threads = ThreadPoolExecutor(_RESOLVING_THREADS, "resolve")
-        # Not the client of httpx, whose cookies, proxies and passwords are not wanted here. A connection is used once,
-        # as the pool knows connections by their address, and would send the request for one host over the connection to
-        # another host at the same address.
+        # Not httpx's client, which uses cookies, proxies and passwords of the environment. A connection is used once:
+        # the pool finds connections by address, and would send the request for one host over another's connection.
         self._transport = httpx.AsyncHTTPTransport(
             verify=httpx.create_ssl_context(), limits=httpx.Limits(max_keepalive_connections=0)
         )
@@ -135,16 +134,16 @@ class OutgoingClient:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def host_of(self, url: str) -> str:
-        """Return the host of a URL, in lower case. The addresses of a name are not looked up, and nothing is sent."""
+        """Return the host of a URL in lower case, without looking up its addresses."""
         target = parsed(url)
         with suppress(ValueError):
             self._rules.check(target.host, _port(target), [ip_address(target.host)])
         return target.host
 
     async def fetch(self, url: str, sink: Sink, *, max_bytes: int, limit_s: float) -> None:
-        """Get the URL, over at most three redirects, and give its content to `sink` piece by piece.
+        """Get the URL, following at most three redirects, and give its content to `sink` in pieces.
 
-        `limit_s`: of all of it, in seconds. Raises `file_too_large` too.
+        `limit_s`: for the whole request, in seconds. Also raises `file_too_large`.
         """
         headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
         with _failures():
@@ -158,7 +157,7 @@ class OutgoingClient:
         raise InvalidInput(f"The URL leads to more than {_MAX_REDIRECTS} redirects.", code="url_failed")
 
     async def post(self, url: str, headers: Mapping[str, str], content: bytes, *, limit_s: float) -> int:
-        """Send the content, and return the status of the answer, which is not read. Redirects are not followed."""
+        """Send the content and return the status, without reading the response or following redirects."""
         with _failures():
             async with asyncio.timeout(limit_s), self._response("POST", parsed(url), headers, content) as response:
                 return response.status_code
@@ -205,7 +204,7 @@ class OutgoingClient:
 
 
 def parsed(url: str) -> httpx.URL:
-    """Return the URL if it is one of HTTP or HTTPS with a host and without a user. Raises `invalid_value`."""
+    """Parse an HTTP or HTTPS URL that has a host and no user. Raises `invalid_value`."""
     if len(url) > _MAX_URL_CHARS or not _URL.fullmatch(url):
         raise InvalidInput(
             f"A URL has at most {_MAX_URL_CHARS} characters, which are printable ASCII: percent-encode others."
@@ -234,7 +233,7 @@ async def _read(response: httpx.Response, sink: Sink, max_bytes: int) -> None:
     """Give the content of a response to `sink`. Raises `url_failed` and `file_too_large`."""
     if response.status_code != 200:
         raise InvalidInput(f"The host of the URL answered {response.status_code}.", code="url_failed")
-    # A compressed body may be a thousand times as long as it says; nobody was asked to compress.
+    # A compressed body may expand a thousandfold, and the request did not accept compression.
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise InvalidInput("The content of the URL is compressed (Content-Encoding).", code="url_failed")
     length = response.headers.get("Content-Length", "")
@@ -254,7 +253,7 @@ async def _read(response: httpx.Response, sink: Sink, max_bytes: int) -> None:
 
 
 def _refused() -> InvalidInput:
-    """Return the error for a host that is unknown or not public; which of them it is concerns nobody outside."""
+    """Return the error for a host that is unknown or not public, without saying which of the two it is."""
     return InvalidInput(
         "The host of the URL is unknown, or its address is not a public one.", code="address_not_allowed"
     )

@@ -32,11 +32,11 @@ _QUIET_PATHS = frozenset({"/livez", "/readyz", "/health", "/metrics"})
 _OPENAI_PATHS, _OPENAI_VERSION = "/v1/", "2020-10-01"
 # The page is one request for `/` and one for each of its files.
 _QUIET_PREFIX = "/web/"
-# The label of unknown methods and codes: text of a caller never becomes a label.
+# The label of unknown methods and codes: a caller's text never becomes a label.
 OTHER = "other"
 NO_ROUTE = "-"
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", OTHER)
-# From a short command to a recording of hours; the bounds are closest in the range in which people wait.
+# From a short command to a recording of hours. The buckets are narrowest where people wait.
 _REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 _TEXT_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -75,13 +75,13 @@ class RequestMetrics:
         with_series(self._errors, ("http", "socket"), (*TABLE, OTHER))
 
     def request(self, route: str, method: str, status: int, took_s: float) -> None:
-        """Count a request that ended. `route`: a pattern, never a path. `status` 0: the caller left before one."""
+        """Count a request that ended. `route`: a pattern, never a path. `status`: 0 if the caller left before one."""
         known = method if method in METHODS else OTHER
         self._requests.labels(route, known, f"{(status or 499) // 100}xx").inc()
         self._seconds.labels(route).observe(took_s)
 
     def error(self, code: str, surface: str = "http") -> None:
-        """Count a request or a live connection (`socket`) that was rejected, failed, or was left by its caller."""
+        """Count a request or live connection (`socket`) that was rejected, failed, or left by its caller."""
         self._errors.labels(surface, code if code in TABLE else OTHER).inc()
 
 
@@ -89,12 +89,11 @@ class RequestMetrics:
 def logged(scope: Scope, send: Send) -> Iterator[Send]:
     """Give a request an id (the caller's, if it is valid), and log and count its outcome at the end of the block.
 
-    The block sends its response with the `send` that it gets, which returns the id, and the `traceparent` of the
-    caller, whose trace is in the line. Every line that is logged meanwhile has the id, those of libraries too.
+    The block sends its response with the yielded `send`, which adds the id and the caller's `traceparent` to the
+    headers. Every line logged within the block has the id, also the lines of libraries.
 
-    Handlers put further fields of the line into `request.state.log` (a dict), and set `request.state.logged_elsewhere`
-    when another process has written the line. `request.state.began_s` is the start of the request (`perf_counter`); a
-    stream sets `first_text_s` when it sends its first text.
+    Handlers add fields of the log line to `request.state.log` (a dict). `request.state.began_s` is the start of the
+    request (`perf_counter`), and a stream sets `first_text_s` when it sends its first text.
     """
     state = scope.setdefault("state", {})
     sent = Headers(scope=scope)
@@ -120,7 +119,7 @@ def logged(scope: Scope, send: Send) -> Iterator[Send]:
         with logger.contextualize(id=request_id):
             yield send_with_id
     except Exception:
-        status = status or 500  # the response is sent by the middleware around this one
+        status = status or 500  # the outer middleware sends the response
         raise
     finally:
         _log(scope, request_id, status)
@@ -153,10 +152,9 @@ def _took_ms(scope: Scope) -> float:
 
 def _log(scope: Scope, request_id: str, status: int) -> None:
     state = scope["state"]
-    quiet = scope["path"] in _QUIET_PATHS or scope["path"].startswith(_QUIET_PREFIX) or state.get("logged_elsewhere")
-    level = "DEBUG" if quiet else "INFO"
+    is_quiet = scope["path"] in _QUIET_PATHS or scope["path"].startswith(_QUIET_PREFIX)
     logger.log(
-        level,
+        "DEBUG" if is_quiet else "INFO",
         "request",
         id=request_id,
         method=scope["method"],

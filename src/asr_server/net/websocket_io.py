@@ -1,4 +1,4 @@
-"""Functions for all WebSocket routes: parse JSON, read and write at once, send an error, close. Knows no protocol."""
+"""Functions for all WebSocket routes: parse JSON, read and write concurrently, send an error, close."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from starlette.websockets import WebSocketDisconnect
 from asr_server.core.errors import TABLE, AsrError, InvalidInput, ShuttingDown
 from asr_server.net.errors import Json
 
-# Far more than a message needs that makes sense: it has one long text, or a list of up to 1000 words. Counted before
-# parsing, and also where they are part of a text, which may have 16 000 characters.
+# Far more than a valid message needs, which has one long text or a list of up to 1,000 words. Counted before parsing,
+# so brackets and commas within a text, which may have 16,000 characters, count too.
 _MAX_CONTAINERS = 2_000
 _MAX_VALUES = 20_000
-_MAX_DIGITS = 20  # of a whole number; the time for more grows with their square
+_MAX_DIGITS = 20  # of an integer, whose parsing takes quadratic time
 
 
 def parse_json(message: str | bytes) -> Any:
-    """Return the value of a client's message, in bounded time: meanwhile no other client is served.
+    """Parse a client's message in bounded time, since no other client is served meanwhile.
 
     Raises `ValueError` if it is not JSON in UTF-8 or has too many values, and `RecursionError` if it is nested too
     deeply.
@@ -51,7 +51,7 @@ RenderError = Callable[[AsrError], Json]
 
 
 async def serve(socket: WebSocket, work: Coroutine[Any, Any, None], render: RenderError) -> None:
-    """Run `work`, the whole of one connection. An error that ends it is sent, rendered, and the socket is closed."""
+    """Run `work`, which serves one connection. If an error ends it, send the rendered error and close the socket."""
     try:
         await work
     except AsrError as error:
@@ -74,7 +74,7 @@ async def refuse_plain_request() -> None:
 async def end(socket: WebSocket, error: AsrError, render: RenderError, at_shutdown: Json | None = None) -> None:
     """Count the error, send it, and close with its code. On shutdown, send `at_shutdown` instead."""
     count_error(socket, error)
-    # They hold the message that the error is about, perhaps a large one, in a cycle with the tasks that raised it.
+    # The frames hold the message at fault, perhaps a large one, in a reference cycle with the tasks that raised it.
     traceback.clear_frames(error.__traceback__)
     message = at_shutdown if isinstance(error, ShuttingDown) else render(error)
     await close(socket, TABLE[error.code].ws_close, error.code, message)
@@ -87,19 +87,19 @@ def count_error(socket: HTTPConnection, error: AsrError) -> None:
 
 
 async def close(socket: WebSocket, code: int, reason: str, message: Json | None = None) -> None:
-    """Send a last message, then close. A client that does not read is not waited for."""
+    """Send a last message, then close. Do not wait for a client that does not read."""
     try:
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
             if message is not None:
                 await socket.send_json(message)
             await socket.close(code, reason)
-    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # the last where it is closed already
+    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # RuntimeError if it is already closed
         return
 
 
 async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any, None]) -> T | None:
     """Read and write until either ends or fails. Returns the reader's result, or None if the writer ended first."""
-    # Two tasks, as a client that does not read must not keep its own messages from being read.
+    # Two tasks, so that the messages of a client that does not read are still read.
     reader, writer = asyncio.create_task(read), asyncio.create_task(write)
     try:
         done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
@@ -110,7 +110,7 @@ async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any
     finally:
         for task in (reader, writer):
             task.cancel()
-        # Awaited, so that neither uses the socket when the caller closes it; errors of the other one say nothing new.
+        # Awaited, so that neither uses the socket while the caller closes it. The other task's error adds nothing.
         await asyncio.gather(reader, writer, return_exceptions=True)
 
 
