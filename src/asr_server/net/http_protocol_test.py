@@ -51,8 +51,11 @@ async def _turns():
         await asyncio.sleep(0)
 
 
-async def _fed(pieces):
-    """Return what is answered to these pieces, whether the connection is over, and how many bytes it took."""
+async def _fed(pieces, answers=0):
+    """Return the response to these pieces, whether the connection is over, and how many bytes it took.
+
+    `answers`: wait for that many successful responses, however many slices of time their parsing takes.
+    """
     protocol, taken = _opened(), 0
     for piece in pieces:
         if protocol.transport.closing:
@@ -60,6 +63,9 @@ async def _fed(pieces):
         taken += len(piece)
         protocol.data_received(piece)
     await _turns()
+    async with asyncio.timeout(20):
+        while protocol.transport.sent.count(OK) < answers:
+            await _turns()
     answer, over = protocol.transport.sent, protocol.transport.closing
     protocol.connection_lost(None)
     return answer, over, taken
@@ -140,7 +146,7 @@ async def test_only_a_body_of_known_length_is_parsed_in_large_parts(monkeypatch,
         feed(self, part)
 
     monkeypatch.setattr(HttpProtocol, "_feed", counted)
-    answer, over, _ = await _fed([head + body + (GET + b"\r\n") * 3])
+    answer, over, _ = await _fed([head + body + (GET + b"\r\n") * 3], answers=4)
     assert (answer.count(OK), over) == (4, False)
     assert max(sizes) == most_bytes
     assert most_bytes < 64 * 1024 or len(head + body) in accumulate(sizes)
