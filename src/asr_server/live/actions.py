@@ -1,4 +1,4 @@
-"""The query and the actions that a client of `WS /ws/transcribe` may send. Imports nothing of the session itself."""
+"""The query and the actions that a client of `WS /ws/transcribe` may send."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from asr_server.core.errors import InvalidInput
 from asr_server.net import websocket_io
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
-TURN_LIKELY = "turn.likely"  # the type of the message that tells that a speaker has probably finished
+TURN_LIKELY = "turn.likely"  # the type of the message that a speaker has probably finished
 _MAX_TEXT_BYTES = 256 * 1024
 
 
 class _Endpointing(BaseModel):
-    """Say who ends an utterance: a pause or a flush, or a flush alone. `use_server_vad` is the older name for it.
+    """How utterances end: at a pause or a flush, or only at a flush (`manual`). `use_server_vad` is the older name.
 
-    A pause is judged by what was said before it (`semantic`) or by its length alone (`pause`); `auto` leaves that to
-    the server.
+    A pause counts by the speech before it (`semantic`) or by its length only (`pause`). `auto` leaves that to the
+    server.
     """
 
     endpointing: Literal["auto", "pause", "semantic", "manual"] | None = None
@@ -28,7 +28,7 @@ class _Endpointing(BaseModel):
 
     @property
     def manual(self) -> bool | None:
-        """True if a flush alone ends an utterance; None if the query does not say."""
+        """True if only a flush ends an utterance, None if the client does not say."""
         if self.endpointing is not None:
             return self.endpointing == "manual"
         return None if self.use_server_vad is None else not self.use_server_vad
@@ -42,7 +42,7 @@ class Query(_Endpointing):
     """The query of the URL. Unknown parameters are ignored; proxies add their own."""
 
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
-    # The first two are names of one; `live.encodings` has decoded the others, which have two names too.
+    # The first two names are equal. `live.encodings` has decoded the others.
     encoding: Literal["pcm_s16le", "linear16", "pcmu", "mulaw", "pcma", "alaw", "pcm_f32le"] = "pcm_s16le"
     language: str = ""
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
@@ -51,7 +51,7 @@ class Query(_Endpointing):
     model: str = Field("", max_length=200)
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)
-    # The audio begins after the last final of a session that was lost: in a pause, or in the middle of speech.
+    # The audio begins after the last final of a lost session: in a pause, or in the middle of speech.
     reopened: Literal["pause", "speech"] | None = None
     turn_events: bool = False
 
@@ -79,12 +79,12 @@ def parse_query(values: Mapping[str, str]) -> Query:
 
 
 def parse_action(text: str) -> ClientAction:
-    """Raises `malformed_body` for what is no JSON object, `invalid_value` for an unknown action or a wrong type."""
+    """Raises `malformed_body` for anything but a JSON object, `invalid_value` for an unknown action or a wrong type."""
     if len(text) > _MAX_TEXT_BYTES:
         raise InvalidInput("The message is too long; audio belongs into binary frames.", code="malformed_body")
     try:
         values = websocket_io.parse_json(text)
-        json.dumps(values, ensure_ascii=False).encode()  # JSON may hold halves of characters, which no model can read
+        json.dumps(values, ensure_ascii=False).encode()  # fails for unpaired surrogates, which no model can read
     except (ValueError, RecursionError):
         raise InvalidInput(
             "The message is not valid JSON in UTF-8, or has too many values.", code="malformed_body"

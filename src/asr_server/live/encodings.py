@@ -1,4 +1,4 @@
-"""The encodings of the audio that live sessions receive. Behind this middleware, all audio is 16-bit PCM."""
+"""Decodes the audio of live sessions: the routes behind this middleware get 16-bit PCM only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _float32() -> Callable[[bytes], bytes]:
     import numpy as np
 
     def decode(data: bytes) -> bytes:
-        """Clip to -1 and 1. A value that is no number becomes silence."""
+        """Clip to [-1, 1]. NaN becomes silence."""
         samples = np.nan_to_num(np.frombuffer(data, "<f4"), nan=0.0).clip(-1.0, 1.0)
         scaled = (samples * np.float32(32_768.0)).round().clip(-32_768, 32_767)
         pcm: bytes = scaled.astype("<i2").tobytes()
@@ -52,13 +52,13 @@ _ENCODINGS |= {"mulaw": _ENCODINGS["pcmu"], "alaw": _ENCODINGS["pcma"]}
 
 
 class LiveEncodings:
-    """ASGI middleware that decodes the frames of a live session and counts its positions in bytes of the client."""
+    """ASGI middleware that decodes the frames of a live session, and converts positions to bytes of the client."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass everything on as it is but the frames of a live session whose query names another encoding."""
+        """Pass everything on unchanged, except the frames of a live session whose query names another encoding."""
         if scope["type"] == "websocket" and scope["path"] == _PATH:
             query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
             if encoding := _ENCODINGS.get(dict(query).get(_PARAMETER, "")):

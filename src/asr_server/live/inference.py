@@ -1,4 +1,4 @@
-"""The requests of a live session to the engines: partials to the fast one, finals to the accurate one, word times."""
+"""A live session's requests to the engines: partials to the fast one, finals to the accurate one, and word times."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MeanTime:
-    """The mean time that answers took in the engine."""
+    """The mean engine time of answers."""
 
     count: int = 0
     mean_s: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
         self.count += 1
         self.mean_s += (seconds - self.mean_s) / self.count
 
@@ -44,15 +43,15 @@ class MeanTime:
 class Engines:
     """The engines for partials and for finals, and the metrics of live sessions."""
 
-    fast: EngineClient  # makes partials of the default model; where that makes its own, it is `accurate`
+    fast: EngineClient  # makes partials of the default model; the same as `accurate` if there is one engine
     accurate: EngineClient  # makes finals of the default model
     metrics: LiveMetrics = field(default_factory=LiveMetrics)
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
-    times: dict[ResultKind, MeanTime] = field(default_factory=dict)  # what answers took
+    times: dict[ResultKind, MeanTime] = field(default_factory=dict)
     check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
 
     def of(self, model: str, kind: ResultKind = ResultKind.FINAL) -> EngineClient:
-        """Return the engine for requests of that kind and a model, "" for the default."""
+        """Return the engine for a kind of request and a model, "" for the default model."""
         default = self.accurate if kind is ResultKind.FINAL else self.fast
         return self.others[model] if model else default
 
@@ -61,7 +60,7 @@ class Engines:
 
     @property
     def traits(self) -> list[EngineTraits]:
-        """The traits of each engine: a session may change its model, and its audio is cut to suit all of them."""
+        """The traits of all engines. A session may change its model, so its audio is cut to suit all of them."""
         return [engine.traits for engine in (self.fast, self.accurate, *self.others.values())]
 
     @property
@@ -79,10 +78,12 @@ class LiveInference:
     spoken: deque[Heard] = field(default_factory=lambda: deque(maxlen=REACH))  # the last finals, in order
 
     async def transcribe(self, request: Transcribe, priority: Priority) -> TranscribeResult:
-        """The result. A final that loops or finds no end is tried again in halves, as a span of a recording is, and
-        one in an unsure language is heard again in that of the session, unless words of it are committed.
+        """Transcribe the request.
 
-        Raises what the engine raised. Cancelling takes the work out of the queue and out of the batch.
+        A final that loops or does not end is transcribed again in halves, like a span of a recording. A final in an
+        uncertain language is transcribed again in the session's language, unless words of it are committed.
+
+        Raises the engine's error. Cancelling removes the work from the queue and the batch.
         """
         is_final = request.kind is ResultKind.FINAL
         engine = self.engines.of(request.model, request.kind)
@@ -123,7 +124,7 @@ class LiveInference:
             self.spoken.pop()
         other = rival(heard, self.spoken) if request.language is None and not request.prefix else None
         if other is not None:
-            with suppress(*ROW_FAILURES):  # then the first answer stands, without a second opinion
+            with suppress(*ROW_FAILURES):  # then the first answer stays
                 second = await ask(replace(utterance, draft=(), draft_text=None, languages=(other.language,)))
                 if other.is_likelier(second.hypothesis, first.hypothesis):
                     first, heard = second, replace(heard, answer=second.hypothesis)
@@ -132,7 +133,10 @@ class LiveInference:
 
 
 def _in_words(utterance: Utterance, request: Transcribe) -> Utterance:
-    """Both engines have tokens of their own. Committed ids are those of the engine of the finals: it commits them."""
+    """Return the utterance with texts instead of token ids, since the two engines have different tokens.
+
+    Committed ids belong to the engine of the finals, which commits words.
+    """
     text, committed = (Written(words, request.written_language) for words in (request.text, request.committed))
     if request.kind is ResultKind.FINAL:
         return replace(utterance, draft=(), draft_text=text if text.text else None)
@@ -148,7 +152,7 @@ def _result(request: Transcribe, hypothesis: Hypothesis) -> TranscribeResult:
         hypothesis.offsets,
         hypothesis.logprobs,
         hypothesis.pieces,
-        # A final that is still truncated after the retry is kept: there is no better one to wait for.
+        # A final that is still truncated after the retry is kept, since no better one will come.
         truncated=request.kind is ResultKind.PARTIAL and hypothesis.finish is not Finish.END,
         cut_short=stopped(hypothesis),
     )
@@ -163,16 +167,16 @@ def _joined(request: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResu
 
 @dataclass(frozen=True, slots=True)
 class WordTimestamps:
-    """The words of an utterance whose final was sent before, in milliseconds of the session."""
+    """The words of an utterance whose final has been sent, in milliseconds of the session."""
 
     utterance: int
     words: tuple[Word, ...]
 
 
 class FinalWordTimes:
-    """Times the words of one session; `send` gets those of each final with text. `engine_of`: finds the aligner.
+    """Finds the word times of a session's finals and gives them to `send`. `engine_of`: returns a model's aligner.
 
-    Holds the audio of one utterance only: those before it have their finals, or were discarded and have none.
+    Holds the audio of one utterance only: earlier ones have their finals or were discarded.
     """
 
     def __init__(
@@ -187,14 +191,14 @@ class FinalWordTimes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_request(self, request: Transcribe) -> None:
-        """The engine transcribes this audio, which begins where its utterance does."""
+        """Keep the audio of a request, which begins where its utterance or part begins."""
         if self._how is not WordTimes.NONE:
             if request.utterance != self._utterance:
                 self._utterance, self._model, self._asked = request.utterance, request.model, {}
             self._asked[request.start_samples] = request
 
     def on_final(self, final: Final) -> None:
-        """A final has been sent: find its words."""
+        """Find the words of a final that has been sent."""
         if final.utterance != self._utterance:
             return
         asked, self._asked = self._asked, {}
@@ -209,12 +213,12 @@ class FinalWordTimes:
             task.add_done_callback(self._tasks.discard)
 
     async def wait(self) -> None:
-        """Wait until the words that are being timed have been sent."""
+        """Wait until the word times in progress have been sent."""
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
     def close(self) -> None:
-        """Look for no more words."""
+        """Cancel all word times."""
         self._asked.clear()
         for task in self._tasks:
             task.cancel()
@@ -227,6 +231,6 @@ class FinalWordTimes:
                 regions = (request.speech,) if request.speech else ()
                 span = SpeechSpan(request.start_samples, request.end_samples, request.audio, 1.0, regions)
                 words += await time_words(engine, span, text, final.language, self._how, priority=Priority.INTERACTIVE)
-        except AsrError:  # the server shuts down; the text was sent
+        except AsrError:  # the server shuts down; the text has been sent
             return
         self._send(WordTimestamps(final.utterance, tuple(words)))

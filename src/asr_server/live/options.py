@@ -1,8 +1,4 @@
-"""The options of a live session, the parts that features add to it, and the resources that all live sessions share.
-
-Parts stand in a list, in the order in which a message passes them on its way to the client; the session knows no more
-of a feature than its part.
-"""
+"""The options of a live session, the parts that features add to it, and the resources that all live sessions share."""
 
 from __future__ import annotations
 
@@ -31,17 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The options of a client of `WS /ws/transcribe`, as read so far."""
+    """The options of a client of `WS /ws/transcribe`."""
 
     query: Query
     parts: tuple[PartRequest, ...] = ()
 
     def with_part(self, part: PartRequest) -> Opening:
-        """Return the same with one more part, which a message passes before the others."""
         return replace(self, parts=(part, *self.parts))
 
 
-# A feature reads its options of the query and adds its part. Raises `AsrError`.
+# Reads a feature's options from the query and adds its part. Raises `AsrError`.
 OpeningReader = Callable[["WebSocket", Opening], Opening]
 
 
@@ -52,11 +47,11 @@ class LiveSessionOptions:
     rules: TurnConfig
     input_rate_hz: int = SAMPLE_RATE
     words: WordTimes = WordTimes.NONE  # how the words of finals get their times
-    owner: str = ""  # the key's; "" where there are no keys
-    place: Place | None = None  # in the quota of its caller, kept while the session waits for its client
-    reopened: Literal["pause", "speech"] | None = None  # it begins there, with audio of a session that has gone
-    turn_events: bool = False  # the client is told when a turn has probably ended
-    parts: tuple[PartRequest, ...] = ()  # in the order in which a message passes them
+    owner: str = ""  # the owner of the key, "" without keys
+    place: Place | None = None  # a slot of the caller's quota, kept while the session waits for its client
+    reopened: Literal["pause", "speech"] | None = None  # begins there, with audio of a lost session
+    turn_events: bool = False  # notify the client when a turn has probably ended
+    parts: tuple[PartRequest, ...] = ()  # in the order in which they process a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +60,11 @@ class Shared:
 
     engines: Engines
     timeout_s: float  # limit of each answer of an engine
-    end_of_turn: EndOfTurnEstimator | None = None  # None where the end of a turn is not estimated
+    end_of_turn: EndOfTurnEstimator | None = None  # None if the end of a turn is not estimated
     memory: SharedBytes = field(default_factory=SharedBytes)
     detector: VoiceDetector = field(default_factory=VoiceDetector)
-    # Who has one of these may process a slice of audio, of the sessions that send faster than one speaks, by their
-    # priority. They leave half of the time to others.
+    # A session that sends faster than real time holds the lock of its priority to process a slice of audio. Such
+    # sessions together use at most half of the time.
     paces: Mapping[Priority, asyncio.Lock] = field(
         default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
     )
@@ -79,7 +74,7 @@ Json = dict[str, Any]
 
 
 class SessionPart:
-    """A part of one session. Methods to override; these change nothing.
+    """What a feature adds to one session. Methods to override; these change nothing.
 
     All are called on the event loop and must return at once. `close` may be called more than once.
     """
@@ -89,24 +84,24 @@ class SessionPart:
         return {}
 
     def on_frame(self, frame: Frame) -> None:
-        """Take the next audio that the session's clock counts, mono at 16 kHz. Its array may be replaced later."""
+        """Take the session's next audio, mono at 16 kHz. The array may be replaced later."""
 
     def shown(self, message: Message) -> Message | None:
-        """Return the message to send in place of this one, or None to send nothing."""
+        """Return the message to send instead of this one, or None to send nothing."""
         return message
 
     def completed(self, outgoing: Outgoing) -> Outgoing:
-        """Return a message that all parts have let pass, with what this part adds to it."""
+        """Return a message that will be sent, with this part's additions."""
         return outgoing
 
     def close(self) -> None:
-        """End what the part has under way: the session is over."""
+        """Stop all work: the session is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartRequest:
-    """A part that a session is to be opened with."""
+    """A part for a session that is not open yet."""
 
-    # Takes the id of the session, and what sends a message that the part makes at its own time.
+    # Takes the id of the session and a function that sends a message at any time.
     make: Callable[[str, Callable[[PartMessage], None]], SessionPart]
-    check: Callable[[], None] = lambda: None  # raises an `AsrError` where the part is not available
+    check: Callable[[], None] = lambda: None  # raises an `AsrError` if the part is not available

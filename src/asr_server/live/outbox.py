@@ -1,4 +1,4 @@
-"""Messages that wait to be sent to one live client, in order and bounded in bytes."""
+"""The messages that wait to be sent to one live client, in order and bounded in bytes."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 
-# With what the socket itself buffers this stays under 2 MiB a session.
+# Together with the socket's own buffer this stays under 2 MiB a session.
 LIMIT_BYTES = 1024 * 1024
-MESSAGE_BYTES = 400  # what a message takes besides its text, on the wire and here
+MESSAGE_BYTES = 400  # of a message besides its text, on the wire and in memory
 CHARACTER_BYTES = 4
 
 
 class PartMessage(ABC):
-    """A message that a part of a session makes: the session knows no more of it than how to send it."""
+    """A message of a part of a session."""
 
     __slots__ = ()
 
     @abstractmethod
     def wire(self) -> dict[str, Any]:
-        """Return the message of the wire, by the figures of the machine."""
+        """Return the message as it is sent to the client."""
 
     @property
     def size_bytes(self) -> int:
         return MESSAGE_BYTES
 
     def replaces(self, older: PartMessage) -> bool:
-        """True if a client that gets this message needs not get the older one, which was put just before."""
+        """Return True if a client that gets this message does not need the older one, which was put just before."""
         return False
 
 
 class TextDetails(PartMessage):
-    """A part's details of the text of an utterance: sent with the text, and alone when they have changed since."""
+    """A part's details of an utterance's text: sent with the text, and again by themselves when they change."""
 
     __slots__ = ()
 
@@ -57,11 +57,11 @@ class TextDetails(PartMessage):
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """True if they say nothing, so that they need not be sent alone."""
+        """True if they say nothing, and need not be sent by themselves."""
 
     @abstractmethod
     def fields(self) -> dict[str, Any]:
-        """Return the fields that the message of the text gets."""
+        """Return the fields for the message with the text."""
 
     def replaces(self, older: PartMessage) -> bool:
         return type(self) is type(older) and isinstance(older, TextDetails) and self.utterance == older.utterance
@@ -87,15 +87,15 @@ class Outgoing:
     """A message to a client."""
 
     message: Message
-    lag_ms: int = 0  # how long ago the last audio arrived that it is about; 0 if it is about none
-    details: TextDetails | None = None  # of a text, where a part knows some
+    lag_ms: int = 0  # time since the arrival of the message's last audio; 0 if it has none
+    details: TextDetails | None = None  # of a text, if a part has some
 
 
 class Outbox:
-    """Messages for one connection. A newer partial of an utterance replaces one that is not sent yet.
+    """The messages for one connection. A newer partial of an utterance replaces one that has not been sent.
 
-    `missed`: what an earlier connection did not get. It waits from the beginning and does not count towards the limit:
-    it is not there because this connection's client reads too slowly.
+    `missed`: messages that an earlier connection did not get. They do not count towards the limit, since they do not
+    show that this connection's client reads too slowly.
     """
 
     def __init__(self, missed: Iterable[Outgoing] = (), *, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -111,7 +111,7 @@ class Outbox:
         return self._bytes
 
     def put(self, outgoing: Outgoing) -> None:
-        """Add a message. Over the limit the outbox is emptied and closed with `slow_reader`."""
+        """Add a message. Above the limit, empty the outbox and close it with `slow_reader`."""
         if self._closed:
             return
         if self._waiting and _replaces(outgoing.message, self._waiting[-1].message):
@@ -129,13 +129,13 @@ class Outbox:
         self._wake.set()
 
     def close(self, error: AsrError | None = None) -> None:
-        """Accept no more messages. Those that wait are still read; then `messages` ends, with the error if any."""
+        """Accept no more messages. `messages` yields the waiting ones and then ends, with the error if any."""
         if not self._closed:
             self._closed, self._error = True, error
             self._wake.set()
 
     async def messages(self) -> AsyncIterator[Outgoing]:
-        """Every message put, until the outbox is closed. Raises the error that closed it."""
+        """Yield every message until the outbox is closed. Raises the error that closed it."""
         while True:
             while self._waiting:
                 outgoing = self._waiting.popleft()
@@ -150,7 +150,7 @@ class Outbox:
 
 
 def missed(kept: Outgoing, received: int) -> Outgoing | None:
-    """Return what a client needs of a final: the present details alone, if it has the finals up to `received`."""
+    """Return what a client with the finals up to `received` needs: the final, its current details only, or None."""
     if isinstance(kept.message, Final) and kept.message.utterance > received:
         return kept
     return Outgoing(kept.details) if kept.details is not None and not kept.details.is_empty else None
@@ -169,7 +169,7 @@ def _size(outgoing: Outgoing) -> int:
 def _message_size(message: Message) -> int:
     match message:
         case Partial() | Final():
-            # The text goes out whole and in its parts.
+            # The message has the whole text and also its parts.
             return MESSAGE_BYTES + 2 * CHARACTER_BYTES * len(message.text)
         case WordTimestamps():
             return MESSAGE_BYTES * (1 + len(message.words))

@@ -48,7 +48,7 @@ _WORD_TIMES = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": Wo
 
 
 def router(endpoint: Callable[[WebSocket], Awaitable[None]]) -> APIRouter:
-    """Return the routes; `endpoint` serves a WebSocket, as `transcribe` does."""
+    """Return the routes. `endpoint` serves a WebSocket, like `transcribe`."""
     made = APIRouter(tags=["live"])
     made.add_api_route(_PATH, websocket_io.refuse_plain_request, include_in_schema=False)
     made.add_api_websocket_route(_PATH, endpoint)
@@ -56,7 +56,6 @@ def router(endpoint: Callable[[WebSocket], Awaitable[None]]) -> APIRouter:
 
 
 async def transcribe(socket: WebSocket) -> None:
-    """Live transcription."""
     await socket.accept()
     await websocket_io.serve(socket, _run(socket, socket.app.state.services), live_error_message)
 
@@ -73,14 +72,14 @@ async def _run(socket: WebSocket, services: Services) -> None:
         reader, writer = _read(socket, services, connection), _write(socket, connection)
         end = await websocket_io.read_and_write(reader, writer) or {}
     except AsrError as error:
-        # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
+        # Sent before disconnecting from the session: at shutdown the server waits for the client to read it.
         await websocket_io.end(socket, error, live_error_message, at_shutdown={"status": "reconnect"})
     finally:
         services.live.disconnect(connection, clean=websocket_io.closed_cleanly(end))
 
 
 async def _connect(services: Services, opening: Opening, socket: WebSocket) -> LiveConnection:
-    """Return a connection to a new session, or to the one that the query resumes."""
+    """Return a connection to a new session, or to the session that the query resumes."""
     caller: Caller = socket.state.caller
     query = opening.query
     if query.session_id:
@@ -112,7 +111,7 @@ def _rules(services: Services, query: actions.Query) -> TurnConfig:
 
 
 def _hello(services: Services, connection: LiveConnection, *, is_resumed: bool) -> dict[str, object]:
-    """The first message. For a resumed session it says what has arrived; the client sends the rest again."""
+    """The first message. For a resumed session it says what has arrived, and the client sends the rest again."""
     session = connection.session
     hello: dict[str, object] = {
         "status": "connected",
@@ -134,7 +133,7 @@ def _hello(services: Services, connection: LiveConnection, *, is_resumed: bool) 
 
 
 async def _read(socket: WebSocket, services: Services, connection: LiveConnection) -> Message:
-    """Hand every frame to the session. Returns how the client closed the socket."""
+    """Give every frame to the session. Return the message with which the client disconnected."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
@@ -146,7 +145,7 @@ async def _read(socket: WebSocket, services: Services, connection: LiveConnectio
 
 
 async def _act(socket: WebSocket, services: Services, connection: LiveConnection, text: str) -> None:
-    """One text frame. A frame with an error is answered with that error, and the session goes on."""
+    """Perform the action of a text frame. An invalid one is answered with an error, and the session continues."""
     try:
         action = actions.parse_action(text)
         if action.action == "ping":
@@ -202,7 +201,7 @@ async def _write(socket: WebSocket, connection: LiveConnection) -> None:
 
 
 def render(outgoing: Outgoing) -> dict[str, Any] | None:
-    """The message by the figures of the machine; None for what this protocol does not send."""
+    """Return the message for the client, or None if this protocol does not send it."""
     match outgoing.message:
         case Partial() as partial:
             return _text(partial, outgoing, partial.committed, partial.tentative)
@@ -239,7 +238,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
 
 
 def endpointing(rules: TurnConfig) -> str:
-    """Return who ends an utterance, in the words of the query."""
+    """Return how an utterance ends, in the terms of the query."""
     if rules.detection is Detection.MANUAL:
         return "manual"
     return "pause" if rules.end_of_turn is None else "semantic"

@@ -1,8 +1,8 @@
-"""One live session: feeds a `LiveMachine` with what its client sends, and performs the actions that it returns.
+"""One live session: feeds a `LiveMachine` with the client's events and performs the actions that it returns.
 
-The machine decides; this module submits its requests to the engine, brings the results back to it, and puts messages
-into the outbox of the present connection. Everything runs on the event loop: between two `await`s nothing else changes
-the session. One task empties the inbox, so the order of events holds over a change of connections.
+The machine decides. This module submits its requests to the engine, returns the results to it, and puts messages into
+the outbox of the current connection. Everything runs on the event loop, so nothing else changes the session between two
+`await`s. One task empties the inbox, so events stay in order when the connection changes.
 """
 
 from __future__ import annotations
@@ -62,30 +62,30 @@ from asr_server.net.shared_bytes import PIECE_BYTES
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
 
-_SAMPLE_BYTES = 4  # once in frames
-_BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, before no more audio is processed
-_ESTIMATE_S = 2.0  # that an estimate of the end of a turn is waited for; the first one may load the model
-_FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
+_SAMPLE_BYTES = 4  # in frames
+_BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, above which no audio is processed
+_ESTIMATE_S = 2.0  # the longest wait for an estimate of the end of a turn; the first one may load the model
+_FINALS_KEPT = 256  # for a client that resumes; it misses only what was in transit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveConnection:
-    """A client's end of a session, until it leaves or another connection takes the session over."""
+    """A client's connection to a session, until the client leaves or another connection takes the session over."""
 
     session: LiveSession
     outbox: Outbox
 
     async def send(self, event: Event | RefusedAction | Disconnected) -> None:
-        """Give the session an event from the client. Raises `session_taken`."""
+        """Give the session an event of the client. Raises `session_taken`."""
         await self.session.accept(event, self.outbox)
 
     def messages(self) -> AsyncIterator[Outgoing]:
-        """Yield what to send, until the session ends; then the error that ended it is raised, if one did."""
+        """Yield the messages to send until the session ends. Raises the error that ended it, if any."""
         return self.outbox.messages()
 
 
 class LiveSession:
-    """Made by `LiveSessions`; clients reach it through a `LiveConnection`."""
+    """A session of `LiveSessions`. Clients reach it through a `LiveConnection`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class LiveSession:
         shared: Shared,
         ticket: AdmissionTicket,
     ) -> None:
-        """`ticket` is the session's place in the admission."""
+        """`ticket`: the session's admission."""
         engines = shared.engines
         self.id = identity
         self.input_rate_hz = config.input_rate_hz
@@ -106,7 +106,7 @@ class LiveSession:
             began_s = began_before_reopening_s(samples_to_s(config.max_utterance_samples))
         self._pace = SendingPace(2 * self.input_rate_hz, began_s)
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
-        self.ended = False  # nobody can resume it
+        self.ended = False  # if True, nobody can resume it
         self.machine = LiveMachine(replace(config, on_frame=self._on_frame))
         self._speech = SpeechProbability()
         self._shared, self._ticket = shared, ticket
@@ -120,9 +120,9 @@ class LiveSession:
         self._tells_turns = options.turn_events
         self._estimates: set[asyncio.Task[float | None]] = set()
         self._word_times = FinalWordTimes(engines.of, options.words, self._send)
-        # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
+        # Set when the machine changes. A waiter clears it, waits, and then checks its own condition.
         self._machine_changed = asyncio.Event()
-        # In the order in which a message passes them.
+        # In the order in which they process a message.
         self.parts = [part.make(identity, self.send) for part in options.parts]
         with logger.contextualize(session=self.log_name):
             self._task = asyncio.create_task(self._run())
@@ -130,16 +130,18 @@ class LiveSession:
 
     @property
     def log_name(self) -> str:
-        """The part of the id that may be logged: who knows all of it may resume the session."""
+        """The part of the id that may be logged: the whole id allows to resume the session."""
         return self.id.partition(".")[0]
 
     # -- connections -------------------------------------------------------------------------------------------------
 
     def connect(self, received: int = 0) -> LiveConnection:
-        """Return a new connection: it gets the finals after utterance `received` and the details of those before, then
-        the open utterance as it stands. The connection before ends with `session_taken`.
+        """Return a new connection, and end the previous one with `session_taken`.
+
+        The new one gets the finals after utterance `received`, the details of earlier finals, and the current text of
+        the open utterance.
         """
-        # Nothing here waits, so that no message falls between the old outbox and the new one, or is in both.
+        # Nothing is awaited here, so every message is in exactly one of the two outboxes.
         self._outbox.close(InvalidInput(code="session_taken"))
         self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, received)) is not None])
         self.detached.clear()
@@ -151,11 +153,11 @@ class LiveSession:
         return self._outbox is outbox
 
     async def accept(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
-        """Take an event from the connection with this outbox. Waits while too much waits to be processed.
+        """Take an event from the connection with this outbox. Waits while the inbox is full.
 
-        Raises `session_taken`, also when another connection took the session during the wait: that one was sent how
-        many bytes had arrived, and its client sends the rest again. Counting these bytes too would double them.
-        Raises `Overloaded`, and takes nothing of a large frame, while sessions hold too much.
+        Raises `session_taken`, also if another connection took the session during the wait: that one was sent the
+        number of received bytes, and its client sends the rest again, so counting these bytes would double them.
+        Raises `Overloaded`, and takes nothing of a large frame, while sessions hold too many bytes.
         """
         if not isinstance(event, Audio) or len(event.pcm) <= PIECE_BYTES:
             await self._take(event, outbox)
@@ -167,7 +169,7 @@ class LiveSession:
     async def _take(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
         if self.is_current(outbox):
             await self._inbox.wait_for_room(event)
-        # Looked at again after the wait, and nothing waits from here on: what is counted is in the inbox.
+        # Checked again after the wait. Nothing is awaited from here on, so every counted byte is in the inbox.
         if not self.is_current(outbox):
             raise InvalidInput(code="session_taken")
         if isinstance(event, Audio):
@@ -177,41 +179,41 @@ class LiveSession:
         if isinstance(event, Configure):
             self.rules = event.rules
         self._inbox.put(event)
-        if len(self._inbox) > 1:  # otherwise the session's task processes it next, and accounts after that
+        if len(self._inbox) > 1:  # otherwise the session's task processes it next and then calls `_account`
             self._account()
 
     def _account(self) -> None:
-        """Tell the others what this session holds, and how much audio waits here for an answer."""
+        """Update the bytes that this session holds and the seconds of audio that wait for an answer."""
         backlog = self.machine.backlog_samples
         self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
         unanswered_s = samples_to_s(backlog + self.machine.shown_samples)
         self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
 
     def disconnect(self, *, clean: bool) -> None:
-        """The connection is gone; what it had sent is processed first."""
+        """Note that the connection is gone. Received events are processed first."""
         self.stats.on_disconnect(clean=clean)
-        # The end goes through the inbox and not to the machine: audio that arrived before would follow the flush.
+        # Put into the inbox, so that it follows the audio that arrived before.
         self._outbox.close()
         self._inbox.put(Disconnected(clean))
         self.detached.set()
 
     async def finish(self) -> None:
-        """End the open utterance. Returns when its final is in the outbox, with its word times."""
+        """End the open utterance. Return when its final and its word times are in the outbox."""
         self._inbox.put(Close())
-        # The task may have ended by a fault, which sets `_machine_changed` too, and closes nothing in the machine.
+        # The task may have failed, which also sets `_machine_changed` and leaves the machine open.
         while not self._task.done() and (self._inbox or self.machine.state is not State.CLOSED or self.machine.busy):
             await self._next_change()
         await self._word_times.wait()
 
     def end(self, error: AsrError | None = None) -> None:
-        """Cancel whatever is under way, and end the connection, with the error if there is one."""
-        # Callbacks look at it, also those of tasks that were done before: the machine gets no event any more.
+        """Cancel all work and end the connection, with the error if there is one."""
+        # Checked by callbacks, also by those of tasks that are already done: the machine gets no more events.
         self.ended = True
         self._task.cancel()
         self._word_times.close()
         for part in self.parts:
             part.close()
-        self._machine_changed.set()  # for `finish`, which would wait for a final that does not come
+        self._machine_changed.set()  # wakes `finish`, whose final will not come
         for task in (*self._requests.values(), *self._estimates):
             task.cancel()
         self._outbox.close(error)
@@ -225,14 +227,14 @@ class LiveSession:
         """Process the inbox, for the life of the session."""
         while True:
             await self._process(await self._inbox.first())
-            # Only now: what is being processed still takes room, or a client could have twice as much under way.
+            # Only now: an event takes room until it is processed, or a client could have twice as much in progress.
             self._inbox.remove_first()
             self._account()
             self._machine_changed.set()  # `finish` waits for the inbox too
 
     async def _process(self, incoming: Incoming) -> None:
         if self.machine.state is State.CLOSED:
-            return  # nothing of it is answered: its client sends it again in a new session
+            return  # the client sends it again in a new session
         match incoming.event:
             case Audio(pcm=pcm):
                 await self._process_audio(pcm, incoming.arrived_s)
@@ -254,27 +256,27 @@ class LiveSession:
             if priority.is_live:
                 await self._process_slice(audio, arrived_s)
                 continue
-            # What comes faster than speech takes no more of the loop than its caller has, also when the client is gone.
+            # Audio faster than real time uses only its caller's share of the loop, also after the client has left.
             await own_turn()
-            # Held while it sleeps: sessions of this priority take turns, and together have half of the time at most.
+            # Held while it sleeps: sessions of this priority take turns and together use at most half of the time.
             async with self._shared.paces[priority]:
                 began_s = time.monotonic()
                 await self._process_slice(audio, arrived_s)
                 await asyncio.sleep(time.monotonic() - began_s)
-                # What nobody listens to is transcribed one after the other, so that it does not fill the batch.
+                # A session without a client has one request at a time, so that it does not fill the batch.
                 while self._priority is Priority.BULK and self.machine.busy and not self.ended:
                     await self._next_change()
 
     async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
-        # The wait is before the machine gets the audio: its actions would wait, and those of a result overtake them.
+        # Awaited before the machine gets the audio: afterwards, a result's actions could overtake the audio's.
         frames = await self._frames(audio)
         actions = self.machine.receive(audio, frames)
-        # Before the actions: their lag is counted from here.
+        # Before the actions, whose lag is counted from here.
         self._arrivals.add(self.machine.clock_samples, arrived_s)
         self._perform(actions)
         if self._estimates:
-            # Audio that comes faster than speech would end the pause before its estimate is there. At the pace of
-            # speech there is time: the next audio of a pause is silence.
+            # Audio faster than real time would end the pause before its estimate arrives. In real time there is enough
+            # time: the next audio of a pause is silence.
             await asyncio.wait(self._estimates, timeout=_ESTIMATE_S)
 
     async def _frames(self, event: Event) -> list[Frame]:
@@ -298,7 +300,7 @@ class LiveSession:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """A fault of the server's ends the session with an error; otherwise its client would wait for ever."""
+        """End the session with an error after a fault of the server, so that its client does not wait forever."""
         logger.opt(exception=error).error("live session failed", session=self.log_name)
         self.stats.outcome = SessionOutcome.FAILED
         self.end(AsrError("The server failed on this session; the log has the details."))
@@ -322,7 +324,7 @@ class LiveSession:
         self._machine_changed.set()
 
     def _send(self, message: Message, lag_ms: int = 0) -> None:
-        """Send a message as the parts show it, if they do."""
+        """Send a message as the parts show it, unless one of them hides it."""
         for part in self.parts:
             if (shown := part.shown(message)) is None:
                 return
@@ -334,7 +336,7 @@ class LiveSession:
         self._outbox.put(outgoing)
 
     def send(self, message: PartMessage) -> None:
-        """Send a message that a part makes at its own time."""
+        """Send a message of a part."""
         outgoing = self._complete(Outgoing(message))
         if isinstance(details := outgoing.message, TextDetails):
             for place, kept in enumerate(self._finals):
@@ -348,7 +350,7 @@ class LiveSession:
         return outgoing
 
     def _estimate(self, request: EstimateEndOfTurn) -> None:
-        assert self._shared.end_of_turn is not None, "only rules that need it ask for it"
+        assert self._shared.end_of_turn is not None, "rules request estimates only if there is an estimator"
         task = asyncio.create_task(self._shared.end_of_turn.probability(request.audio))
         self._estimates.add(task)
         task.add_done_callback(functools.partial(self._on_estimated, request.position_samples))
@@ -373,17 +375,17 @@ class LiveSession:
         if priority.is_live and request.kind is ResultKind.FINAL:
             priority = Priority.FINAL
         task = asyncio.create_task(self._inference.transcribe(request, priority))
-        # The loop itself holds a task only weakly. Its callback runs later, so that no result comes in the middle of
-        # the actions that are being performed.
+        # Kept, since the loop holds a task only weakly. Its callback runs in a later round, so that no result arrives
+        # while the machine's actions are being performed.
         self._requests[request.ticket] = task
         task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
 
     @property
     def _priority(self) -> Priority:
-        """Return the priority of partials.
+        """The priority of partials.
 
-        A speaker goes first. A recording that comes faster than it is spoken has the same right as one in a file, and
-        gives way to others when its client is gone.
+        Live speech goes first. A recording sent faster than real time has the priority of an upload, and a lower one
+        after its client has left.
         """
         if self._pace.is_spoken(self.received_bytes):
             return Priority.PARTIAL

@@ -1,4 +1,4 @@
-"""Figures of live sessions: what is counted while one runs, and its log line. Neither contains any of its text."""
+"""Metrics of live sessions, and the log line of a session. Neither contains any text of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asr_server.core.metrics import with_series
 from asr_server.live.machine.events import Action, Ending, Final, Partial, ResetDone, UtteranceEnded
 from asr_server.live.machine.utterance import AudioAccount
 
-# For the percentiles of one session; the latest are kept.
+# The latest lags, for the percentiles of one session.
 _LAGS_KEPT = 1_024
 # Below 0.2 s nobody notices, above 2 s nobody waits.
 _LIVE_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -81,7 +81,7 @@ class LiveMetrics:
 
 
 class SessionStats:
-    """The figures of one session, which the metrics get as they arise.
+    """The figures of one session. Updates the metrics too.
 
     `lag_s`: for a position in samples, the seconds since the sample before it arrived.
     """
@@ -97,7 +97,7 @@ class SessionStats:
         metrics.opened.inc()
 
     def count(self, action: Action) -> None:
-        """An action of the machine."""
+        """Count an action of the machine."""
         match action:
             case Partial(utterance=number, committed=committed):
                 self.partials += 1
@@ -116,12 +116,12 @@ class SessionStats:
                 self._committed.pop(number, None)
 
     def on_disconnect(self, *, clean: bool) -> None:
-        """The connection is gone. If something else had ended the session, that stays the outcome."""
+        """Note that the connection is gone. If something else has ended the session, that stays the outcome."""
         if self.outcome in (SessionOutcome.CLOSED, SessionOutcome.LOST):
             self.outcome = SessionOutcome.CLOSED if clean else SessionOutcome.LOST
 
     def close(self, account: AudioAccount) -> dict[str, object]:
-        """The session is over. Returns the fields of its log line."""
+        """Count the end of the session, and return the fields of its log line."""
         audio_s = samples_to_s(account.received)
         self._metrics.ended.labels(self.outcome).inc()
         self._metrics.audio.inc(audio_s)
@@ -148,12 +148,12 @@ class SessionStats:
 
 
 def _spoken_samples(message: Partial | Final, share: float) -> int:
-    """An estimate of where a word ends in the audio, from its place in the text: a live word has no other times."""
+    """Estimate where a word ends in the audio from its place in the text: live words have no other times."""
     return message.start_samples + round(share * (message.end_samples - message.start_samples))
 
 
 def _word_ends(text: str, before: int, committed: int) -> list[int]:
-    """Return where the newly committed words end in the text; text without blanks counts as one word."""
+    """Return where the newly committed words end in the text. Text without spaces counts as one word."""
     ends = [at for at in range(before + 1, committed) if text[at].isspace() and not text[at - 1].isspace()]
     return ends if text[committed - 1].isspace() else [*ends, committed]
 

@@ -1,4 +1,4 @@
-"""All live sessions of the process: opened, resumed, kept for a while without a client, drained at shutdown."""
+"""The live sessions of the process: opens and resumes them, keeps them for a while without a client, drains them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTIAL_EVERY_BYTES = 14_400  # of new speech at 16 kHz between two partials
 _DRAIN_TIMEOUT_S = 20.0
 _GOODBYE_TIMEOUT_S = 2.0
 _LEAVE_GRACE_S = 0.25
-# Voice detection that begins in the middle of speech hears it after 0.16 s at the median and 2.3 s at most, measured at
+# Voice detection that begins in the middle of speech detects it after 0.16 s (median) to 2.3 s (maximum), measured at
 # 530 places of 32 recordings.
 _LATEST_ONSET_SAMPLES = s_to_samples(2.5)
 
@@ -47,12 +47,12 @@ class _Entry:
 
     session: LiveSession
     owner: str
-    leases: ExitStack  # keep its engines loaded and its places
-    resumes: int = 0  # how often it was asked for again
+    leases: ExitStack  # keep its engines loaded, and its quota slots
+    resumes: int = 0  # number of requests to resume it
 
 
 class LiveSessions:
-    """Made once by the server."""
+    """The live sessions of the server."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class LiveSessions:
         self._shared = Shared(engines, settings.request_timeout, estimator)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
-        self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait
+        self._detached: dict[str, asyncio.TimerHandle] = {}  # timers that drop the sessions without a client
         self._draining = False
 
     def __len__(self) -> int:
@@ -87,12 +87,12 @@ class LiveSessions:
 
     @property
     def max_utterance_s(self) -> float:
-        """The length at which an utterance without a pause is cut: as set, or what the engine can take if less."""
+        """The length at which an utterance without a pause is cut: the setting, or the engines' limit if lower."""
         return min(self._settings.ws_utterance_max_s, *(traits.max_audio_s for traits in self._engines.traits))
 
     @property
     def margin_samples(self) -> int:
-        """Audio before and after the speech of an utterance: the longest margin that an engine wants around a span."""
+        """Audio before and after the speech of an utterance: the longest margin that an engine wants."""
         return max(traits.margin_ms for traits in self._engines.traits) * SAMPLE_RATE // 1000
 
     def turn_config(
@@ -106,8 +106,8 @@ class LiveSessions:
     ) -> TurnConfig:
         """Return the configuration of the settings, with these changes.
 
-        `manual`: only a flush ends an utterance. `semantic`: a pause is judged by what was said before it, where that
-        is possible here, or by its length alone; None for what the settings say.
+        `manual`: only a flush ends an utterance. `semantic`: judge a pause by the speech before it, if this server can,
+        or by its length only; None uses the setting.
         """
         s = self._settings
         if semantic is None:
@@ -137,16 +137,16 @@ class LiveSessions:
             )
 
     def prepare(self, rules: TurnConfig) -> None:
-        """Begin to load what this configuration needs, not only at the first words, and log what has no effect."""
+        """Start loading the engines of this configuration now. Log a warning for options without effect."""
         for engine in self._engines.used_by(rules.model):
             engine.load()
         if rules.context and not self._engines.of(rules.model).traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
 
     async def open(self, options: LiveSessionOptions) -> LiveConnection:
-        """A connection to a new session.
+        """Open a session and return a connection to it.
 
-        Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and what a part raises that is not available here.
+        Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and the error of a part that is not available.
         """
         self._check_room()
         for part in options.parts:
@@ -154,7 +154,7 @@ class LiveSessions:
         await asyncio.to_thread(load_voice_detector)
         if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
             self._shared.end_of_turn.warm_up()
-        self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
+        self._check_room()  # again, since draining may have begun meanwhile and would miss this session
         identity = f"{self._settings.server_name}_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         with ExitStack() as begun:
             ticket = begun.enter_context(self._admission.hold_live())
@@ -168,10 +168,10 @@ class LiveSessions:
         return session.connect()
 
     async def resume(self, identity: str, received: int, owner: str = "") -> LiveConnection:
-        """A connection to a session that is kept, or that another connection still has.
+        """Return a connection to an open session. If another connection has it, that one ends.
 
         `received`: the last utterance whose final the client has. Raises `session_not_found`, also for a session of
-        another owner; and `session_taken` if one more connection asks for the session while this one waits.
+        another owner, and `session_taken` if yet another connection asks for the session while this one waits.
         """
         entry = self._open.get(identity)
         if entry is not None and entry.owner == owner:
@@ -193,13 +193,13 @@ class LiveSessions:
         self._admission.check_limit()
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
-        """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""
-        with suppress(TimeoutError):  # then its old connection is broken without a sign, and this one takes over
+        """Wait a moment for the old connection of a client that came back at once, whose messages may be in transit."""
+        with suppress(TimeoutError):  # the old connection is broken without a sign, and the new one takes over
             async with asyncio.timeout(_LEAVE_GRACE_S):
                 await session.detached.wait()
 
     def disconnect(self, connection: LiveConnection, *, clean: bool, resumable: bool = True) -> None:
-        """The client is gone. Nothing happens if another connection has taken the session over, or it has ended."""
+        """Note that the client is gone. Does nothing if another connection has the session, or if it has ended."""
         session = connection.session
         if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
             return
@@ -211,7 +211,7 @@ class LiveSessions:
         self._detached[session.id] = timer
 
     async def drain(self) -> None:
-        """Open no new sessions. Finish the open ones and end their connections with `ShuttingDown`."""
+        """Open no new sessions. Finish the open ones, and end their connections with `ShuttingDown`."""
         self._draining = True
         await asyncio.gather(*(self._finish(entry.session) for entry in self._open.values()))
         for identity in list(self._open):
@@ -225,7 +225,7 @@ class LiveSessions:
         except TimeoutError:
             logger.warning("live session not finished in time", session=session.log_name)
         session.end(ShuttingDown())
-        with suppress(TimeoutError):  # a client that does not read: uvicorn cuts it off
+        with suppress(TimeoutError):  # uvicorn cuts off a client that does not read
             async with asyncio.timeout(_GOODBYE_TIMEOUT_S):
                 await session.detached.wait()
 
@@ -236,7 +236,6 @@ class LiveSessions:
         session = entry.session
         session.end()
         entry.leases.close()
-        # The same field as in every other line of a caller's.
         key = {"key": fingerprint(entry.owner)} if entry.owner else {}
         logger.info("live session", session=session.log_name, **session.stats.close(session.machine.account), **key)
 
@@ -256,7 +255,7 @@ class LiveSessions:
 
 
 def _resampler(rate_hz: int) -> Resample:
-    """A fresh stream from `rate_hz` to 16 kHz."""
+    """Return a new stream that converts `rate_hz` to 16 kHz."""
     from asr_server.audio.resample import Resampler
 
     stream = Resampler()

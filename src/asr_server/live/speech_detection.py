@@ -1,7 +1,7 @@
-"""Voice detection and estimates of the end of a turn, for all live sessions, each on a thread of its own.
+"""Voice detection and end-of-turn estimates for all live sessions, each on its own thread.
 
-The network of `audio/vad.py` would take more of the event loop's time than all else that a session needs. A session
-waits for its own estimate of the end of a turn, and nobody else does: what may wait here is bounded, and without an
+On the event loop, the network of `audio/vad.py` would take more time than everything else that a session needs. Only
+the session itself waits for its end-of-turn estimate. The number of waiting estimates is limited, and without an
 estimate the pause rule decides.
 """
 
@@ -26,11 +26,11 @@ from asr_server.live.machine.utterance import Frame
 from asr_server.live.session_stats import EstimateResult, LiveMetrics
 from asr_server.net.loop_time import slice_queue
 
-# From the beginning of a call for several sessions to the next: 200 sessions cost a third less so than without a wait.
+# The shortest time between two calls for several sessions: with 200 sessions it saves a third of the processor time.
 _TICK_S = 0.005
-# What a session usually takes of the event loop when it goes on with its frames, of 128 ms at most. A whole slice would
-# let two of them go on in a round of the loop, and 200 sessions would wait for rounds.
-_GO_ON_S = 0.0001
+# The usual loop time of a session that continues with its frames, of at most 128 ms. If a whole slice were counted,
+# only two sessions could continue in a round of the loop, and 200 sessions would wait for many rounds.
+_CONTINUE_S = 0.0001
 
 
 # The samples of a block, (n,), and the probability of each of their frames.
@@ -39,7 +39,7 @@ _Scored = tuple[Samples, list[float]]
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """The audio of one session, which waits for its probabilities."""
+    """Audio of one session that waits for its speech probabilities."""
 
     stream: SpeechProbability
     block: Block
@@ -47,24 +47,24 @@ class _Piece:
 
 
 class VoiceDetector:
-    """The voice detector of all sessions: one call of the network, on a thread, for all that wait.
+    """The voice detector of all sessions: one call of the network, on a thread, for all waiting sessions.
 
-    A session waits for the frames of an event before it goes on with the next one. So no more waits here than a piece
-    of audio of each session, and each has the same share of the thread. Recordings make their calls on other threads.
+    A session waits for the frames of an event before it continues with the next one. So at most one piece of audio of
+    each session waits here, and each session has the same share of the thread. Recordings use other threads.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "voice-detection")
         self._waiting: deque[_Piece] = deque()
-        self._waiting_frames = 0  # a bound of theirs
-        self._is_due = False  # a call will be begun
-        self._calls = 0  # that the thread has
-        self._next_s = 0.0  # when one may begin, by the loop's clock
+        self._waiting_frames = 0  # an upper bound of the frames of `_waiting`
+        self._is_due = False  # a call is scheduled
+        self._calls = 0  # running or queued on the thread
+        self._next_s = 0.0  # earliest start of the next call, by the loop's clock
 
     async def frames(self, machine: LiveMachine, stream: SpeechProbability, event: Event) -> list[Frame]:
-        """Return the frames of a session's machine that this event completes, with their speech probabilities.
+        """Return the frames that the event completes, with their speech probabilities.
 
-        `stream`: the session's state. Returns when it is the session's turn to use the event loop.
+        `stream`: the session's state of the network. Returns in the session's turn to use the event loop.
         """
         block = machine.block(event)
         if block is None:
@@ -80,14 +80,14 @@ class VoiceDetector:
         return [Frame(samples[FRAME_SAMPLES * n : FRAME_SAMPLES * (n + 1)], score) for n, score in enumerate(scores)]
 
     def _begin_soon(self) -> None:
-        # The thread has a second call already if that is full: of 400 sessions it would otherwise wait half of the time
-        # for the event loop, which hands out what the first has found.
+        # A full second call is queued while the first one runs: with 400 sessions the thread would otherwise wait half
+        # of the time for the event loop, which hands out the results.
         if self._waiting and not self._is_due and self._calls < (2 if self._waiting_frames >= MOST_FRAMES else 1):
             self._is_due = True
             asyncio.get_running_loop().call_at(self._next_s, self._begin)
 
     def _begin(self) -> None:
-        """Call the network with what waits, as far as it fits into a call."""
+        """Call the network with the waiting audio that fits into one call."""
         batch: list[_Piece] = []
         loop, room = asyncio.get_running_loop(), MOST_FRAMES
         while self._waiting and (not batch or self._waiting[0].block.most_frames <= room):
@@ -95,7 +95,7 @@ class VoiceDetector:
             batch.append(self._waiting.popleft())
         self._waiting_frames -= MOST_FRAMES - room
         self._is_due, self._calls = False, self._calls + 1
-        # A session that is alone does not wait, and neither do those to whom this call has no room.
+        # A single session does not wait, and neither do sessions for which this call had no room.
         self._next_s = 0.0 if len(batch) <= 1 or self._waiting else loop.time() + _TICK_S
         running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.block) for piece in batch])
         running.add_done_callback(partial(self._on_scored, batch))
@@ -103,14 +103,14 @@ class VoiceDetector:
 
     def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[_Scored | Exception]]) -> None:
         for piece, found in zip(batch, running.result(), strict=True):
-            # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
-            slice_queue().soon(partial(_set_result, piece.scored, found), _GO_ON_S)
+            # Sessions continue in turns: all at once would block the event loop.
+            slice_queue().soon(partial(_set_result, piece.scored, found), _CONTINUE_S)
         self._calls -= 1
         self._begin_soon()
 
 
 def _set_result(scored: asyncio.Future[_Scored | Exception], found: _Scored | Exception) -> None:
-    if not scored.done():  # the session has ended meanwhile
+    if not scored.done():  # done if the session has ended meanwhile
         scored.set_result(found)
 
 
@@ -134,8 +134,8 @@ def _scored(blocks: list[tuple[SpeechProbability, Block]]) -> list[_Scored | Exc
 
 
 def _samples(blocks: list[Block]) -> list[Samples | Exception]:
-    """Return the samples of each block, in memory of its own: a view would keep the memory of all of them."""
-    # In one operation for all that need no resampling. The thread waits for the interpreter after each of them.
+    """Return the samples of each block, each in its own memory: a view would keep the memory of all blocks."""
+    # One operation for all blocks that need no resampling, since the thread waits for the interpreter after each one.
     whole = to_samples(b"".join(block.pcm for block in blocks if block.needs_no_resampling)).data.cast("B")
     found: list[Samples | Exception] = []
     at = 0
@@ -153,27 +153,27 @@ def _samples(blocks: list[Block]) -> list[Samples | Exception]:
 
 
 def _frames(samples: Samples) -> Samples:
-    """Return the samples as (n, 512). The last frame before a flush is filled with silence."""
+    """Return the samples as (n, 512). The last frame before a flush is padded with silence."""
     if missing := -len(samples) % FRAME_SAMPLES:
         samples = np.pad(samples, (0, missing))
     return samples.reshape(-1, FRAME_SAMPLES)
 
 
 def _probabilities(pieces: list[tuple[SpeechProbability, Samples]]) -> list[list[float] | Exception]:
-    """Return the probabilities of each piece. After a failure each is tried alone, so that only one session fails."""
+    """Return the probabilities of each piece. After a failure, try each by itself, so that only one session fails."""
     try:
         return [scores.tolist() for scores in SpeechProbability.push_together(pieces)] if pieces else []
     except Exception as error:
         return [error] if len(pieces) == 1 else [scores for piece in pieces for scores in _probabilities([piece])]
 
 
-# Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later
-# than the pause rule would decide.
+# Estimates that wait or run. Each takes about 45 ms of a core, so the last one arrives after about 0.7 s, hardly later
+# than the decision of the pause rule.
 _MOST_WAITING = 16
 
 
 class EndOfTurnEstimator:
-    """Runs the model, on a thread of its own. Everything but the model's own call is on the event loop."""
+    """Runs the end-of-turn model on its own thread. Everything except the model's call runs on the event loop."""
 
     def __init__(self, model: EndOfTurnModel, metrics: LiveMetrics) -> None:
         self._model = model
@@ -184,23 +184,23 @@ class EndOfTurnEstimator:
         self._is_loaded = False
 
     def warm_up(self) -> None:
-        """Load the model now, on its thread, so that the first pause need not wait for it. Does not wait."""
+        """Start loading the model on its thread, so that the first pause need not wait for it."""
         if not self._is_loaded:
             self._is_loaded = True
             self._thread.submit(self._load)
 
     async def probability(self, speech: Samples) -> float | None:
-        """Return the model's estimate; None where it cannot tell, or where too many ask."""
+        """Return the model's estimate, or None if it fails or if too many estimates wait."""
         if self._waiting >= _MOST_WAITING:
             self._estimates.labels(EstimateResult.SKIPPED).inc()
             return None
         self._waiting += 1
-        # Not cancelled with the session that asked: it would be counted as done while it still has the thread.
+        # Not cancelled with its session: it would count as done while it still occupies the thread.
         running = asyncio.get_running_loop().run_in_executor(self._thread, self._model.probability, speech)
         running.add_done_callback(self._on_done)
         try:
             return await asyncio.shield(running)
-        except Exception as error:  # the pause rule decides where there is no estimate
+        except Exception as error:  # without an estimate the pause rule decides
             if not self._has_failed:
                 self._has_failed = True
                 logger.opt(exception=error).warning("the end of turns cannot be estimated; the pause rule decides")
@@ -214,5 +214,5 @@ class EndOfTurnEstimator:
     def _load(self) -> None:
         try:
             self._model.probability(np.zeros(SAMPLE_RATE, np.float32))
-        except Exception as error:  # the first estimate says what is wrong
+        except Exception as error:  # the first estimate reports what is wrong
             logger.debug("the model of the end of turns was not loaded", error=type(error).__name__)
