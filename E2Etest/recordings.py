@@ -79,13 +79,13 @@ def clips() -> list[Clip]:
     return [Clip(AUDIO / r["file"], r["text"], r["language"], r["voice"], r["kind"], r["seconds"]) for r in rows]
 
 
-def real_clips(*kinds: str) -> list[Clip]:
-    """Return the recordings of real people whose names begin with one of `kinds`, or all."""
+def real_clips(*kinds: str, language: str = "English") -> list[Clip]:
+    """Return the recordings of people who speak `language`, all or those whose names begin with one of `kinds`."""
     rows = json.loads((REAL / "manifest.json").read_text(encoding="utf-8"))
     return [
-        Clip(_real_path(r["file"]), r["text"], "English", r["speaker"], r["file"].split("_")[0], r["seconds"])
+        Clip(_real_path(r["file"]), r["text"], language, r["speaker"], r["file"].split("_")[0], r["seconds"])
         for r in rows
-        if not kinds or r["file"].startswith(kinds)
+        if r.get("language", "English") == language and (not kinds or r["file"].startswith(kinds))
     ]
 
 

@@ -1,0 +1,148 @@
+"""Recordings of people in Mandarin, Cantonese and Japanese, through a server whose remote engine is Whisper base.
+
+Whisper makes errors of its own: each test compares with the answers of Whisper to the whole recordings.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import unicodedata
+from itertools import pairwise
+
+import httpx
+import pytest
+import srt
+from rapidfuzz.distance import Levenshtein
+
+from asr_server.features.translation.conftest import ScriptedLlm, translation
+from asr_server.text.words import CLOSING, GLUED, measure
+from E2Etest import recordings
+from E2Etest.live import session
+from E2Etest.process import free_port, ready
+
+WHISPER = recordings.REAL.parents[1] / ".venv" / "whisper"
+CODES = {"Chinese": "zh", "Cantonese": "zh", "Japanese": "ja"}  # Whisper base has no name for Cantonese
+CLIPS = [recordings.real_clips("fleurs", language=language)[0] for language in CODES]
+COLUMNS = 24
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.accuracy,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not (WHISPER / "ctranslate2").exists(), reason="the wheels of Whisper are not installed"),
+]
+each_clip = pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.language)
+
+
+def letters(text):
+    """Return the letters and digits: Whisper writes punctuation, the transcripts of the recordings do not."""
+    return "".join(char for char in unicodedata.normalize("NFKC", text) if unicodedata.category(char)[0] in "LNM")
+
+
+def errors(texts):
+    """Return the wrong characters of a text for each clip."""
+    return sum(Levenshtein.distance(letters(clip.text), letters(text)) for clip, text in zip(CLIPS, texts, strict=True))
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    """The address of a server with Whisper base."""
+    port = free_port()
+    command = [sys.executable, "-m", "E2Etest.languages.whisper_server", str(port)]
+    with subprocess.Popen(
+        command, cwd=recordings.REAL.parents[1], env={**os.environ, "PYTHONPATH": str(WHISPER)}
+    ) as process:
+        try:
+            give_up_s = time.monotonic() + 120
+            while True:
+                assert process.poll() is None
+                assert time.monotonic() < give_up_s
+                try:
+                    httpx.get(f"http://127.0.0.1:{port}/v1/models").raise_for_status()
+                    break
+                except httpx.HTTPError:
+                    time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, whisper):
+    """Our server in front of it, with a scripted language model for translations."""
+    with ScriptedLlm() as llm:
+        settings = {"VLLM_BASE_URL": whisper, "OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
+        with ready(tmp_path_factory.mktemp("server") / "log", **settings) as started:
+            yield started
+
+
+@pytest.fixture(scope="module")
+def heard(whisper):
+    """Whisper's text of each whole recording."""
+    address = f"{whisper}/audio/transcriptions"
+    return [httpx.post(address, files={"file": clip.path.read_bytes()}, timeout=120).json()["text"] for clip in CLIPS]
+
+
+def test_files_add_no_errors(server, heard):
+    """With the voice detector, which leaves out silence."""
+    texts = [server.transcribe(clip.path.read_bytes()).json()["text"] for clip in CLIPS]
+    assert errors(texts) <= errors(heard)
+
+
+def test_without_the_voice_detector_the_text_is_whispers(server, heard):
+    """Letter by letter: the remote engine changes nothing."""
+    texts = [server.transcribe(clip.path.read_bytes(), vad="off").json()["text"] for clip in CLIPS]
+    assert list(map(letters, texts)) == list(map(letters, heard))
+
+
+def test_live_sessions_add_no_errors(server, heard):
+    """Committed text is never taken back, also in scripts that are written without spaces."""
+    texts = []
+    for clip in CLIPS:
+        with session.open_session(server) as socket:
+            for piece in session.pieces(session.data(session.pcm_of(clip.path)), 6_400):
+                socket.send(piece)
+                time.sleep(0.1)  # twice as fast as it was spoken
+            session.act(socket, "flush")
+            messages = session.upto_flush(socket)
+        for before, after in pairwise(message for message in messages if "committed" in message):
+            if before["utterance"] == after["utterance"]:
+                assert after["text"].startswith(before["committed"])
+        texts.append("".join(text for text, *_ in session.finals(messages)))
+    assert errors(texts) <= errors(heard)
+
+
+@each_clip
+def test_the_language_is_detected(server, clip):
+    """As the remote engine reports it."""
+    answer = server.transcribe(clip.path.read_bytes(), response_format="verbose_json").json()
+    assert answer["language_code"] == CODES[clip.language]
+
+
+@each_clip
+def test_subtitles_have_the_width_and_the_breaks_of_the_script(server, clip):
+    """A character has two columns; no line begins with closing punctuation."""
+    files = {"file": clip.path.read_bytes()}
+    form = {"format": "srt", "max_line_chars": COLUMNS, "mode": "fast"}
+    cues = list(srt.parse(server.client.post("/v1/audio/subtitles", files=files, data=form).text))
+    lines = [line for cue in cues for line in cue.content.splitlines()]
+    assert len(lines) > 1
+    assert max(measure(line).columns for line in lines) <= COLUMNS
+    assert all(line[0] not in CLOSING + GLUED for line in lines)
+    assert all(cue.start < cue.end for cue in cues)
+    spoken = server.transcribe(clip.path.read_bytes()).json()["text"]
+    assert letters("".join(lines)) == letters(spoken)
+
+
+@each_clip
+def test_translations_translate_what_was_heard(server, clip):
+    """The language model gets the text of each segment, and the answer has both."""
+    files = {"file": clip.path.read_bytes()}
+    form = {"language": "en", "response_format": "verbose_json", "bilingual": "true"}
+    answer = server.client.post("/v1/audio/translations", files=files, data=form).json()
+    spoken = server.transcribe(clip.path.read_bytes()).json()["text"]
+    assert "".join(segment["source_text"] for segment in answer["segments"]) == spoken
+    assert [segment["text"] for segment in answer["segments"]] == [
+        translation(segment["source_text"]) for segment in answer["segments"]
+    ]
