@@ -1,9 +1,11 @@
 """Puts one fault of the catalogue after the other into a copy of the tree and runs the tests that must catch it.
 
     python -m tools.mutants [--only ID ...] [--jobs N] [--check | --list]
+    python -m tools.mutants --draw 60 --seed 1 [--jobs N]
 
 Exits with 1 if a fault is not caught or cannot be put in, or if a test fails without any fault. The working tree is
-never changed.
+never changed. Of drawn faults, which are random, some change nothing that anybody could see: those that live are for a
+person to judge.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tools.mutants import ROOT, Mutant, catalogue
+from tools.mutants import ROOT, Mutant, catalogue, drawn
 
 _COPIED = ("src", "tools", "extras", "E2Etest", "docs", "pyproject.toml")
 _LIMIT_S = 600.0  # a fault that makes the tests hang is caught
+_BY_DAY = "not nightly and not performance"
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -47,14 +50,28 @@ def _copy(root: Path) -> Path:
     return root
 
 
-def _judge(mutant: Mutant, root: Path) -> Outcome:
+def _judge_drawn(mutant: Mutant, root: Path) -> Outcome:
+    """Run the tests in stages. A test that also fails without the fault, on a busy machine say, has not caught it."""
+    began_s, outcome = time.monotonic(), Outcome(False, "NOT CAUGHT", 0.0)
+    for tests in drawn.stages(mutant):
+        outcome = _judge(replace(mutant, tests=tests), root, _BY_DAY)
+        if outcome.caught and "::" in outcome.detail and _pytest([outcome.detail], root)[0]:
+            outcome = Outcome(False, f"NOT CAUGHT, and this fails without it: {outcome.detail}", 0.0)
+        if outcome.caught:
+            break
+    return replace(
+        outcome, detail=f"{outcome.detail}  [{mutant.file}, {mutant.what}]", took_s=time.monotonic() - began_s
+    )
+
+
+def _judge(mutant: Mutant, root: Path, marks: str = "") -> Outcome:
     if problem := mutant.problem(root):
         return Outcome(False, problem, 0.0)
     path, began_s = root / mutant.file, time.monotonic()
     original = path.read_text(encoding="utf-8")
     path.write_text(mutant.applied(original), encoding="utf-8")
     try:
-        code, printed = _pytest(mutant.tests, root)
+        code, printed = _pytest(mutant.tests, root, marks)
     except subprocess.TimeoutExpired:
         return Outcome(True, f"the tests hang for {_LIMIT_S:g} s", time.monotonic() - began_s)
     finally:
@@ -63,16 +80,16 @@ def _judge(mutant: Mutant, root: Path) -> Outcome:
     match code:
         case 0:
             return Outcome(False, "NOT CAUGHT", took_s)
-        case 1:
+        case 1 | 2 if marks or code == 1:  # 2: a drawn fault may break an import
             failed = _FAILED.search(printed)
             return Outcome(True, failed[1] if failed else "a test that hangs", took_s)
         case _:  # a fault that breaks an import, say, tests nothing
             return Outcome(False, f"pytest ended with {code}: {printed[-500:]}", took_s)
 
 
-def _pytest(tests: list[str], root: Path) -> tuple[int, str]:
+def _pytest(tests: list[str], root: Path, marks: str = "") -> tuple[int, str]:
     """The exit code and what was printed. The examples of hypothesis are the same in every run."""
-    options = ["-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-m", "", "--hypothesis-seed=1"]
+    options = ["-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-m", marks, "--hypothesis-seed=1"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     python_path = os.pathsep.join([str(root / "src"), *map(str, (root / "extras").iterdir()), str(root)])
     environment = {**os.environ, "PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -104,7 +121,7 @@ def _run(mutants: list[Mutant], jobs: int) -> int:
         def judge(mutant: Mutant) -> Outcome:
             copy = copies.get()
             try:
-                return _judge(mutant, copy)
+                return _judge(mutant, copy) if mutant.tests else _judge_drawn(mutant, copy)
             finally:
                 copies.put(copy)
 
@@ -137,11 +154,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="ID", default=[], help="only these faults")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
     parser.add_argument("--list", action="store_true", help="print what each fault does wrong, and its tests")
+    parser.add_argument("--draw", type=int, default=0, metavar="N", help="random faults of today's code instead")
+    parser.add_argument("--seed", type=int, default=1, help="of the random faults")
     parser.add_argument("--check", action="store_true", help="only check that every fault can be put in")
     parsed = parser.parse_args()
     if unknown := set(parsed.only) - {mutant.id for mutant in catalogue()}:
         parser.error(f"not in the catalogue: {', '.join(sorted(unknown))}")
     mutants = [mutant for mutant in catalogue() if not parsed.only or mutant.id in parsed.only]
+    if parsed.draw:
+        mutants = drawn.draw(parsed.draw, parsed.seed)
     if parsed.list:
         return _list(mutants)
     return _check(mutants) if parsed.check else _run(mutants, parsed.jobs)
