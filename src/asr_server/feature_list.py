@@ -6,6 +6,7 @@ pass.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 from asr_server.core.settings import Settings
@@ -80,7 +81,7 @@ def resolve(
 def server_features() -> tuple[ServerFeature, ...]:
     """Import and return what the features add to the server."""
     hooks = (value for feature in FEATURES for value in feature.extends if isinstance(value, ServerHook))
-    return tuple(hook.load() for hook in hooks)
+    return tuple(importlib.import_module(hook.module).SERVER for hook in hooks)
 
 
 def open_paths() -> tuple[str, ...]:

@@ -80,9 +80,9 @@ class ServerFeature:
 
 @dataclass(frozen=True, slots=True)
 class ServerHook:
-    """Imports and returns what a feature adds to the server."""
+    """The module whose `SERVER` is the `ServerFeature` of a feature."""
 
-    load: Callable[[], ServerFeature]
+    module: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,6 @@ docs/use/http-api.md has the route.
 """
 
 from asr_server.engine.feature import Feature
-from asr_server.server_feature import ServerFeature, ServerHook
+from asr_server.server_feature import ServerHook
 
-
-def _server() -> ServerFeature:
-    from asr_server.features.alignments import route
-
-    return route.SERVER
-
-
-FEATURE = Feature("alignments", extends=(ServerHook(_server),))
+FEATURE = Feature("alignments", extends=(ServerHook(f"{__name__}.route"),))

@@ -14,8 +14,8 @@ from asr_server.live import actions
 from asr_server.net import websocket_io
 from asr_server.net.errors import live_error_message
 from asr_server.processes.worker_process import WorkerClient, WorkerProcess
-from asr_server.server_feature import LiveEndpoint
-from asr_server.services import Services
+from asr_server.server_feature import CoreParts, LiveEndpoint, ServerFeature
+from asr_server.services import FeatureParts, Services
 
 _PARAMETER, _OPUS = "encoding", "opus"
 _MAX_STREAMS = 1_000  # a decoder takes about 100 kB
@@ -116,3 +116,11 @@ def _receiving(stream: OpusStream, receive: Receive) -> Receive:
         return message
 
     return receive_pcm
+
+
+def _build(core: CoreParts) -> FeatureParts:
+    decoder = OpusDecoder(core.settings.idle_timeout)
+    return FeatureParts([decoder], idle_owners=[decoder], close=decoder.close)
+
+
+SERVER = ServerFeature(live_endpoint=endpoint, build=_build)

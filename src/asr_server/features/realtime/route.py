@@ -28,6 +28,7 @@ from asr_server.net.access import reject_websocket
 from asr_server.net.credentials import MAX_LIFETIME_S
 from asr_server.net.errors import ErrorBody, Json
 from asr_server.processes.caller_work import in_thread
+from asr_server.server_feature import ServerFeature
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(tags=["realtime"])
@@ -223,3 +224,6 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
     key = services.ephemeral_keys.issue(config.model_dump(), wanted.expires_after.seconds, caller.owner)
     identity = Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)
     return SecretBody(value=key.value, expires_at=key.expires_at, session=session_body(config, identity))
+
+
+SERVER = ServerFeature(routers=[router])

@@ -10,7 +10,7 @@ from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import is_hub_id
 from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.model_source import EMBEDDED
-from asr_server.server_feature import ServerFeature, ServerHook
+from asr_server.server_feature import ServerHook
 
 _OFF, _AUTO = "off", "auto"
 _WHEN = "in a process of its own; loaded for the first request"
@@ -51,10 +51,4 @@ def _conflicts(asked: Asked) -> Iterator[str]:
         )
 
 
-def _server() -> ServerFeature:
-    from asr_server.features.speakers import route
-
-    return route.SERVER
-
-
-FEATURE = Feature("speakers", options=_options, conflicts=_conflicts, extends=(ServerHook(_server),))
+FEATURE = Feature("speakers", options=_options, conflicts=_conflicts, extends=(ServerHook(f"{__name__}.route"),))

@@ -20,11 +20,11 @@ from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.outgoing_settings import WebhookHosts
 from asr_server.jobs.record import FollowUpState, JobRecord
 from asr_server.jobs.route import job_body
+from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.net.outgoing import OutgoingClient
-    from asr_server.server_feature import CoreParts
 
 _LIMIT_S = 15.0
 _GONE = 410  # the receiver wants no more
@@ -92,8 +92,8 @@ class NoWebhooks:
         return FollowUpState.FAILED
 
 
-def build(parts: CoreParts) -> FeatureParts:
-    """Build the feature's part of the server. What sends requests is imported where it is on."""
+def _build(parts: CoreParts) -> FeatureParts:
+    # What sends requests is imported only if the feature is on.
     settings = parts.settings
     if not settings.webhook_hosts:
         return FeatureParts(follow_ups=[NoWebhooks()])
@@ -102,3 +102,6 @@ def build(parts: CoreParts) -> FeatureParts:
     client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
     webhooks = Webhooks(client, WebhookHosts.of(settings.webhook_hosts), settings.webhook_keys)
     return FeatureParts(follow_ups=[webhooks], close=client.close)
+
+
+SERVER = ServerFeature(build=_build)

@@ -2,7 +2,7 @@
 
 from asr_server.core.errors import InvalidInput
 from asr_server.engine.catalog import Catalog
-from asr_server.features.realtime import event_reference, events
+from asr_server.features.realtime import events
 from asr_server.features.realtime.config import ServerDefaults
 from asr_server.features.realtime.conversation import Conversation, Identity
 from asr_server.live.machine.events import (
@@ -14,11 +14,12 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
     UtteranceStarted,
 )
+from tools import realtime_events
 
 
 def test_the_client_events_are_those_that_are_parsed():
     """One row for each parser."""
-    assert list(event_reference.CLIENT) == list(events.PARSERS)
+    assert list(realtime_events.CLIENT) == list(events.PARSERS)
 
 
 def test_the_server_events_are_those_that_are_sent():
@@ -37,4 +38,4 @@ def test_the_server_events_are_those_that_are_sent():
         sent += talk.on_message(message)
     item_id = next(event["item_id"] for event in sent if "item_id" in event)
     sent += [talk.retrieved(item_id), talk.deleted(item_id)]
-    assert {event["type"] for event in sent} == set(event_reference.SERVER)
+    assert {event["type"] for event in sent} == set(realtime_events.SERVER)
