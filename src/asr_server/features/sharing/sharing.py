@@ -20,7 +20,7 @@ from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
 from asr_server.live.machine.events import Final, Partial, ResetDone
-from asr_server.live.options import Opening, PartRequest, SessionPart
+from asr_server.live.options import Opening, SessionPart
 from asr_server.live.outbox import Message, Outgoing
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Sharing:
     def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
         """Add the part to a session of `WS /ws/transcribe`. It costs nothing until the session has a link."""
         owner = socket.state.caller.owner
-        return opening.with_part(PartRequest(lambda session_id, send: SharedPart(session_id, owner, self)))
+        return opening.with_part(lambda session_id, send: SharedPart(session_id, owner, self))
 
     def share(self, session_id: str, owner: str, expires_s: float) -> IssuedLink:
         """Return a new link to a session. Raises `session_not_found`, also for another owner's, and `Overloaded`."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.features.speakers.diarization.embedded_weights import PldaParameters
 from asr_server.features.speakers.diarization.turns import SpeakerCount
 
 Vectors = NDArray[np.float64]
@@ -38,20 +37,27 @@ _SETTLING = 10
 _PIECE_S = 2.0
 
 
+@dataclass(frozen=True, slots=True)
 class Plda:
-    """Turns embeddings into vectors in which the variance within a speaker is 1, and that of speakers is `variance`."""
+    """Probabilistic linear discriminant analysis of voices, with two centrings and a projection before it.
 
-    def __init__(self, parameters: PldaParameters) -> None:
-        self._parameters = parameters
-        self.variance = parameters.variance
+    It turns embeddings into vectors in which the variance within a speaker is 1, and that of speakers is `variance`. D
+    is the number of dimensions of an embedding, K that of the projection.
+    """
+
+    mean_before: Vectors  # (D,)
+    discriminant: Vectors  # (D, K)
+    mean_after: Vectors  # (K,)
+    mean: Vectors  # (K,)
+    transform: Vectors  # (K, K)
+    variance: Vectors  # (K,)
 
     def __call__(self, embeddings: Vectors) -> Vectors:
         """(n, D) -> (n, K)."""
-        known = self._parameters
-        dimensions, projected = known.discriminant.shape
-        centred = np.sqrt(dimensions) * unit(embeddings - known.mean_before)
-        vectors = np.sqrt(projected) * unit(centred @ known.discriminant - known.mean_after)
-        transformed: Vectors = (vectors - known.mean) @ known.transform.T
+        dimensions, projected = self.discriminant.shape
+        centred = np.sqrt(dimensions) * unit(embeddings - self.mean_before)
+        vectors = np.sqrt(projected) * unit(centred @ self.discriminant - self.mean_after)
+        transformed: Vectors = (vectors - self.mean) @ self.transform.T
         return transformed
 
 

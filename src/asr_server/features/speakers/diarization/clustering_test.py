@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import clustering
 from asr_server.features.speakers.diarization.clustering import Pieces, Plda
-from asr_server.features.speakers.diarization.embedded_weights import PldaParameters
 from asr_server.features.speakers.diarization.turns import SpeakerCount
 
 
@@ -88,14 +87,12 @@ def _plda(dimensions, noise):
     """Return parameters for embeddings whose first dimensions distinguish people. The dimensions after them are
     noise."""
     return Plda(
-        PldaParameters(
-            mean_before=np.zeros(dimensions + noise),
-            discriminant=np.eye(dimensions + noise, dimensions),
-            mean_after=np.zeros(dimensions),
-            mean=np.zeros(dimensions),
-            transform=2 * np.eye(dimensions),
-            variance=np.full(dimensions, 4.0),
-        )
+        mean_before=np.zeros(dimensions + noise),
+        discriminant=np.eye(dimensions + noise, dimensions),
+        mean_after=np.zeros(dimensions),
+        mean=np.zeros(dimensions),
+        transform=2 * np.eye(dimensions),
+        variance=np.full(dimensions, 4.0),
     )
 
 

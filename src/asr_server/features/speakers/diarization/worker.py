@@ -68,11 +68,12 @@ def _answer(
             recordings[request.analysis] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
         case "push", LiveDiarizer() as session:
             changed = session.push(samples)
-            return wire.turns_message(changed, session.settled_ms, session.take_voice_prints())
+            return wire.found(changed, session.take_voice_prints(), session.settled_ms)
         case "push", RecordingDiarizer() as recording:
             recording.push(samples)
         case "finish", RecordingDiarizer() as recording:
-            return wire.diarization_message(recording.finish(SpeakerCount(request.at_least, request.at_most)))
+            found = recording.finish(SpeakerCount(request.at_least, request.at_most))
+            return wire.found(found.turns, dict(enumerate(found.voice_prints)))
         case _:
             return messages.packed({"error": "unknown"})
     return messages.packed({})
