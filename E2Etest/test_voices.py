@@ -70,6 +70,6 @@ async def test_people_are_recognised_while_they_speak(tmp_path):
             await session.push(block)
         names = named([*session.voice_prints.values()], await store.comparable("", speakers.voice_model))
         assert dict(zip(session.voice_prints, names, strict=True)) == {0: None, 1: "Reader"}
-        await session.close()
+        session.close()
     finally:
         await asyncio.gather(speakers.close(), decoder.close())
