@@ -68,7 +68,6 @@ def metadata(request_id: str, model: str) -> Json:
 
 
 def session_end(meta: Json, duration_s: float) -> Json:
-    """Return the last message of a live session."""
     return {
         "type": "Metadata",
         "transaction_key": "deprecated",

@@ -112,7 +112,6 @@ class LiveListenOptions(ListenOptions):
 
     @property
     def is_manual(self) -> bool:
-        """True if only `Finalize` ends an utterance."""
         return self.endpointing.lower() == "false"
 
 

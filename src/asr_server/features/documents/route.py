@@ -153,7 +153,6 @@ def _part(paragraph: Paragraph, translations: Sequence[str] = ()) -> DocumentPar
 
 
 def _check_length(chars: int) -> None:
-    """Raise `invalid_value` for more characters than a document has."""
     if chars > _MAX_CHARS:
         raise InvalidInput(f"The text is longer than the {_MAX_CHARS:_} characters of a document.")
 

@@ -60,12 +60,10 @@ class RealtimeAudioFormat(_Part):
 
     @property
     def rate_hz(self) -> int:
-        """Samples per second."""
         return self.rate or _TELEPHONE_HZ
 
     @property
     def bytes_per_ms(self) -> float:
-        """Bytes on the wire for each millisecond."""
         return self.rate_hz / 1000 * (2 if self.law is None else 1)
 
 
@@ -132,12 +130,10 @@ class Config(_Part):
 
     @property
     def input(self) -> RealtimeAudioInput:
-        """The part that holds nearly everything."""
         return self.audio.input
 
     @property
     def logprobs(self) -> bool:
-        """True if tokens with their probabilities are wanted."""
         return LOGPROBS in (self.include or ())
 
 

@@ -101,7 +101,6 @@ class Conversation:
     # -- for the socket ----------------------------------------------------------------------------------------------
 
     def created(self) -> Json:
-        """Return the first event."""
         return self._session("created", self._config)
 
     def updated(self, config: Config) -> Json:

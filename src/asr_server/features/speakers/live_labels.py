@@ -43,7 +43,6 @@ class UtteranceSpeakers(TextDetails):
 
     @property
     def is_empty(self) -> bool:
-        """True for a text without words."""
         return not self.runs
 
     def fields(self) -> dict[str, Any]:
@@ -52,12 +51,10 @@ class UtteranceSpeakers(TextDetails):
         return {"speakers": runs, "speakers_settled": self.settled}
 
     def wire(self) -> dict[str, Any]:
-        """Return the message for a text that was sent before."""
         return {"type": "speaker_update", "utterance": self.utterance, **self.fields()}
 
     @property
     def size_bytes(self) -> int:
-        """An upper bound of what they take."""
         return MESSAGE_BYTES + sum(_RUN_BYTES + CHARACTER_BYTES * len(run.text) for run in self.runs)
 
 
@@ -83,7 +80,6 @@ class LiveNames:
         self._settled: dict[int, str] = {}  # the horizon has passed these: they never change
 
     def of(self, speaker: int) -> str:
-        """Return the name or letter of a speaker."""
         return self._settled.get(speaker) or self._names.get(speaker) or label(speaker)
 
     def settle(self, speaker: int) -> None:
@@ -163,7 +159,6 @@ class SpeakerLabels:
         return self._changes()
 
     def discard(self, utterance: int) -> None:
-        """Forget an utterance that was discarded."""
         self._utterances.pop(utterance, None)
 
     def _changes(self) -> list[UtteranceSpeakers]:

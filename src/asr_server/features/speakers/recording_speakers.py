@@ -174,7 +174,6 @@ class RecordingSpeakers(RecordingStep):
         await self._blocks.put(block)
 
     async def end(self) -> None:
-        """Note that there are no more samples."""
         await self._blocks.put(None)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
@@ -204,7 +203,6 @@ class ChannelSpeakers(RecordingStep):
             self._speech[span.speaker] = np.concatenate((before, span.audio))[:_HEARD_SAMPLES]
 
     async def end(self) -> None:
-        """Find the names, after the last span. Raises `SpeakersUnavailable`."""
         self._names = await self._name(self._speech)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:

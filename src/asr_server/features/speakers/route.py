@@ -179,7 +179,6 @@ def _body(voice: EnrolledVoice) -> SpeakerBody:
 
 
 def _health(services: Services) -> dict[str, str]:
-    """Return the field of `/health` about the process that tells speakers apart."""
     return {"speakers_state": "loaded" if services.of(Enrolment).is_running else "unloaded"}
 
 

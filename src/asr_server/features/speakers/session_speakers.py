@@ -94,7 +94,6 @@ class SessionSpeakers(SessionPart):
         self._task = asyncio.create_task(self._run(source))
 
     def hello(self) -> Json:
-        """Return whether speakers are told apart, or not any more."""
         return {"speakers": not self.lost}
 
     def shown(self, message: Message) -> Message:
@@ -124,7 +123,6 @@ class SessionSpeakers(SessionPart):
             self._enough.set()
 
     def close(self) -> None:
-        """End the analysis. Nothing is reported any more."""
         self._task.cancel()
 
     async def _run(self, source: SpeakerClient) -> None:

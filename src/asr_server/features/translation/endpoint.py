@@ -120,7 +120,6 @@ class ChatEndpoint:
             return written
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
 

@@ -120,7 +120,6 @@ class Translations(TranscriptTranslator):
         return await self._translated(lines, TranslationConfig(target, self._settings.translate_temperature, limit_s))
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._endpoint.close()
 
     async def _translated(self, lines: Sequence[TranslatedLine], config: TranslationConfig) -> TranslatedLines:

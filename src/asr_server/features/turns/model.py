@@ -57,7 +57,6 @@ def log_mels(speech: Samples) -> Mels:
 
 @functools.cache
 def _hann() -> NDArray[np.float64]:
-    """Return the periodic Hann window."""
     return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / _WINDOW)
 
 

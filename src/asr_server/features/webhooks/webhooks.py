@@ -82,13 +82,11 @@ class NoWebhooks:
     field: ClassVar[str] = Webhooks.field
 
     def check(self, url: str) -> None:
-        """Raise `unsupported_value`."""
         raise InvalidInput(
             "This server sends no webhooks (WEBHOOK_HOSTS, WEBHOOK_SECRET).", code="unsupported_value", param=self.field
         )
 
     async def send(self, record: JobRecord, url: str) -> FollowUpState:
-        """Give the message up."""
         return FollowUpState.FAILED
 
 

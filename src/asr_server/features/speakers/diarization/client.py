@@ -177,7 +177,6 @@ class RecordingDiarization(_Analysis):
     """A recording whose speakers are distinguished."""
 
     async def push(self, samples: Samples) -> None:
-        """Add the next samples: (n,) float32, mono, 16 kHz."""
         for block in _blocks(samples):
             await self.ask("push", block)
 

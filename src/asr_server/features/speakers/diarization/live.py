@@ -61,7 +61,6 @@ class LiveDiarizer:
 
     @property
     def settled_ms(self) -> int:
-        """Return the time up to which no label changes any more."""
         return samples_to_ms(self._settled)
 
     def push(self, samples: Samples) -> tuple[Turn, ...]:
