@@ -13,7 +13,7 @@ after a sentence or clause than inside one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import accumulate, groupby, pairwise
@@ -40,7 +40,7 @@ def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]
     written = words.split(text)
     if not written:
         return ()
-    speech = _disjoint(speech_regions)
+    speech = merged(region for region in speech_regions if region[1] > region[0])
     if not speech:
         raise ValueError("words need at least one region of speech")
     weights = [syllables(word, language) for word in written]
@@ -61,10 +61,10 @@ def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[i
     return list(pairwise([start_ms, *ends]))
 
 
-def _disjoint(speech_regions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the regions in order, without empty ones; overlapping and touching ones are merged."""
+def merged(regions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the regions in order; overlapping and touching ones are one."""
     joined: list[tuple[int, int]] = []
-    for start, end in sorted(s for s in speech_regions if s[1] > s[0]):
+    for start, end in sorted(regions):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:

@@ -21,6 +21,7 @@ from asr_server.features.speakers.voices import NamedVoice, named
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, TextDetails
+from asr_server.subtitle.alignment import merged
 from asr_server.text import words
 
 # A word between two turns has the speaker of the nearer one, if that is this near. As long as a turn may still come,
@@ -243,14 +244,8 @@ def _outside(turns: Iterable[Turn], changed: Sequence[Turn]) -> Iterator[Turn]:
 
 def _clipped(turns: Sequence[Turn], start_ms: int, end_ms: int) -> list[tuple[int, int]]:
     """Return the time in [start_ms, end_ms) in which anybody speaks: regions in order, disjoint and not empty."""
-    regions: list[tuple[int, int]] = []
-    for turn in sorted(turns, key=lambda turn: turn.start_ms):
-        begin, end = max(start_ms, turn.start_ms), min(end_ms, turn.end_ms)
-        if regions and begin <= regions[-1][1]:
-            regions[-1] = (regions[-1][0], max(end, regions[-1][1]))
-        elif begin < end:
-            regions.append((begin, end))
-    return regions
+    inside = ((max(start_ms, turn.start_ms), min(end_ms, turn.end_ms)) for turn in turns)
+    return merged((begin, end) for begin, end in inside if begin < end)
 
 
 def _word_ends(text: str) -> list[int]:
