@@ -107,23 +107,18 @@ _SYLLABLE_MS = 200  # for words without a time: the slowest rate in text/syllabl
 _KNOWN_SHARE = 0.5  # this share of a word's characters must be matched for its time to count as measured
 
 
-def transfer_timestamps(
-    text: str, aligned: Sequence[Piece], span_ms: Time | None = None, language: str = ""
-) -> tuple[Word, ...]:
+def transfer_timestamps(text: str, aligned: Sequence[Piece], span_ms: Time, language: str = "") -> tuple[Word, ...]:
     """Return the words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
 
-    `span_ms`: [start, end) of the audio; by default what the pieces cover. A word is `ALIGNED` if at least half of its
+    `span_ms`: [start, end) of the audio. A word is `ALIGNED` if at least half of its
     characters are in aligned pieces and its time needs no repair (a piece of several words is divided among them; an
     end inside the next word is moved back). The others are `ESTIMATED`, by syllables, between their neighbours or from
-    a share of a neighbour's time. Words end after the span only if it has less than 1 ms a word. Raises `ValueError`
-    for words with neither pieces nor span.
+    a share of a neighbour's time. Words end after the span only if it has less than 1 ms a word.
     """
     written = words.split(text)
     if not written:
         return ()
-    if span_ms is None and not aligned:
-        raise ValueError("words need aligned pieces or the span that they lie in")
-    low, high = span_ms or (min(p[1] for p in aligned), max(p[2] for p in aligned))
+    low, high = span_ms
     high = max(high, low + len(written))
     weights = [syllables(word, language) for word in written]
     times = _in_order([_clamped(time, low, high) for time in _measured(written, aligned)])

@@ -48,7 +48,7 @@ async def realtime(socket: WebSocket) -> None:
     services, caller, model = socket.app.state.services, socket.state.caller, socket.query_params.get("model")
     defaults = ServerDefaults.of(services)
     try:
-        config = defaults.initial(model) if caller.session is None else defaults.restored(caller.session)
+        config = defaults.initial(model) if caller.session is None else defaults.checked(caller.session)
     except InvalidInput as error:
         websocket_io.count_error(socket, error)
         await reject_websocket(socket, error)

@@ -18,19 +18,16 @@ _WHEN = "in a process of its own; loaded for the first request"
 
 def _options(asked: Asked) -> Iterator[Option]:
     """Yield the option `speakers`. Its value is what `SpeakerClient` takes."""
-    yield _speakers(asked.settings.speakers)
-
-
-def _speakers(wanted: str) -> Option:
+    wanted = asked.settings.speakers
     if wanted == _OFF:
-        return Option("speakers", False, "", "SPEAKERS=off")
-    if wanted not in (_AUTO, EMBEDDED):
+        yield Option("speakers", False, "", "SPEAKERS=off")
+    elif wanted not in (_AUTO, EMBEDDED):
         where = "ONNX files of a directory" if os.path.isdir(wanted) else "ONNX files of the hub, downloaded once"
-        return Option("speakers", True, wanted, f"{where}, {_WHEN}")
-    reason = model_source.missing_package()
-    if reason:
-        return Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
-    return Option("speakers", True, EMBEDDED, f"pyannote community-1 {_WHEN}")
+        yield Option("speakers", True, wanted, f"{where}, {_WHEN}")
+    elif reason := model_source.missing_package():
+        yield Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
+    else:
+        yield Option("speakers", True, EMBEDDED, f"pyannote community-1 {_WHEN}")
 
 
 def _conflicts(asked: Asked) -> Iterator[str]:
