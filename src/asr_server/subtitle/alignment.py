@@ -121,7 +121,8 @@ def transfer_timestamps(text: str, aligned: Sequence[Piece], span_ms: Time, lang
     low, high = span_ms
     high = max(high, low + len(written))
     weights = [syllables(word, language) for word in written]
-    times = _in_order([_clamped(time, low, high) for time in _measured(written, aligned)])
+    measured = _measured(written, aligned)
+    times = _in_order([t and (min(max(t[0], low), high), min(max(t[1], low), high)) for t in measured])
     return tuple(
         Word(written[i], start, end, block.source)
         for block in _widened(list(_blocks(times, weights, (low, high))), (low, high))
@@ -174,10 +175,6 @@ def _matches(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[int, 
         return
     for block in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
         yield from ((block.a + i, block.b + i) for i in range(block.size))
-
-
-def _clamped(time: Time | None, low: int, high: int) -> Time | None:
-    return time and (min(max(time[0], low), high), min(max(time[1], low), high))
 
 
 def _in_order(times: Sequence[Time | None]) -> list[Time | None]:

@@ -33,7 +33,7 @@ def labelled(segments: Sequence[Segment], turns: Sequence[Turn], names: Sequence
     if not turns:
         return tuple(segments)
     # A text without words, as of numbers alone, is one word here.
-    words = [segment.words or (_whole(segment),) for segment in segments]
+    words = [one.words or (Word(one.text, one.start_ms, one.end_ms, TimeSource.ESTIMATED),) for one in segments]
     speakers = iter(assignment.speakers([word for each in words for word in each], turns))
     found: list[Segment] = []
     for segment, own in zip(segments, words, strict=True):
@@ -43,10 +43,6 @@ def labelled(segments: Sequence[Segment], turns: Sequence[Turn], names: Sequence
         else:
             found.append(replace(segment, speaker=named[0].speaker))
     return tuple(found)
-
-
-def _whole(segment: Segment) -> Word:
-    return Word(segment.text, segment.start_ms, segment.end_ms, TimeSource.ESTIMATED)
 
 
 def _divided(segment: Segment, words: Sequence[Word]) -> Iterator[Segment]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidInput
@@ -19,7 +19,7 @@ from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.session_speakers import LiveSpeakerOption
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
-from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
+from asr_server.features.speakers.voices import VoiceStore
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody
@@ -32,11 +32,13 @@ from asr_server.text.normal_form import normal_form
 class SpeakerBody(BaseModel):
     """A voice that has a name."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     id: str
     object: Literal["speaker"] = "speaker"
     name: str
     consent: str = Field(description="On what ground it is stored.")
-    created_at: int = Field(description="Unix seconds.")
+    created_at: Annotated[int, BeforeValidator(int)] = Field(description="Unix seconds.")
     model: str = Field(description="What computed it; the voice is recognised where the server runs the same.")
 
 
@@ -126,19 +128,21 @@ async def create_speaker(request: Request, services: ServicesDep, caller: Caller
         candidate = Candidate(fields.name, fields.consent, owner=caller.owner, caller=caller.share)
         work = services.of(Enrolment).enrol(candidate, [file.file for file in files])
         voice = await while_connected(request.receive, work)
-    return JSONResponse(_body(voice).model_dump(), 201, {"Location": f"/v1/speakers/{voice.id}"})
+    return JSONResponse(SpeakerBody.model_validate(voice).model_dump(), 201, {"Location": f"/v1/speakers/{voice.id}"})
 
 
 @router.get("")
 async def list_speakers(services: ServicesDep, caller: CallerDep) -> SpeakerListBody:
     """List the voices that are stored for this key, oldest first."""
-    return SpeakerListBody(data=[_body(voice) for voice in await services.of(VoiceStore).voices(caller.owner)])
+    return SpeakerListBody(
+        data=[SpeakerBody.model_validate(voice) for voice in await services.of(VoiceStore).voices(caller.owner)]
+    )
 
 
 @router.get("/{speaker_id}", responses=_MISSING)
 async def retrieve_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerBody:
     """Return one stored voice."""
-    return _body(await services.of(VoiceStore).voice(caller.owner, speaker_id))
+    return SpeakerBody.model_validate(await services.of(VoiceStore).voice(caller.owner, speaker_id))
 
 
 @router.delete("/{speaker_id}", responses=_MISSING)
@@ -166,16 +170,6 @@ def _parse(form: FormData) -> tuple[SpeakerForm, list[UploadFile]]:
     if not all(file.size for file in files):
         raise InvalidInput("A file is empty.", code="empty_file", param="files")
     return fields, files
-
-
-def _body(voice: EnrolledVoice) -> SpeakerBody:
-    return SpeakerBody(
-        id=voice.id,
-        name=voice.name,
-        consent=voice.consent,
-        created_at=int(voice.created_at),
-        model=voice.model,
-    )
 
 
 def _health(services: Services) -> dict[str, str]:

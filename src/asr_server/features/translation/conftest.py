@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -22,7 +23,7 @@ import pytest
 
 from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig
 from asr_server.features.translation.lines import TranslationConfig
-from asr_server.features.translation.translator import Translator
+from asr_server.features.translation.translator import translate
 from asr_server.text import languages
 
 PATH = "/v1/chat/completions"
@@ -324,13 +325,13 @@ def llm():
 
 @pytest.fixture
 def translating(llm):
-    """A context with a translator on the scripted endpoint."""
+    """A context with `translate` on the scripted endpoint."""
 
     @asynccontextmanager
     async def build(*, batch=5, concurrency=2, max_retries=2, timeout_s=10.0, base_url=llm.base_url):
-        endpoint = ChatEndpoint(EndpointConfig(base_url, "scripted", KEY, timeout_s, concurrency, max_retries))
+        endpoint = ChatEndpoint(EndpointConfig(base_url, "scripted", KEY, timeout_s, concurrency, batch, max_retries))
         try:
-            yield Translator(endpoint, batch=batch, concurrency=concurrency)
+            yield partial(translate, endpoint)
         finally:
             await endpoint.close()
 

@@ -60,6 +60,7 @@ class EndpointConfig:
     api_key: str = field(default="", repr=False)
     timeout_s: float = 60.0  # of one attempt
     concurrency: int = 4  # requests at once from the whole process
+    batch: int = 20  # lines in one prompt
     max_retries: int = 2  # of one request
 
 
@@ -88,7 +89,7 @@ class ChatEndpoint:
     """Sends at most `concurrency` requests at once; callers take turns. For one event loop."""
 
     def __init__(self, config: EndpointConfig, registry: CollectorRegistry | None = None) -> None:
-        self._config = config
+        self.config = config
         self._slots = FairShares(config.concurrency, config.concurrency)
         self._client: httpx.AsyncClient | None = None
         self._without: frozenset[str] = frozenset()  # what the endpoint does not support, of `_OPTIONAL` and `_FORMATS`
@@ -135,7 +136,7 @@ class ChatEndpoint:
                 return _content(content)
             if status in _BUSY or (status >= 500 and status != _NOT_IMPLEMENTED):
                 tried += 1
-                if tried > self._config.max_retries:
+                if tried > self.config.max_retries:
                     raise NoResponse(cause)
                 backoff_s = min(_FIRST_WAIT_S * 2 ** (tried - 1), _LONGEST_WAIT_S) * random.uniform(0.75, 1.0)
                 await asyncio.sleep(_asked_wait_s(headers) or backoff_s)
@@ -156,13 +157,13 @@ class ChatEndpoint:
             # It reads all certificates: not on the event loop. Another call may have made one meanwhile.
             made = await asyncio.to_thread(httpx.AsyncClient, timeout=None, follow_redirects=True)
             self._client = self._client or made
-        url, content = f"{self._config.base_url.rstrip('/')}/chat/completions", bytearray()
+        url, content = f"{self.config.base_url.rstrip('/')}/chat/completions", bytearray()
         # Without compression a small response cannot become a large one.
-        headers = {"authorization": f"Bearer {self._config.api_key or _NO_KEY}", "accept-encoding": "identity"}
+        headers = {"authorization": f"Bearer {self.config.api_key or _NO_KEY}", "accept-encoding": "identity"}
         try:
             # The limit is for the whole attempt, however slowly the response comes in.
             async with (
-                asyncio.timeout(self._config.timeout_s),
+                asyncio.timeout(self.config.timeout_s),
                 self._client.stream("POST", url, json=body, headers=headers) as response,
             ):
                 async for piece in response.aiter_bytes():
@@ -179,7 +180,7 @@ class ChatEndpoint:
         messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
         if "system" in without:
             messages = [{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}]
-        body: dict[str, Any] = {"model": self._config.model, "messages": messages}
+        body: dict[str, Any] = {"model": self.config.model, "messages": messages}
         if "temperature" not in without:
             body["temperature"] = prompt.temperature
         if kind := next((kind for kind in _FORMATS if kind not in without), None):

@@ -14,7 +14,7 @@ from asr_server.core.errors import InvalidInput, TranslationError, TranslationUn
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig
 from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
-from asr_server.features.translation.translator import Translator
+from asr_server.features.translation.translator import translate
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings import render
 from asr_server.recordings.pipeline import TranscriptTranslator
@@ -58,11 +58,9 @@ class Translations(TranscriptTranslator):
                 api_key=key.get_secret_value().strip() if key else "",
                 timeout_s=settings.translate_timeout,
                 concurrency=settings.translate_concurrency,
+                batch=settings.translate_batch,
             ),
             registry,
-        )
-        self._translator = Translator(
-            self._endpoint, batch=settings.translate_batch, concurrency=settings.translate_concurrency
         )
 
     def check(self) -> None:
@@ -123,7 +121,7 @@ class Translations(TranscriptTranslator):
         await self._endpoint.close()
 
     async def _translated(self, lines: Sequence[TranslatedLine], config: TranslationConfig) -> TranslatedLines:
-        found = TranslatedLines(await self._translator.translate(lines, config), config.target)
+        found = TranslatedLines(await translate(self._endpoint, lines, config), config.target)
         if found.untranslated:
             logger.warning("lines not translated", kept=found.untranslated, lines=len(lines))
         return found

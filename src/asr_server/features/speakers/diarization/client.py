@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -21,6 +20,7 @@ from asr_server.features.speakers.diarization import model_source, wire
 from asr_server.features.speakers.diarization.model_source import EMBEDDED, VOICE_MODEL
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, VoicePrint
 from asr_server.features.speakers.diarization.wire import Action, SpeakerRequest
+from asr_server.processes.caller_work import in_background
 from asr_server.processes.messages import Message
 from asr_server.processes.worker_process import WorkerClient, WorkerProcess
 
@@ -54,21 +54,6 @@ class SpeakerProcess(WorkerProcess):
             logger.error("a recording's speakers cannot be told apart", error=answer.content["error"])
             raise SpeakersUnavailable("The speakers of this recording cannot be told apart.")
         return answer
-
-
-def _locating(source: str) -> Future[str]:
-    """Run `model_source.located` on a thread that does not keep the server from ending."""
-    located: Future[str] = Future()
-
-    def run() -> None:
-        located.set_running_or_notify_cancel()
-        try:
-            located.set_result(model_source.located(source))
-        except BaseException as error:
-            located.set_exception(error)
-
-    threading.Thread(target=run, name="speakers-locate", daemon=True).start()
-    return located
 
 
 class SpeakerClient(WorkerClient[SpeakerProcess]):
@@ -107,7 +92,8 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
             return await recording.finish(count or SpeakerCount())
 
     async def _start(self) -> SpeakerProcess:
-        return await SpeakerProcess.start(await asyncio.wrap_future(_locating(self._source)))
+        located = in_background(partial(model_source.located, self._source), "speakers-locate")
+        return await SpeakerProcess.start(await asyncio.wrap_future(located))
 
     async def _begun(self, kind: type[A]) -> A:
         analysis = kind(await self._running(), next(self._numbers), self.idle)
@@ -166,7 +152,9 @@ class LiveSpeakers(_Analysis):
         for block in _blocks(samples):
             answer = await self.ask("push", block)
             if newer := wire.turns(answer):
-                changed = (*_until(self.settled_ms, changed), *newer)
+                end_ms = self.settled_ms
+                before = (replace(turn, end_ms=min(turn.end_ms, end_ms)) for turn in changed if turn.start_ms < end_ms)
+                changed = (*before, *newer)
             self.settled_ms = answer.content["settled_ms"]
             if (prints := wire.voices(answer)) is not None:
                 self.voice_prints = prints
@@ -189,8 +177,3 @@ class RecordingDiarization(_Analysis):
 def _blocks(samples: Samples) -> Iterator[Samples]:
     """Return the samples in short blocks, so that requests of others need not wait long."""
     return (samples[begin : begin + _BLOCK_SAMPLES] for begin in range(0, len(samples), _BLOCK_SAMPLES))
-
-
-def _until(time_ms: int, turns: tuple[Turn, ...]) -> Iterator[Turn]:
-    """Yield the parts of turns before a time."""
-    return (replace(turn, end_ms=min(turn.end_ms, time_ms)) for turn in turns if turn.start_ms < time_ms)

@@ -61,18 +61,12 @@ class Plda:
         return transformed
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """Pieces of speech."""
+def voices(embeddings: Vectors, weights: NDArray[np.float64], count: SpeakerCount, plda: Plda | None) -> Vectors:
+    """Return the mean direction of each speaker's pieces, (speakers, D), each of length 1.
 
-    embeddings: Vectors  # (n, D)
-    durations_s: NDArray[np.float64]  # seconds of each, (n,)
-
-
-def voices(pieces: Pieces, count: SpeakerCount, plda: Plda | None) -> Vectors:
-    """Return the mean direction of each speaker's pieces, (speakers, D), each of length 1; at least one piece is
-    needed."""
-    directions, weights = unit(pieces.embeddings), pieces.durations_s
+    `embeddings`: (n, D), of at least one piece of speech; `weights`: (n,), their seconds.
+    """
+    directions = unit(embeddings)
     chosen = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COMPARED])
     stop = _MERGE_COSINE if plda else _MERGE_COSINE_ALONE
     groups = _agglomerate(directions[chosen], weights[chosen], stop=stop)
@@ -80,7 +74,7 @@ def voices(pieces: Pieces, count: SpeakerCount, plda: Plda | None) -> Vectors:
     centres = _means(directions[chosen], weights[chosen], _members(groups)[:, largest])
     if plda is not None:
         members = _members((directions @ centres.T).argmax(axis=1), len(centres))
-        shares = _vbx(plda(pieces.embeddings), plda.variance, weights / _PIECE_S, members)
+        shares = _vbx(plda(embeddings), plda.variance, weights / _PIECE_S, members)
         centres = _means(directions, weights, shares)
     return _within(count, centres, directions, weights)
 
