@@ -106,12 +106,7 @@ class ParagraphsBody(BaseModel):
         },
         **_ERRORS,
     },
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": body.schema_of(DocumentRequest)}},
-        }
-    },
+    openapi_extra=body.json_of(DocumentRequest),
 )
 async def create_document(request: Request, services: ServicesDep) -> Response:
     """Join segments of a transcript to paragraphs, and write these as a document. Nothing of it is kept."""

@@ -88,7 +88,7 @@ class LiveNames:
         self._settled.setdefault(speaker, self.of(speaker))
 
     def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:
-        """Name all speakers anew who are not settled. No name is given twice.
+        """Name all speakers anew who are not settled. No name is given twice. The next `on_turns` returns the changes.
 
         A voice is kept from all others if it is most similar to a speaker who keeps a letter.
         """
@@ -104,7 +104,7 @@ class SpeakerLabels:
     """Labels the words of one session. The results of `on_text`, `on_turns` and `lose` count as sent."""
 
     def __init__(self) -> None:
-        self._names = LiveNames()
+        self.names = LiveNames()
         self._turns: list[Turn] = []
         self._settled_ms = 0
         self._lost = False
@@ -147,10 +147,6 @@ class SpeakerLabels:
         self._settled_ms = max(self._settled_ms, settled_ms, known_ms - _LONGEST_HORIZON_MS)
         return self._changes()
 
-    def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:
-        """Name the speakers anew by these voices. The next `on_turns` returns the changes."""
-        self._names.recognise(voice_prints, voices)
-
     def lose(self) -> list[UtteranceSpeakers]:
         """Keep the labels as they are, since no more turns come. Words that are said from now on have none."""
         for utterance in self._utterances.values():
@@ -185,11 +181,11 @@ class SpeakerLabels:
         ends = [begin + end for end in _word_ends(text[begin:])]
         spoken = [self._word(utterance, start, end) for start, end in pairwise([begin, *ends])]
         for end, word, who in zip(ends, spoken, self._speakers(spoken), strict=True):
-            runs = _appended(runs, SpeakerRun(None if who is None else self._names.of(who), text[begin:end]))
+            runs = _appended(runs, SpeakerRun(None if who is None else self.names.of(who), text[begin:end]))
             if begin == utterance.fixed_chars and self._is_settled(word):
                 utterance.fixed, utterance.fixed_chars = runs, end
                 if who is not None:
-                    self._names.settle(who)
+                    self.names.settle(who)
             begin = end
         settled = utterance.is_final and utterance.fixed_chars == len(text)
         return UtteranceSpeakers(utterance.sent.utterance, tuple(runs), settled)

@@ -160,7 +160,7 @@ class SessionSpeakers(SessionPart):
         except SpeakersUnavailable as error:  # everybody keeps the name or letter that they have
             logger.warning("live speakers are not recognised", reason=error.message)
         else:
-            self.labels.recognise(voice_prints, voices)
+            self.labels.names.recognise(voice_prints, voices)
 
     def _lose(self, reason: str) -> None:
         self.lost = True
