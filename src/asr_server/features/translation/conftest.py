@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig
+from asr_server.core.settings import Settings
+from asr_server.features.translation.endpoint import ChatEndpoint
 from asr_server.features.translation.lines import TranslationConfig
 from asr_server.features.translation.translator import translate
 from asr_server.text import languages
@@ -323,13 +324,20 @@ def llm():
         yield server
 
 
+def endpoint_settings(base_url, **changes):
+    """The settings of a server that translates with the endpoint at this address."""
+    given = {"openai_base_url": base_url, "translate_model": "scripted", "openai_api_key": KEY}
+    return Settings(_env_file=None, **given | changes)
+
+
 @pytest.fixture
 def translating(llm):
     """A context with `translate` on the scripted endpoint."""
 
     @asynccontextmanager
     async def build(*, batch=5, concurrency=2, max_retries=2, timeout_s=10.0, base_url=llm.base_url):
-        endpoint = ChatEndpoint(EndpointConfig(base_url, "scripted", KEY, timeout_s, concurrency, batch, max_retries))
+        own = {"translate_timeout": timeout_s, "translate_concurrency": concurrency, "translate_batch": batch}
+        endpoint = ChatEndpoint(endpoint_settings(base_url, **own), max_retries=max_retries)
         try:
             yield partial(translate, endpoint)
         finally:

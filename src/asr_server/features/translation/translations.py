@@ -12,7 +12,7 @@ from loguru import logger
 
 from asr_server.core.errors import InvalidInput, TranslationError, TranslationUnavailable
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig
+from asr_server.features.translation.endpoint import ChatEndpoint
 from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
 from asr_server.features.translation.translator import translate
 from asr_server.processes.caller_work import in_thread
@@ -50,18 +50,7 @@ class Translations(TranscriptTranslator):
 
     def __init__(self, settings: Settings, registry: CollectorRegistry | None = None) -> None:
         self._settings = settings
-        key = settings.openai_api_key
-        self._endpoint = ChatEndpoint(
-            EndpointConfig(
-                base_url=str(settings.openai_base_url or ""),
-                model=settings.translate_model,
-                api_key=key.get_secret_value().strip() if key else "",
-                timeout_s=settings.translate_timeout,
-                concurrency=settings.translate_concurrency,
-                batch=settings.translate_batch,
-            ),
-            registry,
-        )
+        self._endpoint = ChatEndpoint(settings, registry)
 
     def check(self) -> None:
         """Raise `TranslationUnavailable` if no endpoint is set up. Routes call it before they read a body."""

@@ -171,7 +171,7 @@ class _Run:
 
     def __init__(self, endpoint: ChatEndpoint, lines: Sequence[TranslatedLine], config: TranslationConfig) -> None:
         self._endpoint, self._lines, self._config = endpoint, lines, config
-        self._patience = _PATIENCE * endpoint.config.concurrency
+        self._patience = _PATIENCE * endpoint.settings.translate_concurrency
         # Times that a line contains are removed before it is sent, and so cannot come back.
         self._texts = [cue_text(line.text) for line in lines]
         self._found: dict[int, str] = {}
@@ -204,12 +204,12 @@ class _Run:
     async def _work(self) -> None:
         """Translate within the time limit. Raises if no response was readable. After unusable responses the lines keep
         their source texts instead."""
-        groups = iter(batches(self._texts, self._wanted, self._endpoint.config.batch))
+        groups = iter(batches(self._texts, self._wanted, self._endpoint.settings.translate_batch))
         try:
             # No more workers than the endpoint's concurrency: requests of other callers then come in between. The
             # workers share one iterator, which is safe on one event loop.
             async with asyncio.timeout(self._config.limit_s), asyncio.TaskGroup() as tasks:
-                for _ in range(self._endpoint.config.concurrency):
+                for _ in range(self._endpoint.settings.translate_concurrency):
                     tasks.create_task(self._worker(groups))
         except TimeoutError:
             self._give_up(f"not one line within {self._config.limit_s:g} s", Reason.TIME)
