@@ -17,7 +17,6 @@ from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate, Enrolment
 from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.session_speakers import LiveSpeakerOption
-from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
 from asr_server.features.speakers.voices import VoiceStore
 from asr_server.net import body
@@ -187,8 +186,8 @@ def _build(core: CoreParts) -> FeatureParts:
     parts = FeatureParts((voices, enrolment), read_opening=LiveSpeakerOption(client, voices).read_opening)
     if client is None:
         return parts
-    steps = [speaker_step(client, SpeakerNames(client, core.decoder, voices))]
-    return replace(parts, steps=steps, idle_owners=[client], close=client.close)
+    step = speaker_step(client, core.decoder, voices)
+    return replace(parts, steps=[step], idle_owners=[client], close=client.close)
 
 
 SERVER = ServerFeature(routers=[router], health=_health, build=_build)
