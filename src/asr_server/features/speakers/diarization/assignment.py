@@ -53,15 +53,18 @@ def _cheapest(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
     count = costs.shape[1]
     total, came_from = costs[0], np.zeros(costs.shape, np.intp)
     for place in range(1, len(words)):
-        before, word = words[place - 1], words[place]
-        is_pause = word.start_ms - before.end_ms >= _PAUSE_MS
-        change = total.min() + _CHANGE_MS[Boundary.SENTENCE if is_pause else boundary.after(before.text)]
+        change = total.min() + _change_ms(words[place - 1], words[place])
         came_from[place] = np.where(total <= change, np.arange(count), total.argmin())
         total = np.minimum(total, change) + costs[place]
     found = [int(total.argmin())]
     for place in range(len(words) - 1, 0, -1):
         found.append(int(came_from[place, found[-1]]))
     return found[::-1]
+
+
+def _change_ms(before: Word, after: Word) -> float:
+    kind = boundary.after(before.text)
+    return _CHANGE_MS[Boundary.SENTENCE if after.start_ms - before.end_ms >= _PAUSE_MS else kind]
 
 
 def _outside_ms(words: Sequence[Word], turns: Sequence[Turn]) -> NDArray[np.float64]:
