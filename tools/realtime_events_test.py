@@ -4,7 +4,7 @@ from asr_server.core.errors import InvalidInput
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime import events
 from asr_server.features.realtime.config import ServerDefaults
-from asr_server.features.realtime.conversation import Conversation, Identity
+from asr_server.features.realtime.conversation import Conversation
 from asr_server.live.machine.events import (
     Ending,
     Final,
@@ -25,7 +25,7 @@ def test_the_client_events_are_those_that_are_parsed():
 def test_the_server_events_are_those_that_are_sent():
     """A conversation that meets everything says every word of the table, and no other."""
     config = ServerDefaults(Catalog("demo"), TurnConfig()).initial()
-    talk = Conversation(config, Identity("sess_1", 5))
+    talk = Conversation(config, "sess_1", 5)
     sent = [talk.created(), talk.updated(config), talk.error(InvalidInput("no"))]
     for message in (
         UtteranceStarted(1, 0),

@@ -18,7 +18,7 @@ from asr_server.audio import g711
 from asr_server.core.errors import AsrError, InvalidInput, ShuttingDown
 from asr_server.features.realtime import events
 from asr_server.features.realtime.config import Config, ServerDefaults
-from asr_server.features.realtime.conversation import Conversation, Identity, session_body
+from asr_server.features.realtime.conversation import Conversation, session_body
 from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
@@ -67,8 +67,8 @@ class _RealtimeConnection:
         self._defaults = ServerDefaults.of(services)
         self._owner = owner
         self._config = config
-        identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + SESSION_S))
-        self.conversation = Conversation(self._config, identity)
+        expires_at = int(time.time() + SESSION_S)
+        self.conversation = Conversation(self._config, f"sess_{secrets.token_hex(12)}", expires_at)
         self._uncommitted_ms = 0.0
         self._whole_samples = WholeSamples()
 
@@ -218,8 +218,8 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
     if wanted.session is not None:
         config = defaults.updated(config, wanted.session)
     key = services.ephemeral_keys.issue(config.model_dump(), wanted.expires_after.seconds, caller.owner)
-    identity = Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)
-    return SecretBody(value=key.value, expires_at=key.expires_at, session=session_body(config, identity))
+    shown = session_body(config, f"sess_{secrets.token_hex(12)}", key.expires_at)
+    return SecretBody(value=key.value, expires_at=key.expires_at, session=shown)
 
 
 SERVER = ServerFeature(routers=[router])

@@ -82,8 +82,10 @@ def look(server: str, token: str) -> ServerState:
             answer = client.get("/health")
             body = answer.json()
             if answer.status_code == 200:
-                known = tuple(map(str, body["languages"]))
-                return ServerState(_problem_of(body), known, _voices(client))
+                problem = "The server is shutting down." if body["status"] == "draining" else ""
+                if not problem and body["model_state"] == "failed":
+                    problem = f"The model of the server cannot be loaded: {body['model_error']}"
+                return ServerState(problem, tuple(map(str, body["languages"])), _voices(client))
         message = str(body["error"]["message"])
     except httpx.HTTPError:
         return ServerState(f"No server answers at {server}.")
@@ -99,14 +101,6 @@ def _voices(client: httpx.Client) -> tuple[SpeakingVoice, ...]:
         return tuple(voices_of(client.get(VOICES_ROUTE)))
     except (FileError, httpx.HTTPError, ValueError, KeyError, TypeError):
         return ()
-
-
-def _problem_of(health: dict[str, object]) -> str:
-    if health["status"] == "draining":
-        return "The server is shutting down."
-    if health["model_state"] == "failed":
-        return f"The model of the server cannot be loaded: {health['model_error']}"
-    return ""
 
 
 # Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
