@@ -12,7 +12,7 @@ from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.conftest import raises
 from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
-from asr_server.features.speakers.enrolment import Candidate, Enrolment
+from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.speaker_names import RecordingNames
 from asr_server.features.speakers.voices import VoiceStore, named
 from E2Etest import recordings
@@ -34,7 +34,7 @@ def _clip(name):
 
 
 async def _enrol(enrolment, name, pcm):
-    return await enrolment.enrol(Candidate(name, "a test"), [_Upload(recordings.wav(pcm))])
+    return await enrolment.enrol([_Upload(recordings.wav(pcm))], name, "a test")
 
 
 @pytest.mark.nightly

@@ -14,7 +14,7 @@ from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers.diarization.client import SpeakerClient
-from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate, Enrolment
+from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Enrolment
 from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.session_speakers import LiveSpeakerOption
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
@@ -124,8 +124,8 @@ async def create_speaker(request: Request, services: ServicesDep, caller: Caller
     services.of(Enrolment).check()
     async with forms.read(request, services) as form:
         fields, files = _parse(form)
-        candidate = Candidate(fields.name, fields.consent, owner=caller.owner, caller=caller.share)
-        work = services.of(Enrolment).enrol(candidate, [file.file for file in files])
+        sources = [file.file for file in files]
+        work = services.of(Enrolment).enrol(sources, fields.name, fields.consent, caller.owner, caller.share)
         voice = await while_connected(request.receive, work)
     return JSONResponse(SpeakerBody.model_validate(voice).model_dump(), 201, {"Location": f"/v1/speakers/{voice.id}"})
 
