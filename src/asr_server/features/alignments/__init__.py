@@ -4,6 +4,5 @@ docs/use/http-api.md has the route.
 """
 
 from asr_server.engine.feature import Feature
-from asr_server.server_feature import ServerHook
 
-FEATURE = Feature("alignments", extends=(ServerHook(f"{__name__}.route"),))
+FEATURE = Feature("alignments", server=f"{__name__}.route")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from asr_server.engine.feature import Asked, Feature
 from asr_server.engine.protocol import Option
-from asr_server.server_feature import ServerHook
 
 
 def _options(asked: Asked) -> Iterator[Option]:
@@ -34,4 +33,4 @@ def _conflicts(asked: Asked) -> Iterator[str]:
             yield f"PROFANITY_LISTS={folder}: {error}."
 
 
-FEATURE = Feature("rewriting", options=_options, conflicts=_conflicts, extends=(ServerHook(f"{__name__}.rewriting"),))
+FEATURE = Feature("rewriting", options=_options, conflicts=_conflicts, server=f"{__name__}.rewriting")

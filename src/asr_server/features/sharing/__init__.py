@@ -4,6 +4,5 @@ docs/use/websocket.md has the routes.
 """
 
 from asr_server.engine.feature import Feature
-from asr_server.server_feature import OpenPaths, ServerHook
 
-FEATURE = Feature("sharing", extends=(ServerHook(f"{__name__}.route"), OpenPaths("/v1/live/shared/")))
+FEATURE = Feature("sharing", server=f"{__name__}.route", open_paths=("/v1/live/shared/",))

@@ -10,7 +10,6 @@ from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import is_hub_id
 from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.model_source import EMBEDDED
-from asr_server.server_feature import ServerHook
 
 _OFF, _AUTO = "off", "auto"
 _WHEN = "in a process of its own; loaded for the first request"
@@ -48,4 +47,4 @@ def _conflicts(asked: Asked) -> Iterator[str]:
         )
 
 
-FEATURE = Feature("speakers", options=_options, conflicts=_conflicts, extends=(ServerHook(f"{__name__}.route"),))
+FEATURE = Feature("speakers", options=_options, conflicts=_conflicts, server=f"{__name__}.route")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from asr_server.engine.feature import Asked, Feature, SharedModel
 from asr_server.engine.protocol import Option
-from asr_server.server_feature import ServerHook
 
 if TYPE_CHECKING:
     from asr_server.engine.feature import OnProgress, Packed
@@ -61,5 +60,5 @@ FEATURE = Feature(
     build_shared=_build,
     pack_shared=_pack,
     unpack_shared=_unpack,
-    extends=(ServerHook(f"{__name__}.build"),),
+    server=f"{__name__}.build",
 )
