@@ -57,7 +57,8 @@ class RecordingDiarizer:
 
     def _analyse(self, until: int) -> None:
         """Use the first 10 s of the sound for what is between `_done` and `until`."""
-        sound, used = self._sound[:WINDOW_SAMPLES], (self._done, until)
+        sound = self._sound[:WINDOW_SAMPLES]
+        used = self._done, until
         pieces, overlaps = analyse(self._models, sound, self._windows, self._begin, used)
         self._pieces += pieces
         self._overlaps += overlaps
