@@ -210,7 +210,7 @@ async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, 
     logging.getLogger("httpx").setLevel(logging.DEBUG)
     with caplog.at_level(logging.DEBUG), pytest.raises((TranslationUnavailable, NoResponse)) as caught:
         await endpoint.complete(PROMPT)
-    output = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(endpoint._config)
+    output = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(endpoint.settings)
     assert KEY not in output
     assert SECRET not in output
     assert caught.value.__cause__ is None
