@@ -18,10 +18,9 @@ pytestmark = [
 @pytest.fixture
 def directory(tmp_path):
     """The bundled models as files: the networks in ONNX Runtime's format, the PLDA under pyannote's names."""
-    weights = embedded_weights.read()
-    plda = weights.plda
-    (tmp_path / "segmentation.ort").write_bytes(weights.segmentation)
-    (tmp_path / "embedding.ort").write_bytes(weights.embedding)
+    segmentation, embedding, plda = embedded_weights.read()
+    (tmp_path / "segmentation.ort").write_bytes(segmentation)
+    (tmp_path / "embedding.ort").write_bytes(embedding)
     np.savez(tmp_path / "plda.npz", mu=plda.mean, tr=plda.transform, psi=plda.variance)
     before = {"mean1": plda.mean_before, "mean2": plda.mean_after, "lda": plda.discriminant}
     np.savez(tmp_path / "xvec_transform.npz", **before)

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.conftest import raises
 from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
-from asr_server.features.speakers.enrolment import Candidate, Enrolment
-from asr_server.features.speakers.speaker_names import SpeakerNames
+from asr_server.features.speakers.enrolment import Enrolment
+from asr_server.features.speakers.speaker_names import RecordingNames
 from asr_server.features.speakers.voices import VoiceStore, named
 from E2Etest import recordings
 from E2Etest.live.session import pcm_of
@@ -33,7 +34,7 @@ def _clip(name):
 
 
 async def _enrol(enrolment, name, pcm):
-    return await enrolment.enrol(Candidate(name, "a test"), [_Upload(recordings.wav(pcm))])
+    return await enrolment.enrol([_Upload(recordings.wav(pcm))], name, "a test")
 
 
 @pytest.mark.nightly
@@ -52,8 +53,8 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
         names = named(found.voice_prints, await store.comparable("", speakers.voice_model))
         assert names == ["Announcer", None, "Reader"]
         channels = dict(zip("ABC", [part / np.float32(32_768) for part in talk], strict=True))
-        of_channels = (await SpeakerNames(speakers, decoder, store).recording((), "", "")).of_channels
-        assert await of_channels(channels) == {"A": "Announcer", "B": "B", "C": "Reader"}
+        recognised = RecordingNames(speakers, [], partial(store.comparable, "", speakers.voice_model))
+        assert await recognised.of_channels(channels) == {"A": "Announcer", "B": "B", "C": "Reader"}
     finally:
         await asyncio.gather(speakers.close(), decoder.close())
 
@@ -70,6 +71,6 @@ async def test_people_are_recognised_while_they_speak(tmp_path):
             await session.push(block)
         names = named([*session.voice_prints.values()], await store.comparable("", speakers.voice_model))
         assert dict(zip(session.voice_prints, names, strict=True)) == {0: None, 1: "Reader"}
-        await session.close()
+        session.close()
     finally:
         await asyncio.gather(speakers.close(), decoder.close())

@@ -13,9 +13,8 @@ from asr_server import feature_list
 from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
-from asr_server.features.realtime import event_reference
 from asr_server.features.speech_output import speech_socket
-from tools import chart_schema
+from tools import chart_schema, realtime_events
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -54,12 +53,12 @@ def options_table() -> str:
 
 def client_events() -> str:
     """Return the table of the events that a realtime client may send."""
-    return _events("meaning", event_reference.CLIENT)
+    return _events("meaning", realtime_events.CLIENT)
 
 
 def server_events() -> str:
     """Return the table of the events that a realtime session sends."""
-    return _events("content", event_reference.SERVER)
+    return _events("content", realtime_events.SERVER)
 
 
 def _events(heading: str, meanings: dict[str, str]) -> str:

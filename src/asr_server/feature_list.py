@@ -6,6 +6,7 @@ pass.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 from asr_server.core.settings import Settings
@@ -35,7 +36,7 @@ from asr_server.features import (
     url_input,
     webhooks,
 )
-from asr_server.server_feature import OpenPaths, ServerFeature, ServerHook
+from asr_server.server_feature import ServerFeature
 
 # What a client sends is read by the features in this order.
 FEATURES: tuple[Feature, ...] = (
@@ -79,13 +80,12 @@ def resolve(
 
 def server_features() -> tuple[ServerFeature, ...]:
     """Import and return what the features add to the server."""
-    hooks = (value for feature in FEATURES for value in feature.extends if isinstance(value, ServerHook))
-    return tuple(hook.load() for hook in hooks)
+    return tuple(importlib.import_module(feature.server).SERVER for feature in FEATURES if feature.server)
 
 
 def open_paths() -> tuple[str, ...]:
     """Return the prefixes of the paths that need no key to be read."""
-    return tuple(value.prefix for feature in FEATURES for value in feature.extends if isinstance(value, OpenPaths))
+    return tuple(prefix for feature in FEATURES for prefix in feature.open_paths)
 
 
 def bundled_models() -> Bundled:

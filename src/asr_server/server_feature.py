@@ -1,7 +1,7 @@
 """The hooks by which features add to the server: routes, health, and parts that are built together with it.
 
-A feature says by a `ServerHook` in `Feature.extends` where its `ServerFeature` is. That is imported where a server, or
-a command that runs alone, is built: to resolve a plan imports no routes.
+`Feature.server` names the module whose `SERVER` is the `ServerFeature`. It is imported where a server, or a command
+that runs alone, is built: to resolve a plan imports no routes.
 """
 
 from __future__ import annotations
@@ -76,17 +76,3 @@ class ServerFeature:
     health: HealthSection = lambda services: {}
     live_endpoint: Callable[[LiveEndpoint], LiveEndpoint] = lambda endpoint: endpoint  # wraps that of live sessions
     build: Callable[[CoreParts], FeatureParts] | None = None  # None where it has no parts
-
-
-@dataclass(frozen=True, slots=True)
-class ServerHook:
-    """Imports and returns what a feature adds to the server."""
-
-    load: Callable[[], ServerFeature]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenPaths:
-    """The paths of a feature that need no key where they are only read: their routes check a token of their own."""
-
-    prefix: str

@@ -24,7 +24,7 @@ from websockets.sync.client import connect
 
 from asr_server.audio.vad import SpeechProbability
 from asr_server.features.moonshine import package
-from asr_server.features.turns.model import SmartTurn
+from asr_server.features.turns import SmartTurn
 from asr_server.live.machine.events import (
     Audio,
     EndOfTurnEstimated,

@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,11 +62,11 @@ def _run(parsed: argparse.Namespace) -> int:
     target = BridgeTarget(server, arguments.key(parsed), languages.code(parsed.language) if parsed.language else "")
     with ExitStack() as open_parts:
         if (home := _home(parsed)) is not None:
-            names = open_parts.enter_context(home)
+            names = open_parts.enter_context(closing(home))
             names.tried.wait(_FIRST_NAMES_S)
             if names.refusal:
                 raise UsageError(f"{names.refusal} Make one in the profile of an administrator.")
-            target = replace(target, names=names.current)
+            target = replace(target, names=lambda: names.current)
         try:
             bridge = open_parts.enter_context(Bridge(parsed.host, parsed.port, target))
         except (OSError, OverflowError) as error:

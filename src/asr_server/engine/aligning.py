@@ -11,7 +11,6 @@ and touches nothing here: its outcome is a future that the engine thread looks a
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -21,6 +20,7 @@ from functools import partial
 from asr_server.core.errors import AsrError, EngineFailed, ModelUnavailable
 from asr_server.core.idle import IdleTimer
 from asr_server.engine.protocol import Aligner, AlignerState, AlignItem, Alignment, Engine, EngineInfo, Utterance
+from asr_server.processes.caller_work import in_background
 from asr_server.schedule.job import RequestClock
 from asr_server.schedule.ports import Outcome, RowDone, RowFailed
 
@@ -228,7 +228,7 @@ class AligningEngine:
         """
         self._state = AlignerState.LOADING
         if self._located is None:
-            self._located = _in_background(partial(self._locate, aligner))
+            self._located = in_background(partial(self._locate, aligner), "aligner-locate")
         if not self._located.done():
             if not self._transcribing:
                 time.sleep(_PAUSE_S)
@@ -260,18 +260,3 @@ class AligningEngine:
         if self.aligner is not None and self.aligner.loaded:
             self.aligner.unload()
             self._state = AlignerState.UNLOADED
-
-
-def _in_background(work: Callable[[], None]) -> Future[None]:
-    """Run `work` on a thread of its own that does not keep the process alive."""
-    future: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            work()
-            future.set_result(None)
-        except BaseException as error:  # raised again by `result`
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="aligner-locate", daemon=True).start()
-    return future

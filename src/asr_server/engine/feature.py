@@ -166,7 +166,8 @@ class Feature:
     # sentences that say what was asked for and cannot run
     conflicts: Callable[[Asked], Iterable[str]] = lambda asked: ()
     end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called where its option is active
-    extends: tuple[object, ...] = ()  # values for other features, which know their types
+    server: str = ""  # the module whose `SERVER` is what it adds to the server, "" for nothing
+    open_paths: tuple[str, ...] = ()  # prefixes of paths that need no key to be read: their routes check a token
     placement: Callable[[Asked], Placement | None] = lambda asked: None
     # The options of one model for another encoder than its own, and what was asked for and cannot run. The model's
     # device is given by torch's name, "" where it does not run in torch.

@@ -30,9 +30,9 @@ class Opening:
     """The options of a client of `WS /ws/transcribe`."""
 
     query: Query
-    parts: tuple[PartRequest, ...] = ()
+    parts: tuple[MakePart, ...] = ()
 
-    def with_part(self, part: PartRequest) -> Opening:
+    def with_part(self, part: MakePart) -> Opening:
         return replace(self, parts=(part, *self.parts))
 
 
@@ -51,7 +51,7 @@ class LiveSessionOptions:
     place: Place | None = None  # a slot of the caller's quota, kept while the session waits for its client
     reopened: Literal["pause", "speech"] | None = None  # begins there, with audio of a lost session
     turn_events: bool = False  # notify the client when a turn has probably ended
-    parts: tuple[PartRequest, ...] = ()  # in the order in which they process a message
+    parts: tuple[MakePart, ...] = ()  # in the order in which they process a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,5 @@ class SessionPart:
         """Stop all work: the session is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartRequest:
-    """A part for a session that is not open yet."""
-
-    # Takes the id of the session and a function that sends a message at any time.
-    make: Callable[[str, Callable[[PartMessage], None]], SessionPart]
-    check: Callable[[], None] = lambda: None  # raises an `AsrError` if the part is not available
+# Makes the part of a session from its id and a function that sends a message at any time.
+MakePart = Callable[[str, Callable[["PartMessage"], None]], SessionPart]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from asr_server.live import route
 from asr_server.live.conftest import Scripted, opened
 from asr_server.live.machine.events import Ending, Final, Partial
-from asr_server.live.options import PartRequest, SessionPart
+from asr_server.live.options import SessionPart
 from asr_server.live.outbox import Outgoing, TextDetails, missed
 
 
@@ -59,7 +59,7 @@ async def _sent(connection):
 
 async def test_a_message_passes_the_parts_in_their_order(make):
     """Each part may change or drop the message, and add to it."""
-    parts = tuple(PartRequest(lambda session_id, send, name=name: _Part(name)) for name in "ab")
+    parts = tuple(lambda session_id, send, name=name: _Part(name) for name in "ab")
     connection = await opened(make(Scripted()), parts=parts)
     connection.session._send(Partial(1, "one", "", "English", 0, 16_000))
     connection.session._send(_final(1))
@@ -69,7 +69,7 @@ async def test_a_message_passes_the_parts_in_their_order(make):
 
 async def test_newer_details_of_a_final_go_to_who_has_it_and_stay_with_it(make):
     """Alone to the client that has the final, and with the final to one that has not; only the newest that wait."""
-    connection = await opened(make(Scripted()), parts=(PartRequest(lambda session_id, send: SessionPart()),))
+    connection = await opened(make(Scripted()), parts=(lambda session_id, send: SessionPart(),))
     session = connection.session
     session._send(_final(1))
     for mood in ("calm", "glad"):

@@ -123,7 +123,7 @@ class LiveSession:
         # Set when the machine changes. A waiter clears it, waits, and then checks its own condition.
         self._machine_changed = asyncio.Event()
         # In the order in which they process a message.
-        self.parts = [part.make(identity, self.send) for part in options.parts]
+        self.parts = [make(identity, self.send) for make in options.parts]
         with logger.contextualize(session=self.log_name):
             self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._on_run_done)

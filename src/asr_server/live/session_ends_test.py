@@ -26,7 +26,7 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
 )
 from asr_server.live.machine.table import State
-from asr_server.live.options import PartRequest, SessionPart
+from asr_server.live.options import SessionPart
 from asr_server.live.session_stats import LiveMetrics, SessionOutcome
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
@@ -141,9 +141,7 @@ async def test_nothing_goes_on_for_a_session_that_is_over(make, speech):
     """No task of its requests, word times and parts is left, and none of its audio."""
     before = asyncio.all_tasks()
     live = make(Scripted(lambda item: None))
-    connection = await opened(
-        live, words=WordTimes.ESTIMATED, parts=(PartRequest(lambda session_id, send: _Working()),)
-    )
+    connection = await opened(live, words=WordTimes.ESTIMATED, parts=(lambda session_id, send: _Working(),))
     session = connection.session
     await connection.send(Audio(speech[:64_000]))
     await _until(lambda: session._requests)

@@ -146,11 +146,9 @@ class LiveSessions:
     async def open(self, options: LiveSessionOptions) -> LiveConnection:
         """Open a session and return a connection to it.
 
-        Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and the error of a part that is not available.
+        Raises `ShuttingDown`, `Overloaded` and `ModelUnavailable`.
         """
         self._check_room()
-        for part in options.parts:
-            part.check()
         await asyncio.to_thread(load_voice_detector)
         if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
             self._shared.end_of_turn.warm_up()

@@ -260,6 +260,11 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
+def json_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI description of a request with this model as JSON."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(model)}}}}
+
+
 def _check_values(data: bytes) -> None:
     """Raise `ValueError` for too many values: parsing them would block other clients for seconds."""
     for number, _ in enumerate(_JSON_TOKEN.finditer(data)):

@@ -13,6 +13,7 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -101,6 +102,21 @@ def work_for(caller: str) -> None:
 
 def current_caller() -> str:
     return _caller.get()
+
+
+def in_background(work: Callable[[], T], name: str) -> Future[T]:
+    """Run `work` on a thread of its own that does not keep the process alive."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(work())
+        except BaseException as error:  # raised again by `result`
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:

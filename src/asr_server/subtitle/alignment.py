@@ -13,7 +13,7 @@ after a sentence or clause than inside one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import accumulate, groupby, pairwise
@@ -40,7 +40,7 @@ def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]
     written = words.split(text)
     if not written:
         return ()
-    speech = _disjoint(speech_regions)
+    speech = merged(region for region in speech_regions if region[1] > region[0])
     if not speech:
         raise ValueError("words need at least one region of speech")
     weights = [syllables(word, language) for word in written]
@@ -61,10 +61,10 @@ def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[i
     return list(pairwise([start_ms, *ends]))
 
 
-def _disjoint(speech_regions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the regions in order, without empty ones; overlapping and touching ones are merged."""
+def merged(regions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the regions in order; overlapping and touching ones are one."""
     joined: list[tuple[int, int]] = []
-    for start, end in sorted(s for s in speech_regions if s[1] > s[0]):
+    for start, end in sorted(regions):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
@@ -107,26 +107,22 @@ _SYLLABLE_MS = 200  # for words without a time: the slowest rate in text/syllabl
 _KNOWN_SHARE = 0.5  # this share of a word's characters must be matched for its time to count as measured
 
 
-def transfer_timestamps(
-    text: str, aligned: Sequence[Piece], span_ms: Time | None = None, language: str = ""
-) -> tuple[Word, ...]:
+def transfer_timestamps(text: str, aligned: Sequence[Piece], span_ms: Time, language: str = "") -> tuple[Word, ...]:
     """Return the words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
 
-    `span_ms`: [start, end) of the audio; by default what the pieces cover. A word is `ALIGNED` if at least half of its
+    `span_ms`: [start, end) of the audio. A word is `ALIGNED` if at least half of its
     characters are in aligned pieces and its time needs no repair (a piece of several words is divided among them; an
     end inside the next word is moved back). The others are `ESTIMATED`, by syllables, between their neighbours or from
-    a share of a neighbour's time. Words end after the span only if it has less than 1 ms a word. Raises `ValueError`
-    for words with neither pieces nor span.
+    a share of a neighbour's time. Words end after the span only if it has less than 1 ms a word.
     """
     written = words.split(text)
     if not written:
         return ()
-    if span_ms is None and not aligned:
-        raise ValueError("words need aligned pieces or the span that they lie in")
-    low, high = span_ms or (min(p[1] for p in aligned), max(p[2] for p in aligned))
+    low, high = span_ms
     high = max(high, low + len(written))
     weights = [syllables(word, language) for word in written]
-    times = _in_order([_clamped(time, low, high) for time in _measured(written, aligned)])
+    measured = _measured(written, aligned)
+    times = _in_order([t and (min(max(t[0], low), high), min(max(t[1], low), high)) for t in measured])
     return tuple(
         Word(written[i], start, end, block.source)
         for block in _widened(list(_blocks(times, weights, (low, high))), (low, high))
@@ -179,10 +175,6 @@ def _matches(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[int, 
         return
     for block in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
         yield from ((block.a + i, block.b + i) for i in range(block.size))
-
-
-def _clamped(time: Time | None, low: int, high: int) -> Time | None:
-    return time and (min(max(time[0], low), high), min(max(time[1], low), high))
 
 
 def _in_order(times: Sequence[Time | None]) -> list[Time | None]:

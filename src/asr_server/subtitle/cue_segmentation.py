@@ -190,7 +190,7 @@ def relayout(text: str, rules: CueConfig, speaker: str = "") -> str:
 def lines(units: Sequence[Unit], rules: CueConfig) -> str:
     """Return the units as lines with "\n" between them, none wider than the limit, except for single units that are
     wider."""
-    breaks = _breaks(_Widths(units), units, rules.max_line_columns) if units else []
+    breaks = _breaks(units, rules.max_line_columns) if units else []
     starts = [0, *breaks]
     return "\n".join(_line_text(units[a:b]) for a, b in zip(starts, [*breaks, len(units)], strict=True))
 
@@ -199,38 +199,35 @@ def _line_text(line: Sequence[Unit]) -> str:
     return "".join(f" {unit.text}" if i and unit.spaced else unit.text for i, unit in enumerate(line))
 
 
-class _Widths:
-    """Columns of any run of units, without the space before its first."""
-
-    def __init__(self, units: Sequence[Unit]) -> None:
-        self._upto = [0, *accumulate(unit.columns + unit.spaced for unit in units)]
-        self._spaced = [unit.spaced for unit in units]
-        self.count = len(units)
-
-    def of(self, first: int, last: int) -> int:
-        return self._upto[last] - self._upto[first] - self._spaced[first]
-
-
-def _breaks(widths: _Widths, units: Sequence[Unit], limit: int) -> list[int]:
+def _breaks(units: Sequence[Unit], limit: int) -> list[int]:
     """Return the units with which the second and later lines begin."""
-    count = widths.count
-    if widths.of(0, count) <= limit or count == 1:
+    upto = [0, *accumulate(unit.columns + unit.spaced for unit in units)]
+
+    def width(first: int, last: int) -> int:
+        return upto[last] - upto[first] - units[first].spaced
+
+    count = len(units)
+    if width(0, count) <= limit or count == 1:
         return []
-    filled = _filled(widths, limit)
+    filled = [0]  # if each line is filled as far as possible, which needs the fewest lines
+    for end in range(2, count + 1):
+        if width(filled[-1], end) > limit:
+            filled.append(end - 1)
+    filled = filled[1:]
     total = len(filled) + 1
     if total > _MOST_BALANCED:
         return filled
-    ideal = widths.of(0, count) / total
+    ideal = width(0, count) / total
     layer: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # for each end of the lines so far: cost and line ends
     for line in range(1, total + 1):
         grown: dict[int, tuple[float, list[int]]] = {}
         first = 0  # unit with which a line can begin that ends at `end`
         for end in range(line, count - (total - line) + 1) if line < total else [count]:
             break_cost = _BREAK[units[end - 1].ends] if end < count else 0.0
-            while first < end - 1 and widths.of(first, end) > limit:
+            while first < end - 1 and width(first, end) > limit:
                 first += 1
             choices = [
-                (layer[start][0] + break_cost + (widths.of(start, end) - ideal) ** 2, [*layer[start][1], end])
+                (layer[start][0] + break_cost + (width(start, end) - ideal) ** 2, [*layer[start][1], end])
                 for start in range(first, end)
                 if start in layer
             ]
@@ -238,15 +235,6 @@ def _breaks(widths: _Widths, units: Sequence[Unit], limit: int) -> list[int]:
                 grown[end] = min(choices)
         layer = grown
     return layer[count][1][:-1]
-
-
-def _filled(widths: _Widths, limit: int) -> list[int]:
-    """Return the breaks if each line is filled as far as possible, which needs the fewest lines."""
-    breaks = [0]
-    for end in range(2, widths.count + 1):
-        if widths.of(breaks[-1], end) > limit:
-            breaks.append(end - 1)
-    return breaks[1:]
 
 
 # Costs, chosen by eye; only their order matters to the rules above. A boundary inside a clause costs 30.

@@ -42,7 +42,7 @@ def blocks(file: str) -> Iterator[tuple[int, int, str]]:
 
     The text ends at a blank line or, if there is none before the next cue, at that cue's number and time line.
     """
-    lines = _lines(file)
+    lines = file.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     heads = [(at, times) for at, line in enumerate(lines) if (times := _TIMES.fullmatch(line))]
     ends = [*(at for at, _ in heads[1:]), len(lines)]
     for (at, times), end in zip(heads, ends, strict=False):
@@ -50,10 +50,6 @@ def blocks(file: str) -> Iterator[tuple[int, int, str]]:
         if len(text) == end - at - 1 and end < len(lines) and text and text[-1].strip().isdecimal():
             text.pop()
         yield _ms(times.groups()[:4]), _ms(times.groups()[4:]), "\n".join(text)
-
-
-def _lines(file: str) -> list[str]:
-    return file.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _ms(parts: tuple[str | None, ...]) -> int:

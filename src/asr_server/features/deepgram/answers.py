@@ -68,13 +68,12 @@ def metadata(request_id: str, model: str) -> Json:
 
 
 def session_end(meta: Json, duration_s: float) -> Json:
-    """Return the last message of a live session."""
     return {
         "type": "Metadata",
         "transaction_key": "deprecated",
         "request_id": meta["request_id"],
         "sha256": "",
-        "created": _now(),
+        "created": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "duration": round(duration_s, 3),
         "channels": 1,
         "models": [meta["model_uuid"]],
@@ -104,7 +103,3 @@ def recording(transcript: Transcript, meta: Json, *, utterances: bool, names_lan
         ]
     ended = session_end(meta, transcript.duration_ms / 1000)
     return {"metadata": {name: value for name, value in ended.items() if name != "type"}, "results": found}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

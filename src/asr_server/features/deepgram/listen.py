@@ -19,6 +19,7 @@ from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.features.deepgram import answers, options
+from asr_server.features.deepgram.answers import Json
 from asr_server.features.deepgram.options import ListenOptions, LiveListenOptions
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
@@ -38,11 +39,11 @@ from asr_server.live.session import LiveConnection
 from asr_server.net import body, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.body import while_connected
-from asr_server.net.errors import Json
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.requests import WordTimes
+from asr_server.server_feature import ServerFeature
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter()
@@ -267,3 +268,6 @@ def _kind(text: str) -> Any:
     except (ValueError, RecursionError):
         return None
     return found.get("type") if isinstance(found, dict) else None
+
+
+SERVER = ServerFeature(routers=[router])

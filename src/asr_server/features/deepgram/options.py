@@ -10,11 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import QueryParams
 
 from asr_server.audio import sniff
 from asr_server.core.errors import InvalidInput
+from asr_server.net import body
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 # What changes an answer and is not served.
@@ -112,7 +113,6 @@ class LiveListenOptions(ListenOptions):
 
     @property
     def is_manual(self) -> bool:
-        """True if only `Finalize` ends an utterance."""
         return self.endpointing.lower() == "false"
 
 
@@ -128,10 +128,4 @@ def read(query: QueryParams, kind: type[ListenOptions]) -> ListenOptions:
             raise InvalidInput(f"'{name}' is not served.", code="unsupported_value", param=name)
     given: dict[str, str | Sequence[str]] = {name: value for name, value in query.items() if value}
     given |= {name: tuple(query.getlist(name)) for name in _LISTS if name in query}
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InvalidInput(
-            f"Invalid value for '{first['loc'][0]}': {first['msg']}.", param=str(first["loc"][0])
-        ) from None
+    return body.validated(kind, given)

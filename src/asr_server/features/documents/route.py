@@ -106,12 +106,7 @@ class ParagraphsBody(BaseModel):
         },
         **_ERRORS,
     },
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": body.schema_of(DocumentRequest)}},
-        }
-    },
+    openapi_extra=body.json_of(DocumentRequest),
 )
 async def create_document(request: Request, services: ServicesDep) -> Response:
     """Join segments of a transcript to paragraphs, and write these as a document. Nothing of it is kept."""
@@ -153,7 +148,6 @@ def _part(paragraph: Paragraph, translations: Sequence[str] = ()) -> DocumentPar
 
 
 def _check_length(chars: int) -> None:
-    """Raise `invalid_value` for more characters than a document has."""
     if chars > _MAX_CHARS:
         raise InvalidInput(f"The text is longer than the {_MAX_CHARS:_} characters of a document.")
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from asr_server.engine.protocol import Finish
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.span import ROW_FAILURES, CheckedAnswer, ContextCheck
+from asr_server.server_feature import ServerFeature
+from asr_server.services import FeatureParts
 from asr_server.text import words
 from asr_server.text.stable_merge import key
 
@@ -141,3 +143,6 @@ def _changed(plain: str, text: str) -> frozenset[int]:
     ours, theirs = ([key(word) for word in words.split(one)] for one in (plain, text))
     changes = SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes()
     return frozenset(n for tag, _, _, start, end in changes if tag != "equal" for n in range(start, end))
+
+
+SERVER = ServerFeature(build=lambda core: FeatureParts(context_check=HotwordCheck()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from urllib.parse import urlencode
 
 from starlette.types import Message, Receive
@@ -14,12 +15,14 @@ from asr_server.live import actions
 from asr_server.net import websocket_io
 from asr_server.net.errors import live_error_message
 from asr_server.processes.worker_process import WorkerClient, WorkerProcess
-from asr_server.server_feature import LiveEndpoint
-from asr_server.services import Services
+from asr_server.server_feature import CoreParts, LiveEndpoint, ServerFeature
+from asr_server.services import FeatureParts, Services
 
 _PARAMETER, _OPUS = "encoding", "opus"
 _MAX_STREAMS = 1_000  # a decoder takes about 100 kB
 _MAX_FRAME_BYTES = 2 * 2**20  # more than 20 s at the highest rate of Opus, 510 kb/s
+
+Decode = Callable[[bytes], Awaitable[bytes]]
 
 
 class _OpusProcess(WorkerProcess):
@@ -36,8 +39,11 @@ class OpusDecoder(WorkerClient[_OpusProcess]):
         self._streams = 0
 
     @asynccontextmanager
-    async def stream(self, rate_hz: int) -> AsyncGenerator[OpusStream, None]:
-        """Open a stream; the process forgets it when the block ends. Raises `DecoderUnavailable` and `Overloaded`."""
+    async def stream(self, rate_hz: int) -> AsyncGenerator[Decode, None]:
+        """Open a stream; the process forgets it when the block ends. Raises `DecoderUnavailable` and `Overloaded`.
+
+        Yields what decodes its frames, one call at a time.
+        """
         if self._streams == _MAX_STREAMS:
             raise Overloaded("Too many streams of Opus are open; try again later.")
         self._streams += 1
@@ -45,7 +51,7 @@ class OpusDecoder(WorkerClient[_OpusProcess]):
         try:
             process, number = await self._running(), next(self._numbers)
             try:
-                yield OpusStream(process, number, rate_hz)
+                yield partial(_decoded, process, {"stream": number, "rate_hz": rate_hz})
             finally:
                 process.drop(number)
         finally:
@@ -56,27 +62,20 @@ class OpusDecoder(WorkerClient[_OpusProcess]):
         return await _OpusProcess.start()
 
 
-class OpusStream:
-    """The audio of one session. One call at a time."""
+async def _decoded(process: _OpusProcess, stream: dict[str, int], data: bytes) -> bytes:
+    """Return what is complete as 16-bit little-endian PCM.
 
-    def __init__(self, process: _OpusProcess, number: int, rate_hz: int) -> None:
-        self._process = process
-        self._form = {"stream": number, "rate_hz": rate_hz}
-
-    async def decoded(self, data: bytes) -> bytes:
-        """Return what is complete as 16-bit little-endian PCM.
-
-        Raises `DecoderUnavailable` if the process was lost, `invalid_audio` for what is not Opus.
-        """
-        if len(data) <= _MAX_FRAME_BYTES:
-            answer = await self._process.request(self._form, data, is_live=True)
-            if "error" not in answer.content:
-                return answer.data
-        raise InvalidInput(
-            "The frames are not Opus: each is one packet, or they are the pieces of an Ogg stream, "
-            "with at most 20 s of sound in a frame.",
-            code="invalid_audio",
-        )
+    Raises `DecoderUnavailable` if the process was lost, `invalid_audio` for what is not Opus.
+    """
+    if len(data) <= _MAX_FRAME_BYTES:
+        answer = await process.request(stream, data, is_live=True)
+        if "error" not in answer.content:
+            return answer.data
+    raise InvalidInput(
+        "The frames are not Opus: each is one packet, or they are the pieces of an Ogg stream, "
+        "with at most 20 s of sound in a frame.",
+        code="invalid_audio",
+    )
 
 
 def endpoint(one: LiveEndpoint) -> LiveEndpoint:
@@ -100,19 +99,27 @@ async def _serve(socket: WebSocket, one: LiveEndpoint) -> None:
             if query.session_id:
                 # Positions are counted in bytes of PCM, which the client of such a session does not know.
                 raise InvalidInput("A session of Opus cannot be resumed.", code="unsupported_value", param=_PARAMETER)
-            stream = await opened.enter_async_context(services.of(OpusDecoder).stream(int(query.sample_rate)))
+            decode = await opened.enter_async_context(services.of(OpusDecoder).stream(int(query.sample_rate)))
         except AsrError:
             await socket.accept()  # a refusal is a message
             raise
         scope = {**socket.scope, "query_string": urlencode(rest).encode()}
-        await one(WebSocket(scope, _receiving(stream, socket.receive), socket.send))
+        await one(WebSocket(scope, _receiving(decode, socket.receive), socket.send))
 
 
-def _receiving(stream: OpusStream, receive: Receive) -> Receive:
+def _receiving(decode: Decode, receive: Receive) -> Receive:
     async def receive_pcm() -> Message:
         message = await receive()
         if data := message.get("bytes"):
-            return {**message, "bytes": await stream.decoded(data)}
+            return {**message, "bytes": await decode(data)}
         return message
 
     return receive_pcm
+
+
+def _build(core: CoreParts) -> FeatureParts:
+    decoder = OpusDecoder(core.settings.idle_timeout)
+    return FeatureParts([decoder], idle_owners=[decoder], close=decoder.close)
+
+
+SERVER = ServerFeature(live_endpoint=endpoint, build=_build)

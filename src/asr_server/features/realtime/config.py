@@ -60,12 +60,10 @@ class RealtimeAudioFormat(_Part):
 
     @property
     def rate_hz(self) -> int:
-        """Samples per second."""
         return self.rate or _TELEPHONE_HZ
 
     @property
     def bytes_per_ms(self) -> float:
-        """Bytes on the wire for each millisecond."""
         return self.rate_hz / 1000 * (2 if self.law is None else 1)
 
 
@@ -132,12 +130,10 @@ class Config(_Part):
 
     @property
     def input(self) -> RealtimeAudioInput:
-        """The part that holds nearly everything."""
         return self.audio.input
 
     @property
     def logprobs(self) -> bool:
-        """True if tokens with their probabilities are wanted."""
         return LOGPROBS in (self.include or ())
 
 
@@ -163,12 +159,10 @@ class ServerDefaults:
         except InvalidInput:
             name = self.catalog.default
         wanted = {"format": {}, "turn_detection": {}, "transcription": {"model": name}}
-        return self._checked(
-            merge(bare, {"type": "transcription", "audio": {"input": wanted}}, self._new_objects()), ""
-        )
+        return self.checked(merge(bare, {"type": "transcription", "audio": {"input": wanted}}, self._new_objects()))
 
-    def updated(self, config: Config, patch: Mapping[str, Any], root: str = "session") -> Config:
-        """Return `config` changed by `patch`; a null clears. Raises `InvalidInput` with a path below `root`.
+    def updated(self, config: Config, patch: Mapping[str, Any]) -> Config:
+        """Return `config` changed by `patch`; a null clears. Raises `InvalidInput` with a path.
 
         Of a session that also answers (`realtime`), what concerns its input counts.
         """
@@ -178,15 +172,8 @@ class ServerDefaults:
         try:
             merged = merge(config.model_dump(), wanted, self._new_objects())
         except RecursionError:
-            raise InvalidInput("The session is nested too deeply.", param=root or None) from None
-        return self._checked(merged, root)
-
-    def restored(self, session: Mapping[str, Any]) -> Config:
-        """Return the configuration in an ephemeral key. Another server with other models may have issued it.
-
-        Raises `InvalidInput`.
-        """
-        return self._checked(session, "session")
+            raise InvalidInput("The session is nested too deeply.", param="session") from None
+        return self.checked(merged)
 
     def rules_of(self, config: Config) -> TurnConfig:
         """Return the rules by which the live session detects turns and transcribes under this configuration."""
@@ -233,18 +220,20 @@ class ServerDefaults:
             "transcription": {"model": self.catalog.default},
         }
 
-    def _checked(self, values: Mapping[str, Any], root: str) -> Config:
+    def checked(self, values: Mapping[str, Any]) -> Config:
+        """Return the configuration of these values, such as those in an ephemeral key, which another server with other
+        models may have issued. Raises `InvalidInput`."""
         try:
             config = Config.model_validate(values)
         except ValidationError as error:
-            raise _input_error(error, root) from None
+            raise _input_error(error) from None
         transcription = config.input.transcription
         if transcription is None:
             return config
         place = ("audio", "input", "transcription")
-        model = self.catalog.find(transcription.model, _path(root, (*place, "model"))).resident
+        model = self.catalog.find(transcription.model, _path((*place, "model"))).resident
         if sum(map(len, transcription.keywords or ())) > MAX_TEXT_CHARS:
-            path = _path(root, (*place, "keywords"))
+            path = _path((*place, "keywords"))
             raise InvalidInput(f"The keywords are longer than {MAX_TEXT_CHARS} characters together.", param=path)
         for name, value in [
             ("language", transcription.language),
@@ -253,7 +242,7 @@ class ServerDefaults:
             try:
                 self.catalog.language(value, model)
             except InvalidInput as error:
-                raise InvalidInput(error.message, code=error.code, param=_path(root, (*place, name))) from None
+                raise InvalidInput(error.message, code=error.code, param=_path((*place, name))) from None
         return config
 
 
@@ -290,9 +279,9 @@ def _forced(transcription: RealtimeTranscription) -> str | None:
     return languages.normalize(named[0]) if len(named) == 1 else None
 
 
-def _input_error(error: ValidationError, root: str) -> InvalidInput:
+def _input_error(error: ValidationError) -> InvalidInput:
     first = error.errors()[0]
-    kind, path = first["type"], _path(root, tuple(first["loc"]))
+    kind, path = first["type"], _path(tuple(first["loc"]))
     if kind == "missing":
         return InvalidInput(f"Missing required parameter: '{path}'.", code="missing_required_parameter", param=path)
     if kind == "extra_forbidden":
@@ -304,12 +293,12 @@ def _input_error(error: ValidationError, root: str) -> InvalidInput:
     return InvalidInput(f"Invalid value for '{path}': {first['msg']}.", code=code, param=path)
 
 
-def _path(root: str, parts: tuple[str | int, ...]) -> str:
+def _path(parts: tuple[str | int, ...]) -> str:
     """Return the path as OpenAI writes it, `session.audio.input.format`: without pydantic's tags for unions."""
-    path = root
+    path = "session"
     for part in parts:
         if isinstance(part, int):
             path += f"[{part}]"
         elif part not in {"server_vad", "semantic_vad"}:
-            path += f".{part}" if path else part
+            path += f".{part}"
     return path[:_MAX_PATH_CHARS]

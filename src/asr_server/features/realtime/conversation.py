@@ -37,21 +37,13 @@ _ITEMS_KEPT = 4_096  # an hour of turns of a second each
 _NULLABLE = frozenset({"transcription", "noise_reduction", "turn_detection", "include", "language"})
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The id of a session, and when it expires, in Unix seconds."""
-
-    id: str
-    expires_at: int
-
-
-def session_body(config: Config, identity: Identity) -> Json:
-    """Return the session with its effective configuration, as clients see it."""
+def session_body(config: Config, session_id: str, expires_at: int) -> Json:
+    """Return the session with its effective configuration, as clients see it. `expires_at`: in Unix seconds."""
     return {
         "type": "transcription",
         "object": "realtime.transcription_session",
-        "id": identity.id,
-        "expires_at": identity.expires_at,
+        "id": session_id,
+        "expires_at": expires_at,
         "audio": {"input": _without_nulls(config.input.model_dump())},
         "include": config.include,
     }
@@ -88,9 +80,9 @@ class Conversation:
     Every event has an id of its own.
     """
 
-    def __init__(self, config: Config, identity: Identity) -> None:
+    def __init__(self, config: Config, session_id: str, expires_at: int) -> None:
         self._config = config
-        self._identity = identity
+        self._session_id, self._expires_at = session_id, expires_at
         self._pending_configs: deque[Config] = deque()
         self._token = secrets.token_hex(6)
         self._events = self._turns = 0
@@ -101,7 +93,6 @@ class Conversation:
     # -- for the socket ----------------------------------------------------------------------------------------------
 
     def created(self) -> Json:
-        """Return the first event."""
         return self._session("created", self._config)
 
     def updated(self, config: Config) -> Json:
@@ -262,7 +253,7 @@ class Conversation:
         return {"type": name, "event_id": f"event_{self._token}_{self._events}", **fields}
 
     def _session(self, what: str, config: Config) -> Json:
-        return self._event(f"session.{what}", session=session_body(config, self._identity))
+        return self._event(f"session.{what}", session=session_body(config, self._session_id, self._expires_at))
 
     def _item(self, item_id: str) -> Json:
         if item_id not in self._items:

@@ -16,7 +16,7 @@ from asr_server.core.errors import ShuttingDown
 from asr_server.core.transcript import Token
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime.config import ServerDefaults
-from asr_server.features.realtime.conversation import Conversation, Identity
+from asr_server.features.realtime.conversation import Conversation
 from asr_server.live.machine.conftest import Run, silence, speech
 from asr_server.live.machine.conftest import config as machine
 from asr_server.live.machine.events import (
@@ -56,7 +56,7 @@ class Talk:
         limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
         session = LiveMachine(machine(rules=rules, **limits))
         self.run = Run(session, rng, delay=0.6, failures=failures)
-        self.conversation = Conversation(self.session_config, Identity("sess_1", 5))
+        self.conversation = Conversation(self.session_config, "sess_1", 5)
         self.events = [self.conversation.created()]
         self._heard = 0
 
@@ -137,9 +137,7 @@ def test_whatever_is_said_the_events_are_those_of_the_contract(talk):
 
 
 def _told(manual=False, **more):
-    return Conversation(
-        DEFAULTS.updated(DEFAULTS.initial(), {**(MANUAL if manual else VOICE), **more}), Identity("s", 5)
-    )
+    return Conversation(DEFAULTS.updated(DEFAULTS.initial(), {**(MANUAL if manual else VOICE), **more}), "s", 5)
 
 
 def _final(number, text, ending=Ending.FLUSH, **more):
@@ -224,7 +222,7 @@ def test_the_words_before_a_long_pause_are_deltas_in_it_and_the_item_goes_on(man
 
 def test_only_committed_items_fail_when_the_server_ends():
     """Each once, with the error; a turn that is still open has no item that a client could wait for."""
-    conversation = Conversation(DEFAULTS.initial(), Identity("sess_1", 5))
+    conversation = Conversation(DEFAULTS.initial(), "sess_1", 5)
     ended = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.PAUSE), UtteranceStarted(2, 20_000)]
     committed = [
         event["item_id"] for each in ended for event in conversation.on_message(each) if event["type"] == COMMITTED
@@ -251,7 +249,7 @@ def _cut_turn(conversation, *, then=()):
 
 def _by_commit(**changes):
     config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL | changes)
-    return config, Conversation(config, Identity("sess_1", 5))
+    return config, Conversation(config, "sess_1", 5)
 
 
 LOGPROBS = {"include": ["item.input_audio_transcription.logprobs"]}

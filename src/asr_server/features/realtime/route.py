@@ -18,7 +18,7 @@ from asr_server.audio import g711
 from asr_server.core.errors import AsrError, InvalidInput, ShuttingDown
 from asr_server.features.realtime import events
 from asr_server.features.realtime.config import Config, ServerDefaults
-from asr_server.features.realtime.conversation import Conversation, Identity, session_body
+from asr_server.features.realtime.conversation import Conversation, session_body
 from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
@@ -26,8 +26,9 @@ from asr_server.live.session import LiveConnection
 from asr_server.net import body, credentials, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.credentials import MAX_LIFETIME_S
-from asr_server.net.errors import ErrorBody, Json
+from asr_server.net.errors import ErrorBody
 from asr_server.processes.caller_work import in_thread
+from asr_server.server_feature import ServerFeature
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(tags=["realtime"])
@@ -47,14 +48,14 @@ async def realtime(socket: WebSocket) -> None:
     services, caller, model = socket.app.state.services, socket.state.caller, socket.query_params.get("model")
     defaults = ServerDefaults.of(services)
     try:
-        config = defaults.initial(model) if caller.session is None else defaults.restored(caller.session)
+        config = defaults.initial(model) if caller.session is None else defaults.checked(caller.session)
     except InvalidInput as error:
         websocket_io.count_error(socket, error)
         await reject_websocket(socket, error)
         return
     await socket.accept(subprotocol=credentials.realtime_subprotocol(socket))
     connection = _RealtimeConnection(socket, services, config, caller.owner)
-    await websocket_io.serve(socket, connection.run(), connection.render_error)
+    await websocket_io.serve(socket, connection.run(), connection.conversation.error)
 
 
 class _RealtimeConnection:
@@ -66,8 +67,8 @@ class _RealtimeConnection:
         self._defaults = ServerDefaults.of(services)
         self._owner = owner
         self._config = config
-        identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + SESSION_S))
-        self._conversation = Conversation(self._config, identity)
+        expires_at = int(time.time() + SESSION_S)
+        self.conversation = Conversation(self._config, f"sess_{secrets.token_hex(12)}", expires_at)
         self._uncommitted_ms = 0.0
         self._whole_samples = WholeSamples()
 
@@ -80,7 +81,7 @@ class _RealtimeConnection:
         clean: bool | None = False
         try:
             async with asyncio.timeout(SESSION_S):
-                await self._socket.send_json(self._conversation.created())
+                await self._socket.send_json(self.conversation.created())
                 clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
         except TimeoutError:
             raise InvalidInput(
@@ -90,24 +91,20 @@ class _RealtimeConnection:
             # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
             if isinstance(error, ShuttingDown):
                 await self._give_up_items(error)
-            await websocket_io.end(self._socket, error, self.render_error)
+            await websocket_io.end(self._socket, error, self.conversation.error)
         finally:
             self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
-
-    def render_error(self, error: AsrError) -> Json:
-        """Return the event that reports an error that no event of the client has caused."""
-        return self._conversation.error(error)
 
     async def _give_up_items(self, error: AsrError) -> None:
         """Tell the client which committed items get no transcript because they were not finished in time."""
         with suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # it is gone, or does not read
             async with asyncio.timeout(_GOODBYE_S):
-                for event in self._conversation.unfinished(error):
+                for event in self.conversation.unfinished(error):
                     await self._socket.send_json(event)
 
     async def _write(self, connection: LiveConnection) -> None:
         async for outgoing in connection.messages():
-            for event in self._conversation.on_message(outgoing.message):
+            for event in self.conversation.on_message(outgoing.message):
                 await self._socket.send_json(event)
 
     async def _read(self, connection: LiveConnection) -> bool:
@@ -128,7 +125,7 @@ class _RealtimeConnection:
             kind, value = await in_thread(events.parse, values) if large else events.parse(values)
             await self._act(connection, kind, value)
         except AsrError as error:
-            await self._socket.send_json(self._conversation.error(error, event_id))
+            await self._socket.send_json(self.conversation.error(error, event_id))
 
     async def _act(self, connection: LiveConnection, kind: str, value: Any) -> None:
         match kind:
@@ -149,9 +146,9 @@ class _RealtimeConnection:
             case "session.update":
                 await self._update(connection, value)
             case "conversation.item.retrieve":
-                await self._socket.send_json(self._conversation.retrieved(value))
+                await self._socket.send_json(self.conversation.retrieved(value))
             case "conversation.item.delete":
-                await self._socket.send_json(self._conversation.deleted(value))
+                await self._socket.send_json(self.conversation.deleted(value))
 
     async def _append(self, connection: LiveConnection, audio: bytes) -> None:
         wire_format = self._config.input.format
@@ -172,7 +169,7 @@ class _RealtimeConnection:
         if changed:
             self._whole_samples.clear()
         self._config = config
-        answer = self._conversation.updated(config)
+        answer = self.conversation.updated(config)
         await connection.send(Configure(rules, config.input.format.rate_hz if changed else None))
         await self._socket.send_json(answer)
 
@@ -221,5 +218,8 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
     if wanted.session is not None:
         config = defaults.updated(config, wanted.session)
     key = services.ephemeral_keys.issue(config.model_dump(), wanted.expires_after.seconds, caller.owner)
-    identity = Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)
-    return SecretBody(value=key.value, expires_at=key.expires_at, session=session_body(config, identity))
+    shown = session_body(config, f"sess_{secrets.token_hex(12)}", key.expires_at)
+    return SecretBody(value=key.value, expires_at=key.expires_at, session=shown)
+
+
+SERVER = ServerFeature(routers=[router])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from asr_server.engine.feature import Asked, Feature
 from asr_server.engine.protocol import Option
-from asr_server.server_feature import ServerFeature, ServerHook
 
 
 def _options(asked: Asked) -> Iterator[Option]:
@@ -34,10 +33,4 @@ def _conflicts(asked: Asked) -> Iterator[str]:
             yield f"PROFANITY_LISTS={folder}: {error}."
 
 
-def _server() -> ServerFeature:
-    from asr_server.features.rewriting import rewriting
-
-    return rewriting.SERVER
-
-
-FEATURE = Feature("rewriting", options=_options, conflicts=_conflicts, extends=(ServerHook(_server),))
+FEATURE = Feature("rewriting", options=_options, conflicts=_conflicts, server=f"{__name__}.rewriting")

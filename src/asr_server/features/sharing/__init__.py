@@ -4,13 +4,5 @@ docs/use/websocket.md has the routes.
 """
 
 from asr_server.engine.feature import Feature
-from asr_server.server_feature import OpenPaths, ServerFeature, ServerHook
 
-
-def _server() -> ServerFeature:
-    from asr_server.features.sharing import route
-
-    return route.SERVER
-
-
-FEATURE = Feature("sharing", extends=(ServerHook(_server), OpenPaths("/v1/live/shared/")))
+FEATURE = Feature("sharing", server=f"{__name__}.route", open_paths=("/v1/live/shared/",))

@@ -48,10 +48,6 @@ class Caption:
     is_final: bool = False
     number: int = 0  # rises from caption to caption of a session, from 1 on
 
-    def has_text_of(self, other: Caption) -> bool:
-        """Return True if a reader of this one needs not read the other."""
-        return self.utterance == other.utterance and self.text == other.text
-
     @cached_property
     def frame(self) -> str:
         """The event of the stream, written once for all readers. Its id is the number."""
@@ -74,7 +70,6 @@ class Caption:
 
 
 def vtt(finals: Iterable[Caption]) -> str:
-    """Return finals, in order, as a WebVTT file."""
     return render_vtt(cue for final in finals for cue in final.cues)
 
 
@@ -152,7 +147,7 @@ class Reader:
                 )
             new = self._captions.after(self._after)
             for caption in new:
-                if self._is_cut:
+                if self.end_reason in (EndReason.REVOKED, EndReason.EXPIRED):
                     return
                 self._after = caption.number
                 yield caption
@@ -161,10 +156,6 @@ class Reader:
                     return
                 self._woken.clear()
                 await self._woken.wait()
-
-    @property
-    def _is_cut(self) -> bool:
-        return self.end_reason in (EndReason.REVOKED, EndReason.EXPIRED)
 
     def _wake(self) -> None:
         self._is_called = False

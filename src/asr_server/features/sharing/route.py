@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -59,12 +60,12 @@ _Event = Caption | dict[str, Any]
 async def share_session(request: Request, session_id: str, services: ServicesDep, caller: CallerDep) -> SharedBody:
     """Make a link for people who may read the session. It shows what is committed from now on."""
     wanted = body.validated(ShareBody, await body.read_json(request, _MAX_BODY_BYTES))
-    link = services.of(Sharing).share(session_id, caller.owner, wanted.expires_s)
-    shared = _SHARED.format(token=link.token)
+    token = services.of(Sharing).share(session_id, caller.owner, wanted.expires_s)
+    shared = _SHARED.format(token=token)
     return SharedBody(
-        token=link.token,
-        expires_at=round(link.expires_at_s),
-        page=f"{CAPTIONS_PATH}#{link.token}",
+        token=token,
+        expires_at=round(time.time() + wanted.expires_s),
+        page=f"{CAPTIONS_PATH}#{token}",
         events=f"{shared}/events",
         captions=f"{shared}/captions.vtt",
     )

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
 from asr_server.live.machine.events import Final, Partial, ResetDone
-from asr_server.live.options import Opening, PartRequest, SessionPart
+from asr_server.live.options import Opening, SessionPart
 from asr_server.live.outbox import Message, Outgoing
 
 if TYPE_CHECKING:
@@ -54,14 +53,6 @@ class Link:
             reader.end(reason)
 
 
-@dataclass(frozen=True, slots=True)
-class IssuedLink:
-    """A new link. Nothing else knows its token."""
-
-    token: str
-    expires_at_s: float  # Unix time
-
-
 class Sharing:
     """The shared sessions of this server. For one event loop."""
 
@@ -75,10 +66,13 @@ class Sharing:
     def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
         """Add the part to a session of `WS /ws/transcribe`. It costs nothing until the session has a link."""
         owner = socket.state.caller.owner
-        return opening.with_part(PartRequest(lambda session_id, send: SharedPart(session_id, owner, self)))
+        return opening.with_part(lambda session_id, send: SharedPart(session_id, owner, self))
 
-    def share(self, session_id: str, owner: str, expires_s: float) -> IssuedLink:
-        """Return a new link to a session. Raises `session_not_found`, also for another owner's, and `Overloaded`."""
+    def share(self, session_id: str, owner: str, expires_s: float) -> str:
+        """Return the token of a new link to a session, which nothing else knows.
+
+        Raises `session_not_found`, also for another owner's session, and `Overloaded`.
+        """
         session = self._session(session_id, owner)
         if len(session.links) >= _MAX_LINKS:
             raise Overloaded(f"A session has {_MAX_LINKS} links at most: revoke one first.", retry_after_s=_RETRY_S)
@@ -89,7 +83,7 @@ class Sharing:
         digest = _digest(token)
         timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, digest, EndReason.EXPIRED)
         self._links[digest] = session.links[digest] = Link(session, session.captions, timer)
-        return IssuedLink(token, time.time() + expires_s)
+        return token
 
     def revoke(self, session_id: str, owner: str, token: str) -> None:
         """End a link of a session. Raises `session_not_found`, also for a link of another session."""
@@ -180,7 +174,6 @@ class SharedPart(SessionPart):
         return outgoing
 
     def close(self) -> None:
-        """End the links: the session is over."""
         self._sharing.end(self)
 
     def _caption(self, message: Message, shown: Caption | None) -> Caption | None:
@@ -190,23 +183,16 @@ class SharedPart(SessionPart):
         """
         match message:
             case Partial(committed=text) if text:
-                made = self._made(message, text)
-                return made if shown is None or not shown.has_text_of(made) else None
+                if shown is not None and (shown.utterance, shown.text) == (message.utterance, text):
+                    return None
             case Final(text=text) if text:
-                return self._made(message, text)
+                pass
             case ResetDone() if shown is not None:
-                return Caption(shown.utterance, shown.text, shown.start_s, shown.end_s, shown.language, True)
-        return None
-
-    def _made(self, message: Partial | Final, text: str) -> Caption:
-        return Caption(
-            message.utterance,
-            text,
-            samples_to_s(message.start_samples),
-            samples_to_s(message.end_samples),
-            message.language,
-            isinstance(message, Final),
-        )
+                return replace(shown, is_final=True)
+            case _:
+                return None
+        start_s, end_s = samples_to_s(message.start_samples), samples_to_s(message.end_samples)
+        return Caption(message.utterance, text, start_s, end_s, message.language, isinstance(message, Final))
 
 
 def _digest(token: str) -> bytes:

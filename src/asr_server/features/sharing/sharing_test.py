@@ -18,7 +18,7 @@ def shared():
     """A session with a link."""
     sharing = Sharing()
     part = SharedPart("live_1", "me", sharing)
-    return sharing, part, sharing.share("live_1", "me", 60).token
+    return sharing, part, sharing.share("live_1", "me", 60)
 
 
 def partial(committed, tentative="", utterance=1):
@@ -102,7 +102,7 @@ async def test_links_of_ended_sessions_are_bounded(monkeypatch):
     """The oldest are forgotten first."""
     monkeypatch.setattr(module, "_MAX_ENDED_LINKS", 1)
     sharing, part, token = shared()
-    last = sharing.share("live_1", "me", 60).token
+    last = sharing.share("live_1", "me", 60)
     part.close()
     with raises("session_not_found"):
         sharing.link(token)
@@ -112,8 +112,8 @@ async def test_links_of_ended_sessions_are_bounded(monkeypatch):
 async def test_a_link_expires_by_itself_and_a_revoked_one_leaves_no_timer():
     """A timer that is left would close what is no longer there."""
     sharing, part, token = shared()
-    short = sharing.share("live_1", "me", 0.01).token
-    sharing.revoke("live_1", "me", sharing.share("live_1", "me", 0.01).token)
+    short = sharing.share("live_1", "me", 0.01)
+    sharing.revoke("live_1", "me", sharing.share("live_1", "me", 0.01))
     with sharing.reading(short, 0) as reader:
         assert [caption async for caption in reader.captions()] == []
         assert reader.end_reason is EndReason.EXPIRED
@@ -139,7 +139,7 @@ async def test_the_readers_of_one_key_leave_room_for_those_of_another(monkeypatc
     tokens = []
     for name, owner in (("live_1", "me"), ("live_2", "me"), ("live_3", "you")):
         SharedPart(name, owner, sharing)
-        tokens.append(sharing.share(name, owner, 60).token)
+        tokens.append(sharing.share(name, owner, 60))
     with ExitStack() as readers:
         for token in tokens[:2]:
             for _ in range(2):

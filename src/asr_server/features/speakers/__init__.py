@@ -10,7 +10,6 @@ from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import is_hub_id
 from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.model_source import EMBEDDED
-from asr_server.server_feature import ServerFeature, ServerHook
 
 _OFF, _AUTO = "off", "auto"
 _WHEN = "in a process of its own; loaded for the first request"
@@ -18,19 +17,16 @@ _WHEN = "in a process of its own; loaded for the first request"
 
 def _options(asked: Asked) -> Iterator[Option]:
     """Yield the option `speakers`. Its value is what `SpeakerClient` takes."""
-    yield _speakers(asked.settings.speakers)
-
-
-def _speakers(wanted: str) -> Option:
+    wanted = asked.settings.speakers
     if wanted == _OFF:
-        return Option("speakers", False, "", "SPEAKERS=off")
-    if wanted not in (_AUTO, EMBEDDED):
+        yield Option("speakers", False, "", "SPEAKERS=off")
+    elif wanted not in (_AUTO, EMBEDDED):
         where = "ONNX files of a directory" if os.path.isdir(wanted) else "ONNX files of the hub, downloaded once"
-        return Option("speakers", True, wanted, f"{where}, {_WHEN}")
-    reason = model_source.missing_package()
-    if reason:
-        return Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
-    return Option("speakers", True, EMBEDDED, f"pyannote community-1 {_WHEN}")
+        yield Option("speakers", True, wanted, f"{where}, {_WHEN}")
+    elif reason := model_source.missing_package():
+        yield Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
+    else:
+        yield Option("speakers", True, EMBEDDED, f"pyannote community-1 {_WHEN}")
 
 
 def _conflicts(asked: Asked) -> Iterator[str]:
@@ -51,10 +47,4 @@ def _conflicts(asked: Asked) -> Iterator[str]:
         )
 
 
-def _server() -> ServerFeature:
-    from asr_server.features.speakers import route
-
-    return route.SERVER
-
-
-FEATURE = Feature("speakers", options=_options, conflicts=_conflicts, extends=(ServerHook(_server),))
+FEATURE = Feature("speakers", options=_options, conflicts=_conflicts, server=f"{__name__}.route")

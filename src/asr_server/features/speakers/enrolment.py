@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,16 +19,6 @@ if TYPE_CHECKING:
     from asr_server.features.speakers.diarization.client import SpeakerClient
 
 MAX_RECORDINGS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A voice that a caller wants to store."""
-
-    name: str
-    consent: str
-    owner: str = ""  # of the voice
-    caller: str = ""  # for which the use of the decoders is counted
 
 
 class Enrolment:
@@ -64,17 +53,20 @@ class Enrolment:
             )
         return self._speakers_or_reason
 
-    async def enrol(self, candidate: Candidate, recordings: Sequence[Source]) -> EnrolledVoice:
+    async def enrol(
+        self, recordings: Sequence[Source], name: str, consent: str, owner: str = "", caller: str = ""
+    ) -> EnrolledVoice:
         """Store the voice of these recordings, in place of the owner's voice of that name if there is one.
 
+        `caller`: for whom the use of the decoders is counted.
         Raises `invalid_reference`, what `check` and the decoder raise, `SpeakersUnavailable`, `Overloaded` if too many
         voices are stored, and `DeadlineExceeded`.
         """
         speakers = self.check()
-        await self._voices.check_room(candidate.owner, candidate.name)
+        await self._voices.check_room(owner, name)
         try:
             async with asyncio.timeout(self._time_limit_s):
-                prints = await self._voice_prints(speakers, recordings, candidate.caller)
+                prints = await self._voice_prints(speakers, recordings, caller)
         except TimeoutError:
             raise DeadlineExceeded("The voice was not computed within the server's time limit.") from None
         if (similarities(prints, prints) < OTHER_VOICE).any():
@@ -84,12 +76,12 @@ class Enrolment:
                 param="files",
             )
         voice = EnrolledVoice(
-            name=candidate.name,
+            name=name,
             voice_print=mean(prints, np.ones(len(prints))),
             model=speakers.voice_model,
-            consent=candidate.consent,
+            consent=consent,
         )
-        return await self._voices.put(candidate.owner, voice)
+        return await self._voices.put(owner, voice)
 
     async def _voice_prints(
         self, speakers: SpeakerClient, recordings: Sequence[Source], caller: str

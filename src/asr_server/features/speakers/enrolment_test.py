@@ -15,12 +15,12 @@ from asr_server.core.errors import DeadlineExceeded, Overloaded, SpeakersUnavail
 from asr_server.features.speakers import reference_audio
 from asr_server.features.speakers import voices as voices_module
 from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
-from asr_server.features.speakers.enrolment import Candidate, Enrolment
+from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.voices import VoiceStore, named
 
 ANN, BOB = 440, 1_000
 PAUSE = np.zeros(8_000, np.int16)
-CANDIDATE = Candidate("Ann", "by letter", owner="ann")
+CANDIDATE = {"name": "Ann", "consent": "by letter", "owner": "ann"}
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def recording():
 
 async def test_the_voice_of_a_person_is_recognised(enrolment, speakers, store, recording):
     """In another recording, where it is beside somebody else's; the note is there, and who made the print."""
-    voice = await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3)), recording(PAUSE, tone(ANN, 2, loudness=0.1))])
+    voice = await enrolment.enrol([recording(tone(ANN, 3)), recording(PAUSE, tone(ANN, 2, loudness=0.1))], **CANDIDATE)
     assert (voice.name, voice.consent, voice.model) == ("Ann", "by letter", "tones")
     assert np.linalg.norm(voice.voice_print) == pytest.approx(1)
     elsewhere = np.concatenate([tone(BOB, 2), PAUSE, tone(ANN, 2)]) / np.float32(32_768)
@@ -84,25 +84,25 @@ async def test_the_voice_of_a_person_is_recognised(enrolment, speakers, store, r
 async def test_a_recording_that_would_make_a_wrong_voice_is_refused(enrolment, store, parts, message, recording):
     """With what is the matter, and which of several it is; nothing is stored."""
     with raises("invalid_reference", match=message) as refused:
-        await enrolment.enrol(CANDIDATE, [recording(*parts)])
+        await enrolment.enrol([recording(*parts)], **CANDIDATE)
     assert refused.value.param == "files"
     with raises("invalid_reference", match=f"Recording 2: .*{message}"):
-        await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 2)), recording(*parts)])
+        await enrolment.enrol([recording(tone(ANN, 2)), recording(*parts)], **CANDIDATE)
     assert await store.voices("ann") == []
 
 
 async def test_a_word_of_somebody_else_is_no_second_voice(enrolment, recording):
     """And one person is not two because the diariser says so."""
-    alone = await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 4))])
-    beside = await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 4), tone(BOB, 0.8))])
+    alone = await enrolment.enrol([recording(tone(ANN, 4))], **CANDIDATE)
+    beside = await enrolment.enrol([recording(tone(ANN, 4), tone(BOB, 0.8))], **CANDIDATE)
     assert beside.voice_print @ alone.voice_print == pytest.approx(1, abs=1e-3)
-    await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3), tone(ANN + 31.25, 3))])
+    await enrolment.enrol([recording(tone(ANN, 3), tone(ANN + 31.25, 3))], **CANDIDATE)
 
 
 async def test_recordings_of_different_people_are_no_voice(enrolment, recording):
     """Each alone would be one."""
     with raises("invalid_reference", match="different voices"):
-        await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3)), recording(tone(BOB, 3))])
+        await enrolment.enrol([recording(tone(ANN, 3)), recording(tone(BOB, 3))], **CANDIDATE)
 
 
 @pytest.mark.parametrize("content", [b"this is text" * 99, b"RIFF"])
@@ -111,7 +111,7 @@ async def test_what_is_no_recording_is_told_by_the_decoder(enrolment, content):
     with tempfile.TemporaryFile() as file:
         file.write(content)
         with raises("invalid_audio") as refused:
-            await enrolment.enrol(CANDIDATE, [file])
+            await enrolment.enrol([file], **CANDIDATE)
     assert refused.value.param == "files"
 
 
@@ -119,7 +119,7 @@ async def test_where_there_is_no_room_nothing_is_computed(enrolment, speakers, m
     """The bound is looked at first."""
     monkeypatch.setattr(voices_module, "MAX_VOICES_EACH", 0)
     with pytest.raises(Overloaded):
-        await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3))])
+        await enrolment.enrol([recording(tone(ANN, 3))], **CANDIDATE)
     assert speakers.calls == 0
 
 
@@ -147,7 +147,7 @@ async def test_one_voice_is_computed_at_a_time_and_within_the_limit(decoder, sto
     speakers = _Failing()
     enrolment = Enrolment(speakers, decoder, store, time_limit_s=0.2)
     outcomes = await asyncio.gather(
-        *(enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3))]) for _ in range(3)), return_exceptions=True
+        *(enrolment.enrol([recording(tone(ANN, 3))], **CANDIDATE) for _ in range(3)), return_exceptions=True
     )
     assert [type(outcome) for outcome in outcomes] == 3 * [DeadlineExceeded]
     assert (speakers.computing, speakers.most) == (0, 1)
@@ -158,7 +158,7 @@ async def test_a_lost_process_is_not_the_fault_of_the_recording(decoder, store, 
     error = SpeakersUnavailable("The process was lost.")
     enrolment = Enrolment(_Failing(error), decoder, store, time_limit_s=20.0)
     with pytest.raises(SpeakersUnavailable) as raised:
-        await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3))])
+        await enrolment.enrol([recording(tone(ANN, 3))], **CANDIDATE)
     assert raised.value.param is None
     assert await store.voices("ann") == []
 
@@ -174,11 +174,11 @@ async def test_nobody_waits_for_all_recordings_of_another(enrolment, speakers, r
         return await real(samples, count)
 
     speakers.diarize = slow
-    ann, bob = (Candidate(name, "by letter", owner=name, caller=name) for name in ("ann", "bob"))
-    first = [asyncio.create_task(enrolment.enrol(ann, [recording(tone(ANN, 3))])) for _ in range(2)]
+    ann, bob = ({"name": name, "consent": "by letter", "owner": name, "caller": name} for name in ("ann", "bob"))
+    first = [asyncio.create_task(enrolment.enrol([recording(tone(ANN, 3))], **ann)) for _ in range(2)]
     await going.wait()
     async with asyncio.timeout(10):
-        await enrolment.enrol(bob, [recording(tone(BOB, 3))])
+        await enrolment.enrol([recording(tone(BOB, 3))], **bob)
     assert not any(task.done() for task in first)
     go.set()
     await asyncio.gather(*first)

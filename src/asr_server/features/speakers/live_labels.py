@@ -21,6 +21,7 @@ from asr_server.features.speakers.voices import NamedVoice, named
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, TextDetails
+from asr_server.subtitle.alignment import merged
 from asr_server.text import words
 
 # A word between two turns has the speaker of the nearer one, if that is this near. As long as a turn may still come,
@@ -43,7 +44,6 @@ class UtteranceSpeakers(TextDetails):
 
     @property
     def is_empty(self) -> bool:
-        """True for a text without words."""
         return not self.runs
 
     def fields(self) -> dict[str, Any]:
@@ -52,12 +52,10 @@ class UtteranceSpeakers(TextDetails):
         return {"speakers": runs, "speakers_settled": self.settled}
 
     def wire(self) -> dict[str, Any]:
-        """Return the message for a text that was sent before."""
         return {"type": "speaker_update", "utterance": self.utterance, **self.fields()}
 
     @property
     def size_bytes(self) -> int:
-        """An upper bound of what they take."""
         return MESSAGE_BYTES + sum(_RUN_BYTES + CHARACTER_BYTES * len(run.text) for run in self.runs)
 
 
@@ -83,7 +81,6 @@ class LiveNames:
         self._settled: dict[int, str] = {}  # the horizon has passed these: they never change
 
     def of(self, speaker: int) -> str:
-        """Return the name or letter of a speaker."""
         return self._settled.get(speaker) or self._names.get(speaker) or label(speaker)
 
     def settle(self, speaker: int) -> None:
@@ -91,7 +88,7 @@ class LiveNames:
         self._settled.setdefault(speaker, self.of(speaker))
 
     def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:
-        """Name all speakers anew who are not settled. No name is given twice.
+        """Name all speakers anew who are not settled. No name is given twice. The next `on_turns` returns the changes.
 
         A voice is kept from all others if it is most similar to a speaker who keeps a letter.
         """
@@ -107,7 +104,7 @@ class SpeakerLabels:
     """Labels the words of one session. The results of `on_text`, `on_turns` and `lose` count as sent."""
 
     def __init__(self) -> None:
-        self._names = LiveNames()
+        self.names = LiveNames()
         self._turns: list[Turn] = []
         self._settled_ms = 0
         self._lost = False
@@ -150,10 +147,6 @@ class SpeakerLabels:
         self._settled_ms = max(self._settled_ms, settled_ms, known_ms - _LONGEST_HORIZON_MS)
         return self._changes()
 
-    def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:
-        """Name the speakers anew by these voices. The next `on_turns` returns the changes."""
-        self._names.recognise(voice_prints, voices)
-
     def lose(self) -> list[UtteranceSpeakers]:
         """Keep the labels as they are, since no more turns come. Words that are said from now on have none."""
         for utterance in self._utterances.values():
@@ -163,7 +156,6 @@ class SpeakerLabels:
         return self._changes()
 
     def discard(self, utterance: int) -> None:
-        """Forget an utterance that was discarded."""
         self._utterances.pop(utterance, None)
 
     def _changes(self) -> list[UtteranceSpeakers]:
@@ -189,11 +181,11 @@ class SpeakerLabels:
         ends = [begin + end for end in _word_ends(text[begin:])]
         spoken = [self._word(utterance, start, end) for start, end in pairwise([begin, *ends])]
         for end, word, who in zip(ends, spoken, self._speakers(spoken), strict=True):
-            runs = _appended(runs, SpeakerRun(None if who is None else self._names.of(who), text[begin:end]))
+            runs = _appended(runs, SpeakerRun(None if who is None else self.names.of(who), text[begin:end]))
             if begin == utterance.fixed_chars and self._is_settled(word):
                 utterance.fixed, utterance.fixed_chars = runs, end
                 if who is not None:
-                    self._names.settle(who)
+                    self.names.settle(who)
             begin = end
         settled = utterance.is_final and utterance.fixed_chars == len(text)
         return UtteranceSpeakers(utterance.sent.utterance, tuple(runs), settled)
@@ -248,14 +240,8 @@ def _outside(turns: Iterable[Turn], changed: Sequence[Turn]) -> Iterator[Turn]:
 
 def _clipped(turns: Sequence[Turn], start_ms: int, end_ms: int) -> list[tuple[int, int]]:
     """Return the time in [start_ms, end_ms) in which anybody speaks: regions in order, disjoint and not empty."""
-    regions: list[tuple[int, int]] = []
-    for turn in sorted(turns, key=lambda turn: turn.start_ms):
-        begin, end = max(start_ms, turn.start_ms), min(end_ms, turn.end_ms)
-        if regions and begin <= regions[-1][1]:
-            regions[-1] = (regions[-1][0], max(end, regions[-1][1]))
-        elif begin < end:
-            regions.append((begin, end))
-    return regions
+    inside = ((max(start_ms, turn.start_ms), min(end_ms, turn.end_ms)) for turn in turns)
+    return merged((begin, end) for begin, end in inside if begin < end)
 
 
 def _word_ends(text: str) -> list[int]:

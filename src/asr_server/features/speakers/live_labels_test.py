@@ -146,7 +146,7 @@ def test_a_name_takes_the_place_of_the_letter_in_all_that_may_still_change():
     labels.on_turns([Turn(1, 0, 4_000)], 0)
     labels.on_text(_final("one two", 1_000))
     labels.on_text(_partial("three four", 3_000, start_ms=2_000, utterance=2))
-    labels.recognise({1: _ANN}, _STORED)
+    labels.names.recognise({1: _ANN}, _STORED)
     updates = labels.on_turns([], 500)
     assert [_runs(update) for update in updates] == [[("Ann", "one two")], [("Ann", "three four")]]
     assert _runs(labels.on_text(_partial("three four five", 4_000, start_ms=2_000, utterance=2))) == [
@@ -160,7 +160,7 @@ def test_a_speaker_with_a_word_behind_the_horizon_keeps_the_letter():
     labels.on_turns([Turn(0, 0, 4_000)], 1_000)
     labels.on_text(_partial("one two", 1_000))
     labels.on_text(_partial("one two three four", 2_000))
-    labels.recognise({0: _ANN}, _STORED)
+    labels.names.recognise({0: _ANN}, _STORED)
     assert labels.on_turns([], 1_000) == []
     assert _runs(labels.on_text(_final("five six", 4_000, start_ms=3_000, utterance=2))) == [("A", "five six")]
 
@@ -170,7 +170,7 @@ def test_a_name_that_comes_with_the_horizon_is_in_time():
     labels = SpeakerLabels()
     labels.on_turns([Turn(0, 0, 1_000)], 0)
     labels.on_text(_final("one two", 1_000))
-    labels.recognise({0: _ANN}, _STORED)
+    labels.names.recognise({0: _ANN}, _STORED)
     (update,) = labels.on_turns([], 1_000)
     assert (_runs(update), update.settled) == ([("Ann", "one two")], True)
 

@@ -15,14 +15,15 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import MAX_SPEAKERS, Segment, TimeSource, Token, Word
 from asr_server.features.speakers.diarization import assignment
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, label
+from asr_server.features.speakers.speaker_names import RecordingNames, known_voices
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.pipeline import RecordingStep
 
 if TYPE_CHECKING:
-    from asr_server.audio.decode import Samples
+    from asr_server.audio.decode import Decoder, Samples
     from asr_server.features.speakers.diarization.client import SpeakerClient
     from asr_server.features.speakers.diarization.turns import VoicePrint
-    from asr_server.features.speakers.speaker_names import RecordingNames, SpeakerNames
+    from asr_server.features.speakers.voices import VoiceStore
     from asr_server.recordings.pipeline import BeginStep, PrepareStep, RunOptions
     from asr_server.recordings.requests import RecordingRequest, SpeakerOptions
     from asr_server.recordings.segmenter import RecordingSignal, SpeechSpan
@@ -33,7 +34,7 @@ def labelled(segments: Sequence[Segment], turns: Sequence[Turn], names: Sequence
     if not turns:
         return tuple(segments)
     # A text without words, as of numbers alone, is one word here.
-    words = [segment.words or (_whole(segment),) for segment in segments]
+    words = [one.words or (Word(one.text, one.start_ms, one.end_ms, TimeSource.ESTIMATED),) for one in segments]
     speakers = iter(assignment.speakers([word for each in words for word in each], turns))
     found: list[Segment] = []
     for segment, own in zip(segments, words, strict=True):
@@ -43,10 +44,6 @@ def labelled(segments: Sequence[Segment], turns: Sequence[Turn], names: Sequence
         else:
             found.append(replace(segment, speaker=named[0].speaker))
     return tuple(found)
-
-
-def _whole(segment: Segment) -> Word:
-    return Word(segment.text, segment.start_ms, segment.end_ms, TimeSource.ESTIMATED)
 
 
 def _divided(segment: Segment, words: Sequence[Word]) -> Iterator[Segment]:
@@ -113,14 +110,15 @@ _WAITING_BLOCKS = 64
 _HEARD_SAMPLES = 12 * SAMPLE_RATE
 
 
-def speaker_step(client: SpeakerClient, names: SpeakerNames) -> PrepareStep:
+def speaker_step(client: SpeakerClient, decoder: Decoder, stored: VoiceStore) -> PrepareStep:
     """Return the step that gives the segments of a recording their speakers, where the request has them told apart."""
 
     async def prepare(request: RecordingRequest, options: RunOptions) -> BeginStep | None:
         if request.speakers is None:
             return None
-        known = await names.recording(request.speakers.known, options.caller, options.owner)
-        return partial(_begin, client, request.speakers, known)
+        known = await known_voices(client, decoder, request.speakers.known, options.caller)
+        names = RecordingNames(client, known, partial(stored.comparable, options.owner, client.voice_model))
+        return partial(_begin, client, request.speakers, names)
 
     return prepare
 
@@ -174,7 +172,6 @@ class RecordingSpeakers(RecordingStep):
         await self._blocks.put(block)
 
     async def end(self) -> None:
-        """Note that there are no more samples."""
         await self._blocks.put(None)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
@@ -204,7 +201,6 @@ class ChannelSpeakers(RecordingStep):
             self._speech[span.speaker] = np.concatenate((before, span.audio))[:_HEARD_SAMPLES]
 
     async def end(self) -> None:
-        """Find the names, after the last span. Raises `SpeakersUnavailable`."""
         self._names = await self._name(self._speech)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:

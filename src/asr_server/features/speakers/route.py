@@ -9,17 +9,16 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers.diarization.client import SpeakerClient
-from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate, Enrolment
+from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Enrolment
 from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.session_speakers import LiveSpeakerOption
-from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
-from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
+from asr_server.features.speakers.voices import VoiceStore
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody
@@ -32,11 +31,13 @@ from asr_server.text.normal_form import normal_form
 class SpeakerBody(BaseModel):
     """A voice that has a name."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     id: str
     object: Literal["speaker"] = "speaker"
     name: str
     consent: str = Field(description="On what ground it is stored.")
-    created_at: int = Field(description="Unix seconds.")
+    created_at: Annotated[int, BeforeValidator(int)] = Field(description="Unix seconds.")
     model: str = Field(description="What computed it; the voice is recognised where the server runs the same.")
 
 
@@ -123,22 +124,24 @@ async def create_speaker(request: Request, services: ServicesDep, caller: Caller
     services.of(Enrolment).check()
     async with forms.read(request, services) as form:
         fields, files = _parse(form)
-        candidate = Candidate(fields.name, fields.consent, owner=caller.owner, caller=caller.share)
-        work = services.of(Enrolment).enrol(candidate, [file.file for file in files])
+        sources = [file.file for file in files]
+        work = services.of(Enrolment).enrol(sources, fields.name, fields.consent, caller.owner, caller.share)
         voice = await while_connected(request.receive, work)
-    return JSONResponse(_body(voice).model_dump(), 201, {"Location": f"/v1/speakers/{voice.id}"})
+    return JSONResponse(SpeakerBody.model_validate(voice).model_dump(), 201, {"Location": f"/v1/speakers/{voice.id}"})
 
 
 @router.get("")
 async def list_speakers(services: ServicesDep, caller: CallerDep) -> SpeakerListBody:
     """List the voices that are stored for this key, oldest first."""
-    return SpeakerListBody(data=[_body(voice) for voice in await services.of(VoiceStore).voices(caller.owner)])
+    return SpeakerListBody(
+        data=[SpeakerBody.model_validate(voice) for voice in await services.of(VoiceStore).voices(caller.owner)]
+    )
 
 
 @router.get("/{speaker_id}", responses=_MISSING)
 async def retrieve_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerBody:
     """Return one stored voice."""
-    return _body(await services.of(VoiceStore).voice(caller.owner, speaker_id))
+    return SpeakerBody.model_validate(await services.of(VoiceStore).voice(caller.owner, speaker_id))
 
 
 @router.delete("/{speaker_id}", responses=_MISSING)
@@ -168,18 +171,7 @@ def _parse(form: FormData) -> tuple[SpeakerForm, list[UploadFile]]:
     return fields, files
 
 
-def _body(voice: EnrolledVoice) -> SpeakerBody:
-    return SpeakerBody(
-        id=voice.id,
-        name=voice.name,
-        consent=voice.consent,
-        created_at=int(voice.created_at),
-        model=voice.model,
-    )
-
-
 def _health(services: Services) -> dict[str, str]:
-    """Return the field of `/health` about the process that tells speakers apart."""
     return {"speakers_state": "loaded" if services.of(Enrolment).is_running else "unloaded"}
 
 
@@ -194,8 +186,8 @@ def _build(core: CoreParts) -> FeatureParts:
     parts = FeatureParts((voices, enrolment), read_opening=LiveSpeakerOption(client, voices).read_opening)
     if client is None:
         return parts
-    steps = [speaker_step(client, SpeakerNames(client, core.decoder, voices))]
-    return replace(parts, steps=steps, idle_owners=[client], close=client.close)
+    step = speaker_step(client, core.decoder, voices)
+    return replace(parts, steps=[step], idle_owners=[client], close=client.close)
 
 
 SERVER = ServerFeature(routers=[router], health=_health, build=_build)

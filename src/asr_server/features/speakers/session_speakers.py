@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +13,19 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, InvalidInput, SpeakersUnavailable
-from asr_server.features.speakers.diarization.turns import LiveSpeakers, LiveSpeakerSource, VoicePrint
+from asr_server.features.speakers.diarization.turns import VoicePrint
 from asr_server.features.speakers.live_labels import SpeakerLabels, UtteranceSpeakers
-from asr_server.features.speakers.voices import EnrolledVoice, NamedVoice, VoiceStore
+from asr_server.features.speakers.voices import NamedVoice, VoiceStore
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
 from asr_server.live.machine.utterance import Frame
-from asr_server.live.options import PartRequest, SessionPart
+from asr_server.live.options import MakePart, SessionPart
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
+    from asr_server.features.speakers.diarization.client import LiveSpeakers, SpeakerClient
     from asr_server.live.options import Opening
     from asr_server.net.access import Caller
 
@@ -44,12 +44,10 @@ class SpeakersLost(PartMessage):
     message: str  # the reason, for people
 
     def wire(self) -> Json:
-        """Return the message of the wire."""
         return {"status": "speakers_unavailable", "message": self.message}
 
     @property
     def size_bytes(self) -> int:
-        """An upper bound of what it takes."""
         return MESSAGE_BYTES + CHARACTER_BYTES * len(self.message)
 
 
@@ -57,35 +55,22 @@ class SpeakersLost(PartMessage):
 class LiveSpeakerOption:
     """The option `speakers` of `WS /ws/transcribe`."""
 
-    source: LiveSpeakerSource | None  # None where speakers are not told apart
-    voices: VoiceStore | None = None  # None where no voices are stored
+    source: SpeakerClient | None  # None where speakers are not told apart
+    voices: VoiceStore
 
     def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
-        """Add the speakers to a session whose client asks for them."""
-        if not opening.query.speakers:
+        """Add the speakers to a new session whose client asks for them. Raises as `requested`."""
+        if not opening.query.speakers or opening.query.session_id:
             return opening
         caller: Caller = socket.state.caller
         return opening.with_part(self.requested(caller.owner))
 
-    def requested(self, owner: str = "") -> PartRequest:
-        """Return the speakers of a session of this owner."""
-
-        def make(session_id: str, send: Callable[[PartMessage], None]) -> SessionSpeakers:
-            assert self.source is not None, "`check` was called before"
-            return SessionSpeakers(self.source, SpeakerLabels(), send, self._voices_of(owner))
-
-        return PartRequest(make, self._check)
-
-    def _check(self) -> None:
-        if self.source is None:
+    def requested(self, owner: str) -> MakePart:
+        """Return what makes the speakers of a session of this owner. Raises `unsupported_value`."""
+        if (source := self.source) is None:
             raise InvalidInput("This server does not distinguish speakers.", code="unsupported_value", param="speakers")
-        self.source.check_live()
-
-    def _voices_of(self, owner: str) -> Callable[[], Awaitable[list[EnrolledVoice]]] | None:
-        """Return what reads the owner's voices that can be compared with those of live speakers."""
-        if self.source is None or self.voices is None:
-            return None
-        return functools.partial(self.voices.comparable, owner, self.source.voice_model)
+        voices = functools.partial(self.voices.comparable, owner, source.voice_model)
+        return lambda session_id, send: SessionSpeakers(source, voices, send)
 
 
 class SessionSpeakers(SessionPart):
@@ -93,16 +78,15 @@ class SessionSpeakers(SessionPart):
 
     def __init__(
         self,
-        source: LiveSpeakerSource,
-        labels: SpeakerLabels,
+        source: SpeakerClient,
+        voices: Callable[[], Awaitable[Sequence[NamedVoice]]],
         send: Callable[[UtteranceSpeakers | SpeakersLost], None],
-        voices: Callable[[], Awaitable[Sequence[NamedVoice]]] | None = None,
     ) -> None:
-        """`send` gets changes of labels that were sent, and once why there are no more, if that happens. `voices` reads
-        those that have names; None where none can be stored."""
+        """`voices` reads those that have names. `send` gets changes of labels that were sent, and once why there are no
+        more, if that happens."""
         self._voices = voices
         self._send = send
-        self.labels = labels
+        self.labels = SpeakerLabels()
         self.lost = False
         self._waiting: list[Samples] = []
         self._waiting_samples = 0
@@ -110,7 +94,6 @@ class SessionSpeakers(SessionPart):
         self._task = asyncio.create_task(self._run(source))
 
     def hello(self) -> Json:
-        """Return whether speakers are told apart, or not any more."""
         return {"speakers": not self.lost}
 
     def shown(self, message: Message) -> Message:
@@ -140,27 +123,22 @@ class SessionSpeakers(SessionPart):
             self._enough.set()
 
     def close(self) -> None:
-        """End the analysis. Nothing is reported any more."""
         self._task.cancel()
 
-    async def _run(self, source: LiveSpeakerSource) -> None:
+    async def _run(self, source: SpeakerClient) -> None:
         try:
-            await self._listen(source)
+            speakers = await source.live()
+            try:
+                while True:
+                    await self._enough.wait()
+                    await self._push(speakers)
+            finally:
+                speakers.close()
         except AsrError as error:
             self._lose(error.message)
         except Exception as error:  # the words of the session do not depend on it
             logger.opt(exception=error).error("live speakers failed")
             self._lose("the server failed; the log has the details.")
-
-    async def _listen(self, source: LiveSpeakerSource) -> None:
-        speakers = await source.live()
-        try:
-            while True:
-                await self._enough.wait()
-                await self._push(speakers)
-        finally:
-            with suppress(AsrError):
-                await speakers.close()
 
     async def _push(self, speakers: LiveSpeakers) -> None:
         audio = np.concatenate(self._waiting)
@@ -177,14 +155,12 @@ class SessionSpeakers(SessionPart):
                 self._send(update)
 
     async def _recognise(self, voice_prints: Mapping[int, VoicePrint]) -> None:
-        if self._voices is None:
-            return
         try:
             voices = await self._voices()
         except SpeakersUnavailable as error:  # everybody keeps the name or letter that they have
             logger.warning("live speakers are not recognised", reason=error.message)
         else:
-            self.labels.recognise(voice_prints, voices)
+            self.labels.names.recognise(voice_prints, voices)
 
     def _lose(self, reason: str) -> None:
         self.lost = True

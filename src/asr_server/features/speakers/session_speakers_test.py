@@ -1,6 +1,7 @@
 """The speakers of a live session over scripted ones: slow, dead or wrong, they cost no word and no time."""
 
 import asyncio
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +21,10 @@ from asr_server.live.conftest import Scripted, opened
 from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, Reset, ResetDone
 
 _SECOND = 32_000  # bytes
+_NO_VOICES = VoiceStore(Path("/nonexistent"))
 
 
-def _parts(source, voices=None, owner=""):
+def _parts(source, voices=_NO_VOICES, owner=""):
     """The parts of a session whose speakers are told apart."""
     return (LiveSpeakerOption(source, voices).requested(owner),)
 

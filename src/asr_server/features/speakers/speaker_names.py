@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers.diarization.turns import SpeakerCount, label
 from asr_server.features.speakers.voice_prints import voice_print
-from asr_server.features.speakers.voices import NamedVoice, VoiceStore, named
+from asr_server.features.speakers.voices import NamedVoice, named
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples
@@ -20,32 +19,22 @@ if TYPE_CHECKING:
     from asr_server.recordings.requests import KnownSpeaker
 
 
-class SpeakerNames:
-    """Finds names. One for the server."""
-
-    def __init__(self, client: SpeakerClient, decoder: Decoder, stored: VoiceStore) -> None:
-        self._client = client
-        self._decoder = decoder
-        self._stored = stored
-
-    async def recording(self, speakers: Sequence[KnownSpeaker], caller: str, owner: str) -> RecordingNames:
-        """Return the names of one recording.
-
-        `speakers`: the speakers whom the caller knows. `owner`: the key whose stored voices are recognised. Raises for
-        a wrong clip, and `SpeakersUnavailable`.
-        """
-        voices = []
-        for speaker in speakers:
-            with tempfile.TemporaryFile() as clip:
-                clip.write(speaker.clip)
-                clip.flush()
-                try:
-                    found = await voice_print(self._client, self._decoder, clip, caller)
-                except InvalidInput as error:
-                    error.param = "known_speaker_references"
-                    raise
-            voices.append(NamedVoice(name=speaker.name, voice_print=found))
-        return RecordingNames(self._client, voices, partial(self._stored.comparable, owner, self._client.voice_model))
+async def known_voices(
+    client: SpeakerClient, decoder: Decoder, speakers: Sequence[KnownSpeaker], caller: str
+) -> list[NamedVoice]:
+    """Return the voices in the clips of speakers. Raises for a wrong clip, and `SpeakersUnavailable`."""
+    voices = []
+    for speaker in speakers:
+        with tempfile.TemporaryFile() as clip:
+            clip.write(speaker.clip)
+            clip.flush()
+            try:
+                found = await voice_print(client, decoder, clip, caller)
+            except InvalidInput as error:
+                error.param = "known_speaker_references"
+                raise
+        voices.append(NamedVoice(name=speaker.name, voice_print=found))
+    return voices
 
 
 class RecordingNames:

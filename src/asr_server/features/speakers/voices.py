@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
 import pydantic_core
 from loguru import logger
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from asr_server.core.errors import InvalidInput, Overloaded, SpeakersUnavailable
 from asr_server.features.speakers.diarization.clustering import unit
@@ -36,11 +36,22 @@ MAX_VOICES_EACH, MAX_VOICES = 200, 2_000
 SAME_VOICE = 0.5
 
 _ID = re.compile(r"spk_[A-Za-z0-9_-]{24}")
-_ENDING, _PART = ".json", ".part"
+_ENDING, _PART, _VERSION = ".json", ".part", 1
 _NO_KEY = "no-key"
 _MAX_FILE_BYTES, _MAX_DIMENSIONS = 64 * 1024, 4_096
 _RETRY_AFTER_S = 60
 _LOCK_WAIT_S, _LOCK_POLL_S = 5.0, 0.02  # a write takes milliseconds
+
+
+def _decoded(text: str) -> VoicePrint:
+    voice_print = np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(np.float32)
+    if not 0 < len(voice_print) <= _MAX_DIMENSIONS or not np.isfinite(voice_print).all():
+        raise ValueError("it holds no print")
+    return voice_print
+
+
+def _encoded(voice_print: VoicePrint) -> str:
+    return base64.b64encode(voice_print.astype("<f4").tobytes()).decode()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -48,7 +59,8 @@ class NamedVoice:
     """The voice of a person."""
 
     name: str
-    voice_print: VoicePrint
+    # In files as base64 of float32, little-endian.
+    voice_print: Annotated[NDArray[np.float32], PlainValidator(_decoded), PlainSerializer(_encoded)]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -208,7 +220,8 @@ class VoiceStore:
             part = path.with_suffix(_PART)
             try:
                 with open(part, "xb", opener=_private) as sink:
-                    sink.write(_content(voice))
+                    content = {"version": _VERSION, **_enrolled_voices.dump_python(voice)}
+                    sink.write(pydantic_core.to_json(content))
                     sink.flush()
                     os.fsync(sink.fileno())
                 part.replace(path)
@@ -244,46 +257,19 @@ class _NewerVersion(Exception):
     """The file is of a version of the server that this one does not know."""
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredVoice:
-    """The content of a file."""
-
-    version: Literal[1]
-    id: str
-    name: str
-    consent: str
-    created_at: float
-    model: str
-    voice_print: str  # float32, little-endian, in base64
-
-
-_stored_voices = TypeAdapter(_StoredVoice)
-
-
-def _content(voice: EnrolledVoice) -> bytes:
-    encoded = base64.b64encode(voice.voice_print.astype("<f4").tobytes()).decode()
-    stored = _StoredVoice(1, voice.id, voice.name, voice.consent, voice.created_at, voice.model, encoded)
-    return _stored_voices.dump_json(stored)
+_enrolled_voices = TypeAdapter(EnrolledVoice)
 
 
 def _read(path: Path) -> EnrolledVoice:
     """Read a voice. Raises `_NewerVersion`, `OSError`, and various errors for a damaged file."""
     with path.open("rb") as file:
         content = pydantic_core.from_json(file.read(_MAX_FILE_BYTES))
-    if content["version"] > 1:
+    if content["version"] > _VERSION:
         raise _NewerVersion
-    stored = _stored_voices.validate_python(content)
-    voice_print = np.frombuffer(base64.b64decode(stored.voice_print, validate=True), "<f4").astype(np.float32)
-    if stored.id != path.stem or not 0 < len(voice_print) <= _MAX_DIMENSIONS or not np.isfinite(voice_print).all():
-        raise ValueError("the file is of another voice, or holds no print")
-    return EnrolledVoice(
-        name=stored.name,
-        voice_print=voice_print,
-        model=stored.model,
-        consent=stored.consent,
-        id=stored.id,
-        created_at=stored.created_at,
-    )
+    voice = _enrolled_voices.validate_python(content)
+    if voice.id != path.stem:
+        raise ValueError("the file is of another voice")
+    return voice
 
 
 def _files(folder: Path) -> list[Path]:

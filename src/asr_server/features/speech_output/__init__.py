@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from asr_server.engine.feature import Asked, Feature, SharedModel
 from asr_server.engine.protocol import Option
-from asr_server.server_feature import ServerFeature, ServerHook
 
 if TYPE_CHECKING:
     from asr_server.engine.feature import OnProgress, Packed
@@ -53,16 +52,6 @@ def _unpack(packed: Packed) -> Any:
     return protocol.unpack(packed)
 
 
-def _server() -> ServerFeature:
-    from asr_server.features.speech_output import build, operations, route, speech_jobs, speech_socket
-
-    return ServerFeature(
-        routers=[route.router, speech_jobs.router, speech_socket.router],
-        health=operations.speech_health,
-        build=build.build,
-    )
-
-
 FEATURE = Feature(
     "speech_output",
     options=_options,
@@ -71,5 +60,5 @@ FEATURE = Feature(
     build_shared=_build,
     pack_shared=_pack,
     unpack_shared=_unpack,
-    extends=(ServerHook(_server),),
+    server=f"{__name__}.build",
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from loguru import logger
 
 from asr_server.core.metrics import ReadMetrics
-from asr_server.features.speech_output import operations, speech_jobs
+from asr_server.features.speech_output import operations, route, speech_jobs, speech_socket
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.engines import registry
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
@@ -24,7 +24,7 @@ from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState
 from asr_server.schedule.thread import EngineThread, Scheduler
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED
-from asr_server.server_feature import CoreParts
+from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
@@ -127,3 +127,8 @@ def _client(thread: Scheduler, engine: SpeechEngine, name: str) -> SpeechEngineC
 def _log_state(model: str, state: ModelState, took_s: float) -> None:
     named = {"model": model} if model else {}
     logger.info("speech engine", state=state.value, took_s=round(took_s, 3), **named)
+
+
+SERVER = ServerFeature(
+    routers=[route.router, speech_jobs.router, speech_socket.router], health=operations.speech_health, build=build
+)

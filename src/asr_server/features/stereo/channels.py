@@ -31,6 +31,8 @@ from asr_server.features.stereo.similarity import (
 from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.requests import ChannelMode, VoiceDetection
 from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SpeechSpan
+from asr_server.server_feature import ServerFeature
+from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source
@@ -181,3 +183,6 @@ async def _findings(decoder: Decoder, source: Source, progress: Progress, caller
         if not progress.decoded_samples:
             raise
     return await asyncio.to_thread(comparison.findings)
+
+
+SERVER = ServerFeature(build=lambda core: FeatureParts(signal=channel_signal))

@@ -16,7 +16,6 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Finish
 from asr_server.features.speakers.diarization.turns import Diarization, Turn
 from asr_server.features.speakers.recording_speakers import speaker_step
-from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.features.stereo.channels import ChannelSegmenter, channel_signal
 from asr_server.features.stereo.similarity import ChannelComparison
@@ -188,8 +187,7 @@ def known(made, tmp_path):
     """What tells the voices of `made` apart, and the store of those that have names."""
     client, store = LoudAndQuiet(), VoiceStore(tmp_path)
     resources = made.pipeline._resources
-    names = SpeakerNames(client, made.decoder, store)
-    made.pipeline = RecordingPipeline(replace(resources, steps=[speaker_step(client, names)]))
+    made.pipeline = RecordingPipeline(replace(resources, steps=[speaker_step(client, made.decoder, store)]))
     return client, store
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from asr_server.engine.feature import Asked, Feature
 from asr_server.engine.protocol import Option
-from asr_server.server_feature import ServerFeature, ServerHook
 
 
 def _options(asked: Asked) -> Iterator[Option]:
@@ -17,10 +16,4 @@ def _options(asked: Asked) -> Iterator[Option]:
         yield Option("translation", False, "", "OPENAI_BASE_URL and TRANSLATE_MODEL are not both set")
 
 
-def _server() -> ServerFeature:
-    from asr_server.features.translation import route
-
-    return route.SERVER
-
-
-FEATURE = Feature("translation", options=_options, extends=(ServerHook(_server),))
+FEATURE = Feature("translation", options=_options, server=f"{__name__}.route")

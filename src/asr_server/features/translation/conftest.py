@@ -15,14 +15,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
-from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig
+from asr_server.core.settings import Settings
+from asr_server.features.translation.endpoint import ChatEndpoint
 from asr_server.features.translation.lines import TranslationConfig
-from asr_server.features.translation.translator import Translator
+from asr_server.features.translation.translator import translate
 from asr_server.text import languages
 
 PATH = "/v1/chat/completions"
@@ -322,15 +324,22 @@ def llm():
         yield server
 
 
+def endpoint_settings(base_url, **changes):
+    """The settings of a server that translates with the endpoint at this address."""
+    given = {"openai_base_url": base_url, "translate_model": "scripted", "openai_api_key": KEY}
+    return Settings(_env_file=None, **given | changes)
+
+
 @pytest.fixture
 def translating(llm):
-    """A context with a translator on the scripted endpoint."""
+    """A context with `translate` on the scripted endpoint."""
 
     @asynccontextmanager
     async def build(*, batch=5, concurrency=2, max_retries=2, timeout_s=10.0, base_url=llm.base_url):
-        endpoint = ChatEndpoint(EndpointConfig(base_url, "scripted", KEY, timeout_s, concurrency, max_retries))
+        own = {"translate_timeout": timeout_s, "translate_concurrency": concurrency, "translate_batch": batch}
+        endpoint = ChatEndpoint(endpoint_settings(base_url, **own), max_retries=max_retries)
         try:
-            yield Translator(endpoint, batch=batch, concurrency=concurrency)
+            yield partial(translate, endpoint)
         finally:
             await endpoint.close()
 

@@ -11,7 +11,6 @@ import json
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +23,13 @@ from asr_server.processes.caller_work import FairShares, current_caller
 if TYPE_CHECKING:
     import httpx
 
+    from asr_server.core.settings import Settings
     from asr_server.features.translation.prompt import ChatPrompt
 
 # Local servers require a key in the header and ignore its value.
 _NO_KEY = "none"
 _MAX_ANSWER_BYTES = 2**20
+_MAX_RETRIES = 2  # of one request
 _DENIED = {
     401: "refuses this server's key (401): check OPENAI_API_KEY",
     402: "requires payment (402)",
@@ -49,18 +50,6 @@ _OPTIONAL = {
     "system": re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE),
 }
 _FORMATS = ("json_schema", "json_object")
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointConfig:
-    """The address of the endpoint, and limits."""
-
-    base_url: str
-    model: str
-    api_key: str = field(default="", repr=False)
-    timeout_s: float = 60.0  # of one attempt
-    concurrency: int = 4  # requests at once from the whole process
-    max_retries: int = 2  # of one request
 
 
 class PromptOutcome(StrEnum):
@@ -85,11 +74,13 @@ class PromptRefused(NoResponse):
 
 
 class ChatEndpoint:
-    """Sends at most `concurrency` requests at once; callers take turns. For one event loop."""
+    """Sends at most `TRANSLATE_CONCURRENCY` requests at once; callers take turns. For one event loop."""
 
-    def __init__(self, config: EndpointConfig, registry: CollectorRegistry | None = None) -> None:
-        self._config = config
-        self._slots = FairShares(config.concurrency, config.concurrency)
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry | None = None, *, max_retries: int = _MAX_RETRIES
+    ) -> None:
+        self.settings, self._max_retries = settings, max_retries
+        self._slots = FairShares(settings.translate_concurrency, settings.translate_concurrency)
         self._client: httpx.AsyncClient | None = None
         self._without: frozenset[str] = frozenset()  # what the endpoint does not support, of `_OPTIONAL` and `_FORMATS`
         self._accepted = False
@@ -120,7 +111,6 @@ class ChatEndpoint:
             return written
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
 
@@ -136,7 +126,7 @@ class ChatEndpoint:
                 return _content(content)
             if status in _BUSY or (status >= 500 and status != _NOT_IMPLEMENTED):
                 tried += 1
-                if tried > self._config.max_retries:
+                if tried > self._max_retries:
                     raise NoResponse(cause)
                 backoff_s = min(_FIRST_WAIT_S * 2 ** (tried - 1), _LONGEST_WAIT_S) * random.uniform(0.75, 1.0)
                 await asyncio.sleep(_asked_wait_s(headers) or backoff_s)
@@ -157,13 +147,15 @@ class ChatEndpoint:
             # It reads all certificates: not on the event loop. Another call may have made one meanwhile.
             made = await asyncio.to_thread(httpx.AsyncClient, timeout=None, follow_redirects=True)
             self._client = self._client or made
-        url, content = f"{self._config.base_url.rstrip('/')}/chat/completions", bytearray()
+        url, content = f"{str(self.settings.openai_base_url).rstrip('/')}/chat/completions", bytearray()
+        key = self.settings.openai_api_key
+        bearer = (key.get_secret_value().strip() if key else "") or _NO_KEY
         # Without compression a small response cannot become a large one.
-        headers = {"authorization": f"Bearer {self._config.api_key or _NO_KEY}", "accept-encoding": "identity"}
+        headers = {"authorization": f"Bearer {bearer}", "accept-encoding": "identity"}
         try:
             # The limit is for the whole attempt, however slowly the response comes in.
             async with (
-                asyncio.timeout(self._config.timeout_s),
+                asyncio.timeout(self.settings.translate_timeout),
                 self._client.stream("POST", url, json=body, headers=headers) as response,
             ):
                 async for piece in response.aiter_bytes():
@@ -180,7 +172,7 @@ class ChatEndpoint:
         messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
         if "system" in without:
             messages = [{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}]
-        body: dict[str, Any] = {"model": self._config.model, "messages": messages}
+        body: dict[str, Any] = {"model": self.settings.translate_model, "messages": messages}
         if "temperature" not in without:
             body["temperature"] = prompt.temperature
         if kind := next((kind for kind in _FORMATS if kind not in without), None):

@@ -13,10 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from asr_server.core.conftest import counts
 from asr_server.core.errors import TranslationUnavailable
-from asr_server.features.translation.conftest import HOPELESS, KEY, MENDABLE, Answer, refusal, right
+from asr_server.features.translation.conftest import HOPELESS, KEY, MENDABLE, Answer, endpoint_settings, refusal, right
 from asr_server.features.translation.endpoint import (
     ChatEndpoint,
-    EndpointConfig,
     NoResponse,
     PromptOutcome,
     PromptRefused,
@@ -39,9 +38,9 @@ PROMPT = build_prompt(
 async def make(llm):
     made = []
 
-    def build(registry=None, **changes):
-        given = {"base_url": llm.base_url, "model": "scripted", "api_key": KEY, "timeout_s": 5.0} | changes
-        made.append(ChatEndpoint(EndpointConfig(**given), registry))
+    def build(registry=None, *, base_url=llm.base_url, max_retries=2, **changes):
+        settings = endpoint_settings(base_url, **{"translate_timeout": 5.0} | changes)
+        made.append(ChatEndpoint(settings, registry, max_retries=max_retries))
         return made[-1]
 
     yield build
@@ -75,7 +74,7 @@ async def test_what_the_endpoint_does_not_support_is_left_out_and_not_tried_agai
 async def test_concurrent_requests_find_out_together(llm, make):
     """A request that was under way while another found out what is supported is sent again."""
     llm.script = MENDABLE["no-schema"]
-    endpoint = make(concurrency=8)
+    endpoint = make(translate_concurrency=8)
     assert all(await asyncio.gather(*(endpoint.complete(PROMPT) for _ in range(8))))
 
 
@@ -148,7 +147,7 @@ async def test_an_endpoint_that_is_too_slow_is_unanswered(llm, make):
     """The time limit of one try."""
     llm.script = lambda call: Answer(right(call).body, wait_s=30.0)
     with pytest.raises(NoResponse, match="TimeoutError"):
-        await make(timeout_s=0.1, max_retries=0).complete(PROMPT)
+        await make(translate_timeout=0.1, max_retries=0).complete(PROMPT)
 
 
 async def test_an_answer_without_end_is_not_read(llm, make):
@@ -160,7 +159,7 @@ async def test_an_answer_without_end_is_not_read(llm, make):
 
 async def test_callers_take_turns_at_the_endpoint(llm, make):
     """One has twenty prompts to send, and another one."""
-    endpoint, order = make(concurrency=1), []
+    endpoint, order = make(translate_concurrency=1), []
 
     async def ask(caller):
         work_for(caller)
@@ -187,7 +186,9 @@ async def test_a_response_that_trickles_in_is_unanswered(make):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         dripping = threading.Thread(target=_drip, args=(listening,), daemon=True)
         dripping.start()
-        endpoint = make(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1", timeout_s=0.3, max_retries=0)
+        endpoint = make(
+            base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1", translate_timeout=0.3, max_retries=0
+        )
         with pytest.raises(NoResponse, match="TimeoutError"):
             await endpoint.complete(PROMPT)
         dripping.join()
@@ -197,7 +198,7 @@ async def test_a_response_that_trickles_in_is_unanswered(make):
 async def test_a_key_that_cannot_be_sent_is_an_error_without_the_key(make, key):
     """Whatever becomes of it, the caller gets one of our errors."""
     with pytest.raises((TranslationUnavailable, NoResponse)) as caught:
-        await make(api_key=key, max_retries=0).complete(PROMPT)
+        await make(openai_api_key=key, max_retries=0).complete(PROMPT)
     assert key not in "".join(traceback.format_exception(caught.value))
 
 
@@ -209,7 +210,7 @@ async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, 
     logging.getLogger("httpx").setLevel(logging.DEBUG)
     with caplog.at_level(logging.DEBUG), pytest.raises((TranslationUnavailable, NoResponse)) as caught:
         await endpoint.complete(PROMPT)
-    output = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(endpoint._config)
+    output = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(endpoint.settings)
     assert KEY not in output
     assert SECRET not in output
     assert caught.value.__cause__ is None

@@ -6,7 +6,7 @@ Times, file names and anything about the caller are never sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,11 +69,16 @@ def build_prompt(
     id_of = dict(zip(asked, ids, strict=True))
     # The lines may lie far apart: only the nearest lines of each are context.
     near = {i for at in asked for i in range(max(0, at - _BEFORE), min(len(texts), at + 1 + _AFTER))}
-    passage = [_entry(texts[i], id_of.get(i)) for i in sorted(near) if texts[i]]
+    passage = [
+        {"id": id_of[i], "text": texts[i]} if i in id_of else {"context": texts[i][:_MAX_CONTEXT]}
+        for i in sorted(near)
+        if texts[i]
+    ]
     content: dict[str, Any] = {"target_language": config.target.name}
     if source:
         content["source_language"] = source.name
-    if terms := _occurring_terms(config.glossary, " ".join(texts[i] for i in asked)):
+    folded = " ".join(texts[i] for i in asked).casefold()
+    if terms := {term: meaning for term, meaning in config.glossary.items() if term.casefold() in folded}:
         content["glossary"] = terms
     content["passage"] = passage
     return ChatPrompt(
@@ -83,15 +88,6 @@ def build_prompt(
         schema=_schema(ids),
         temperature=config.temperature,
     )
-
-
-def _entry(text: str, name: str | None) -> dict[str, str]:
-    return {"id": name, "text": text} if name else {"context": text[:_MAX_CONTEXT]}
-
-
-def _occurring_terms(glossary: Mapping[str, str], text: str) -> dict[str, str]:
-    folded = text.casefold()
-    return {term: meaning for term, meaning in glossary.items() if term.casefold() in folded}
 
 
 def _schema(ids: Sequence[str]) -> dict[str, Any]:

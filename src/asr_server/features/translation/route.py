@@ -110,12 +110,7 @@ async def create_translation(request: Request, services: ServicesDep) -> Respons
     "/v1/text/translations",
     tags=["text"],
     responses=_ERRORS,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": TextTranslationRequest.model_json_schema()}},
-        }
-    },
+    openapi_extra=body.json_of(TextTranslationRequest),
 )
 async def translate_texts(request: Request, services: ServicesDep) -> TextTranslationBody:
     """Translate texts, such as lines of a transcript. Only they leave the server, and only to the endpoint it was set

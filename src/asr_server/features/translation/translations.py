@@ -12,9 +12,9 @@ from loguru import logger
 
 from asr_server.core.errors import InvalidInput, TranslationError, TranslationUnavailable
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig
+from asr_server.features.translation.endpoint import ChatEndpoint
 from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
-from asr_server.features.translation.translator import Translator
+from asr_server.features.translation.translator import translate
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings import render
 from asr_server.recordings.pipeline import TranscriptTranslator
@@ -50,20 +50,7 @@ class Translations(TranscriptTranslator):
 
     def __init__(self, settings: Settings, registry: CollectorRegistry | None = None) -> None:
         self._settings = settings
-        key = settings.openai_api_key
-        self._endpoint = ChatEndpoint(
-            EndpointConfig(
-                base_url=str(settings.openai_base_url or ""),
-                model=settings.translate_model,
-                api_key=key.get_secret_value().strip() if key else "",
-                timeout_s=settings.translate_timeout,
-                concurrency=settings.translate_concurrency,
-            ),
-            registry,
-        )
-        self._translator = Translator(
-            self._endpoint, batch=settings.translate_batch, concurrency=settings.translate_concurrency
-        )
+        self._endpoint = ChatEndpoint(settings, registry)
 
     def check(self) -> None:
         """Raise `TranslationUnavailable` if no endpoint is set up. Routes call it before they read a body."""
@@ -120,11 +107,10 @@ class Translations(TranscriptTranslator):
         return await self._translated(lines, TranslationConfig(target, self._settings.translate_temperature, limit_s))
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._endpoint.close()
 
     async def _translated(self, lines: Sequence[TranslatedLine], config: TranslationConfig) -> TranslatedLines:
-        found = TranslatedLines(await self._translator.translate(lines, config), config.target)
+        found = TranslatedLines(await translate(self._endpoint, lines, config), config.target)
         if found.untranslated:
             logger.warning("lines not translated", kept=found.untranslated, lines=len(lines))
         return found

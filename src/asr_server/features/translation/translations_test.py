@@ -52,7 +52,7 @@ def translating(llm):
     async def build(**changes):
         given = {"openai_base_url": llm.base_url, "translate_model": "scripted", "translate_batch": 4} | changes
         translations = Translations(Settings(_env_file=None, **given))
-        translations._endpoint._config = replace(translations._endpoint._config, max_retries=0)
+        translations._endpoint._max_retries = 0
         try:
             yield translations
         finally:

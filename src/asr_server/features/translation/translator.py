@@ -155,27 +155,23 @@ _LATIN_ALONE = 12
 _THIRD_ALONE = 2
 
 
-class Translator:
-    """Translates for many callers at once through one endpoint. `batch`: the most lines in one prompt."""
+async def translate(
+    endpoint: ChatEndpoint, lines: Sequence[TranslatedLine], config: TranslationConfig
+) -> list[Translated]:
+    """Return one outcome for each line, in order. Lines in the target language or without words are not sent.
 
-    def __init__(self, endpoint: ChatEndpoint, *, batch: int, concurrency: int) -> None:
-        self.endpoint, self.batch, self.concurrency = endpoint, batch, concurrency
-
-    async def translate(self, lines: Sequence[TranslatedLine], config: TranslationConfig) -> list[Translated]:
-        """Return one outcome for each line, in order. Lines in the target language or without words are not sent.
-
-        Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if
-        the endpoint denies access, and `translation_failed` if no response was readable.
-        """
-        return await _Run(self, lines, config).outcomes()
+    Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if the
+    endpoint denies access, and `translation_failed` if no response was readable.
+    """
+    return await _Run(endpoint, lines, config).outcomes()
 
 
 class _Run:
     """One call of `translate`: its lines by their indices, and when to send no more."""
 
-    def __init__(self, translator: Translator, lines: Sequence[TranslatedLine], config: TranslationConfig) -> None:
-        self._translator, self._lines, self._config = translator, lines, config
-        self._patience = _PATIENCE * translator.concurrency
+    def __init__(self, endpoint: ChatEndpoint, lines: Sequence[TranslatedLine], config: TranslationConfig) -> None:
+        self._endpoint, self._lines, self._config = endpoint, lines, config
+        self._patience = _PATIENCE * endpoint.settings.translate_concurrency
         # Times that a line contains are removed before it is sent, and so cannot come back.
         self._texts = [cue_text(line.text) for line in lines]
         self._found: dict[int, str] = {}
@@ -208,12 +204,12 @@ class _Run:
     async def _work(self) -> None:
         """Translate within the time limit. Raises if no response was readable. After unusable responses the lines keep
         their source texts instead."""
-        groups = iter(batches(self._texts, self._wanted, self._translator.batch))
+        groups = iter(batches(self._texts, self._wanted, self._endpoint.settings.translate_batch))
         try:
             # No more workers than the endpoint's concurrency: requests of other callers then come in between. The
             # workers share one iterator, which is safe on one event loop.
             async with asyncio.timeout(self._config.limit_s), asyncio.TaskGroup() as tasks:
-                for _ in range(self._translator.concurrency):
+                for _ in range(self._endpoint.settings.translate_concurrency):
                     tasks.create_task(self._worker(groups))
         except TimeoutError:
             self._give_up(f"not one line within {self._config.limit_s:g} s", Reason.TIME)
@@ -238,7 +234,7 @@ class _Run:
         languages = {self._lines[index].language for index in asked}
         prompt = build_prompt(self._texts, asked, languages.pop() if len(languages) == 1 else None, self._config)
         try:
-            written = await self._translator.endpoint.complete(prompt)
+            written = await self._endpoint.complete(prompt)
         except PromptRefused as refusal:
             self._reasons |= dict.fromkeys(asked, Reason.REFUSED)
             self._note_unproductive(str(refusal))

@@ -200,8 +200,8 @@ TEXTS = st.lists(
 async def test_recoverable_mistakes_cost_no_line(llm, translating, config, name):
     """Fences, prose, new numbers, merged, split, missing, cut, timed, refused formats: each line gets its own text."""
     llm.script = MENDABLE[name]
-    async with translating() as translator:
-        outcomes = await translator.translate(SENTENCES, config())
+    async with translating() as translate:
+        outcomes = await translate(SENTENCES, config())
     assert [o.text for o in outcomes] == [translation(line.text) for line in SENTENCES]
     assert all(o.translated and not o.kept for o in outcomes)
 
@@ -209,8 +209,8 @@ async def test_recoverable_mistakes_cost_no_line(llm, translating, config, name)
 async def test_an_endless_response_is_not_even_cleaned(llm, translating, config):
     """Markup in markup by the ten thousand, which is taken out layer by layer: the line stays, and nobody waits."""
     llm.script = lambda call: completion(json.dumps(dict.fromkeys(call.lines, "<i" * 50_000 + ">" * 50_000)))
-    async with translating() as translator:
-        (outcome,) = await translator.translate(SENTENCES[:1], config())
+    async with translating() as translate:
+        (outcome,) = await translate(SENTENCES[:1], config())
     assert (outcome.text, outcome.reason) == (SENTENCES[0].text, Reason.TOO_LONG)
 
 
@@ -218,9 +218,9 @@ async def test_an_endless_response_is_not_even_cleaned(llm, translating, config)
 async def test_other_mistakes_keep_the_source_or_fail_as_a_whole(llm, translating, config, name):
     """No line is lost, doubled or changed: they stay as they were and say so, or nothing came and that is the error."""
     llm.script = HOPELESS[name]
-    async with translating(max_retries=0) as translator:
+    async with translating(max_retries=0) as translate:
         try:
-            outcomes = await translator.translate(SENTENCES, config())
+            outcomes = await translate(SENTENCES, config())
         except TranslationError:
             assert name not in {"echo", "chinese", "babble", "only-times"}
         else:
@@ -232,8 +232,8 @@ async def test_other_mistakes_keep_the_source_or_fail_as_a_whole(llm, translatin
 async def test_one_bad_answer_does_no_lasting_harm(llm, translating, config, name):
     """Every line is found after any first answer, however bad: also where the library's own repeats were used up."""
     llm.script = once(HOPELESS[name])
-    async with translating(max_retries=0, concurrency=1) as translator:
-        outcomes = await translator.translate(SENTENCES, config())
+    async with translating(max_retries=0, concurrency=1) as translate:
+        outcomes = await translate(SENTENCES, config())
     assert [o.text for o in outcomes] == [translation(line.text) for line in SENTENCES]
 
 
@@ -244,9 +244,9 @@ async def test_any_lines_under_any_misbehaviour_come_out_as_many_and_in_order(
 ):
     """Each outcome is the line's own translation, its own words on one line, or its own text as it was."""
     llm.restart(lambda call: MISBEHAVIOURS[names[call.number % len(names)]](call))
-    async with translating(batch=n, max_retries=0) as translator:
+    async with translating(batch=n, max_retries=0) as translate:
         try:
-            outcomes = await translator.translate([TranslatedLine(t) for t in texts], config())
+            outcomes = await translate([TranslatedLine(t) for t in texts], config())
         except TranslationError:
             return
     assert len(outcomes) == len(texts)
@@ -263,8 +263,8 @@ async def test_any_lines_under_any_misbehaviour_come_out_as_many_and_in_order(
 async def test_the_head_of_a_cue_in_a_line_is_not_sent(llm, translating, config):
     """Times in a text that is no speech stay here; a line of nothing else is not asked for at all."""
     head = "1\n00:00:00,000 --> 00:00:01,000"
-    async with translating() as translator:
-        outcomes = await translator.translate([TranslatedLine(head), TranslatedLine(f"{head}\ngood morning")], config())
+    async with translating() as translate:
+        outcomes = await translate([TranslatedLine(head), TranslatedLine(f"{head}\ngood morning")], config())
     assert [o.reason for o in outcomes] == [Reason.NO_WORDS, Reason.NONE]
     assert outcomes[1].text == translation("good morning")
     (call,) = llm.calls
@@ -274,9 +274,9 @@ async def test_the_head_of_a_cue_in_a_line_is_not_sent(llm, translating, config)
 async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, config):
     """Lines in the target language (or a dialect of it), without words, or none at all."""
     lines = [TranslatedLine("Guten Tag", languages.find("de-CH")), TranslatedLine("♪ ... ♪"), TranslatedLine("")]
-    async with translating() as translator:
-        outcomes = await translator.translate(lines, config("de"))
-        assert await translator.translate([], config()) == []
+    async with translating() as translate:
+        outcomes = await translate(lines, config("de"))
+        assert await translate([], config()) == []
     assert [o.reason for o in outcomes] == [Reason.SAME_LANGUAGE, Reason.NO_WORDS, Reason.NO_WORDS]
     assert not any(o.kept for o in outcomes)
     assert llm.calls == []
@@ -285,8 +285,8 @@ async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, 
 async def test_only_the_lines_that_need_it_are_asked_for(llm, translating, config):
     """The target's own sentences stay in a recording of two languages, and are context for the others."""
     german = TranslatedLine("das bleibt wie es ist", languages.find("de"))
-    async with translating() as translator:
-        outcomes = await translator.translate([SENTENCES[0], german, SENTENCES[1]], config())
+    async with translating() as translate:
+        outcomes = await translate([SENTENCES[0], german, SENTENCES[1]], config())
     assert [o.text for o in outcomes] == [translation(SENTENCES[0].text), german.text, translation(SENTENCES[1].text)]
     (call,) = llm.calls
     assert [next(iter(e)) for e in call.content["passage"]] == ["id", "context", "id"]
@@ -295,31 +295,29 @@ async def test_only_the_lines_that_need_it_are_asked_for(llm, translating, confi
 async def test_a_name_may_be_the_same_in_both_languages(llm, translating, config):
     """A short text that comes back unchanged is a translation; a sentence that does is not."""
     llm.script = HOPELESS["echo"]
-    async with translating() as translator:
-        outcomes = await translator.translate(
-            [TranslatedLine("Berlin"), TranslatedLine("This is a whole sentence.")], config()
-        )
+    async with translating() as translate:
+        outcomes = await translate([TranslatedLine("Berlin"), TranslatedLine("This is a whole sentence.")], config())
     assert [(o.translated, o.reason) for o in outcomes] == [(True, Reason.NONE), (False, Reason.UNCHANGED)]
 
 
 async def test_a_filtered_line_costs_only_itself(llm, translating, config):
     """The others are sent one by one where the endpoint refuses a prompt because of one line."""
     llm.script = lambda call: refusal(400, "filtered") if "number 3 " in str(call.lines) else right(call)
-    async with translating() as translator:
-        outcomes = await translator.translate(SENTENCES, config())
+    async with translating() as translate:
+        outcomes = await translate(SENTENCES, config())
     assert [i for i, o in enumerate(outcomes) if o.kept] == [3]
     assert outcomes[3].reason is Reason.REFUSED
 
 
 async def test_the_time_limit_keeps_what_is_done(llm, translating, config):
     """The finished lines stand, and the rest say why they do not; with none, it is a failure."""
-    async with translating(concurrency=1) as translator:
-        await translator.translate(SENTENCES[:1], config())  # the first request of a process imports the library
+    async with translating(concurrency=1) as translate:
+        await translate(SENTENCES[:1], config())  # the first request of a process imports the library
         llm.restart(lambda call: _late(call) if call.number else right(call))
-        outcomes = await translator.translate(SENTENCES, config(limit_s=2.0))
+        outcomes = await translate(SENTENCES, config(limit_s=2.0))
         assert [o.reason for o in outcomes] == [Reason.NONE] * 5 + [Reason.TIME] * 8
         with raises("translation_failed", match="within"):
-            await translator.translate(SENTENCES, config(limit_s=0.2))
+            await translate(SENTENCES, config(limit_s=0.2))
 
 
 def _late(call):
@@ -337,22 +335,22 @@ async def _until(condition):
 async def test_cancelling_closes_the_connection(llm, translating, config):
     """Cancelling cancels the requests under way: the endpoint sees the end of the connection."""
     llm.script = _late
-    async with translating() as translator:
-        task = asyncio.create_task(translator.translate(SENTENCES, config()))
+    async with translating() as translate:
+        task = asyncio.create_task(translate(SENTENCES, config()))
         await _until(lambda: len(llm.calls) == 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await asyncio.to_thread(llm.hung_up.wait, 10)
         llm.restart(right)
-        assert (await translator.translate(SENTENCES[:1], config()))[0].translated
+        assert (await translate(SENTENCES[:1], config()))[0].translated
 
 
 async def test_all_callers_together_stay_within_the_concurrency(llm, translating, config):
     """Three callers share two concurrent requests, and all get their lines."""
     llm.script = MENDABLE["slow"]
-    async with translating(batch=1, concurrency=2) as translator:
-        done = await asyncio.gather(*(translator.translate(SENTENCES, config()) for _ in range(3)))
+    async with translating(batch=1, concurrency=2) as translate:
+        done = await asyncio.gather(*(translate(SENTENCES, config()) for _ in range(3)))
     assert llm.most_at_once == 2
     assert all(o.translated for outcomes in done for o in outcomes)
 
@@ -360,12 +358,10 @@ async def test_all_callers_together_stay_within_the_concurrency(llm, translating
 async def test_a_small_text_does_not_wait_for_the_end_of_a_large_one(llm, translating, config):
     """Places go round: one line asked for behind two hundred is answered long before they are."""
     llm.script = MENDABLE["slow"]
-    async with translating(batch=1, concurrency=2) as translator:
-        large = asyncio.create_task(
-            translator.translate([TranslatedLine(f"line number {i}") for i in range(200)], config())
-        )
+    async with translating(batch=1, concurrency=2) as translate:
+        large = asyncio.create_task(translate([TranslatedLine(f"line number {i}") for i in range(200)], config()))
         await _until(lambda: llm.calls)
-        await translator.translate(SENTENCES[:1], config())
+        await translate(SENTENCES[:1], config())
         assert len(llm.calls) < 20
         large.cancel()
 
@@ -373,8 +369,8 @@ async def test_a_small_text_does_not_wait_for_the_end_of_a_large_one(llm, transl
 async def test_an_endpoint_that_dies_midway_costs_only_the_rest(llm, translating, config):
     """Translations that were there stand; after twelve failures in a row, one request at a time, no more is sent."""
     llm.script = lambda call: right(call) if call.number < 4 else refusal(500)
-    async with translating(batch=1, concurrency=1, max_retries=0) as translator:
-        outcomes = await translator.translate(SENTENCES, config())
+    async with translating(batch=1, concurrency=1, max_retries=0) as translate:
+        outcomes = await translate(SENTENCES, config())
     assert [o.translated for o in outcomes] == [True] * 4 + [False] * 9
     assert {o.reason for o in outcomes[4:]} == {Reason.ENDPOINT}
     assert len(llm.calls) == 4 + 12
@@ -383,9 +379,9 @@ async def test_an_endpoint_that_dies_midway_costs_only_the_rest(llm, translating
 async def test_a_useless_endpoint_is_given_up_soon(llm, translating, config):
     """The caller does not wait for long to hear that there is nobody."""
     llm.script = lambda call: refusal(500)
-    async with translating(batch=1, concurrency=1, max_retries=0) as translator:
+    async with translating(batch=1, concurrency=1, max_retries=0) as translate:
         with raises("translation_failed", match="500"):
-            await translator.translate(SENTENCES, config())
+            await translate(SENTENCES, config())
     assert len(llm.calls) == 3
 
 
@@ -393,42 +389,42 @@ async def test_an_endpoint_that_starts_again_midway_costs_few_lines(llm, transla
     """All concurrent requests fail at once: one outage, seen by many, does not end the translation."""
     lines = [TranslatedLine(f"the line with number {i}") for i in range(60)]
     llm.script = lambda call: refusal(503) if 4 <= call.number < 16 else right(call)
-    async with translating(batch=1, concurrency=4, max_retries=0) as translator:
-        outcomes = await translator.translate(lines, config())
+    async with translating(batch=1, concurrency=4, max_retries=0) as translate:
+        outcomes = await translate(lines, config())
     assert sum(o.translated for o in outcomes) >= 50
 
 
 async def test_failures_that_pass_do_not_add_up(llm, translating, config):
     """An endpoint that fails on every other prompt is used to the end: only failures in a row count."""
     llm.script = lambda call: right(call) if call.number % 2 else refusal(500)
-    async with translating(batch=1, concurrency=1, max_retries=0) as translator:
-        outcomes = await translator.translate(SENTENCES, config())
+    async with translating(batch=1, concurrency=1, max_retries=0) as translate:
+        outcomes = await translate(SENTENCES, config())
     assert all(o.translated for o in outcomes)
 
 
 async def test_a_key_that_is_withdrawn_midway_costs_only_the_rest(llm, translating, config):
     """Denied access is an error only if nothing was translated before."""
     llm.script = lambda call: right(call) if call.number < 1 else refusal(401)
-    async with translating(batch=5, concurrency=1) as translator:
-        outcomes = await translator.translate(SENTENCES, config())
+    async with translating(batch=5, concurrency=1) as translate:
+        outcomes = await translate(SENTENCES, config())
         assert [o.translated for o in outcomes] == [True] * 5 + [False] * 8
         llm.restart(lambda call: refusal(401))
         with pytest.raises(TranslationUnavailable, match="OPENAI_API_KEY"):
-            await translator.translate(SENTENCES, config())
+            await translate(SENTENCES, config())
 
 
 async def test_a_text_of_two_lines_comes_back_on_one(llm, translating, config):
     """The place where a cue is broken is decided when it is shown; the endpoint sees the words on one line."""
-    async with translating() as translator:
-        (outcome,) = await translator.translate([TranslatedLine("we went\nto the river")], config())
+    async with translating() as translate:
+        (outcome,) = await translate([TranslatedLine("we went\nto the river")], config())
     assert outcome.text == translation("we went to the river")
 
 
 async def test_a_wrong_script_is_asked_for_again(llm, translating, config):
     """A model that falls back into Chinese once is asked once more, and the right text is taken."""
     llm.script = once(HOPELESS["chinese"])
-    async with translating() as translator:
-        outcomes = await translator.translate(SENTENCES[:3], config())
+    async with translating() as translate:
+        outcomes = await translate(SENTENCES[:3], config())
     assert all(o.translated for o in outcomes)
     assert len(llm.calls) == 2
 
@@ -436,9 +432,9 @@ async def test_a_wrong_script_is_asked_for_again(llm, translating, config):
 async def test_words_of_the_model_are_never_taken_for_a_lines_text(llm, translating, config):
     """Prose without JSON is an excuse, also when it is the answer for a lone line."""
     llm.script = lambda call: completion("Of course: Guten Tag!")
-    async with translating() as translator:
+    async with translating() as translate:
         with raises("translation_failed", match="no usable answer"):
-            await translator.translate([TranslatedLine("good day to all of you")], config())
+            await translate([TranslatedLine("good day to all of you")], config())
 
 
 def test_a_wrong_script_is_noticed():

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.net import body
 from asr_server.net.body import SPOOL_BYTES, map_disk_errors, while_connected
+from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.net.outgoing import OutgoingClient
-    from asr_server.server_feature import CoreParts
 
 _LIMIT_S = 600.0  # 200 MiB at 350 KiB a second
 # Requests under way at once, of all callers and of one.
@@ -81,8 +81,8 @@ class RecordingUrls:
             self._under_way += Counter()  # drops callers without any
 
 
-def build(parts: CoreParts) -> FeatureParts:
-    """Build the feature's part of the server. What sends requests is imported where it is on."""
+def _build(parts: CoreParts) -> FeatureParts:
+    # What sends requests is imported only if the feature is on.
     settings = parts.settings
     if not settings.url_input:
         return FeatureParts(complete_form=RecordingUrls(None, 0).complete)
@@ -90,3 +90,6 @@ def build(parts: CoreParts) -> FeatureParts:
 
     client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
     return FeatureParts(complete_form=RecordingUrls(client, settings.max_upload_bytes).complete, close=client.close)
+
+
+SERVER = ServerFeature(build=_build)

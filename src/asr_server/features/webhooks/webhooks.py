@@ -20,11 +20,11 @@ from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.outgoing_settings import WebhookHosts
 from asr_server.jobs.record import FollowUpState, JobRecord
 from asr_server.jobs.route import job_body
+from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.net.outgoing import OutgoingClient
-    from asr_server.server_feature import CoreParts
 
 _LIMIT_S = 15.0
 _GONE = 410  # the receiver wants no more
@@ -42,16 +42,24 @@ def signed_headers(message_id: str, timestamp_s: int, body: bytes, keys: Iterabl
 
 
 class Webhooks:
-    """Messages to the hosts that the operator lists, signed with his keys."""
+    """Messages to the hosts that the operator lists, signed with his keys.
+
+    Without a `client` callbacks are refused, and those of an earlier start are given up.
+    """
 
     field: ClassVar[str] = "callback_url"
 
-    def __init__(self, client: OutgoingClient, hosts: WebhookHosts, keys: tuple[bytes, ...]) -> None:
+    def __init__(self, client: OutgoingClient | None, hosts: WebhookHosts, keys: tuple[bytes, ...]) -> None:
         self._client, self._hosts, self._keys = client, hosts, keys
 
     def check(self, url: str) -> None:
-        """Raise `invalid_value` for what is no URL, and `address_not_allowed` for a host that is not listed."""
+        """Raise `invalid_value` for what is no URL, `address_not_allowed` for a host that is not listed, and
+        `unsupported_value` without webhooks."""
         try:
+            if self._client is None:
+                raise InvalidInput(
+                    "This server sends no webhooks (WEBHOOK_HOSTS, WEBHOOK_SECRET).", code="unsupported_value"
+                )
             if not self._hosts.has(self._client.host_of(url)):
                 raise InvalidInput("The host of the URL is not one of WEBHOOK_HOSTS.", code="address_not_allowed")
         except AsrError as error:
@@ -60,6 +68,8 @@ class Webhooks:
 
     async def send(self, record: JobRecord, url: str) -> FollowUpState:
         """Send the message once. Raises as `check`, since the list may be another one now, and `url_failed`."""
+        if self._client is None:
+            return FollowUpState.FAILED
         self.check(url)
         now = int(time.time())
         message = {
@@ -76,29 +86,17 @@ class Webhooks:
         return FollowUpState.DONE if 200 <= status < 300 else FollowUpState.WAITING
 
 
-class NoWebhooks:
-    """Refuses callbacks, and gives up those of an earlier start."""
-
-    field: ClassVar[str] = Webhooks.field
-
-    def check(self, url: str) -> None:
-        """Raise `unsupported_value`."""
-        raise InvalidInput(
-            "This server sends no webhooks (WEBHOOK_HOSTS, WEBHOOK_SECRET).", code="unsupported_value", param=self.field
-        )
-
-    async def send(self, record: JobRecord, url: str) -> FollowUpState:
-        """Give the message up."""
-        return FollowUpState.FAILED
-
-
-def build(parts: CoreParts) -> FeatureParts:
-    """Build the feature's part of the server. What sends requests is imported where it is on."""
+def _build(parts: CoreParts) -> FeatureParts:
+    # What sends requests is imported only if the feature is on.
     settings = parts.settings
+    hosts = WebhookHosts.of(settings.webhook_hosts)
     if not settings.webhook_hosts:
-        return FeatureParts(follow_ups=[NoWebhooks()])
+        return FeatureParts(follow_ups=[Webhooks(None, hosts, ())])
     from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 
     client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
-    webhooks = Webhooks(client, WebhookHosts.of(settings.webhook_hosts), settings.webhook_keys)
+    webhooks = Webhooks(client, hosts, settings.webhook_keys)
     return FeatureParts(follow_ups=[webhooks], close=client.close)
+
+
+SERVER = ServerFeature(build=_build)

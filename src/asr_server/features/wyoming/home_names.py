@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import accumulate, chain
-from types import TracebackType
 from typing import Any
 
 from loguru import logger
@@ -55,7 +54,9 @@ class HomeNames:
 
     def __init__(self, address: str, token: str) -> None:
         """`address`: http or https, without a slash at its end. The thread begins at once."""
-        self._names: tuple[str, ...] = ()  # replaced, never changed in place: others read it without a lock
+        # The names that were read last, those first that are to be kept first. Replaced, never changed in place: others
+        # read them without a lock.
+        self.current: tuple[str, ...] = ()
         self.refusal = ""  # why Home Assistant refuses to be read, "" where it does not
         self._url = f"{address.replace('http', 'ws', 1)}/api/websocket"
         self._token = token
@@ -66,20 +67,11 @@ class HomeNames:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> HomeNames:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._closed.set()
         # The thread looks at `_closed` after it has set `_socket`, so that one of the two sees the other.
         if (socket := self._socket) is not None:
             socket.close()
-
-    def current(self) -> tuple[str, ...]:
-        """Return the names that were read last, those first that are to be kept first. Does not wait."""
-        return self._names
 
     def _run(self) -> None:
         delay_s = _FIRST_DELAY_S
@@ -113,9 +105,9 @@ class HomeNames:
                 home.wait_for_change()
 
     def _take(self, names: tuple[str, ...]) -> None:
-        if self._problem or names != self._names:
+        if self._problem or names != self.current:
             logger.info("names of the home", names=len(names), characters=len(", ".join(names)))
-        self._names, self.refusal, self._problem = names, "", ""
+        self.current, self.refusal, self._problem = names, "", ""
         self.tried.set()
 
     def _report(self, problem: str) -> None:

@@ -1,7 +1,7 @@
 """The names of a home, from a Home Assistant that is scripted."""
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -30,21 +30,21 @@ def until(condition):
 
 def test_places_come_first_and_only_what_is_exposed_to_assist_is_named():
     """Neither an entity of another assistant nor one that exists no more has a name here."""
-    with home_at(FakeHome()) as address, HomeNames(address, TOKEN) as names:
+    with home_at(FakeHome()) as address, closing(HomeNames(address, TOKEN)) as names:
         names.tried.wait(_WAIT_S)
-        assert names.current() == _ALL
+        assert names.current == _ALL
 
 
 @pytest.mark.parametrize("registry", ["entity", "device", "area", "floor"])
 def test_a_change_is_read_when_home_assistant_tells_of_it(registry):
     """Each registry changes names: a device has a part in those of its entities."""
     home = FakeHome()
-    with home_at(home) as address, HomeNames(address, TOKEN) as names:
+    with home_at(home) as address, closing(HomeNames(address, TOKEN)) as names:
         names.tried.wait(_WAIT_S)
         home.states["light.kitchen"] = "Bulb"
         home.tell(f"{registry}_registry_updated")
-        until(lambda: "Bulb" in names.current())
-        assert "Bright Lamp" not in names.current()
+        until(lambda: "Bulb" in names.current)
+        assert "Bright Lamp" not in names.current
 
 
 def test_names_stay_while_home_assistant_is_away_and_are_read_when_it_is_back():
@@ -52,13 +52,13 @@ def test_names_stay_while_home_assistant_is_away_and_are_read_when_it_is_back():
     home = FakeHome()
     with ExitStack() as running:
         address = running.enter_context(home_at(home))
-        with HomeNames(address, TOKEN) as names:
+        with closing(HomeNames(address, TOKEN)) as names:
             names.tried.wait(_WAIT_S)
             running.close()
             home.states["light.kitchen"] = "Bulb"
-            assert names.current() == _ALL
+            assert names.current == _ALL
             running.enter_context(home_at(home, int(address.rpartition(":")[2])))
-            until(lambda: "Bulb" in names.current())
+            until(lambda: "Bulb" in names.current)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_token_that_is_refused_is_told_and_not_tried_again_soon(token, is_admi
     """A home may ban the address of those who try again and again."""
     home = FakeHome()
     home.is_admin = is_admin
-    with home_at(home) as address, HomeNames(address, token) as names:
+    with home_at(home) as address, closing(HomeNames(address, token)) as names:
         names.tried.wait(_WAIT_S)
         assert reason in names.refusal
         time.sleep(0.1)
@@ -79,11 +79,11 @@ def test_what_is_no_home_assistant_is_asked_again():
     """An answer that is not known is no refusal: the home may be starting."""
     home = FakeHome()
     home.areas = None
-    with home_at(home) as address, HomeNames(address, TOKEN) as names:
+    with home_at(home) as address, closing(HomeNames(address, TOKEN)) as names:
         names.tried.wait(_WAIT_S)
-        assert (names.current(), names.refusal) == ((), "")
+        assert (names.current, names.refusal) == ((), "")
         home.areas = []
-        until(names.current)
+        until(lambda: names.current)
 
 
 def test_a_large_home_is_cut_after_its_places_and_before_its_sensors():

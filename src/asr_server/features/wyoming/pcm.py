@@ -36,7 +36,6 @@ class PcmFormat:
 
     @property
     def frame_bytes(self) -> int:
-        """Return the bytes of one sample of every channel."""
         return self.width_bytes * self.channels
 
 

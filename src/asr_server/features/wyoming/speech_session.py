@@ -37,12 +37,12 @@ _USUAL_LANGUAGE = "en"
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechTarget:
-    """The server that speaks."""
+class ServerTarget:
+    """The server behind the bridge."""
 
     server: str
-    token: str  # the key, "" for none
-    language: str  # for clients that state none; "" for that of the text's script
+    token: str = ""  # the key, "" for none
+    language: str = ""  # ISO code, for clients that state none; "" to detect it
 
 
 # Between the sentences of a streamed text, as the server makes it between those of a whole text.
@@ -110,7 +110,7 @@ class SpeechRequests:
     A thread speaks them. It begins with the first request.
     """
 
-    def __init__(self, target: SpeechTarget, write: Write) -> None:
+    def __init__(self, target: ServerTarget, write: Write) -> None:
         """`write` is called on the other thread. If it raises `OSError`, nothing more is spoken."""
         self._target, self._write = target, write
         # The next thing for an answer: a text to speak, an error, or neither at its end.

@@ -19,7 +19,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.wyoming import wyoming
-from asr_server.features.wyoming.speech_session import PAUSE_MS, SpeechAnswer, SpeechRequests, SpeechTarget
+from asr_server.features.wyoming.speech_session import PAUSE_MS, ServerTarget, SpeechAnswer, SpeechRequests
 
 _PAUSE = bytes(SPEECH_RATE * PAUSE_MS // 1000 * 2)
 _WAIT_S = 30
@@ -84,7 +84,7 @@ class _Client:
 
     def __init__(self, address, language=""):
         self._written = queue.Queue()
-        self.requests = SpeechRequests(SpeechTarget(address, "", language), self._written.put)
+        self.requests = SpeechRequests(ServerTarget(address, "", language), self._written.put)
 
     def send(self, *events):
         for event in events:
@@ -250,7 +250,7 @@ def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves():
         raise BrokenPipeError
 
     with _serving() as server:
-        requests = SpeechRequests(SpeechTarget(_address(server), "", ""), gone)
+        requests = SpeechRequests(ServerTarget(_address(server), "", ""), gone)
         for _ in range(200):
             requests.handle(Synthesize(text="Yes").event())
         assert left.is_set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
@@ -27,20 +26,12 @@ class UtteranceError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class UtteranceText:
-    """The result of an utterance."""
-
-    text: str  # the whole text; "" for silence
-    language: str  # ISO code or ""
-
-
 class GrowingText:
     """Joins the lines of a live session into one text that only grows. All returned pieces joined are `text`."""
 
     def __init__(self) -> None:
-        self.text = ""
-        self.language = ""
+        self.text = ""  # "" for silence
+        self.language = ""  # ISO code or ""
         self._finished = ""
         self._utterance = 0
 
@@ -83,7 +74,7 @@ class UtteranceSession:
         """Send the next audio. Blocks while the server does not read."""
         self._send(self._pcm.push(pcm, form))
 
-    def finish(self) -> UtteranceText:
+    def finish(self) -> GrowingText:
         """End the session and return the text of all audio."""
         self._send(self._pcm.flush())
         self._all_sent.set()
@@ -93,10 +84,9 @@ class UtteranceSession:
         if self._error is not None:
             raise _utterance_error(self._error, self._server) from self._error
         self.close()
-        return UtteranceText(self._growing.text, self._growing.language)
+        return self._growing
 
     def close(self) -> None:
-        """End the session, also before all audio was sent."""
         self._client.close()
 
     def _send(self, pcm: bytes) -> None:

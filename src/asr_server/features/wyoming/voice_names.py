@@ -55,8 +55,3 @@ def speech_fields(voice: SynthesizeVoice | None, language: str) -> SpeechFields:
     if stated := stated or voice.language or language:
         fields["language"] = stated
     return fields
-
-
-def default_language(stated: str) -> str:
-    """Return the code of the bridge's language; "" where it is to be detected."""
-    return languages.code(languages.normalize(stated) or "")

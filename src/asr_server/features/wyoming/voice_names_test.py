@@ -4,7 +4,7 @@ import pytest
 from wyoming.tts import SynthesizeVoice
 
 from asr_server.client.speech import SpeakingVoice
-from asr_server.features.wyoming.voice_names import default_language, distinct, language_tags, speech_fields, voice_name
+from asr_server.features.wyoming.voice_names import distinct, language_tags, speech_fields, voice_name
 
 
 def test_the_name_of_a_voice_says_its_language():
@@ -31,8 +31,6 @@ def test_what_is_not_stated_is_the_bridges_language_and_the_servers_voice(voice,
 def test_without_any_language_the_server_decides():
     """The script of the text decides."""
     assert speech_fields(None, "") == {}
-    assert default_language("auto") == default_language("") == ""
-    assert default_language("German") == default_language("de-AT") == "de"
 
 
 def test_fields_that_are_no_text_are_refused():

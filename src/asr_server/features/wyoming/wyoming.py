@@ -36,9 +36,9 @@ from asr_server.client.live import LiveOptions
 from asr_server.client.speech import VOICES_ROUTE, SpeakingVoice, voices_of
 from asr_server.features.wyoming.home_names import fitting
 from asr_server.features.wyoming.pcm import PcmFormat, UnknownFormat
-from asr_server.features.wyoming.speech_session import SpeechRequests, SpeechTarget
+from asr_server.features.wyoming.speech_session import ServerTarget, SpeechRequests
 from asr_server.features.wyoming.utterance_session import UtteranceError, UtteranceSession
-from asr_server.features.wyoming.voice_names import default_language, distinct, language_tags, voice_name
+from asr_server.features.wyoming.voice_names import distinct, language_tags, voice_name
 from asr_server.text import languages
 
 _TIMEOUT_S = 2.0
@@ -82,8 +82,10 @@ def look(server: str, token: str) -> ServerState:
             answer = client.get("/health")
             body = answer.json()
             if answer.status_code == 200:
-                known = tuple(map(str, body["languages"]))
-                return ServerState(_problem_of(body), known, _voices(client))
+                problem = "The server is shutting down." if body["status"] == "draining" else ""
+                if not problem and body["model_state"] == "failed":
+                    problem = f"The model of the server cannot be loaded: {body['model_error']}"
+                return ServerState(problem, tuple(map(str, body["languages"])), _voices(client))
         message = str(body["error"]["message"])
     except httpx.HTTPError:
         return ServerState(f"No server answers at {server}.")
@@ -101,14 +103,6 @@ def _voices(client: httpx.Client) -> tuple[SpeakingVoice, ...]:
         return ()
 
 
-def _problem_of(health: dict[str, object]) -> str:
-    if health["status"] == "draining":
-        return "The server is shutting down."
-    if health["model_state"] == "failed":
-        return f"The model of the server cannot be loaded: {health['model_error']}"
-    return ""
-
-
 # Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
 _MAX_LINE_BYTES = 65_536
 _MAX_READ_BYTES = 16 * 1024 * 1024
@@ -123,12 +117,9 @@ _PART: dict[str, Any] = {"name": "asr-server", "attribution": _ATTRIBUTION, "ver
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeTarget:
-    """The server that transcribes."""
+class BridgeTarget(ServerTarget):
+    """The server, and the words that it is to expect."""
 
-    server: str
-    token: str = ""  # the key, "" for none
-    language: str = ""  # for clients that state none; "" to detect it
     names: Callable[[], tuple[str, ...]] = tuple  # words to expect besides those of clients, as they are now
 
     def options(self, wanted: Transcribe) -> LiveOptions:
@@ -142,11 +133,6 @@ class BridgeTarget:
             hotwords=fitting(words, _MAX_WORDS_CHARS),
             token=self.token,
         )
-
-    @property
-    def speech(self) -> SpeechTarget:
-        """Return the target of texts."""
-        return SpeechTarget(self.server, self.token, default_language(self.language))
 
 
 class Bridge(socketserver.ThreadingTCPServer):
@@ -164,7 +150,6 @@ class Bridge(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """Return the port on which it listens; never 0."""
         return int(self.server_address[1])
 
 
@@ -180,7 +165,7 @@ class _Connection(socketserver.StreamRequestHandler):
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _SEND_TIMEOUT_S, 0))
         super().setup()
         self._writing = threading.Lock()
-        self._speech = SpeechRequests(self.server.target.speech, self._write)
+        self._speech = SpeechRequests(self.server.target, self._write)
         self._session: UtteranceSession | None = None
         self._failed = False
         self._started = False
@@ -221,7 +206,7 @@ class _Connection(socketserver.StreamRequestHandler):
             # Closing while the client still sends would discard the error event.
             return not AudioStop.is_type(event.type)
         if Describe.is_type(event.type):
-            self._write_event(info(self.server.monitor.state()))
+            self._write(info(self.server.monitor.state()))
         elif Ping.is_type(event.type):
             self._write(Pong(text=Ping.from_event(event).text))
         elif Transcribe.is_type(event.type):
@@ -277,14 +262,11 @@ class _Connection(socketserver.StreamRequestHandler):
         self._failed = True
         return not AudioStop.is_type(event.type)
 
-    def _write(self, what: Eventable) -> None:
-        self._write_event(what.event())
-
-    def _write_event(self, event: Event) -> None:
+    def _write(self, what: Eventable | Event) -> None:
         """Raises `OSError` if the client has gone, or does not read; its connection then ends."""
         try:
             with self._writing:
-                write_event(event, cast(BinaryIO, self.wfile))
+                write_event(what if isinstance(what, Event) else what.event(), cast(BinaryIO, self.wfile))
         except OSError:
             with contextlib.suppress(OSError):
                 self.request.shutdown(socket.SHUT_RDWR)

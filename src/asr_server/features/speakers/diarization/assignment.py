@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.transcript import Word
 from asr_server.features.speakers.diarization.turns import Turn
+from asr_server.subtitle.alignment import merged
 from asr_server.text import boundary
 from asr_server.text.boundary import Boundary
 
@@ -71,7 +72,8 @@ def _outside_ms(words: Sequence[Word], turns: Sequence[Turn]) -> NDArray[np.floa
     starts, ends = np.array([(w.start_ms, w.end_ms) for w in words], float).T
     outside = np.empty((len(words), max(turn.speaker for turn in turns) + 1))
     for speaker in range(outside.shape[1]):
-        speech = _speech(turn for turn in turns if turn.speaker == speaker)
+        own = merged((turn.start_ms, turn.end_ms) for turn in turns if turn.speaker == speaker)
+        speech = np.array(own, float).reshape(-1, 2)
         spoken = np.concatenate([[0.0], np.cumsum(speech[:, 1] - speech[:, 0])])
         edges, times = np.append(_NEVER_MS, speech), np.append(0.0, np.stack([spoken[:-1], spoken[1:]], axis=1))
         inside = np.interp(ends, edges, times) - np.interp(starts, edges, times)
@@ -80,14 +82,3 @@ def _outside_ms(words: Sequence[Word], turns: Sequence[Turn]) -> NDArray[np.floa
         distance = np.maximum(0, np.minimum(starts - before[place], after[place] - ends))
         outside[:, speaker] = np.maximum(0, ends - starts - inside) + np.minimum(distance, _FAR_MS)
     return outside
-
-
-def _speech(turns: Iterable[Turn]) -> NDArray[np.float64]:
-    """(n, 2): begin and end of the times in which there is any of the turns, in order and disjoint."""
-    speech: list[tuple[int, int]] = []
-    for begin, end in sorted((turn.start_ms, turn.end_ms) for turn in turns):
-        if speech and begin <= speech[-1][1]:
-            speech[-1] = (speech[-1][0], max(speech[-1][1], end))
-        else:
-            speech.append((begin, end))
-    return np.array(speech, float).reshape(-1, 2)

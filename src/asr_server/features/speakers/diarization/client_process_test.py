@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.features.speakers.diarization.client import SpeakerProcess, Work
+from asr_server.features.speakers.diarization.client import SpeakerProcess
 from asr_server.features.speakers.diarization.wire import SpeakerRequest
 from asr_server.processes import worker_process
 
@@ -40,22 +40,22 @@ async def running():
 async def test_the_failure_of_a_recording_is_its_own(running):
     """The process goes on."""
     with pytest.raises(SpeakersUnavailable, match="this recording"):
-        await running.ask(SpeakerRequest("push", 13), Work(), is_live=False)
-    assert (await running.ask(SpeakerRequest("push", 2), Work(), is_live=False)).content == {}
+        await running.ask(SpeakerRequest("push", 13))
+    assert (await running.ask(SpeakerRequest("push", 2))).content == {}
 
 
 async def test_models_that_cannot_be_loaded(running):
     """The reason is told, and the process has ended."""
     with pytest.raises(SpeakersUnavailable, match=r"^SPEAKERS: a file is damaged\.$"):
-        await running.ask(SpeakerRequest("push", 14), Work(), is_live=False)
+        await running.ask(SpeakerRequest("push", 14))
     assert not running.is_running
 
 
-@pytest.mark.parametrize("work", [Work(np.zeros(32_000, np.float32)), Work(ends_s=7_200)])
+@pytest.mark.parametrize("work", [{"samples": np.zeros(32_000, np.float32)}, {"ends_s": 7_200}])
 async def test_more_work_may_take_longer(running, monkeypatch, work):
     """Two seconds of sound, or the end of two hours, where a request without either has no time at all."""
-    await running.ask(SpeakerRequest("push", 1), Work(), is_live=False)
+    await running.ask(SpeakerRequest("push", 1))
     monkeypatch.setattr(worker_process, "_LATE_S", 0.0)
-    assert await running.ask(SpeakerRequest("push", 1), work, is_live=False)
+    assert await running.ask(SpeakerRequest("push", 1), **work)
     with pytest.raises(SpeakersUnavailable):
-        await running.ask(SpeakerRequest("push", 1), Work(), is_live=False)
+        await running.ask(SpeakerRequest("push", 1))

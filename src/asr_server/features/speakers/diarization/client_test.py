@@ -37,7 +37,7 @@ async def labels(client: SpeakerClient, sound: np.ndarray) -> list[Turn]:
         changed = await session.push(sound[begin : begin + 70_000])
         if changed:
             turns = [turn for turn in turns if turn.end_ms <= settled_ms] + list(changed)
-    await session.close()
+    session.close()
     return turns
 
 
@@ -94,8 +94,8 @@ async def test_an_idle_process_is_ended_and_one_in_use_is_not(client: SpeakerCli
     await asyncio.sleep(0.01)
     await end_expired([client])
     await session.push(conversation[:32_000])
-    await session.close()
-    await session.close()
+    session.close()
+    session.close()
     await asyncio.sleep(0.01)
     pid = client.pid
     await end_expired([client])
@@ -115,7 +115,7 @@ async def test_a_killed_process_is_lost_for_all_that_use_it(client: SpeakerClien
             await session.push(conversation[:32_000])
         with pytest.raises(SpeakersUnavailable):
             await recording.finish(SpeakerCount())
-    await session.close()
+    session.close()
     found = await asyncio.gather(*(client.diarize(conversation[:40_000]) for _ in range(2)))
     assert found[0].turns == found[1].turns != ()
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.features.speakers.diarization.embedded_weights import PldaParameters
 from asr_server.features.speakers.diarization.turns import SpeakerCount
 
 Vectors = NDArray[np.float64]
@@ -38,35 +37,36 @@ _SETTLING = 10
 _PIECE_S = 2.0
 
 
+@dataclass(frozen=True, slots=True)
 class Plda:
-    """Turns embeddings into vectors in which the variance within a speaker is 1, and that of speakers is `variance`."""
+    """Probabilistic linear discriminant analysis of voices, with two centrings and a projection before it.
 
-    def __init__(self, parameters: PldaParameters) -> None:
-        self._parameters = parameters
-        self.variance = parameters.variance
+    It turns embeddings into vectors in which the variance within a speaker is 1, and that of speakers is `variance`. D
+    is the number of dimensions of an embedding, K that of the projection.
+    """
+
+    mean_before: Vectors  # (D,)
+    discriminant: Vectors  # (D, K)
+    mean_after: Vectors  # (K,)
+    mean: Vectors  # (K,)
+    transform: Vectors  # (K, K)
+    variance: Vectors  # (K,)
 
     def __call__(self, embeddings: Vectors) -> Vectors:
         """(n, D) -> (n, K)."""
-        known = self._parameters
-        dimensions, projected = known.discriminant.shape
-        centred = np.sqrt(dimensions) * unit(embeddings - known.mean_before)
-        vectors = np.sqrt(projected) * unit(centred @ known.discriminant - known.mean_after)
-        transformed: Vectors = (vectors - known.mean) @ known.transform.T
+        dimensions, projected = self.discriminant.shape
+        centred = np.sqrt(dimensions) * unit(embeddings - self.mean_before)
+        vectors = np.sqrt(projected) * unit(centred @ self.discriminant - self.mean_after)
+        transformed: Vectors = (vectors - self.mean) @ self.transform.T
         return transformed
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """Pieces of speech."""
+def voices(embeddings: Vectors, weights: NDArray[np.float64], count: SpeakerCount, plda: Plda | None) -> Vectors:
+    """Return the mean direction of each speaker's pieces, (speakers, D), each of length 1.
 
-    embeddings: Vectors  # (n, D)
-    durations_s: NDArray[np.float64]  # seconds of each, (n,)
-
-
-def voices(pieces: Pieces, count: SpeakerCount, plda: Plda | None) -> Vectors:
-    """Return the mean direction of each speaker's pieces, (speakers, D), each of length 1; at least one piece is
-    needed."""
-    directions, weights = unit(pieces.embeddings), pieces.durations_s
+    `embeddings`: (n, D), of at least one piece of speech; `weights`: (n,), their seconds.
+    """
+    directions = unit(embeddings)
     chosen = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COMPARED])
     stop = _MERGE_COSINE if plda else _MERGE_COSINE_ALONE
     groups = _agglomerate(directions[chosen], weights[chosen], stop=stop)
@@ -74,7 +74,7 @@ def voices(pieces: Pieces, count: SpeakerCount, plda: Plda | None) -> Vectors:
     centres = _means(directions[chosen], weights[chosen], _members(groups)[:, largest])
     if plda is not None:
         members = _members((directions @ centres.T).argmax(axis=1), len(centres))
-        shares = _vbx(plda(pieces.embeddings), plda.variance, weights / _PIECE_S, members)
+        shares = _vbx(plda(embeddings), plda.variance, weights / _PIECE_S, members)
         centres = _means(directions, weights, shares)
     return _within(count, centres, directions, weights)
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import clustering
-from asr_server.features.speakers.diarization.clustering import Pieces, Plda
-from asr_server.features.speakers.diarization.embedded_weights import PldaParameters
+from asr_server.features.speakers.diarization.clustering import Plda
 from asr_server.features.speakers.diarization.turns import SpeakerCount
 
 
@@ -25,8 +24,7 @@ def _voices(cosine_within, cosine_between, speakers, pieces):
 
 
 def _found(voices, count=None):
-    pieces = Pieces(voices, np.full(len(voices), 2.0))
-    return clustering.voices(pieces, count or SpeakerCount(), None)
+    return clustering.voices(voices, np.full(len(voices), 2.0), count or SpeakerCount(), None)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 10, 60])
@@ -88,14 +86,12 @@ def _plda(dimensions, noise):
     """Return parameters for embeddings whose first dimensions distinguish people. The dimensions after them are
     noise."""
     return Plda(
-        PldaParameters(
-            mean_before=np.zeros(dimensions + noise),
-            discriminant=np.eye(dimensions + noise, dimensions),
-            mean_after=np.zeros(dimensions),
-            mean=np.zeros(dimensions),
-            transform=2 * np.eye(dimensions),
-            variance=np.full(dimensions, 4.0),
-        )
+        mean_before=np.zeros(dimensions + noise),
+        discriminant=np.eye(dimensions + noise, dimensions),
+        mean_after=np.zeros(dimensions),
+        mean=np.zeros(dimensions),
+        transform=2 * np.eye(dimensions),
+        variance=np.full(dimensions, 4.0),
     )
 
 
@@ -104,10 +100,10 @@ def test_vbx_merges_what_cosines_keep_apart():
     rng, people = np.random.default_rng(0), np.repeat([0, 1, 2], 20)
     own = np.eye(24)[people] + rng.normal(size=(60, 24)) / 15
     noise = clustering.unit(rng.normal(size=(60, 400)))
-    pieces = Pieces(np.hstack([own, 1.6 * noise]), np.full(60, 2.0))
-    directions = clustering.unit(pieces.embeddings)
+    embeddings = np.hstack([own, 1.6 * noise])
+    directions = clustering.unit(embeddings)
     assert (directions @ directions.T - np.eye(60)).max() < clustering._MERGE_COSINE
-    centres = clustering.voices(pieces, SpeakerCount(), _plda(24, 400))
+    centres = clustering.voices(embeddings, np.full(60, 2.0), SpeakerCount(), _plda(24, 400))
     nearest = (directions @ centres.T).argmax(axis=1)
     assert len(centres) == 3
     assert len(set(zip(people, nearest, strict=True))) == 3
@@ -129,7 +125,7 @@ def test_the_work_has_a_bound(monkeypatch):
     monkeypatch.setattr(clustering, "_agglomerate", count_agglomerate)
     monkeypatch.setattr(clustering, "_vbx", count_vbx)
     voices = np.random.default_rng(0).normal(size=(5_000, 64))
-    centres = clustering.voices(Pieces(voices, np.full(5_000, 2.0)), SpeakerCount(), _plda(8, 56))
+    centres = clustering.voices(voices, np.full(5_000, 2.0), SpeakerCount(), _plda(8, 56))
     assert len(centres) <= MAX_SPEAKERS
     assert max(compared) <= clustering._MOST_COMPARED
     assert given_to_vbx == [(5_000, clustering._MOST_CLUSTERS)]

@@ -90,12 +90,7 @@ class ScriptedLiveSpeakers(ToneSpeakers):
     horizon_ms: int = 2_000
     fails_ms: float = float("inf")
     hangs_ms: float = float("inf")
-    refusal: AsrError | None = None
     sessions: list[ScriptedLiveSession] = field(default_factory=list)
-
-    def check_live(self):
-        if self.refusal is not None:
-            raise self.refusal
 
     async def live(self):
         self.sessions.append(ScriptedLiveSession(self))
@@ -139,7 +134,7 @@ class ScriptedLiveSession:
     def _spoken_ms(self, speaker):
         return sum(turn.end_ms - turn.start_ms for turn in self.said.values() if turn.speaker == speaker)
 
-    async def close(self):
+    def close(self):
         self.closed = True
 
 

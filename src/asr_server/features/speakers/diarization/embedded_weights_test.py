@@ -27,10 +27,10 @@ def library(monkeypatch, tmp_path):
 
 def test_the_weights_are_read(library):
     """Parameters with the shapes of the models around them, and a variance of speakers that is one."""
-    found = embedded_weights.read()
-    assert (found.plda.discriminant.shape, found.plda.transform.shape) == ((256, 128), (128, 128))
-    assert (found.plda.variance > 0).all()
-    assert (len(found.segmentation), len(found.embedding)) == (1_594_080, 6_975_920)
+    segmentation, embedding, plda = embedded_weights.read()
+    assert (plda.discriminant.shape, plda.transform.shape) == ((256, 128), (128, 128))
+    assert (plda.variance > 0).all()
+    assert (len(segmentation), len(embedding)) == (1_594_080, 6_975_920)
 
 
 def test_a_changed_byte_is_found(library):

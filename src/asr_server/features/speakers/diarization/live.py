@@ -15,11 +15,10 @@ import numpy as np
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
 from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import clustering, spans
-from asr_server.features.speakers.diarization.clustering import Pieces
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES, Samples
 from asr_server.features.speakers.diarization.spans import VoiceSpan
 from asr_server.features.speakers.diarization.turns import SpeakerCount, Turn, VoicePrint
-from asr_server.features.speakers.diarization.windows import Overlap, Piece, SpeakerModels, SpeakerWindow, analyse
+from asr_server.features.speakers.diarization.windows import Overlap, Piece, SpeakerModels, analyse
 
 # Labels of what was said this long ago never change. A piece that began this long ago is settled as a whole.
 HORIZON_S = 15.0
@@ -61,7 +60,6 @@ class LiveDiarizer:
 
     @property
     def settled_ms(self) -> int:
-        """Return the time up to which no label changes any more."""
         return samples_to_ms(self._settled)
 
     def push(self, samples: Samples) -> tuple[Turn, ...]:
@@ -101,8 +99,8 @@ class LiveDiarizer:
 
     def _listen(self) -> None:
         begin, until = self._end - len(self._sound), self._end - _EDGE_SAMPLES
-        window = SpeakerWindow(self._windows, begin, (max(self._done, begin), until), self._sound)
-        pieces, overlaps = analyse(self._models, window)
+        used = max(self._done, begin), until
+        pieces, overlaps = analyse(self._models, self._sound, self._windows, begin, used)
         self._done, self._windows = until, self._windows + 1
         self._overlaps += overlaps
         self._speakers |= dict.fromkeys(pieces, _UNKNOWN)
@@ -115,7 +113,7 @@ class LiveDiarizer:
         voices = np.array([piece.voice for piece in clear], np.float64)
         durations_s = np.array([piece.duration_s for piece in clear])
         count = SpeakerCount(at_most=_MOST_SPEAKERS)
-        centres = clustering.voices(Pieces(voices, durations_s), count, self._models.plda)
+        centres = clustering.voices(voices, durations_s, count, self._models.plda)
         heard = [piece for piece in self._speakers if piece.voice is not None]
         likeness = clustering.unit(np.array([piece.voice for piece in heard], np.float64)) @ centres.T
         clusters = dict(zip(heard, likeness.argmax(axis=1).tolist(), strict=True))

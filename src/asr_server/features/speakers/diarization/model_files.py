@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.speakers.diarization import embedded_weights, models
 from asr_server.features.speakers.diarization.clustering import Plda
-from asr_server.features.speakers.diarization.embedded_weights import PldaParameters, WeightsError
+from asr_server.features.speakers.diarization.embedded_weights import WeightsError
 from asr_server.features.speakers.diarization.filterbank import BANDS, THREE_D_SPEAKER, WESPEAKER
 from asr_server.features.speakers.diarization.model_source import (
     EMBEDDED,
@@ -50,12 +50,8 @@ _MOST_CHARACTERS = 300  # of another library's error
 def load(source: str) -> SpeakerModels:
     """Load the models. `source`: `embedded` or a directory. Raises `WeightsError`."""
     if source == EMBEDDED:
-        weights = embedded_weights.read()
-        return SpeakerModels(
-            Segmentation(models.session(weights.segmentation)),
-            Embedding(models.session(weights.embedding)),
-            Plda(weights.plda),
-        )
+        segmentation, voice, plda = embedded_weights.read()
+        return SpeakerModels(Segmentation(models.session(segmentation)), Embedding(models.session(voice)), plda)
     if reason := missing_file(source):
         raise WeightsError(reason)
     embedding, dimensions = _embedding(first_of(source, EMBEDDINGS))
@@ -106,7 +102,7 @@ def _plda(directory: str, dimensions: int) -> Plda | None:
     wanted = [(dimensions,), (dimensions, projected), (projected,), (projected, projected), (projected,)]
     if shapes != wanted or not (variance > 0).all():
         raise WeightsError(f"{PLDA} and {TRANSFORM} do not fit together, or not an embedding of {dimensions} numbers")
-    return Plda(PldaParameters(mean_before, discriminant, mean_after, mean, transform, variance))
+    return Plda(mean_before, discriminant, mean_after, mean, transform, variance)
 
 
 def _arrays(directory: str, name: str, keys: Sequence[str]) -> list[NDArray[np.float64]]:

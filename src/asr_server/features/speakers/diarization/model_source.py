@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
 
 from asr_server.core.bundled_package import DISTRIBUTION, VERSION, installed
 from asr_server.core.errors import SpeakersUnavailable
@@ -45,10 +46,12 @@ def located(source: str) -> str:
     if source == EMBEDDED or os.path.isdir(source):
         return source
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        if (directory := _cached(source)) and not missing_file(directory):
-            return directory
+        with suppress(LocalEntryNotFoundError):
+            if not missing_file(directory := snapshot_download(source, local_files_only=True)):
+                return directory
         # These first: if the download breaks off, what is there does not look whole.
         commit = os.path.basename(snapshot_download(source, allow_patterns=[PLDA, TRANSFORM]))
         directory = snapshot_download(source, revision=commit, allow_patterns=[*SEGMENTATIONS, *EMBEDDINGS])
@@ -60,17 +63,6 @@ def located(source: str) -> str:
     if reason := missing_file(directory):
         raise SpeakersUnavailable(f"SPEAKERS={source}: {reason}.")
     return directory
-
-
-def _cached(source: str) -> str:
-    """Return the snapshot in the hub's cache, "" if there is none."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        return str(snapshot_download(source, local_files_only=True))
-    except LocalEntryNotFoundError:
-        return ""
 
 
 def first_of(directory: str, names: tuple[str, ...]) -> str:

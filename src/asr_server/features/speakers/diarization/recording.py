@@ -13,10 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from asr_server.features.speakers.diarization import clustering, spans
-from asr_server.features.speakers.diarization.clustering import Pieces
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES, Samples
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount
-from asr_server.features.speakers.diarization.windows import Overlap, Piece, SpeakerModels, SpeakerWindow, analyse
+from asr_server.features.speakers.diarization.windows import Overlap, Piece, SpeakerModels, analyse
 
 _STEP_SAMPLES = WINDOW_SAMPLES // 4
 _EDGE_SAMPLES = (WINDOW_SAMPLES - _STEP_SAMPLES) // 2
@@ -58,8 +57,9 @@ class RecordingDiarizer:
 
     def _analyse(self, until: int) -> None:
         """Use the first 10 s of the sound for what is between `_done` and `until`."""
-        window = SpeakerWindow(self._windows, self._begin, (self._done, until), self._sound[:WINDOW_SAMPLES])
-        pieces, overlaps = analyse(self._models, window)
+        sound = self._sound[:WINDOW_SAMPLES]
+        used = self._done, until
+        pieces, overlaps = analyse(self._models, sound, self._windows, self._begin, used)
         self._pieces += pieces
         self._overlaps += overlaps
         self._done, self._windows = until, self._windows + 1
@@ -70,7 +70,7 @@ class RecordingDiarizer:
             return Diarization(spans.turns(spans.attributed(self._pieces, [], np.ones((1, 1)))))
         voices = np.array([piece.voice for piece in clear], np.float64)
         durations_s = np.array([piece.duration_s for piece in clear])
-        centres = clustering.voices(Pieces(voices, durations_s), count, self._models.plda)
+        centres = clustering.voices(voices, durations_s, count, self._models.plda)
         found = spans.attributed(self._pieces, self._overlaps, centres)
         begins: dict[int, int] = {}
         for span in found:

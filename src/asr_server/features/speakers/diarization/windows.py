@@ -58,45 +58,41 @@ class Overlap:
     tracks: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class SpeakerWindow:
-    """A window of sound to analyse."""
+def analyse(
+    models: SpeakerModels, sound: Samples, number: int, start: int, used: tuple[int, int]
+) -> tuple[list[Piece], list[Overlap]]:
+    """Return the speech in the used part of a window of up to 10 s.
 
-    number: int  # counts windows
-    begin: int  # the place of the first sample in the recording
-    used: tuple[int, int]  # The part for which this window has enough sound on both sides, in samples of the recording.
-    sound: Samples
-
-
-def analyse(models: SpeakerModels, window: SpeakerWindow) -> tuple[list[Piece], list[Overlap]]:
-    """Return the speech in the used part of a window of up to 10 s."""
-    active = models.segmentation(window.sound)
+    `number` counts windows; `start`: the place of the first sample in the recording; `used`: the part for which this
+    window has enough sound on both sides, in samples of the recording.
+    """
+    active = models.segmentation(sound)
     frame = WINDOW_SAMPLES / len(active)
     # Frames that the used part begins or ends in are cut there, so that windows have neither gaps nor doubles.
-    low = math.floor((window.used[0] - window.begin) / frame)
-    high = math.ceil((window.used[1] - window.begin) / frame)
+    low = math.floor((used[0] - start) / frame)
+    high = math.ceil((used[1] - start) / frame)
 
     def place(of_frame: int) -> int:
-        return min(max(window.begin + round(of_frame * frame), window.used[0]), window.used[1])
+        return min(max(start + round(of_frame * frame), used[0]), used[1])
 
     alone = active & (active.sum(axis=1, keepdims=True) == 1)
     pieces, overlaps = [], []
     alone_at: list[list[tuple[int, int]]] = [[] for _ in range(active.shape[1])]
     for person in range(active.shape[1]):
         for begin, end in _runs(alone[:, person]):
-            alone_at[person].append((window.begin + round(begin * frame), window.begin + round(end * frame)))
+            alone_at[person].append((start + round(begin * frame), start + round(end * frame)))
             speech = _continued((begin, end), active, person, round(_LONGEST_PAUSE_SAMPLES / frame))
-            around = (round(speech[0] * frame), min(round(speech[1] * frame), len(window.sound)))
+            around = (round(speech[0] * frame), min(round(speech[1] * frame), len(sound)))
             for first, last in _divided(max(begin, low), min(end, high), frame):
-                sound = _heard(window.sound, (round(first * frame), round(last * frame)), around)
-                voice = models.embedding(sound) if len(sound) >= _LEAST_SAMPLES else None
-                track = (window.number, person)
-                pieces.append(Piece(place(first), place(last), track, voice, len(sound) / SAMPLE_RATE))
+                heard = _heard(sound, (round(first * frame), round(last * frame)), around)
+                voice = models.embedding(heard) if len(heard) >= _LEAST_SAMPLES else None
+                track = (number, person)
+                pieces.append(Piece(place(first), place(last), track, voice, len(heard) / SAMPLE_RATE))
     several = active.sum(axis=1) >= 2
     several[:low] = several[high:] = False
     for begin, end in _runs(several):
         people = np.flatnonzero(active[begin:end].any(axis=0)).tolist()
-        tracks = {(window.number, person): alone_at[person] for person in people}
+        tracks = {(number, person): alone_at[person] for person in people}
         overlaps.append(Overlap(place(begin), place(end), tracks))
     return [piece for piece in pieces if piece.end > piece.begin], overlaps
 

@@ -5,7 +5,7 @@ import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES
-from asr_server.features.speakers.diarization.windows import SpeakerModels, SpeakerWindow, analyse
+from asr_server.features.speakers.diarization.windows import SpeakerModels, analyse
 
 FRAMES = 1000  # of 10 ms
 
@@ -19,8 +19,7 @@ def _analysed(*speech):
     for person, start_s, end_s in speech:
         active[round(start_s * 100) : round(end_s * 100), person] = True
     models = SpeakerModels(lambda _: active, lambda sound: np.array([sound[0], sound[-1] + 1]) / SAMPLE_RATE)
-    window = SpeakerWindow(0, 0, (0, WINDOW_SAMPLES), np.arange(WINDOW_SAMPLES, dtype=np.float64))
-    pieces, _ = analyse(models, window)
+    pieces, _ = analyse(models, np.arange(WINDOW_SAMPLES, dtype=np.float64), 0, 0, (0, WINDOW_SAMPLES))
     return [
         (piece.begin / SAMPLE_RATE, piece.end / SAMPLE_RATE, None if piece.voice is None else tuple(piece.voice))
         for piece in pieces

@@ -12,11 +12,11 @@ from asr_server.processes import messages
 
 
 def received(message):
-    """The two parts of a message."""
+    """The message as the other side reads it."""
     text_bytes, data_bytes = messages.sizes(message[: messages.HEADER.size])
     body = message[messages.HEADER.size :]
     assert len(body) == text_bytes + data_bytes
-    return json.loads(body[:text_bytes]), body[text_bytes:]
+    return messages.Message(json.loads(body[:text_bytes]), body[text_bytes:])
 
 
 @pytest.mark.parametrize("speakers", [0, 1, 3])
@@ -24,23 +24,22 @@ def test_a_diarization_arrives_as_it_was_sent(speakers):
     """The confidence may lose digits that mean nothing."""
     prints = tuple(np.random.default_rng(0).normal(size=(speakers, 256)).astype(np.float32))
     sent = Diarization((Turn(0, 5, 7_200_000, 0.25), Turn(39, 6, 7, 1.0)), prints)
-    found = wire.diarization(*received(wire.diarization_message(sent)))
-    assert found.turns == sent.turns
-    assert np.array_equal(found.voice_prints, sent.voice_prints)
+    found = received(wire.found(sent.turns, dict(enumerate(sent.voice_prints))))
+    assert wire.turns(found) == sent.turns
+    assert np.array_equal(list(wire.voices(found).values()), sent.voice_prints)
 
 
 @pytest.mark.parametrize("speakers", [(), (3,), (0, 7)])
 def test_live_voices_arrive_as_they_were_sent(speakers):
     """A message with no voices differs from one without a change."""
     sent = {number: np.random.default_rng(number).normal(size=256).astype(np.float32) for number in speakers}
-    found = wire.voice_prints(*received(wire.turns_message((), 5, sent)))
+    found = wire.voices(received(wire.found((), sent)))
     assert list(found) == list(speakers)
     assert all(np.array_equal(found[number], sent[number]) for number in speakers)
-    unchanged, data = received(wire.turns_message((Turn(0, 5, 6),), 5))
-    assert wire.voice_prints(unchanged, data) is None
+    assert wire.voices(received(wire.found((Turn(0, 5, 6),)))) is None
 
 
 def test_the_longest_recording_fits():
     """Two hours in which the speaker changes 30 times a second: of that, as much as a hundredth of the limit takes."""
     turns = tuple(Turn(MAX_SPEAKERS - 1, 7_000_000 + place, 7_000_001, 0.123456789) for place in range(2_160))
-    assert len(wire.diarization_message(Diarization(turns))) <= messages.MAX_JSON_BYTES / 100
+    assert len(wire.found(turns, {})) <= messages.MAX_JSON_BYTES / 100

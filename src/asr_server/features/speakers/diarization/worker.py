@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,7 +16,6 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.speakers.diarization import model_files, wire
 from asr_server.features.speakers.diarization.embedded_weights import WeightsError
 from asr_server.features.speakers.diarization.live import LiveDiarizer
-from asr_server.features.speakers.diarization.models import Samples
 from asr_server.features.speakers.diarization.recording import RecordingDiarizer
 from asr_server.features.speakers.diarization.turns import SpeakerCount
 from asr_server.features.speakers.diarization.windows import Piece, SpeakerModels
@@ -46,11 +46,7 @@ def main() -> None:
 
 def serve(requests: BinaryIO, answers: BinaryIO, models: SpeakerModels) -> None:
     """Answer requests until there are no more."""
-
-    def answer(content: dict[str, Any], data: bytes, recordings: dict[int, Diarizer]) -> bytes:
-        return _answer(wire.SpeakerRequest(**content), np.frombuffer(data, np.float32), recordings, models)
-
-    worker.serve(requests, answers, answer, _REQUEST_CPU_S)
+    worker.serve(requests, answers, partial(_answer, models), _REQUEST_CPU_S)
 
 
 def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
@@ -60,19 +56,19 @@ def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
         answers.flush()
 
 
-def _answer(
-    request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, Diarizer], models: SpeakerModels
-) -> bytes:
+def _answer(models: SpeakerModels, content: dict[str, Any], data: bytes, recordings: dict[int, Diarizer]) -> bytes:
+    request, samples = wire.SpeakerRequest(**content), np.frombuffer(data, np.float32)
     match request.action, recordings.get(request.analysis):
         case "start", _:
             recordings[request.analysis] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
         case "push", LiveDiarizer() as session:
             changed = session.push(samples)
-            return wire.turns_message(changed, session.settled_ms, session.take_voice_prints())
+            return wire.found(changed, session.take_voice_prints(), session.settled_ms)
         case "push", RecordingDiarizer() as recording:
             recording.push(samples)
         case "finish", RecordingDiarizer() as recording:
-            return wire.diarization_message(recording.finish(SpeakerCount(request.at_least, request.at_most)))
+            found = recording.finish(SpeakerCount(request.at_least, request.at_most))
+            return wire.found(found.turns, dict(enumerate(found.voice_prints)))
         case _:
             return messages.packed({"error": "unknown"})
     return messages.packed({})

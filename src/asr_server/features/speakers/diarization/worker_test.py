@@ -46,7 +46,7 @@ def test_recordings_and_sessions_are_kept_apart():
     one, two = recording(1, numbered((1, 6))), recording(2, numbered((2, 6), (3, 6)))
     mixed = [request for pair in zip(one, two, strict=True) for request in pair]
     found = answers([*mixed, *recording(3, numbered((4, 3)), live=True), (FINISH,), (replace(FINISH, analysis=2),)])
-    assert [answer.get("speakers") for answer in found[-2:]] == [1, 2]
+    assert [len(answer["voices"]) for answer in found[-2:]] == [1, 2]
     assert found[-3]["turns"] == [[0, 0, 2500, 1.0]]
 
 
@@ -63,7 +63,7 @@ def test_the_error_of_a_recording_leaves_the_others():
     broken[32_000:] = 9.5
     found = answers([*recording(1, numbered((1, 7))), *recording(2, broken), (FINISH,)], models)
     assert found[-2] == {"error": "MemoryError"}
-    assert found[-1]["speakers"] == 1
+    assert len(found[-1]["voices"]) == 1
 
 
 @pytest.mark.parametrize("action", ["push", "finish"])

@@ -13,7 +13,7 @@ from asr_server import demo, feature_list
 from asr_server.cli import live
 from asr_server.core import settings
 from asr_server.engine.feature import END_OF_TURN
-from asr_server.features.turns import model
+from asr_server.features import turns as model
 
 
 @pytest.fixture(scope="module")
