@@ -82,7 +82,7 @@ def _causal_encoder():
 
 
 KINDS = {
-    "fake": Kind("fake", "asr_server.engine.fake.token_budget"),
+    "fake": Kind("fake", "asr_server_fake.engine.token_budget"),
     "qwen": Kind("demo", "asr_server.engine.qwen_asr.engine.token_budget"),
     "moonshine": Kind("moonshine-tiny-en", "asr_server.features.moonshine.engine.token_budget", names_language=False),
     "remote": Kind(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
@@ -221,6 +222,10 @@ def _server_conflicts(asked: Asked) -> Iterator[str]:
         yield f"GATEWAY_MODE=true needs an engine process of its own, and ENGINE_PROCESS={chosen}: unset one of them."
     if asked.settings.jobs_database_url.get_secret_value() and "asyncpg" not in asked.capabilities.packages:
         yield "JOBS_DATABASE_URL: asyncpg is not installed: pip install '.[postgres]', or unset it."
+    settings = asked.settings
+    named = (settings.model_id, *settings.model_names, settings.fast_model_id, settings.speech)
+    if {FAKE, FAST_FAKE}.intersection((*named, settings.speech_clone_model)) and find_spec("asr_server_fake") is None:
+        yield "MODEL_ID=fake and SPEECH=fake are for tests: the package asr_server_fake is in the sources only."
 
 
 def _process_options(settings: Settings, plan: Plan) -> Iterator[Option]:

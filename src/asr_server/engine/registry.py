@@ -16,7 +16,7 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: 
     if plan.build is not None:
         return plan.build(plan, on_progress, on_load_progress)
     if plan.engine == FAKE:
-        from asr_server.engine.fake import FakeEngine
+        from asr_server_fake.engine import FakeEngine
 
         return FakeEngine(plan, on_progress)
     from asr_server.engine.qwen_asr.engine import QwenEngine
@@ -32,7 +32,7 @@ def build_aligner(
     if not plan.aligner_id:
         return None
     if plan.engine == FAKE:
-        from asr_server.engine.fake import FakeAligner
+        from asr_server_fake.engine import FakeAligner
 
         return FakeAligner(plan)
     for feature in plan.features:

@@ -12,11 +12,11 @@ from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, Transcri
 from asr_server.engine import plan, registry
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.conftest import aligned
-from asr_server.engine.fake import FakeAligner, FakeEngine
-from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptError, read
 from asr_server.engine.plan import PlanError
 from asr_server.engine.protocol import AlignItem, Finish, Tokens, Utterance
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server_fake.engine import FakeAligner, FakeEngine
+from asr_server_fake.script import FakeScript, Fault, Rule, ScriptError, read
 
 MACHINE = Capabilities(gpu=True, torch_cuda=True)
 
