@@ -12,7 +12,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine import registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.feature import OnProgress, Plan
-from asr_server.engine.protocol import Informed
+from asr_server.engine.protocol import EngineInfo
 from asr_server.schedule.job import DEFAULT, RequestClock
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.ports import Batch, Heartbeat, SchedulerObserver
@@ -46,7 +46,7 @@ NOBODY = Watch()
 class EngineCore:
     """The engines and their thread."""
 
-    engines: Mapping[str, Informed]  # those that hear, by the names of their models
+    infos: Callable[[], Mapping[str, EngineInfo]]  # of those that hear, by the names of their models
     speaking: Mapping[str, Batch]  # those that speak, by their options
     thread: Scheduler
 
@@ -77,7 +77,7 @@ def build(settings: Settings, resolved: Plan, watch: Watch = NOBODY) -> EngineCo
         watch=watch.engine,
         on_failure=watch.on_failure,
     )
-    return EngineCore(engines, speech, thread)
+    return EngineCore(lambda: {name: engine.info for name, engine in engines.items()}, speech, thread)
 
 
 def speaking(
@@ -93,7 +93,6 @@ def speaking(
 
 
 def by_name(resolved: Plan) -> dict[str, Plan]:
-    """The plan of each model, the default's first."""
     return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
 
 

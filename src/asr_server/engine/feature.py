@@ -92,11 +92,9 @@ class Plan:
     features: tuple[Feature, ...] = ()  # those that the plan was resolved with
 
     def value(self, name: str) -> str:
-        """Return the value of an option, "" where it is inactive or unknown."""
         return next((option.value for option in self.options if option.name == name), "")
 
     def reason(self, name: str) -> str:
-        """Return why an option is as it is, "" where it is unknown."""
         return next((option.reason for option in self.options if option.name == name), "")
 
     def is_active(self, option: str) -> bool:

@@ -41,7 +41,6 @@ def token_budget(samples: int, tokens_per_s: float = _TOKENS_PER_S) -> int:
 
 
 def expected_tokens(samples: int) -> int:
-    """New tokens that memory is planned for. Few answers are longer."""
     return token_budget(samples, _EXPECTED_TOKENS_PER_S)
 
 

@@ -80,19 +80,7 @@ _RETRY_S = 1.0  # between two looks whether a process that did not stay up may b
 def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     """Return engines that compute in another process. Called on the event loop that they are used on."""
     process = EngineProcess(settings, resolved, watch)
-    engines = {name: _RemoteInfo(process, name) for name in by_name(resolved)}
-    return EngineCore(engines, speaking(resolved), process)
-
-
-class _RemoteInfo:
-    """The facts about one engine of the process, as last published."""
-
-    def __init__(self, process: EngineProcess, name: str) -> None:
-        self._process, self._name = process, name
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._process.infos[self._name]
+    return EngineCore(lambda: process.infos, speaking(resolved), process)
 
 
 @dataclass(slots=True, eq=False)

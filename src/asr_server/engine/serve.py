@@ -104,7 +104,7 @@ class EngineServer(SchedulerObserver):
         self.changed = asyncio.Event()  # set where the state has changed, so that it is published soon
         self.settings = engine_settings(settings, resolved)
         self.core = core.build(settings, resolved, Watch(self, self._on_state, _end_process))
-        self.models = {*self.core.engines, *self.core.speaking}
+        self.models = {*self.core.infos(), *self.core.speaking}
         self.pack = next(filter(None, (feature.pack_shared for feature in resolved.features)), None)
         self.unpack = next(filter(None, (feature.unpack_shared for feature in resolved.features)), None)
 
@@ -147,7 +147,6 @@ class EngineServer(SchedulerObserver):
             handle(*given)
 
     async def publish(self) -> None:
-        """Send the state to all servers, again and again."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PUBLISH_S):
@@ -160,7 +159,7 @@ class EngineServer(SchedulerObserver):
         """End the process if its engine makes no progress, so that whatever runs it starts another one."""
         while True:
             await asyncio.sleep(hang_s / 4)
-            aligner_loads = any(each.info.aligner_state is AlignerState.LOADING for each in self.core.engines.values())
+            aligner_loads = any(info.aligner_state is AlignerState.LOADING for info in self.core.infos().values())
             if self.core.thread.snapshot().is_stuck(hang_s, aligner_loads=aligner_loads):
                 _end_process(EngineFailed("The engine makes no progress."))
 
@@ -169,7 +168,7 @@ class EngineServer(SchedulerObserver):
         thread = self.core.thread
         return EngineState(
             snapshot=thread.snapshot(),
-            infos={name: engine.info for name, engine in self.core.engines.items()},
+            infos=dict(self.core.infos()),
             with_recordings_s=thread.with_recordings_s,
             load_moved_s=thread.request_clock.load_moved_s,
             steps=(),

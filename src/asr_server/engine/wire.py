@@ -241,7 +241,6 @@ class Frames(asyncio.BufferedProtocol):
         return memoryview(self._stage)[self._staged :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the bytes that have come."""
         try:
             if self._body is None:
                 self._staged += nbytes

@@ -124,7 +124,6 @@ class QwenEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """Return the facts as of the last load or unload, or of a row that finished since; at most once a second."""
         return self._info
 
     @property
@@ -142,12 +141,10 @@ class QwenEngine:
 
     @property
     def free_slots(self) -> int:
-        """Return how many more rows the next steps can start; 0 while as much waits as one step may prefill."""
         return self._slots_beside([work for work in self._work.values() if work.waits and not work.lacks_room])
 
     @property
     def urgent_slots(self) -> int:
-        """Return how many more urgent ones the next steps can start: those are prefilled first."""
         return self._slots_beside([work for work in self._work.values() if work.waits and work.urgent])
 
     def _slots_beside(self, waiting: Sequence[_Admitted]) -> int:
@@ -337,7 +334,8 @@ class QwenEngine:
         if failure is None:
             self._prefill_rows = None
             for row in (row for row, _ in parts if row.input is None):
-                yield from self._begun(runtime, self._work[row.key])
+                runtime.keep(row, self._work[row.key].prepared)
+                yield from self._new_tokens(row)
             return
         # Tried again with half of the rows, down to the one that is at fault.
         self._prefill_rows = len(parts) // 2 or None
@@ -361,11 +359,6 @@ class QwenEngine:
             # One outcome is enough to say that all rows have moved; only streamed rows have readers.
             if number == 0 or self._work[row.key].stream is not None:
                 yield from self._new_tokens(row)
-
-    def _begun(self, runtime: Runtime, work: _Admitted) -> Iterator[Outcome]:
-        if work.row is not None:
-            runtime.keep(work.row, work.prepared)
-            yield from self._new_tokens(work.row)
 
     def _new_tokens(self, row: AnswerRow) -> Iterator[Outcome]:
         """Yield the tokens that a row has generated and not yet handed out. A row that started again repeats

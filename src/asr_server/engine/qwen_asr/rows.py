@@ -120,7 +120,6 @@ class Rows(ABC):
         self._end_ids, self._capacity, self._no_speech_id = end_ids, capacity, no_speech_id
 
     def computing(self) -> AbstractContextManager[Any]:
-        """Return the context in which passes are run."""
         return nullcontext()
 
     def figures(self) -> dict[str, Any]:

@@ -59,7 +59,6 @@ class TextTokenizer:
         return tuple(self._library.encode(text).ids)
 
     def text(self, ids: Sequence[int]) -> str:
-        """Return the text of ids without special tokens."""
         return self._library.decode(list(ids), skip_special_tokens=True)
 
     def token(self, number: int) -> str | None:
@@ -94,7 +93,6 @@ class ChatTemplate:
         raise ValueError("The checkpoint has no chat template.")
 
     def render(self, messages: Sequence[dict[str, Any]]) -> str:
-        """Return a prompt up to where the answer begins."""
         return self._template.render(messages=messages, add_generation_prompt=True, tools=None, documents=None)
 
 
