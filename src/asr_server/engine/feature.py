@@ -6,6 +6,7 @@ resolved with the features of the process and carries them to whoever builds som
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,10 +51,22 @@ Packed = tuple[dict[str, Any], "NDArray[np.float32] | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class SharedModel:
+class SharedModel(ABC):
     """A model of a feature that runs on the thread of the engine."""
 
     shares: int = field(default=1, kw_only=True)  # how many models share the memory
+
+    @abstractmethod
+    def build(self, on_progress: OnProgress, on_load_progress: OnProgress) -> Batch:
+        """Return what runs it, not loaded. The callbacks are those of `Build`."""
+
+    @abstractmethod
+    def pack(self, value: Any) -> Packed:
+        """Return an item or an answer as JSON and samples, float32 (n,)."""
+
+    @abstractmethod
+    def unpack(self, packed: Packed) -> Any:
+        """Return what `pack` was given."""
 
 
 # Libraries that a language model computes in.
@@ -178,7 +191,3 @@ class Feature:
     elsewhere: Callable[[Asked, Collection[str]], Plan | None] = lambda asked, only_here: None
     # Models that run on the thread of the engine, whose accelerator they share, by the options that name them.
     shared_models: Callable[[Asked], Mapping[str, SharedModel]] = lambda asked: {}
-    build_shared: Callable[[SharedModel, OnProgress, OnProgress], Batch] | None = None  # as `Build`
-    # An item or an answer of a shared model as JSON and samples, float32 (n,), and the item or the answer of these.
-    pack_shared: Callable[[Any], Packed] | None = None
-    unpack_shared: Callable[[Packed], Any] | None = None

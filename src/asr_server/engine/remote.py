@@ -160,9 +160,8 @@ class EngineProcess:
             for name, one in by_name(resolved).items()
         }
         self.infos = self._unloaded
-        self._models = (*self.infos, *resolved.speech_models)
-        self._pack = next(filter(None, (feature.pack_shared for feature in resolved.features)), None)
-        self._unpack = next(filter(None, (feature.unpack_shared for feature in resolved.features)), None)
+        self._shared_models = resolved.speech_models
+        self._models = (*self.infos, *self._shared_models)
         self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._rows: dict[int, SentRow] = {}  # by the keys of jobs, in the order in which they came
@@ -376,8 +375,7 @@ class EngineProcess:
         samples = item.audio if isinstance(item, Utterance | AlignItem) else None
         shared = None
         if item is not None and samples is None:
-            assert self._pack is not None, type(item)
-            shared, samples = self._pack(item)
+            shared, samples = self._shared_models[job.model].pack(item)
         # A deadline that moves ends its row by cancelling it.
         left_s = job.deadline_s - self.request_clock.now_s() if isinstance(job.deadline_s, float) else None
         message = SubmitRow(
@@ -414,8 +412,7 @@ class EngineProcess:
         self._forget(job)
         value: Any = message.hypothesis if message.hypothesis is not None else message.alignment
         if message.shared is not None:
-            assert self._unpack is not None
-            value = self._unpack((message.shared, None))
+            value = self._shared_models[job.model].unpack((message.shared, None))
             # All at once: what a process that ended had given out would be there twice.
             job.hand_out(samples)
         if job.item is not None:

@@ -105,8 +105,7 @@ class EngineServer(SchedulerObserver):
         self.settings = engine_settings(settings, resolved)
         self.core = core.build(settings, resolved, Watch(self, self._on_state, _end_process))
         self.models = {*self.core.infos(), *self.core.speaking}
-        self.pack = next(filter(None, (feature.pack_shared for feature in resolved.features)), None)
-        self.unpack = next(filter(None, (feature.unpack_shared for feature in resolved.features)), None)
+        self.shared_models = resolved.speech_models
 
     # -- called on the engine thread ---------------------------------------------------------------------------------
 
@@ -272,8 +271,8 @@ class ServerConnection(Frames):
             raise BadFrame("a row of no model, or with the number of another")
         item: Any = item_of(row, samples)
         given: list[Any] = []
-        if row.shared is not None and self._server.unpack is not None:
-            item = self._server.unpack((row.shared, samples))
+        if row.shared is not None and row.model in self._server.shared_models:
+            item = self._server.shared_models[row.model].unpack((row.shared, samples))
         deadline_s = None if row.left_s is None else thread.request_clock.now_s() + row.left_s
         job = Job[Any](item, Priority(row.priority), row.cost_s, deadline_s, row.model, id(self), row.session)
         job.queued_s = row.queued_s
@@ -330,8 +329,8 @@ class ServerConnection(Frames):
         error = future.exception()
         value = None if error is not None else future.result()
         shared = None
-        if value is not None and not isinstance(value, Hypothesis | Alignment) and self._server.pack is not None:
-            shared, _ = self._server.pack(value)
+        if value is not None and job.model in self._server.shared_models:
+            shared, _ = self._server.shared_models[job.model].pack(value)
         self.send(
             RowFinished(
                 number,
