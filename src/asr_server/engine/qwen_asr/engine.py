@@ -281,7 +281,7 @@ class QwenEngine:
         A long row has room once others have left. Until then some that fit go before it.
         """
         waiting = (work for work in self._work.values() if work.row is None)
-        passed = list[Work]()
+        passed: list[Work] = []
         for work in sorted(waiting, key=lambda work: not work.urgent):
             if len(runtime.decoder.rows) >= self._row_limit.rows:
                 return
