@@ -26,29 +26,10 @@ from loguru import logger
 from asr_server.core.errors import AsrError, EngineFailed, Overloaded
 from asr_server.core.idle import keep_heap_trimmed
 from asr_server.core.settings import Settings
-from asr_server.engine import core
+from asr_server.engine import core, wire
 from asr_server.engine.core import Watch
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignerState, Alignment, Hypothesis, Tokens, Utterance
-from asr_server.engine.wire import (
-    PUBLISH_S,
-    BadFrame,
-    CancelRow,
-    EngineState,
-    Frames,
-    Hello,
-    Lease,
-    Message,
-    RowError,
-    RowFinished,
-    RowStarted,
-    Samples,
-    ServerRefused,
-    SubmitRow,
-    TokensSent,
-    engine_settings,
-    item_of,
-)
 from asr_server.schedule.job import AnyJob, Job, Priority
 from asr_server.schedule.model import ModelState
 from asr_server.schedule.ports import SchedulerObserver
@@ -102,7 +83,7 @@ class EngineServer(SchedulerObserver):
         self._changes: deque[tuple[str, ModelState, float]] = deque(maxlen=_MOST_REPORTS)
         self.connections: list[ServerConnection] = []
         self.changed = asyncio.Event()  # set where the state has changed, so that it is published soon
-        self.settings = engine_settings(settings, resolved)
+        self.settings = wire.engine_settings(settings, resolved)
         self.core = core.build(settings, resolved, Watch(self, self._on_state, _end_process))
         self.models = {*self.core.infos(), *self.core.speaking}
         self.shared_models = resolved.speech_models
@@ -148,7 +129,7 @@ class EngineServer(SchedulerObserver):
     async def publish(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(PUBLISH_S):
+                async with asyncio.timeout(wire.PUBLISH_S):
                     await self.changed.wait()
             # What changes comes in groups, and a row that is reported to begin is in the batch a moment later.
             await asyncio.sleep(_SOON_S)
@@ -162,10 +143,10 @@ class EngineServer(SchedulerObserver):
             if self.core.thread.snapshot().is_stuck(hang_s, aligner_loads=aligner_loads):
                 _end_process(EngineFailed("The engine makes no progress."))
 
-    def state(self) -> EngineState:
+    def state(self) -> wire.EngineState:
         """Return the present state, without what is reported to one server alone."""
         thread = self.core.thread
-        return EngineState(
+        return wire.EngineState(
             snapshot=thread.snapshot(),
             infos=dict(self.core.infos()),
             with_recordings_s=thread.with_recordings_s,
@@ -188,7 +169,7 @@ class EngineServer(SchedulerObserver):
             connection.send(replace(state, steps=steps, changes=changes) if number == 0 else state)
 
 
-class ServerConnection(Frames):
+class ServerConnection(wire.Frames):
     """The connection of one server, with its rows and leases, which end with it. Used on the event loop."""
 
     def __init__(self, server: EngineServer) -> None:
@@ -208,7 +189,7 @@ class ServerConnection(Frames):
             logger.warning("a process of another user is refused", user=user)
             transport.close()
 
-    def send(self, message: Message, samples: Samples | None = None) -> None:
+    def send(self, message: wire.Message, samples: wire.Samples | None = None) -> None:
         """Write a message, unless the connection has ended. A server that does not read loses its connection."""
         if self.transport is None or self.transport.is_closing():
             return
@@ -220,7 +201,7 @@ class ServerConnection(Frames):
 
     def began(self, number: int) -> None:
         if number in self.rows:
-            self.send(RowStarted(number))
+            self.send(wire.RowStarted(number))
             self._server.changed.set()
 
     def _end(self) -> None:
@@ -236,40 +217,40 @@ class ServerConnection(Frames):
         for lease in self._leases.values():
             lease.close()
 
-    def _take(self, message: Message, samples: Samples) -> None:
+    def _take(self, message: wire.Message, samples: wire.Samples) -> None:
         if not self._open:
             self._greet(message)
-        elif isinstance(message, SubmitRow):
+        elif isinstance(message, wire.SubmitRow):
             self._submit(message, samples)
-        elif isinstance(message, CancelRow):
+        elif isinstance(message, wire.CancelRow):
             self._cancel(message.number)
-        elif isinstance(message, Lease) and message.model in self._server.models:
+        elif isinstance(message, wire.Lease) and message.model in self._server.models:
             self._lease(message)
         else:
-            raise BadFrame(type(message).__name__)
+            raise wire.BadFrame(type(message).__name__)
 
-    def _greet(self, message: Message) -> None:
+    def _greet(self, message: wire.Message) -> None:
         assert self.transport is not None
         if self.transport.is_closing():
             return
-        if not isinstance(message, Hello):
-            raise BadFrame(type(message).__name__)
+        if not isinstance(message, wire.Hello):
+            raise wire.BadFrame(type(message).__name__)
         ours, theirs = self._server.settings, message.settings
         if unlike := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
             reason = f"The engine has another {', '.join(unlike)} than this server: give both the same."
             logger.error("a server is refused", reason=reason)
-            self.send(ServerRefused(reason))
+            self.send(wire.ServerRefused(reason))
             self.transport.close()
             return
         self._open = True
         self._server.connections.append(self)
         self.send(self._server.state())
 
-    def _submit(self, row: SubmitRow, samples: Samples) -> None:
+    def _submit(self, row: wire.SubmitRow, samples: wire.Samples) -> None:
         thread = self._server.core.thread
         if row.model not in self._server.models or row.number in self.rows:
-            raise BadFrame("a row of no model, or with the number of another")
-        item: Any = item_of(row, samples)
+            raise wire.BadFrame("a row of no model, or with the number of another")
+        item: Any = wire.item_of(row, samples)
         given: list[Any] = []
         if row.shared is not None and row.model in self._server.shared_models:
             item = self._server.shared_models[row.model].unpack((row.shared, samples))
@@ -298,7 +279,7 @@ class ServerConnection(Frames):
             job.future.cancel()
             self._server.changed.set()
 
-    def _lease(self, lease: Lease) -> None:
+    def _lease(self, lease: wire.Lease) -> None:
         key = lease.model, lease.live
         if not lease.held:
             self._leases.pop(key, ExitStack()).close()
@@ -318,7 +299,7 @@ class ServerConnection(Frames):
         told, self._told = self._told, {}
         for number, parts in told.items():
             tokens = _joined(parts)
-            self.send(TokensSent(number, tokens.ids, tokens.logprobs, tokens.text))
+            self.send(wire.TokensSent(number, tokens.ids, tokens.logprobs, tokens.text))
 
     def _answer(self, job: AnyJob, number: int, given: list[Any]) -> None:
         if self.rows.get(number) is not job:
@@ -332,7 +313,7 @@ class ServerConnection(Frames):
         if value is not None and job.model in self._server.shared_models:
             shared, _ = self._server.shared_models[job.model].pack(value)
         self.send(
-            RowFinished(
+            wire.RowFinished(
                 number,
                 job.started_s,
                 job.ended_s,
@@ -354,8 +335,8 @@ def _joined(parts: list[Tokens]) -> Tokens:
     return Tokens(ids, logprobs, "".join(part.text for part in parts))
 
 
-def _described(error: AsrError) -> RowError:
-    return RowError(error.code, error.message, error.param, getattr(error, "retry_after_s", 0))
+def _described(error: AsrError) -> wire.RowError:
+    return wire.RowError(error.code, error.message, error.param, getattr(error, "retry_after_s", 0))
 
 
 def _end_process(error: EngineFailed) -> None:
