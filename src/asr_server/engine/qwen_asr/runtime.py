@@ -15,11 +15,11 @@ from asr_server.engine import faults, memory
 from asr_server.engine.feature import Plan
 from asr_server.engine.loops import expected_tokens
 from asr_server.engine.protocol import Option, Utterance
-from asr_server.engine.qwen_asr import answer, checkpoint, prompt
+from asr_server.engine.qwen_asr import answer, checkpoint
 from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.rows import AnswerRow, Rows
-from asr_server.engine.qwen_asr.tokenizer import ChatTemplate
+from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, Prompt, PromptBuilder
 from asr_server.engine.qwen_asr.windows import Clip, LoadedEncoder
 from asr_server.engine.row import Draft, KeptTokens
 
@@ -54,7 +54,7 @@ class Work:
 
     key: int
     utterance: Utterance
-    prompt: prompt.Prompt
+    prompt: Prompt
     clip: Clip
     budget: int  # the most new tokens
     urgent: bool = False  # it goes before work that is not
@@ -92,7 +92,7 @@ class Runtime:
         files = model.files
         self._encoder = model.encoder.encoder
         self._positions = files.positions
-        self.prompts = prompt.PromptBuilder(files.tokenizer, ChatTemplate.load(files.directory), files.audio_id)
+        self.prompts = PromptBuilder(files.tokenizer, ChatTemplate.load(files.directory), files.audio_id)
         self.answers = answer.AnswerReader(files.tokenizer)
         self._options, self.release, self._recorders = model.options, model.release, model.recorders
         self.decoder, self.capacity = model.decoder, model.capacity

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from asr_server.core.setting_types import Dtype, Quantization
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options, model_options, plan
+from asr_server.engine import machine_options, plan
 from asr_server.engine.feature import Asked, ModelServer, OnProgress, Plan
 from asr_server.engine.protocol import Engine, EngineTraits, Option
 from asr_server.engine.qwen_asr.checkpoint import at_revision
@@ -58,7 +58,7 @@ def resolve(asked: Asked, only_here: Collection[str]) -> Plan | None:
         ]
     model_id, revision = at_revision(settings.model_id) if settings.use_vllm else (settings.model_id, "")
     model = plan.model_option(model_id, device, capabilities)
-    if settings.model_id == model_options.AUTO_MODEL and not settings.use_vllm:
+    if settings.model_id == plan.AUTO_MODEL and not settings.use_vllm:
         model = replace(model, value="remote", reason="MODEL_ID=auto: the first that the remote engine lists")
     if refused := [*refused, *_misfits(asked, only_here)]:
         raise plan.PlanError("\n".join(refused))
@@ -77,7 +77,7 @@ def resolve(asked: Asked, only_here: Collection[str]) -> Plan | None:
             Option("batching", rows > 1, str(rows), "most spans that are with the remote engine at once"),
             Option("exact_batching", False, "", "the remote engine decides how it batches"),
             Option("aligner", bool(aligner), aligner, reason),
-            *model_options.options(settings, model.value),
+            *plan.models_options(settings, model.value),
         ),
         aligner_id=aligner,
         aligner_revision=aligner_revision,
@@ -98,7 +98,7 @@ def _server(asked: Asked, model_id: str, revision: str, rows: int) -> ModelServe
     settings = asked.settings
     if not settings.use_vllm:
         key = settings.vllm_api_key.get_secret_value() if settings.vllm_api_key else ""
-        name = "" if settings.model_id == model_options.AUTO_MODEL else settings.model_id
+        name = "" if settings.model_id == plan.AUTO_MODEL else settings.model_id
         return ModelServer(str(settings.vllm_base_url).rstrip("/"), key, name)
     command = [asked.capabilities.vllm, "serve", model_id, f"--max-num-seqs={rows}"]
     command += [f"--dtype={settings.dtype.value}"] * (settings.dtype is not Dtype.AUTO)
