@@ -87,10 +87,16 @@ def speaking(
     resolved: Plan, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> dict[str, Batch]:
     """Return the engines that speak on the thread of the recogniser, not loaded, by their options."""
-    return {name: model.build(on_progress, on_load_progress) for name, model in resolved.speech_models.items()}
+    build = next(filter(None, (feature.build_shared for feature in resolved.features)), None)
+    return {
+        name: build(model, on_progress, on_load_progress)
+        for name, model in resolved.speech_models.items()
+        if build is not None
+    }
 
 
 def by_name(resolved: Plan) -> dict[str, Plan]:
+    # The default's first: `/health` lists the models in this order.
     return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
 
 

@@ -57,10 +57,6 @@ class SharedModel(ABC):
     shares: int = field(default=1, kw_only=True)  # how many models share the memory
 
     @abstractmethod
-    def build(self, on_progress: OnProgress, on_load_progress: OnProgress) -> Batch:
-        """Return what runs it, not loaded. The callbacks are those of `Build`."""
-
-    @abstractmethod
     def pack(self, value: Any) -> Packed:
         """Return an item or an answer as JSON and samples, float32 (n,)."""
 
@@ -191,3 +187,4 @@ class Feature:
     elsewhere: Callable[[Asked, Collection[str]], Plan | None] = lambda asked, only_here: None
     # Models that run on the thread of the engine, whose accelerator they share, by the options that name them.
     shared_models: Callable[[Asked], Mapping[str, SharedModel]] = lambda asked: {}
+    build_shared: Callable[[SharedModel, OnProgress, OnProgress], Batch] | None = None  # as `Build`

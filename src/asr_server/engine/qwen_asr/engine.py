@@ -33,7 +33,7 @@ from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.rows import AnswerRow
-    from asr_server.engine.qwen_asr.runtime import Runtime, Work
+    from asr_server.engine.qwen_asr.runtime import Admitted, Runtime
 
 # The log says so often how far a download is.
 _LOG_DOWNLOAD_S = 5.0
@@ -89,7 +89,7 @@ class QwenEngine:
     ) -> None:
         self._plan, self._on_progress, self._on_load_progress = plan, on_progress, on_load_progress
         self._runtime: Runtime | None = None
-        self._work: dict[int, Work] = {}
+        self._work: dict[int, Admitted] = {}
         self._row_limit = RowLimit(plan.max_batch)
         # Rows whose prompts are run together while one that makes this fail is looked for; None at all other times.
         self._prefill_rows: int | None = None
@@ -104,6 +104,7 @@ class QwenEngine:
 
     @property
     def info(self) -> EngineInfo:
+        # Of the last load or unload, or of a row that finished since.
         return self._info
 
     @property
@@ -127,7 +128,7 @@ class QwenEngine:
     def urgent_slots(self) -> int:
         return self._slots_beside([work for work in self._work.values() if work.waits and work.urgent])
 
-    def _slots_beside(self, waiting: Sequence[Work]) -> int:
+    def _slots_beside(self, waiting: Sequence[Admitted]) -> int:
         if self._reloads:
             return 0
         runtime = self._runtime
@@ -265,7 +266,7 @@ class QwenEngine:
             self._reloads = False
             self.unload()
 
-    def _take_out(self, work: Work) -> None:
+    def _take_out(self, work: Admitted) -> None:
         """Give a row's slot back; its work waits for another."""
         if work.row is not None and self._runtime is not None and work.row in self._runtime.decoder.rows:
             self._runtime.drop(work.row)
@@ -281,7 +282,7 @@ class QwenEngine:
         A long row has room once others have left. Until then some that fit go before it.
         """
         waiting = (work for work in self._work.values() if work.row is None)
-        passed: list[Work] = []
+        passed: list[Admitted] = []
         for work in sorted(waiting, key=lambda work: not work.urgent):
             if len(runtime.decoder.rows) >= self._row_limit.rows:
                 return
@@ -433,7 +434,7 @@ def _silence(seconds: float, **given: Any) -> Utterance:
     return Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32), **given)
 
 
-def _hypothesis(runtime: Runtime, work: Work, row: AnswerRow) -> Hypothesis:
+def _hypothesis(runtime: Runtime, work: Admitted, row: AnswerRow) -> Hypothesis:
     keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
     ids = tuple(row.ids[:keep])
     answer = runtime.answers.read(ids, work.utterance.language)

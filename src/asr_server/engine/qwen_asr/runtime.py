@@ -49,7 +49,7 @@ class LoadedModel:
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class Admitted:
     """An admitted utterance. The engine sets what follows `budget`."""
 
     key: int
@@ -101,12 +101,12 @@ class Runtime:
         self.prefix_cache = PrefixCache(limit_bytes=model.capacity.prefix_cache_bytes)
         self._audio = model.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)
 
-    def prepare(self, key: int, utterance: Utterance, budget: int) -> Work:
+    def prepare(self, key: int, utterance: Utterance, budget: int) -> Admitted:
         """Front end and prompt of one row. Raises `InvalidInput` if prompt and audio exceed the model's positions."""
         rendered = self.prompts.build(context=utterance.context, language=utterance.language)
         with self.decoder.computing():
             clip = self._audio.prepare(utterance, rendered.before)
-        work = Work(key, utterance, rendered, clip, budget)
+        work = Admitted(key, utterance, rendered, clip, budget)
         if work.row_tokens > self._positions:
             raise InvalidInput("The prompt is too long for this model.", param="prompt")
         if work.row_tokens >= self.capacity.tokens:
@@ -114,17 +114,17 @@ class Runtime:
         work.budget = min(budget, self._positions - work.prompt_tokens)
         return work
 
-    def tokens(self, work: Work) -> int:
+    def tokens(self, work: Admitted) -> int:
         """Prompt and audio tokens that the row's prefill has to run."""
         kept = self._kept(work)
         return work.prompt_tokens - (kept.count if kept is not None else 0)
 
-    def _kept(self, work: Work) -> KeptTokens | None:
+    def _kept(self, work: Admitted) -> KeptTokens | None:
         """Return keys and values of the prompt and of closed windows of the session, or those of the prompt alone."""
         kv = work.clip.kv
         return kv if kv is not None else self.prefix_cache.prompt(work.prompt.before)
 
-    def seat(self, work: Work) -> None:
+    def seat(self, work: Admitted) -> None:
         """Give work its slot."""
         utterance, rendered, kv = work.utterance, work.prompt, self._kept(work)
         # Where the language is forced, or may be any, so may the beginning.
@@ -240,7 +240,7 @@ class Runtime:
         except Exception as error:
             raise faults.failure(error) from error
 
-    def keep(self, row: AnswerRow, work: Work) -> None:
+    def keep(self, row: AnswerRow, work: Admitted) -> None:
         """Leave the prompt of a row, which was run, for others, and the closed windows of a session's for its next
         partial.
 
@@ -253,7 +253,7 @@ class Runtime:
             if not isinstance(failure := faults.failure(error), EngineOutOfMemory):
                 raise failure from error
 
-    def _keep(self, row: AnswerRow, work: Work) -> None:
+    def _keep(self, row: AnswerRow, work: Admitted) -> None:
         utterance, before, copy = work.utterance, work.prompt.before, partial(self.decoder.copy, row)
         self.prefix_cache.forget_unused()
         self.prefix_cache.put_prompt(before, copy)

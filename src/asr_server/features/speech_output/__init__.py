@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from asr_server.engine.feature import Asked, Feature, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.server_feature import ServerFeature, ServerHook
+
+if TYPE_CHECKING:
+    from asr_server.engine.feature import OnProgress
+    from asr_server.features.speech_output.engines.protocol import SpeechEngine
 
 
 # The options are imported when they are asked for: child processes import this package for less.
@@ -28,6 +33,14 @@ def _models(asked: Asked) -> Mapping[str, SharedModel]:
     return options.models(asked)
 
 
+def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProgress) -> SpeechEngine:
+    from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
+    from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+
+    assert isinstance(model, SpeechModel), "a model of another feature"
+    return QwenSpeechEngine(model, on_progress, on_load_progress)
+
+
 def _server() -> ServerFeature:
     from asr_server.features.speech_output import build, operations, route, speech_jobs, speech_socket
 
@@ -43,5 +56,6 @@ FEATURE = Feature(
     options=_options,
     conflicts=_conflicts,
     shared_models=_models,
+    build_shared=_build,
     extends=(ServerHook(_server),),
 )

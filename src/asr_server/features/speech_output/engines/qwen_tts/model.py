@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from asr_server.engine.feature import OnProgress, SharedModel
+from asr_server.engine.feature import SharedModel
 from asr_server.features.speech_output.engines import protocol
-from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechTraits, Voice
+from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice
 from asr_server.text.syllables import syllables
 
 _NEEDED = ("torch", "transformers", "qwen_tts")
@@ -80,12 +80,6 @@ class SpeechModel(SharedModel):
     cpu_threads: int = 0  # as in the plan
 
     pack, unpack = staticmethod(protocol.pack), staticmethod(protocol.unpack)
-
-    def build(self, on_progress: OnProgress, on_load_progress: OnProgress) -> SpeechEngine:
-        """See `SharedModel`."""
-        from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
-
-        return QwenSpeechEngine(self, on_progress, on_load_progress)
 
 
 @dataclass(frozen=True, slots=True)
