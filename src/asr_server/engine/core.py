@@ -76,7 +76,7 @@ def build(settings: Settings, resolved: Plan, watch: Watch = NOBODY) -> EngineCo
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=watch.on_state,
-        poll_idle=lambda: _poll_idle(engines.values()),
+        poll_idle=lambda: min((s for each in engines.values() if (s := each.poll_idle()) is not None), default=None),
         watch=watch.engine,
         on_failure=watch.on_failure,
     )
@@ -164,8 +164,3 @@ def build_aligning(
 def pass_tokens(device: str) -> int:
     """Tokens of one aligner pass, for which rows that decode wait: on a CPU no more than a step may prefill."""
     return 8192 if device.startswith("cuda") else 1024
-
-
-def _poll_idle(engines: Iterable[AligningEngine]) -> float | None:
-    waits_s = [engine.poll_idle() for engine in engines]
-    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)

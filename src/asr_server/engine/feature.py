@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asr_server.engine.protocol import AS_SET, DEFAULT_TRAITS, Aligner, Engine, EngineTraits, Option
+from asr_server.engine.protocol import DEFAULT_TRAITS, Aligner, Engine, EngineTraits, Option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,10 +112,6 @@ class Plan:
     def encoder(self, directory: Path, load: LoadParts) -> LoadedEncoder | None:
         """Return the encoder of a feature that the plan names; see `Feature.load_encoder`."""
         return next(filter(None, (one.load_encoder(self, directory, load) for one in self.features)), None)
-
-    def is_set(self, option: str) -> bool:
-        """True if the operator has chosen the value of the option of that name."""
-        return any(one.name == option and one.reason == AS_SET for one in self.options)
 
 
 @dataclass(frozen=True, slots=True)

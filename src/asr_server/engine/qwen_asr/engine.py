@@ -27,7 +27,7 @@ from asr_server.core.setting_types import Dtype
 from asr_server.engine import faults, memory
 from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import token_budget, without_loop
-from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
+from asr_server.engine.protocol import AS_SET, EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
@@ -384,7 +384,8 @@ class QwenEngine:
         self._answered |= not overflowed
         self._overflows = self._overflows + 1 if overflowed else 0
         enough = self._overflows >= (_MOST_OVERFLOWS if self._answered else 1)
-        if not enough or self._reloads or runtime.dtype != Dtype.FLOAT16 or self._plan.is_set("dtype"):
+        is_chosen = self._plan.reason("dtype") == AS_SET
+        if not enough or self._reloads or runtime.dtype != Dtype.FLOAT16 or is_chosen:
             return
         logger.warning("numbers leave the range of float16: the model is loaded again, in float32")
         self._plan = replace(self._plan, dtype=Dtype.FLOAT32.value)
