@@ -171,7 +171,7 @@ def ready(log: Path, **settings: str) -> Iterator[ServerProcess]:
 
 
 def fake_model(folder: Path, **rule: object) -> dict[str, str]:
-    """Return the settings for the fake engine, which answers every utterance by `rule` (see `engine/fake_script.py`).
+    """Return the settings for the fake engine, which answers every utterance by `rule` (see `asr_server_fake`).
 
     It loads and works so slowly that it can be killed in the middle.
     """

@@ -11,7 +11,7 @@ import soundfile
 
 from asr_server import feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, registry
+from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import AlignItem
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.thread import EngineThread
@@ -28,7 +28,7 @@ def distances():
     """For each clip of the manifest its row, and |told - true| of all its borders in ms."""
     rows = _rows()
     resolved = feature_list.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe())
-    engine = registry.build_aligning(resolved, idle_timeout_s=0)
+    engine = core.build_aligning(resolved, idle_timeout_s=0)
     thread = EngineThread(engine, idle_timeout_s=0, poll_idle=engine.poll_idle)
     try:
         futures = [thread.submit(_job(row)) for row in rows]

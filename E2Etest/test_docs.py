@@ -159,7 +159,14 @@ NAMES = {
         r"\b(asr_[a-z_]*?[a-z])(?:_bucket|_sum|_count)?\b",
         lambda: set(DOCUMENTED),
         # Tables of the database, and packages.
-        {*re.findall(r"\basr_job\w+", CODE), "asr_server", "asr_server_ray", "asr_training", "asr_webservice"}
+        {
+            *re.findall(r"\basr_job\w+", CODE),
+            "asr_server",
+            "asr_server_fake",
+            "asr_server_ray",
+            "asr_training",
+            "asr_webservice",
+        }
         | {"asr_replicas_in_use", "asr_waiting_seconds"},
     ),
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from asr_server.engine.fake_script import FakeScript
+from asr_server_fake.script import FakeScript
 from E2Etest import recordings
 from E2Etest.browser.conftest import file, opened
 from E2Etest.browser.looking import looked_at

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asr_server import demo
-from asr_server.engine.fake_script import FakeScript
+from asr_server_fake.script import FakeScript
 from E2Etest import recordings
 
 

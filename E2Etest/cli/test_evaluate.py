@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from asr_server import demo
-from asr_server.engine.fake_script import FakeScript, Rule
+from asr_server_fake.script import FakeScript, Rule
 from E2Etest import recordings
 from E2Etest.cli.commands import command, started
 

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from asr_server.engine.fake_script import FakeScript
 from asr_server.recordings.requests import ResponseFormat
+from asr_server_fake.script import FakeScript
 from E2Etest.cli.commands import COMMAND, command, environment, started
 from E2Etest.process import running
 

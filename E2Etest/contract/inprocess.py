@@ -18,17 +18,17 @@ from asr_server.cli import serve
 from asr_server.core.settings import Settings
 from asr_server.engine import core as engine_core
 from asr_server.engine.aligning import AligningEngine
-from asr_server.engine.fake import FakeAligner, FakeEngine
-from asr_server.engine.fake_script import FakeScript
-from asr_server.engine.registry import pass_tokens
+from asr_server.engine.core import pass_tokens
 from asr_server.features.speakers import route as speakers_route
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers, ToneSpeakers
 from asr_server.features.speech_output import build as speech_build
-from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import SpeechEngine
 from asr_server.features.speech_output.engines.registry import build as build_speech_engine
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.services import Services
+from asr_server_fake.engine import FakeAligner, FakeEngine
+from asr_server_fake.script import FakeScript
+from asr_server_fake.speech import FakeSpeechEngine
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.word_spotter import text_of
 from E2Etest.process import Server
@@ -81,7 +81,7 @@ class InProcessServer(Server):
         self._settings = _settings(given)
         build_speakers = (lambda *_, **__: speakers) if speakers else speakers_route.SpeakerClient
         with (
-            mock.patch.object(engine_core.registry, "build_aligning", self._build_engine),
+            mock.patch.object(engine_core, "build_aligning", self._build_engine),
             mock.patch.object(speakers_route, "SpeakerClient", build_speakers),
             mock.patch.object(speech_build.registry, "build", self._build_speech_engine),
         ):

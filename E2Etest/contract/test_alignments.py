@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from asr_server.client.files import AlignmentFormat, AlignmentRequest, AsyncFileClient, FileClient
-from asr_server.engine.fake_script import FakeScript
+from asr_server_fake.script import FakeScript
 from E2Etest import recordings
 
 PAUSE = np.zeros(3 * 16_000, np.int16)

@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Fault, Rule
+from asr_server_fake.script import FakeScript, Fault, Rule
 from E2Etest import recordings
 
 SECOND = 16_000

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Fault, Rule
+from asr_server_fake.script import FakeScript, Fault, Rule
 from E2Etest import recordings
 from E2Etest.chaos import uploads
 from E2Etest.exposition import moved, scrape

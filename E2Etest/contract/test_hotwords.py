@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Rule
+from asr_server_fake.script import FakeScript, Rule
 from E2Etest import recordings
 from E2Etest.exposition import moved, scrape
 from E2Etest.live.session import act, data, open_session, upto_flush

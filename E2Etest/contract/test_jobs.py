@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.engine.fake_script import FakeScript
+from asr_server_fake.script import FakeScript
 from E2Etest import recordings
 
 pytestmark = pytest.mark.demo_server

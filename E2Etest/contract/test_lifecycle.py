@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 
-from asr_server.engine.fake_script import FakeScript
+from asr_server_fake.script import FakeScript
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, upto_flush
 

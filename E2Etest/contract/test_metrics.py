@@ -9,8 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from asr_server.net.request_log import NO_ROUTE
+from asr_server_fake.script import FakeScript, Fault, Rule
 from E2Etest import recordings
 from E2Etest.chaos import uploads
 from E2Etest.exposition import DOCUMENTED, LABEL_VALUES, moved, scrape, total, value

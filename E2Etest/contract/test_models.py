@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Rule
+from asr_server_fake.script import FakeScript, Rule
 from E2Etest import recordings
 from E2Etest.exposition import scrape, value
 from E2Etest.live.session import data, finals, open_session, receive, stream

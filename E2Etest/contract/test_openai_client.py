@@ -4,8 +4,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from asr_server.engine.fake_script import FakeScript
 from asr_server.net import event_stream
+from asr_server_fake.script import FakeScript
 from tools.clients.openai import clients, rig
 
 CLIENT = clients.CLIENTS[0]

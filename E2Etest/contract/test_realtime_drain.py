@@ -2,8 +2,8 @@
 
 import pytest
 
-from asr_server.engine.fake_script import FakeScript
 from asr_server.live import sessions
+from asr_server_fake.script import FakeScript
 from E2Etest.proxy import Proxy
 from E2Etest.realtime.session import COMMITTED, COMPLETED, FAILED, encoded, open_session, speech, texts
 

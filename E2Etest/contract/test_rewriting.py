@@ -7,8 +7,8 @@ import docx
 import numpy as np
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Rule
 from asr_server.features.translation.conftest import right
+from asr_server_fake.script import FakeScript, Rule
 from E2Etest import recordings
 from E2Etest.contract.test_jobs import events, submit
 

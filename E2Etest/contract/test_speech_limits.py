@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output.engines.protocol import SpeechFinish
+from asr_server_fake.script import FakeScript, Fault, SpeechRule, SpokenScript
 from E2Etest.exposition import moved, scrape, total, value
 
 URL = "/v1/audio/speech"

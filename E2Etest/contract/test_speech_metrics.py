@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, SpeechRule, SpokenScript
 from asr_server.features.speech_output.engines.protocol import SpeechFinish
+from asr_server_fake.script import FakeScript, SpeechRule, SpokenScript
 from E2Etest.exposition import moved, scrape, total, value
 
 URL = "/v1/audio/speech"

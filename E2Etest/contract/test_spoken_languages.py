@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Rule
+from asr_server_fake.script import FakeScript, Rule
 from E2Etest import recordings
 
 SECOND = 16_000

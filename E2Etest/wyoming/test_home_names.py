@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Rule
 from asr_server.features.wyoming.conftest import TOKEN, FakeHome, home_at
+from asr_server_fake.script import FakeScript, Rule
 from E2Etest import recordings
 from E2Etest.cli.commands import command
 from E2Etest.live.session import data

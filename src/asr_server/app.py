@@ -31,7 +31,7 @@ from asr_server.engine.catalog import Catalog
 from asr_server.engine.client import EngineClient, ModelDrafts
 from asr_server.engine.core import OnFailure, Watch, by_name, log_state
 from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel, Plan
-from asr_server.engine.protocol import Informed
+from asr_server.engine.protocol import EngineInfo
 from asr_server.jobs import route as jobs
 from asr_server.jobs.database import Postgres, Sqlite
 from asr_server.jobs.record import RecordFormat
@@ -255,7 +255,7 @@ class Machinery:
     """The parts that turn recordings into text and texts into speech, without a wire: the server's core, and all of a
     command that runs alone."""
 
-    engines: Mapping[str, Informed]  # by the names of their models, "" for the default
+    infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
     thread: Scheduler
     clients: Mapping[str, EngineClient]  # by the same names
     drafting: ModelDrafts | None  # None where nothing is drafted
@@ -326,7 +326,7 @@ def machinery(
     translator = next(translators, TranscriptTranslator())
     writer = next((parts.writer for parts in features if parts.writer is not None), TranscriptWriter())
     processor = RequestProcessor(pipeline, settings, thread.request_clock, translator, writer)
-    return Machinery(core.engines, thread, clients, drafting, admission, decoder, features, pipeline, processor)
+    return Machinery(core.infos, thread, clients, drafting, admission, decoder, features, pipeline, processor)
 
 
 def _context_check(features: Sequence[FeatureParts]) -> ContextCheck:
@@ -343,7 +343,7 @@ def _services(
     return Services(
         settings=settings,
         plan=resolved,
-        engines=built.engines,
+        infos=built.infos,
         thread=built.thread,
         admission=built.admission,
         catalog=Catalog.of(resolved, settings.aliases),

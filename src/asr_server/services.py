@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asr_server.engine.catalog import Catalog
     from asr_server.engine.client import ModelDrafts
     from asr_server.engine.feature import Plan
-    from asr_server.engine.protocol import Informed
+    from asr_server.engine.protocol import EngineInfo
     from asr_server.jobs.follow_ups import FollowUpKind
     from asr_server.jobs.runner import JobKind, JobRunner
     from asr_server.live.options import OpeningReader
@@ -88,7 +88,7 @@ class Services:
 
     settings: Settings
     plan: Plan
-    engines: Mapping[str, Informed]  # by the names of their models, "" for the default
+    infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
     thread: Scheduler
     admission: Admission
     catalog: Catalog

@@ -8,9 +8,9 @@ import time
 from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.engine import capabilities
+from asr_server.engine.core import pass_tokens
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen_asr.aligner import QwenAligner
-from asr_server.engine.registry import pass_tokens
 from tools.bench import engines
 from tools.checkpoints.recogniser import random_aligner
 

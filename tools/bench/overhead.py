@@ -22,7 +22,7 @@ from asr_server import feature_list
 from asr_server.audio.segmentation import SegmentationConfig, SpanCutter, frame_power
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core import settings
-from asr_server.engine import capabilities, registry
+from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import Engine, Utterance
 from asr_server.schedule.ports import RowDone
 from E2Etest import recordings
@@ -74,7 +74,7 @@ def _figures(trips: list[tuple[float, float, float]]) -> dict[str, float]:
 
 
 def _engine() -> Engine:
-    engine = registry.build(feature_list.resolve(settings.load(model_id="demo"), capabilities.probe()))
+    engine = core.build_engine(feature_list.resolve(settings.load(model_id="demo"), capabilities.probe()))
     engine.load()
     return engine
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from asr_server import feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, registry
+from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import Utterance
 from asr_server.features.moonshine import package
 from E2Etest import recordings
@@ -52,7 +52,7 @@ def measure(speed: float = 1.0) -> dict[str, object]:
         if clip.seconds <= 20
     ]
     resolved = feature_list.resolve(settings.load(model_id=package.MODEL_ID), capabilities.probe())
-    engine = registry.build(resolved)
+    engine = core.build_engine(resolved)
     engine.load()
     with (
         tempfile.TemporaryDirectory() as folder,

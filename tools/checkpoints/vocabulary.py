@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from asr_server.engine.qwen_asr.answer import BYTES
-from asr_server.engine.qwen_asr.prompt import ASR_TEXT
+from asr_server.engine.qwen_asr.tokenizer import ASR_TEXT
 
 BASE_TOKENS = 151_643
 END_OF_TURN, END_OF_TEXT = "<|im_end|>", "<|endoftext|>"

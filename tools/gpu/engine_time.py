@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from asr_server.engine.qwen_asr import decoder, engine, runtime, windows
-from asr_server.engine.qwen_asr.prompt import PromptBuilder
+from asr_server.engine.qwen_asr.tokenizer import PromptBuilder
 from asr_server.engine.torch import passes
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.schedule.thread import EngineThread

@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.qwen_asr.prompt import ASR_TEXT
+from asr_server.engine.qwen_asr.tokenizer import ASR_TEXT
 from asr_training.network import Network
 from asr_training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS, Language
 from tools.checkpoints.vocabulary import AUDIO_END, AUDIO_PAD, AUDIO_START, END_OF_TEXT, END_OF_TURN, TIMESTAMP

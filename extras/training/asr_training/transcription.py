@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.qwen_asr.prompt import ASR_TEXT
+from asr_server.engine.qwen_asr.tokenizer import ASR_TEXT
 from asr_training.network import Network, Prompt
 from asr_training.utterances import Utterance
 from tools.checkpoints.vocabulary import END_OF_TURN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from asr_server.engine.qwen_asr.prompt import ASR_TEXT
+from asr_server.engine.qwen_asr.tokenizer import ASR_TEXT
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def _report(*, quick: bool) -> dict[str, list[Finding]]:
     """Return all findings, by section."""
     from asr_server.core import settings
-    from asr_server.features.remote_engine import options as remote_options
+    from asr_server.features import remote_engine
 
     report = {"Machine": list(_machine()), "Software": list(_software())}
     try:
@@ -108,7 +108,7 @@ def _report(*, quick: bool) -> dict[str, list[Finding]]:
     except settings.SettingsError as error:
         return report | {"Settings": [Finding(Mark.FAIL, "settings", line) for line in str(error).splitlines()]}
     report |= {"Settings": list(_plan(chosen)), "Environment": list(_environment(chosen))}
-    if quick or remote_options.is_remote(chosen):
+    if quick or remote_engine.is_remote(chosen):
         return report
     return report | {"Self-test": list(_self_test(chosen))}
 

@@ -158,7 +158,8 @@ class AligningEngine:
                     self._transcribing.discard(outcome.key)
                 yield outcome
             self._decoded_s += self._clock() - began_s
-        if self.aligner is not None and (self._pending or self._under_way) and self._aligner_is_due():
+        is_due = not self._transcribing or self._decoded_s >= self._last_part_s
+        if self.aligner is not None and (self._pending or self._under_way) and is_due:
             yield from self._align(self.aligner, self._pass_tokens if begin_s is None else 0)
 
     def drop(self, key: int) -> None:
@@ -182,18 +183,15 @@ class AligningEngine:
             return None
         return self._idle.remaining_s
 
-    def _aligner_is_due(self) -> bool:
-        return not self._transcribing or self._decoded_s >= self._last_part_s
-
     def _align(self, aligner: Aligner, pass_tokens: int) -> Iterator[Outcome]:
         try:
-            ready = aligner.loaded or self._make_ready(aligner)
+            if not aligner.loaded:
+                self._make_ready(aligner)
+                return
         except EngineFailed:
             raise
         except Exception as error:  # only those who wait for the aligner get it
             yield from self._give_up(error)
-            return
-        if not ready:
             return
         began_s = self._clock()
         if self._under_way is None:
@@ -221,8 +219,8 @@ class AligningEngine:
             keys.append(key)
         return keys
 
-    def _make_ready(self, aligner: Aligner) -> bool:
-        """Locate the aligner in the background, then load it here. False until a step begins with it loaded.
+    def _make_ready(self, aligner: Aligner) -> None:
+        """Locate the aligner in the background, then load it here.
 
         The step that loads makes no pass: both may take long, and between two steps the thread shows that it moves.
         """
@@ -232,13 +230,12 @@ class AligningEngine:
         if not self._located.done():
             if not self._transcribing:
                 time.sleep(_PAUSE_S)
-            return False
+            return
         self._located.result()
         with self._request_clock.loading():
             aligner.load()
         self._located, self._error, self._state = None, "", AlignerState.LOADED
         self._idle.touch()
-        return False
 
     def _locate(self, aligner: Aligner) -> None:
         with self._request_clock.loading():

@@ -161,18 +161,15 @@ class Catalog:
         if any_name or name in _WHISPER_SIZES or _fits(name, self._patterns):
             return self._alias(name)
         names = ", ".join([*self._models, *self._patterns])
-        if name in self._speech or _fits(name, SPEECH_ALIASES):
-            raise InvalidInput(
-                f"This model speaks: it is for POST /v1/audio/speech. The model for recordings has the names {names}.",
-                code="model_not_found",
-                param=param,
-            )
-        raise InvalidInput(
+        message = (
             f"The model does not exist on this server, whose model has the names {names}. With MODEL_ALIASES=* it has "
-            "every name.",
-            code="model_not_found",
-            param=param,
+            "every name."
         )
+        if name in self._speech or _fits(name, SPEECH_ALIASES):
+            message = (
+                f"This model speaks: it is for POST /v1/audio/speech. The model for recordings has the names {names}."
+            )
+        raise InvalidInput(message, code="model_not_found", param=param)
 
     def find_speech(self, name: str, param: str = "model") -> Model:
         """Return what `find` does, of the models that speak."""
@@ -181,18 +178,13 @@ class Catalog:
         if self._speech and _fits(name, SPEECH_ALIASES):
             return Model(name, self._created, "alias", task=Task.SPEECH)
         names = ", ".join([*self._speech, *SPEECH_ALIASES])
+        message = f"The model does not exist on this server, whose model that speaks has the names {names}."
         if name in self._models or _fits(name, self._patterns):
-            raise InvalidInput(
+            message = (
                 "This model is for recordings: POST /v1/audio/transcriptions. The model that speaks has the names "
-                f"{names}.",
-                code="model_not_found",
-                param=param,
+                f"{names}."
             )
-        raise InvalidInput(
-            f"The model does not exist on this server, whose model that speaks has the names {names}.",
-            code="model_not_found",
-            param=param,
-        )
+        raise InvalidInput(message, code="model_not_found", param=param)
 
     def retrieve(self, name: str) -> Model:
         """The model of that name, whatever it is for. Raises `model_not_found`."""

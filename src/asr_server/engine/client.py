@@ -182,7 +182,6 @@ class JobStream(Generic[D, R]):
         return self._ready.popleft()
 
     async def answer(self) -> R:
-        """Raises `AsrError`."""
         return await self._future
 
     def cancel(self) -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from asr_server import demo, feature_list
 from asr_server.core import settings
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine import plan, registry
+from asr_server.engine import core, plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.conftest import aligned
 from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance, Written
@@ -82,7 +82,7 @@ def _causal_encoder():
 
 
 KINDS = {
-    "fake": Kind("fake", "asr_server.engine.fake.token_budget"),
+    "fake": Kind("fake", "asr_server_fake.engine.token_budget"),
     "qwen": Kind("demo", "asr_server.engine.qwen_asr.engine.token_budget"),
     "moonshine": Kind("moonshine-tiny-en", "asr_server.features.moonshine.engine.token_budget", names_language=False),
     "remote": Kind(
@@ -130,7 +130,7 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def engine(kind):
-    made = registry.build(kind.plan())
+    made = core.build_engine(kind.plan())
     made.load()
     yield made
     made.unload()
@@ -139,9 +139,9 @@ def engine(kind):
 @pytest.fixture(scope="module", params=_params(WITH_ALIGNER))
 def aligner(request):
     resolved = KINDS[request.param].plan()
-    engine = registry.build(resolved)
+    engine = core.build_engine(resolved)
     engine.load()
-    made = registry.build_aligner(resolved, engine)
+    made = core.build_aligner(resolved, engine)
     made.locate()
     made.load()
     return made
@@ -181,7 +181,7 @@ def test_the_answers_differ(alone):
 def test_rows_do_not_change_each_other(kind, run, clips, alone):
     """Any order and any batch size gives each clip the ids and the scores that it has alone."""
     for max_batch in (3, SLOTS):
-        engine = registry.build(kind.plan(max_batch))
+        engine = core.build_engine(kind.plan(max_batch))
         engine.load()
         order = list(range(len(clips)))
         random.Random(max_batch).shuffle(order)
@@ -420,7 +420,7 @@ def test_a_session_never_changes_an_answer(ask, clips):
 
 def test_it_can_be_unloaded_and_loaded_again(kind, run, speech, alone):
     """The engine is not loaded before a load; after another one it answers as before, and no row is left."""
-    engine = registry.build(kind.plan(2))
+    engine = core.build_engine(kind.plan(2))
     assert not engine.loaded
     assert engine.free_slots == 2  # or nobody would load it
     engine.load()
@@ -442,7 +442,7 @@ def test_it_says_what_it_is(kind, engine):
     assert (info.name, info.model_id) == (resolved.engine, kind.plan().model_id)
     assert (info.device, info.dtype) == (resolved.device, resolved.dtype)
     assert info.slots == engine.free_slots == SLOTS
-    assert registry.build(resolved).info.slots == 0
+    assert core.build_engine(resolved).info.slots == 0
 
 
 # -- the aligner -----------------------------------------------------------------------------------------------------

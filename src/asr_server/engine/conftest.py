@@ -7,7 +7,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan, registry
+from asr_server.engine import capabilities, core, plan
 from asr_server.engine.protocol import Utterance
 from asr_server.schedule.ports import RowDone, RowFailed
 
@@ -51,7 +51,7 @@ def make_engine():
             resolved = plan.resolve(
                 settings.load(_env_file=None, model_id="demo", max_batch=max_batch), capabilities.probe()
             )
-            made[max_batch] = registry.build(resolved)
+            made[max_batch] = core.build_engine(resolved)
             made[max_batch].load()
         return made[max_batch]
 

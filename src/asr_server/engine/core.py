@@ -1,4 +1,7 @@
-"""The engines of a plan with their thread: shared by the server, commands without a server, and engine processes."""
+"""The engines of a plan with their thread: shared by the server, commands without a server, and engine processes.
+
+An engine is imported when it is built, so its libraries are needed only then.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from loguru import logger
 
 from asr_server.core.errors import EngineFailed
 from asr_server.core.settings import Settings
-from asr_server.engine import registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.feature import OnProgress, Plan
-from asr_server.engine.protocol import Informed
+from asr_server.engine.plan import FAKE
+from asr_server.engine.protocol import Aligner, Engine, EngineInfo
 from asr_server.schedule.job import DEFAULT, RequestClock
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.ports import Batch, Heartbeat, SchedulerObserver
@@ -46,7 +49,7 @@ NOBODY = Watch()
 class EngineCore:
     """The engines and their thread."""
 
-    engines: Mapping[str, Informed]  # those that hear, by the names of their models
+    infos: Callable[[], Mapping[str, EngineInfo]]  # of those that hear, by the names of their models
     speaking: Mapping[str, Batch]  # those that speak, by their options
     thread: Scheduler
 
@@ -56,7 +59,7 @@ def build(settings: Settings, resolved: Plan, watch: Watch = NOBODY) -> EngineCo
     heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
     engines: dict[str, AligningEngine] = {}
     for name, model in by_name(resolved).items():
-        engines[name] = registry.build_aligning(
+        engines[name] = build_aligning(
             model,
             idle_timeout_s=settings.idle_timeout,
             on_progress=heartbeat.tick,
@@ -73,11 +76,11 @@ def build(settings: Settings, resolved: Plan, watch: Watch = NOBODY) -> EngineCo
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=watch.on_state,
-        poll_idle=lambda: _poll_idle(engines.values()),
+        poll_idle=lambda: min((s for each in engines.values() if (s := each.poll_idle()) is not None), default=None),
         watch=watch.engine,
         on_failure=watch.on_failure,
     )
-    return EngineCore(engines, speech, thread)
+    return EngineCore(lambda: {name: engine.info for name, engine in engines.items()}, speech, thread)
 
 
 def speaking(
@@ -93,10 +96,71 @@ def speaking(
 
 
 def by_name(resolved: Plan) -> dict[str, Plan]:
-    """The plan of each model, the default's first."""
+    # The default's first: `/health` lists the models in this order.
     return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
 
 
-def _poll_idle(engines: Iterable[AligningEngine]) -> float | None:
-    waits_s = [engine.poll_idle() for engine in engines]
-    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
+def build_engine(
+    plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
+) -> Engine:
+    """Return the engine that the plan names. The callbacks are those of `Build`."""
+    if plan.build is not None:
+        return plan.build(plan, on_progress, on_load_progress)
+    if plan.engine == FAKE:
+        from asr_server_fake.engine import FakeEngine
+
+        return FakeEngine(plan, on_progress)
+    from asr_server.engine.qwen_asr.engine import QwenEngine
+
+    return QwenEngine(plan, on_progress, on_load_progress)
+
+
+def build_aligner(
+    plan: Plan, engine: Engine, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
+) -> Aligner | None:
+    """Return the aligner that the plan names, for use with `engine`; None if it names none. The callbacks are
+    those of `Build`."""
+    if not plan.aligner_id:
+        return None
+    if plan.engine == FAKE:
+        from asr_server_fake.engine import FakeAligner
+
+        return FakeAligner(plan)
+    for feature in plan.features:
+        if feature.model is not None and feature.model.model_id == plan.aligner_id:
+            return feature.model.build_aligner(engine)
+    from asr_server.engine.qwen_asr.aligner import QwenAligner
+
+    return QwenAligner(plan, on_progress, on_load_progress)
+
+
+def build_aligning(
+    plan: Plan,
+    *,
+    idle_timeout_s: float,
+    on_progress: OnProgress = lambda: None,
+    request_clock: RequestClock | None = None,
+    beside: Iterable[AligningEngine] = (),
+) -> AligningEngine:
+    """Build the engine with its aligner, or with that of an engine in `beside` if it is the same one. `request_clock`
+    stands still while the aligner is loaded."""
+    clock = request_clock or RequestClock()
+    engine = build_engine(plan, on_progress, clock.progress)
+    same = next(
+        (other for other in beside if other.aligner is not None and other.aligner.aligner_id == plan.aligner_id), None
+    )
+    return AligningEngine(
+        engine,
+        same.aligner if same is not None else build_aligner(plan, engine, on_progress, clock.progress),
+        pass_tokens=pass_tokens(plan.device),
+        idle_timeout_s=idle_timeout_s,
+        request_clock=clock,
+        # Before the libraries start threads of their own, which inherit it.
+        prepare=plan.bind or (lambda: None),
+        beside=same,
+    )
+
+
+def pass_tokens(device: str) -> int:
+    """Tokens of one aligner pass, for which rows that decode wait: on a CPU no more than a step may prefill."""
+    return 8192 if device.startswith("cuda") else 1024

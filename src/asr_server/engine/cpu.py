@@ -41,17 +41,13 @@ def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShar
     for the rest of each period, and a pass waits for its slowest thread.
     """
     allowed = allowed or os.sched_getaffinity(0)
-    cores = len({_siblings(root, cpu) for cpu in allowed})
+    # Each logical CPU by those of its core.
+    siblings = {cpu: root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list" for cpu in allowed}
+    cores = len({_text(file) or str(cpu) for cpu, file in siblings.items()})
     quota = min(_quotas(root), default=float(cores))
     if quota < cores:
         return CpuShare(max(1, int(quota)), f"the control group's quota is {quota:g} CPUs")
     return CpuShare(cores, f"one for each core that this process may use ({len(allowed)} logical CPUs)")
-
-
-def _siblings(root: Path, cpu: int) -> str:
-    """Return the logical CPUs of the core that `cpu` belongs to."""
-    file = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-    return file.read_text().strip() if file.is_file() else str(cpu)
 
 
 def _quotas(root: Path) -> Iterator[float]:

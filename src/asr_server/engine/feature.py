@@ -6,12 +6,13 @@ resolved with the features of the process and carries them to whoever builds som
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asr_server.engine.protocol import AS_SET, DEFAULT_TRAITS, Aligner, Engine, EngineTraits, Option
+from asr_server.engine.protocol import DEFAULT_TRAITS, Aligner, Engine, EngineTraits, Option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,10 +51,18 @@ Packed = tuple[dict[str, Any], "NDArray[np.float32] | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class SharedModel:
+class SharedModel(ABC):
     """A model of a feature that runs on the thread of the engine."""
 
     shares: int = field(default=1, kw_only=True)  # how many models share the memory
+
+    @abstractmethod
+    def pack(self, value: Any) -> Packed:
+        """Return an item or an answer as JSON and samples, float32 (n,)."""
+
+    @abstractmethod
+    def unpack(self, packed: Packed) -> Any:
+        """Return what `pack` was given."""
 
 
 # Libraries that a language model computes in.
@@ -92,11 +101,9 @@ class Plan:
     features: tuple[Feature, ...] = ()  # those that the plan was resolved with
 
     def value(self, name: str) -> str:
-        """Return the value of an option, "" where it is inactive or unknown."""
         return next((option.value for option in self.options if option.name == name), "")
 
     def reason(self, name: str) -> str:
-        """Return why an option is as it is, "" where it is unknown."""
         return next((option.reason for option in self.options if option.name == name), "")
 
     def is_active(self, option: str) -> bool:
@@ -105,10 +112,6 @@ class Plan:
     def encoder(self, directory: Path, load: LoadParts) -> LoadedEncoder | None:
         """Return the encoder of a feature that the plan names; see `Feature.load_encoder`."""
         return next(filter(None, (one.load_encoder(self, directory, load) for one in self.features)), None)
-
-    def is_set(self, option: str) -> bool:
-        """True if the operator has chosen the value of the option of that name."""
-        return any(one.name == option and one.reason == AS_SET for one in self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,3 @@ class Feature:
     # Models that run on the thread of the engine, whose accelerator they share, by the options that name them.
     shared_models: Callable[[Asked], Mapping[str, SharedModel]] = lambda asked: {}
     build_shared: Callable[[SharedModel, OnProgress, OnProgress], Batch] | None = None  # as `Build`
-    # An item or an answer of a shared model as JSON and samples, float32 (n,), and the item or the answer of these.
-    pack_shared: Callable[[Any], Packed] | None = None
-    unpack_shared: Callable[[Packed], Any] | None = None

@@ -89,7 +89,10 @@ class Gpus:
     @property
     def capability(self) -> tuple[int, int] | None:
         """Return the compute capability of the cards by their names; None if they are not all known and equal."""
-        found = {_capability_of(name) for name in self.cards}
+        found = {
+            next((capability for pattern, capability in _CAPABILITIES if re.search(pattern, name)), None)
+            for name in self.cards
+        }
         return found.pop() if len(found) == 1 else None
 
 
@@ -177,10 +180,6 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _model(file: Path) -> str:
     return next((line.partition(":")[2].strip() for line in file.read_text().splitlines() if "Model:" in line), "")
-
-
-def _capability_of(name: str) -> tuple[int, int] | None:
-    return next((capability for pattern, capability in _CAPABILITIES if re.search(pattern, name)), None)
 
 
 def _dotted(version: tuple[int, ...]) -> str:

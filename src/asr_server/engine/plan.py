@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
 
-from asr_server.core.setting_types import Dtype
+from asr_server.core.setting_types import Dtype, ModelLibrary, Quantization
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options, model_options
+from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import OPENVINO, Asked, Feature, ModelFeature, Plan
 from asr_server.engine.protocol import AS_SET, DEFAULT_TRAITS, Option
@@ -43,6 +45,13 @@ _ATTENTION = {
     False: Option("attention", True, "sdpa", f"torch's own kernels, row by row; on a GPU the load decides. {_WINDOWS}"),
 }
 
+# The MODEL_ID that leaves the choice to the machine.
+AUTO_MODEL = "auto"
+# Each model has its own weights in memory, and its own name in the metrics.
+MAX_MODELS = 8
+
+_DUAL_REASON = "writes the words of live partials; MODEL_ID writes finals and recordings, and commits live words"
+_DRAFTS_REASON = "its transcripts are drafts, which MODEL_ID verifies"
 _FAKE_REASON = f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only"
 
 
@@ -80,7 +89,9 @@ def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[F
 
 def _of_models(asked: Asked) -> Plan:
     """Return the plan of the default model with those of the models in addition to it."""
-    asked, conflicts = replace(asked, settings=model_options.with_default(asked.settings)), list[str]()
+    settings, conflicts = asked.settings, list[str]()
+    if settings.model_id == AUTO_MODEL and settings.model_names:
+        asked = replace(asked, settings=settings.model_copy(update={"model_id": settings.model_names[0]}))
     embedded = _embedded(asked)
     if embedded is not None:
         asked = replace(asked, settings=asked.settings.model_copy(update={"model_id": embedded.model_id}))
@@ -127,7 +138,7 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         *(parts if engine != FAKE else ()),
         *of_torch,
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
-        *model_options.options(settings, model.value),
+        *models_options(settings, model.value),
     )
     return Plan(
         engine=engine,
@@ -173,7 +184,7 @@ def _engine(asked: Asked, model_id: str) -> tuple[str, ModelFeature | None]:
 
 def _embedded(asked: Asked) -> ModelFeature | None:
     """Return the installed model that `MODEL_ID=auto` means without the packages of Qwen3-ASR."""
-    if asked.settings.model_id != model_options.AUTO_MODEL or asked.capabilities.qwen:
+    if asked.settings.model_id != AUTO_MODEL or asked.capabilities.qwen:
         return None
     return next((model for model in _models(asked) if model.package in asked.capabilities.packages), None)
 
@@ -204,23 +215,78 @@ def _torch_options(asked: Asked, device: str, conflicts: list[str], *, runtime: 
 def _others(asked: Asked, model_id: str, conflicts: list[str]) -> list[Plan]:
     """Return the plans of the other models. What they cannot do is added to `conflicts`."""
     settings = asked.settings
-    conflicts += model_options.conflicts(settings, model_id)
+    conflicts += _model_conflicts(settings, model_id)
     plans = []
-    for name in model_options.beside(settings, model_id):
+    for name in _beside(settings, model_id):
         engine, _ = _engine(asked, name)
-        own = model_options.of_another(settings, name, qwen=engine == QWEN, fake=engine == FAKE)
+        own = _of_another(settings, name, qwen=engine == QWEN, fake=engine == FAKE)
         refused: list[str] = []
         plans.append(_of_one_model(replace(asked, settings=own), refused))
         conflicts += [f"{name}: {line}" for line in refused]
     return plans
 
 
+def _beside(settings: Settings, model_id: str) -> list[str]:
+    """Return the models that are resident in addition to `model_id`, the default."""
+    fast = [settings.fast_model_id] if settings.dual_model or settings.use_speculative else []
+    return [name for name in dict.fromkeys((*settings.model_names, *fast)) if name and name != model_id]
+
+
+def _of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> Settings:
+    """Return the settings for a model in addition to MODEL_ID, without those that mean MODEL_ID alone.
+
+    What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs on a machine with a
+    GPU too.
+    """
+    changes: dict[str, Any] = {"model_id": model_id, "models": "", "fast_model_id": ""}
+    changes |= {"dual_model": False, "use_speculative": False, "speech": "off", "speech_clone_model": ""}
+    # A file of an encoder, and a causal one, belong to one checkpoint.
+    changes |= {"onnx_encoder_path": "", "trt_encoder_path": "", "use_causal_encoder": False}
+    if not qwen:
+        changes |= {"device": "auto", "dtype": Dtype.AUTO, "quantize": Quantization.AUTO, "cpu_threads": 0}
+        changes |= {"runtime": ModelLibrary.AUTO}
+        changes |= {"use_cuda_graphs": "auto", "use_torch_compile": False, "use_fused_kernels": "auto"}
+    if not fake:
+        changes["fake_engine_script"] = None
+    return settings.model_copy(update=changes)
+
+
+def models_options(settings: Settings, model_id: str) -> tuple[Option, ...]:
+    """Return a line for MODELS, DUAL_MODEL and USE_SPECULATIVE each, active or not."""
+    names, fast = [model_id, *_beside(settings, model_id)], settings.fast_model_id
+    models = Option("models", False, "", "MODELS names no other model")
+    if len(names) > 1:
+        models = Option("models", True, ", ".join(names), "each is loaded for its first request and idles by itself")
+    switches = (
+        ("dual_model", settings.dual_model, _DUAL_REASON),
+        ("use_speculative", settings.use_speculative, _DRAFTS_REASON),
+    )
+    return models, *(Option(name, on, fast * on, reason if on else "not set") for name, on, reason in switches)
+
+
+def _model_conflicts(settings: Settings, model_id: str) -> Iterator[str]:
+    """Yield a line for each contradiction in the settings."""
+    for name in ("dual_model", "use_speculative"):
+        if getattr(settings, name) and not settings.fast_model_id:
+            yield f"{name.upper()} needs FAST_MODEL_ID, a smaller model than MODEL_ID={model_id}."
+    if (settings.dual_model or settings.use_speculative) and settings.fast_model_id == model_id:
+        yield f"FAST_MODEL_ID is MODEL_ID={model_id}: a second copy gains nothing; name a smaller model."
+    if AUTO_MODEL in _beside(settings, model_id):
+        yield f"MODELS and FAST_MODEL_ID name models: `{AUTO_MODEL}` is for MODEL_ID alone."
+    if len(_beside(settings, model_id)) >= MAX_MODELS:
+        yield f"MODELS: at most {MAX_MODELS} models are resident."
+
+
 def _server_conflicts(asked: Asked) -> Iterator[str]:
-    chosen = asked.settings.engine_process
-    if asked.settings.gateway_mode and chosen not in (True, "auto"):
+    settings = asked.settings
+    chosen = settings.engine_process
+    if settings.gateway_mode and chosen not in (True, "auto"):
         yield f"GATEWAY_MODE=true needs an engine process of its own, and ENGINE_PROCESS={chosen}: unset one of them."
-    if asked.settings.jobs_database_url.get_secret_value() and "asyncpg" not in asked.capabilities.packages:
+    if settings.jobs_database_url.get_secret_value() and "asyncpg" not in asked.capabilities.packages:
         yield "JOBS_DATABASE_URL: asyncpg is not installed: pip install '.[postgres]', or unset it."
+    named = (settings.model_id, *settings.model_names, settings.fast_model_id, settings.speech)
+    if {FAKE, FAST_FAKE}.intersection((*named, settings.speech_clone_model)) and find_spec("asr_server_fake") is None:
+        yield "MODEL_ID=fake and SPEECH=fake are for tests: the package asr_server_fake is in the sources only."
 
 
 def _process_options(settings: Settings, plan: Plan) -> Iterator[Option]:
@@ -283,7 +349,7 @@ def _aligner(settings: Settings, engine: str, added: ModelFeature | None) -> tup
 
 def model_option(wanted: str, device: str, capabilities: Capabilities) -> Option:
     """Return the model that a value of MODEL_ID means on a device."""
-    if wanted != model_options.AUTO_MODEL:
+    if wanted != AUTO_MODEL:
         return Option("model", True, wanted, "as set")
     memory_mb = min(capabilities.gpus.memory_mb, default=_GPU_MODEL_MB)
     if device.startswith("cuda") and memory_mb < _GPU_MODEL_MB:

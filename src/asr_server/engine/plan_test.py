@@ -1,5 +1,6 @@
 """The plan as a table."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -287,6 +288,14 @@ def test_an_installation_without_torch_says_what_to_install():
     slim = Capabilities(gpu=False, torch_cuda=False, qwen=False)
     with pytest.raises(plan.PlanError, match=r"Qwen3-ASR are not installed: pip install '\.\[cpu\]'"):
         plan.resolve(_settings(model_id="demo"), slim)
+
+
+@pytest.mark.parametrize("values", [{"model_id": "fake"}, {"models": "demo,fake-fast"}, {"speech": "fake"}])
+def test_scripted_engines_need_the_sources(values, monkeypatch):
+    """The wheel does not have them, and the start is refused there."""
+    monkeypatch.setitem(sys.modules, "asr_server_fake", None)
+    with pytest.raises(plan.PlanError, match="the package asr_server_fake is in the sources only"):
+        plan.resolve(_settings(**values), NO_GPU)
 
 
 def test_shared_jobs_need_their_package():

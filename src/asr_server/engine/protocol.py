@@ -129,7 +129,6 @@ class Hypothesis:
 
     @property
     def mean_logprob(self) -> float:
-        """Mean over the generated tokens; 0 when there are none."""
         return sum(self.logprobs) / len(self.logprobs) if self.logprobs else 0.0
 
     @property
@@ -220,20 +219,16 @@ class EngineTraits:
 DEFAULT_TRAITS = EngineTraits()
 
 
-class Informed(Protocol):
-    """The facts about an engine, wherever it runs."""
-
-    @property
-    def info(self) -> EngineInfo:
-        """Return the facts as last published: safe from any thread, never waits."""
-
-
-class Engine(Batch, Informed, Protocol):
+class Engine(Batch, Protocol):
     """A `Batch` with typed items: `admit` takes an `Utterance`, `Delta` carries `Tokens` and `Done` a `Hypothesis`.
 
     `load` raises `ModelUnavailable` with what to do; `admit` runs the front end, the row's prefill is the next step's;
     `step` prefills what was admitted and decodes for every other row.
     """
+
+    @property
+    def info(self) -> EngineInfo:
+        """Return the facts as last published: safe from any thread, never waits."""
 
 
 class Aligner(Protocol):

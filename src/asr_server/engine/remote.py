@@ -29,27 +29,10 @@ from asr_server.core.errors import (
 )
 from asr_server.core.idle import end_when_idle
 from asr_server.core.settings import Settings
+from asr_server.engine import wire
 from asr_server.engine.core import EngineCore, Watch, by_name, speaking
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignerState, AlignItem, EngineInfo, Tokens, Utterance
-from asr_server.engine.wire import (
-    PUBLISH_S,
-    CancelRow,
-    EngineState,
-    Frames,
-    Hello,
-    Lease,
-    Message,
-    RowError,
-    RowFinished,
-    RowStarted,
-    Samples,
-    ServerRefused,
-    SubmitRow,
-    TokensSent,
-    engine_settings,
-    fields_of,
-)
 from asr_server.processes.supervisor import (
     PROBE_PAUSE_S,
     HangConfig,
@@ -72,7 +55,7 @@ _NO_ENGINE = "No engine answers at the socket of ENGINE_PROCESS: start it with a
 # A row that was in the batch of this many processes when they ended may be what ends them.
 _MOST_LOST = 3
 # Without a message for this long the process is silent: it publishes every second.
-_SILENT_S = 3 * PUBLISH_S
+_SILENT_S = 3 * wire.PUBLISH_S
 _STOP_S = 8.0  # for the process to end; `EngineThread.close` waits for 10
 _RETRY_S = 1.0  # between two looks whether a process that did not stay up may be started again
 
@@ -80,19 +63,7 @@ _RETRY_S = 1.0  # between two looks whether a process that did not stay up may b
 def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     """Return engines that compute in another process. Called on the event loop that they are used on."""
     process = EngineProcess(settings, resolved, watch)
-    engines = {name: _RemoteInfo(process, name) for name in by_name(resolved)}
-    return EngineCore(engines, speaking(resolved), process)
-
-
-class _RemoteInfo:
-    """The facts about one engine of the process, as last published."""
-
-    def __init__(self, process: EngineProcess, name: str) -> None:
-        self._process, self._name = process, name
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._process.infos[self._name]
+    return EngineCore(lambda: process.infos, speaking(resolved), process)
 
 
 @dataclass(slots=True, eq=False)
@@ -172,22 +143,21 @@ class EngineProcess:
             for name, one in by_name(resolved).items()
         }
         self.infos = self._unloaded
-        self._models = (*self.infos, *resolved.speech_models)
-        self._pack = next(filter(None, (feature.pack_shared for feature in resolved.features)), None)
-        self._unpack = next(filter(None, (feature.unpack_shared for feature in resolved.features)), None)
+        self._shared_models = resolved.speech_models
+        self._models = (*self.infos, *self._shared_models)
         self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._rows: dict[int, SentRow] = {}  # by the keys of jobs, in the order in which they came
         self._leases: Counter[tuple[str, bool]] = Counter()
-        self._connection: Frames | None = None
-        self._state: EngineState | None = None  # None while no process answers
+        self._connection: wire.Frames | None = None
+        self._state: wire.EngineState | None = None  # None while no process answers
         self._state_s = 0.0  # when it came, or when the process was connected to
         self._closing = False
         self._unavailable = ""  # why no process takes rows, "" while one does or is started
         self._load: ExitStack | None = None  # open while the clock of requests stands still
         self._load_moved_s: float | None = None
         self._wanted = asyncio.Event()  # set while there are rows
-        self._hello = Hello(engine_settings(settings, resolved))
+        self._hello = wire.Hello(wire.engine_settings(settings, resolved))
         idle_s = settings.idle_timeout if settings.gateway_mode else 0.0
         config = SupervisorConfig("engine process", settings.engine_start_s, idle_s, _STOP_S)
         self._shared: _SharedEngine | None = None
@@ -230,7 +200,7 @@ class EngineProcess:
         self._leases[key] += 1
         self._process.idle.hold()
         if self._leases[key] == 1:
-            self._send(Lease(model, live, held=True))
+            self._send(wire.Lease(model, live, held=True))
         try:
             yield
         finally:
@@ -238,7 +208,7 @@ class EngineProcess:
             self._leases[key] -= 1
             if not self._leases[key]:
                 del self._leases[key]
-                self._send(Lease(model, live, held=False))
+                self._send(wire.Lease(model, live, held=False))
 
     def snapshot(self) -> EngineSnapshot:
         state = self._state
@@ -311,7 +281,7 @@ class EngineProcess:
     async def _use(self, running: RunningProcess) -> None:
         """Send rows over one connection until it ends."""
         lost = asyncio.Event()
-        connection = Frames(self._take, lost.set)
+        connection = wire.Frames(self._take, lost.set)
         try:
             await self._loop.create_unix_connection(lambda: connection, str(running.socket))
         except OSError:  # it has just ended
@@ -321,14 +291,14 @@ class EngineProcess:
         self._state_s = self.clock()  # the first state is to come soon
         self._send(self._hello)
         for model, live in self._leases:
-            self._send(Lease(model, live, held=True))
+            self._send(wire.Lease(model, live, held=True))
         for row in list(self._rows.values()):
             self._send_row(row)
         await lost.wait()
         self._on_lost(connection)
         await self._process.lost(running)
 
-    def _on_lost(self, connection: Frames) -> None:
+    def _on_lost(self, connection: wire.Frames) -> None:
         """Prepare what the next process gets: the rows, and, unless it was idle, the models that were loaded."""
         loaded = [name for name, model in self.snapshot().models.items() if model.state is ModelState.LOADED]
         was_idle = self._process.state is ProcessState.STOPPING
@@ -375,7 +345,7 @@ class EngineProcess:
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
-    def _send(self, message: Message, samples: Samples | None = None) -> None:
+    def _send(self, message: wire.Message, samples: wire.Samples | None = None) -> None:
         """Write a message if a process is there. Otherwise the next one gets all that counts when it is there."""
         connection = self._connection
         if connection is not None and connection.transport is not None and not connection.transport.is_closing():
@@ -383,35 +353,34 @@ class EngineProcess:
 
     def _send_row(self, row: SentRow) -> None:
         job, item = row.job, row.item()
-        utterance = fields_of(item) if isinstance(item, Utterance) else None
-        span = fields_of(item) if isinstance(item, AlignItem) else None
+        utterance = wire.fields_of(item) if isinstance(item, Utterance) else None
+        span = wire.fields_of(item) if isinstance(item, AlignItem) else None
         samples = item.audio if isinstance(item, Utterance | AlignItem) else None
         shared = None
         if item is not None and samples is None:
-            assert self._pack is not None, type(item)
-            shared, samples = self._pack(item)
+            shared, samples = self._shared_models[job.model].pack(item)
         # A deadline that moves ends its row by cancelling it.
         left_s = job.deadline_s - self.request_clock.now_s() if isinstance(job.deadline_s, float) else None
-        message = SubmitRow(
+        message = wire.SubmitRow(
             job.key, job.priority, job.cost_s, left_s, job.model, job.session, job.queued_s, utterance, span, shared
         )
         self._send(message, samples)
 
-    def _take(self, message: Message, samples: Samples) -> None:
+    def _take(self, message: wire.Message, samples: wire.Samples) -> None:
         match message:
-            case RowStarted(number=number) if number in self._rows:
+            case wire.RowStarted(number=number) if number in self._rows:
                 self._rows[number].began = True
-            case TokensSent(number=number) if number in self._rows:
+            case wire.TokensSent(number=number) if number in self._rows:
                 self._rows[number].pass_on(Tokens(message.ids, message.logprobs, message.text))
-            case RowFinished(number=number) if number in self._rows:
+            case wire.RowFinished(number=number) if number in self._rows:
                 self._take_end(self._rows[number], message, samples)
-            case EngineState():
+            case wire.EngineState():
                 self._take_state(message)
-            case ServerRefused(reason=reason):
+            case wire.ServerRefused(reason=reason):
                 logger.error("the engine refuses this server", reason=reason)
                 self._refuse(reason)
 
-    def _take_end(self, row: SentRow, message: RowFinished, samples: Samples) -> None:
+    def _take_end(self, row: SentRow, message: wire.RowFinished, samples: wire.Samples) -> None:
         if message.error is not None and message.error.code == ShuttingDown.code:
             row.begin_again()  # only the engine process shuts down, not this server: the next process gets the row
             return
@@ -426,15 +395,14 @@ class EngineProcess:
         self._forget(job)
         value: Any = message.hypothesis if message.hypothesis is not None else message.alignment
         if message.shared is not None:
-            assert self._unpack is not None
-            value = self._unpack((message.shared, None))
+            value = self._shared_models[job.model].unpack((message.shared, None))
             # All at once: what a process that ended had given out would be there twice.
             job.hand_out(samples)
         if job.item is not None:
             self._watch.engine.ended(job, JobEnd.DONE, value)
         job.succeed(value)
 
-    def _take_state(self, state: EngineState) -> None:
+    def _take_state(self, state: wire.EngineState) -> None:
         self._state, self._state_s = state, self.clock()
         self._unavailable = ""
         self.infos = state.infos
@@ -456,7 +424,7 @@ class EngineProcess:
         """Forget a job that its caller has cancelled."""
         if job.key in self._rows:
             self._forget(job)
-            self._send(CancelRow(job.key))
+            self._send(wire.CancelRow(job.key))
             self._observe_failure(job, JobEnd.CANCELLED)
 
     def _forget(self, job: AnyJob) -> None:
@@ -495,7 +463,7 @@ class EngineProcess:
             self._load = None
 
 
-def _error(error: RowError) -> AsrError:
+def _error(error: wire.RowError) -> AsrError:
     if error.code == Overloaded.code:
         return Overloaded(error.message, retry_after_s=error.retry_after_s)
     return AsrError.of(error.code, error.message, error.param)

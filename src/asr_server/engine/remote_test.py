@@ -124,7 +124,7 @@ async def test_answers_alignments_and_times_are_those_of_the_process(start):
     await process.until(lambda _: process.seen.steps)
     assert process.seen.states == [ModelState.LOADING, ModelState.LOADED]
     assert process.core.thread.with_recordings_s > 0
-    assert process.core.engines[DEFAULT].info.slots == 8
+    assert process.core.infos()[DEFAULT].slots == 8
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])

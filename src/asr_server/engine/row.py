@@ -100,7 +100,6 @@ class Draft:
         self._last = 0  # the place where it was left
 
     def proposal(self, limit: int) -> list[int]:
-        """Return the tokens that should come next, at most `limit`; none while the answer is elsewhere."""
         return [] if self._at is None else self._ids[self._at : self._at + limit]
 
     def follow(self, generated: Sequence[int], count: int) -> None:

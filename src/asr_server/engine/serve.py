@@ -26,29 +26,10 @@ from loguru import logger
 from asr_server.core.errors import AsrError, EngineFailed, Overloaded
 from asr_server.core.idle import keep_heap_trimmed
 from asr_server.core.settings import Settings
-from asr_server.engine import core
+from asr_server.engine import core, wire
 from asr_server.engine.core import Watch
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignerState, Alignment, Hypothesis, Tokens, Utterance
-from asr_server.engine.wire import (
-    PUBLISH_S,
-    BadFrame,
-    CancelRow,
-    EngineState,
-    Frames,
-    Hello,
-    Lease,
-    Message,
-    RowError,
-    RowFinished,
-    RowStarted,
-    Samples,
-    ServerRefused,
-    SubmitRow,
-    TokensSent,
-    engine_settings,
-    item_of,
-)
 from asr_server.schedule.job import AnyJob, Job, Priority
 from asr_server.schedule.model import ModelState
 from asr_server.schedule.ports import SchedulerObserver
@@ -102,11 +83,10 @@ class EngineServer(SchedulerObserver):
         self._changes: deque[tuple[str, ModelState, float]] = deque(maxlen=_MOST_REPORTS)
         self.connections: list[ServerConnection] = []
         self.changed = asyncio.Event()  # set where the state has changed, so that it is published soon
-        self.settings = engine_settings(settings, resolved)
+        self.settings = wire.engine_settings(settings, resolved)
         self.core = core.build(settings, resolved, Watch(self, self._on_state, _end_process))
-        self.models = {*self.core.engines, *self.core.speaking}
-        self.pack = next(filter(None, (feature.pack_shared for feature in resolved.features)), None)
-        self.unpack = next(filter(None, (feature.unpack_shared for feature in resolved.features)), None)
+        self.models = {*self.core.infos(), *self.core.speaking}
+        self.shared_models = resolved.speech_models
 
     # -- called on the engine thread ---------------------------------------------------------------------------------
 
@@ -147,10 +127,9 @@ class EngineServer(SchedulerObserver):
             handle(*given)
 
     async def publish(self) -> None:
-        """Send the state to all servers, again and again."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(PUBLISH_S):
+                async with asyncio.timeout(wire.PUBLISH_S):
                     await self.changed.wait()
             # What changes comes in groups, and a row that is reported to begin is in the batch a moment later.
             await asyncio.sleep(_SOON_S)
@@ -160,16 +139,16 @@ class EngineServer(SchedulerObserver):
         """End the process if its engine makes no progress, so that whatever runs it starts another one."""
         while True:
             await asyncio.sleep(hang_s / 4)
-            aligner_loads = any(each.info.aligner_state is AlignerState.LOADING for each in self.core.engines.values())
+            aligner_loads = any(info.aligner_state is AlignerState.LOADING for info in self.core.infos().values())
             if self.core.thread.snapshot().is_stuck(hang_s, aligner_loads=aligner_loads):
                 _end_process(EngineFailed("The engine makes no progress."))
 
-    def state(self) -> EngineState:
+    def state(self) -> wire.EngineState:
         """Return the present state, without what is reported to one server alone."""
         thread = self.core.thread
-        return EngineState(
+        return wire.EngineState(
             snapshot=thread.snapshot(),
-            infos={name: engine.info for name, engine in self.core.engines.items()},
+            infos=dict(self.core.infos()),
             with_recordings_s=thread.with_recordings_s,
             load_moved_s=thread.request_clock.load_moved_s,
             steps=(),
@@ -190,7 +169,7 @@ class EngineServer(SchedulerObserver):
             connection.send(replace(state, steps=steps, changes=changes) if number == 0 else state)
 
 
-class ServerConnection(Frames):
+class ServerConnection(wire.Frames):
     """The connection of one server, with its rows and leases, which end with it. Used on the event loop."""
 
     def __init__(self, server: EngineServer) -> None:
@@ -210,7 +189,7 @@ class ServerConnection(Frames):
             logger.warning("a process of another user is refused", user=user)
             transport.close()
 
-    def send(self, message: Message, samples: Samples | None = None) -> None:
+    def send(self, message: wire.Message, samples: wire.Samples | None = None) -> None:
         """Write a message, unless the connection has ended. A server that does not read loses its connection."""
         if self.transport is None or self.transport.is_closing():
             return
@@ -222,7 +201,7 @@ class ServerConnection(Frames):
 
     def began(self, number: int) -> None:
         if number in self.rows:
-            self.send(RowStarted(number))
+            self.send(wire.RowStarted(number))
             self._server.changed.set()
 
     def _end(self) -> None:
@@ -238,43 +217,43 @@ class ServerConnection(Frames):
         for lease in self._leases.values():
             lease.close()
 
-    def _take(self, message: Message, samples: Samples) -> None:
+    def _take(self, message: wire.Message, samples: wire.Samples) -> None:
         if not self._open:
             self._greet(message)
-        elif isinstance(message, SubmitRow):
+        elif isinstance(message, wire.SubmitRow):
             self._submit(message, samples)
-        elif isinstance(message, CancelRow):
+        elif isinstance(message, wire.CancelRow):
             self._cancel(message.number)
-        elif isinstance(message, Lease) and message.model in self._server.models:
+        elif isinstance(message, wire.Lease) and message.model in self._server.models:
             self._lease(message)
         else:
-            raise BadFrame(type(message).__name__)
+            raise wire.BadFrame(type(message).__name__)
 
-    def _greet(self, message: Message) -> None:
+    def _greet(self, message: wire.Message) -> None:
         assert self.transport is not None
         if self.transport.is_closing():
             return
-        if not isinstance(message, Hello):
-            raise BadFrame(type(message).__name__)
+        if not isinstance(message, wire.Hello):
+            raise wire.BadFrame(type(message).__name__)
         ours, theirs = self._server.settings, message.settings
         if unlike := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
             reason = f"The engine has another {', '.join(unlike)} than this server: give both the same."
             logger.error("a server is refused", reason=reason)
-            self.send(ServerRefused(reason))
+            self.send(wire.ServerRefused(reason))
             self.transport.close()
             return
         self._open = True
         self._server.connections.append(self)
         self.send(self._server.state())
 
-    def _submit(self, row: SubmitRow, samples: Samples) -> None:
+    def _submit(self, row: wire.SubmitRow, samples: wire.Samples) -> None:
         thread = self._server.core.thread
         if row.model not in self._server.models or row.number in self.rows:
-            raise BadFrame("a row of no model, or with the number of another")
-        item: Any = item_of(row, samples)
+            raise wire.BadFrame("a row of no model, or with the number of another")
+        item: Any = wire.item_of(row, samples)
         given: list[Any] = []
-        if row.shared is not None and self._server.unpack is not None:
-            item = self._server.unpack((row.shared, samples))
+        if row.shared is not None and row.model in self._server.shared_models:
+            item = self._server.shared_models[row.model].unpack((row.shared, samples))
         deadline_s = None if row.left_s is None else thread.request_clock.now_s() + row.left_s
         job = Job[Any](item, Priority(row.priority), row.cost_s, deadline_s, row.model, id(self), row.session)
         job.queued_s = row.queued_s
@@ -300,7 +279,7 @@ class ServerConnection(Frames):
             job.future.cancel()
             self._server.changed.set()
 
-    def _lease(self, lease: Lease) -> None:
+    def _lease(self, lease: wire.Lease) -> None:
         key = lease.model, lease.live
         if not lease.held:
             self._leases.pop(key, ExitStack()).close()
@@ -320,7 +299,7 @@ class ServerConnection(Frames):
         told, self._told = self._told, {}
         for number, parts in told.items():
             tokens = _joined(parts)
-            self.send(TokensSent(number, tokens.ids, tokens.logprobs, tokens.text))
+            self.send(wire.TokensSent(number, tokens.ids, tokens.logprobs, tokens.text))
 
     def _answer(self, job: AnyJob, number: int, given: list[Any]) -> None:
         if self.rows.get(number) is not job:
@@ -331,10 +310,10 @@ class ServerConnection(Frames):
         error = future.exception()
         value = None if error is not None else future.result()
         shared = None
-        if value is not None and not isinstance(value, Hypothesis | Alignment) and self._server.pack is not None:
-            shared, _ = self._server.pack(value)
+        if value is not None and job.model in self._server.shared_models:
+            shared, _ = self._server.shared_models[job.model].pack(value)
         self.send(
-            RowFinished(
+            wire.RowFinished(
                 number,
                 job.started_s,
                 job.ended_s,
@@ -356,8 +335,8 @@ def _joined(parts: list[Tokens]) -> Tokens:
     return Tokens(ids, logprobs, "".join(part.text for part in parts))
 
 
-def _described(error: AsrError) -> RowError:
-    return RowError(error.code, error.message, error.param, getattr(error, "retry_after_s", 0))
+def _described(error: AsrError) -> wire.RowError:
+    return wire.RowError(error.code, error.message, error.param, getattr(error, "retry_after_s", 0))
 
 
 def _end_process(error: EngineFailed) -> None:

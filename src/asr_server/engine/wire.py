@@ -75,7 +75,7 @@ class SubmitRow:
     queued_s: float  # when it came, monotonic: processes of one machine share that clock
     utterance: _UtteranceFields | None = None  # type: ignore[valid-type]  # a class that is made above
     align: _AlignItemFields | None = None  # type: ignore[valid-type]  # as above
-    shared: dict[str, Any] | None = None  # as of `Feature.pack_shared`
+    shared: dict[str, Any] | None = None  # as of `SharedModel.pack`
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class RowFinished:
     load_s: float  # the part of its wait that was for the model to be loaded
     hypothesis: Hypothesis | None = None
     alignment: Alignment | None = None
-    shared: dict[str, Any] | None = None  # as of `Feature.pack_shared`
+    shared: dict[str, Any] | None = None  # as of `SharedModel.pack`
     error: RowError | None = None
 
 
@@ -241,7 +241,6 @@ class Frames(asyncio.BufferedProtocol):
         return memoryview(self._stage)[self._staged :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the bytes that have come."""
         try:
             if self._body is None:
                 self._staged += nbytes

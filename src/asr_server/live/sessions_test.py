@@ -11,7 +11,7 @@ from asr_server.core import settings
 from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.conftest import raises
 from asr_server.core.errors import AsrError, Overloaded, ShuttingDown
-from asr_server.engine import capabilities, plan, registry
+from asr_server.engine import capabilities, core, plan
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.live import sessions as live_sessions
@@ -40,7 +40,7 @@ async def test_the_model_is_loaded_when_a_session_opens(make):
 @pytest.mark.nightly
 async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, monkeypatch):
     """The bundled model: live equals one offline run, given the words that were committed before."""
-    engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
+    engine = core.build_engine(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
     asked, admit = [], engine.admit
     monkeypatch.setattr(engine, "admit", lambda key, item, urgent=False: asked.append(item) or admit(key, item, urgent))
     live = make(engine)

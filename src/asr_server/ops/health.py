@@ -42,7 +42,7 @@ HealthSection = Callable[[Services], Mapping[str, Any]]
 @router.get("/health")
 async def health(request: Request, services: ServicesDep) -> HealthBody:
     """Return the whole state: model, memory, queue, and each option with its reason."""
-    snapshot, info = services.thread.snapshot(), services.engines[DEFAULT].info
+    snapshot, info = services.thread.snapshot(), services.infos()[DEFAULT]
     readers: tuple[HealthSection, ...] = request.app.state.health_sections
     sections = {name: value for read in readers for name, value in read(services).items()}
     return HealthBody(
@@ -87,8 +87,8 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
 
 def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody]:
     found = []
-    for name, engine in services.engines.items():
-        info, status = engine.info, snapshot.models[name]
+    for name, info in services.infos().items():
+        status = snapshot.models[name]
         found.append(
             ModelStateBody(
                 id=info.model_id,
@@ -104,7 +104,7 @@ def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody
 
 def _options(services: Services) -> list[Option]:
     """Return the options of the plan, with those that only loading could decide, and measured figures."""
-    decided = {option.name: option for option in services.engines[DEFAULT].info.options}
+    decided = {option.name: option for option in services.infos()[DEFAULT].options}
     measured = {"use_speculative": _saved(services), "dual_model": _live_times(services)}
     found = [decided.get(option.name, option) for option in services.plan.options]
     return [
@@ -195,7 +195,7 @@ def _model_body(model: Model) -> ModelBody:
 def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
     """Return why the process should be restarted; "" if it should not. Loading a model may take minutes: no hang."""
     engine = snapshot or services.thread.snapshot()
-    aligner_loads = any(each.info.aligner_state is AlignerState.LOADING for each in services.engines.values())
+    aligner_loads = any(info.aligner_state is AlignerState.LOADING for info in services.infos().values())
     stuck = engine.is_stuck(services.settings.engine_hang_s, aligner_loads=aligner_loads)
     reason = engine.failure or ("the engine thread does not move" if stuck or not engine.alive else "")
     return reason or next((found for parts in services.features if (found := parts.failure())), "")

@@ -31,7 +31,7 @@ def test_what_loading_decided_takes_the_place_of_the_plan():
         info = EngineInfo("qwen", "m", "cuda", "auto", options=options)
         services = SimpleNamespace(
             plan=SimpleNamespace(options=planned),
-            engines={"": SimpleNamespace(info=info)},
+            infos=lambda info=info: {"": info},
             drafting=None,
             live=_Live(),
         )
@@ -43,7 +43,7 @@ def test_a_server_that_is_full_for_recordings_alone_is_ready():
     batch = SimpleNamespace(loaded=True, unload=lambda: None)
     with closing(EngineThread(batch, idle_timeout_s=0)) as thread:
         services = SimpleNamespace(settings=Settings(_env_file=None, model_id="demo"), thread=thread, live=_Live())
-        vars(services).update(engines={}, features=(), ready=True, draining=False)
+        vars(services).update(infos=dict, features=(), ready=True, draining=False)
         for admission, time_limit_s, reason in (
             (Admission(100.0), 1.0, "saturated"),
             (Admission(1_000.0, time_limit_s=1.0), 600.0, ""),

@@ -11,8 +11,8 @@ from unittest import mock
 
 import numpy as np
 
-from asr_server.engine.fake_script import FakeScript
 from asr_server.net import event_stream
+from asr_server_fake.script import FakeScript
 from E2Etest import recordings
 from E2Etest.contract import inprocess
 from E2Etest.process import Server, running

@@ -127,7 +127,6 @@ class CompiledText:
 
     @property
     def vocabulary(self) -> int:
-        """Return how many logits there are for a token."""
         return self._head.shape[0]
 
     def page_shapes(self) -> dict[str, tuple[list[int], Any]]:
@@ -140,7 +139,6 @@ class CompiledText:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of keys and values of a page, of all layers."""
         return sum(_bytes(*one) for one in self.page_shapes().values())
 
     def attach(self, pages: Pages) -> None:

@@ -1,4 +1,8 @@
-"""The Qwen3 forced aligner: words in, milliseconds out, many spans in one pass. Libraries are imported by `load`."""
+"""The Qwen3 forced aligner: words in, milliseconds out, many spans in one pass. Libraries are imported by `load`.
+
+The prompt is the audio and then every word with two stamps after it; the head says at each stamp in which time slot the
+word begins and ends.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,36 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from loguru import logger
+from numpy.typing import NDArray
 
-from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
+from asr_server.core.audio import SAMPLE_RATE, samples_to_whole_ms
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, InvalidInput, UnsupportedLanguage
 from asr_server.engine import faults, memory
 from asr_server.engine.feature import OPENVINO, Plan
-from asr_server.engine.protocol import AlignItem, Alignment
-from asr_server.engine.qwen_asr import checkpoint
+from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
+from asr_server.engine.qwen_asr import aligned_words, checkpoint
+from asr_server.engine.qwen_asr.aligner_model import AlignerModel, AlignerRow, Scores
 
 if TYPE_CHECKING:
-    from asr_server.engine.qwen_asr.aligner_runtime import AlignerRuntime
+    from asr_server.engine.qwen_asr.files import CheckpointFiles, Stamps
 
 _SAMPLES_PER_TOKEN = SAMPLE_RATE / 13
 _BYTES_PER_TOKEN = 4
 # Scripts from here on are split into single characters, two stamps after each.
 _FIRST_IDEOGRAPH = "\u2e80"
+# The languages of the released aligner; those that a checkpoint's configuration names are used in place of them.
+LANGUAGES = (
+    *("Chinese", "English", "Cantonese", "French", "German", "Italian", "Japanese", "Korean", "Portuguese", "Russian"),
+    "Spanish",
+)
+# The SDK's own limit: beyond it the times collapse.
+LONGEST_S = 180.0
+# Certainty has limits: a stamp that is sure of a place its neighbours exclude is overruled, and nothing is impossible.
+_LEAST_CERTAINTY = 1e-9
+# The prompt around the audio, and what follows each word.
+_BEFORE, _AFTER, _STAMPS = "<|audio_start|>", "<|audio_end|>", "<timestamp><timestamp>"
 
 
 class QwenAligner:
@@ -71,10 +89,29 @@ class QwenAligner:
         """Load the located checkpoint. Raises `ModelUnavailable` or `EngineOutOfMemory`."""
         assert self._directory is not None, "load() before locate()"
         try:
-            self._runtime = _load(self._directory, self._plan, lambda share: self._on_load_progress())
-        except EngineOutOfMemory as error:
-            raise EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.") from error
-        self._runtime.report_to(self._on_progress)
+            self._runtime = self._read(self._directory)
+        except Exception as error:
+            failure = faults.failure(error, "the aligner")
+            if isinstance(failure, EngineOutOfMemory):
+                failure = EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.")
+            raise failure from error
+
+    def _read(self, directory: Path) -> AlignerRuntime:
+        from asr_server.engine.qwen_asr import files
+
+        found = files.read(directory)
+        stamps = files.stamps(found)
+        model: AlignerModel
+        if self._plan.runtime == OPENVINO:
+            from asr_server.engine.qwen_asr import compiled_aligner
+
+            model = compiled_aligner.load(found, self._plan, lambda share: self._on_load_progress())
+        else:
+            from asr_server.engine.qwen_asr import torch_model
+
+            model = torch_model.load_aligner(directory, self._plan)
+        model.report_to(self._on_progress)
+        return AlignerRuntime(found, stamps, model)
 
     def unload(self) -> None:
         """Free the weights and what the libraries hold back."""
@@ -92,16 +129,16 @@ class QwenAligner:
         `engine.protocol.Aligner`. Raises `EngineFailed`."""
         assert self._runtime is not None, "align() before load()"
         try:
-            for part in self._runtime.align(items):
-                yield None if part is None else list(part)
+            yield from self._runtime.align(items)
             return
-        except EngineFailed:
-            raise
-        except AsrError as error:  # whatever an item provokes, the others are aligned
-            failure = error
+        except Exception as error:  # whatever an item provokes, the others are aligned
+            failure = faults.failure(error)
+        if isinstance(failure, EngineFailed):
+            raise failure
         if len(items) == 1:
             yield [failure]
             return
+        # One of them is at fault, or they take too much memory together.
         half, found = len(items) // 2, list[Alignment | AsrError]()
         for some in (items[:half], items[half:]):
             for results in self.align(some):
@@ -112,21 +149,90 @@ class QwenAligner:
         yield found
 
 
-def _load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> AlignerRuntime:
-    """Load a checked aligner. `on_progress` is called while graphs are made. Raises `ModelUnavailable`,
-    `EngineOutOfMemory`."""
-    from asr_server.engine.qwen_asr import files
-    from asr_server.engine.qwen_asr.aligner_runtime import AlignerRuntime
+class AlignerRuntime:
+    """A loaded aligner."""
 
-    try:
-        found = files.read(directory)
-        stamps = files.stamps(found)
-        if plan.runtime == OPENVINO:
-            from asr_server.engine.qwen_asr import compiled_aligner
+    def __init__(self, found: CheckpointFiles, stamps: Stamps, model: AlignerModel) -> None:
+        self._tokenizer, self._stamps, self._model = found.tokenizer, stamps, model
+        self._mel = model.encoder.log_mel(found.mel)
+        self._languages = {name.lower() for name in stamps.languages or LANGUAGES}
+        self.longest_s = min(LONGEST_S, model.slots * stamps.slot_ms / 1000)
 
-            return AlignerRuntime(found, stamps, compiled_aligner.load(found, plan, on_progress))
-        from asr_server.engine.qwen_asr import torch_model
+    def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
+        """Align all items: yields None after each part of the work but the last, then what was found. Raises
+        `UnsupportedLanguage` or `unsupported_value` when one cannot be aligned, or what a pass raises."""
+        rows = [self._row(item) for item in items]
+        asked, found = [row for row in rows if row.words], list[Scores]()
+        for part in self._model.scores(asked, self._stamps.token) if asked else ():
+            if part is None:
+                yield None
+            else:
+                found = part
+        scores = iter(found)
+        yield [
+            self._alignment(item, row.words, next(scores)) if row.words else Alignment(())
+            for item, row in zip(items, rows, strict=True)
+        ]
 
-        return AlignerRuntime(found, stamps, torch_model.load_aligner(directory, plan))
-    except Exception as error:
-        raise faults.failure(error, "the aligner") from error
+    def _row(self, item: AlignItem) -> AlignerRow:
+        if item.language.lower() not in self._languages:
+            raise UnsupportedLanguage(f"The aligner does not know {item.language or 'this language'}.")
+        if len(item.audio) > self.longest_s * SAMPLE_RATE:
+            raise InvalidInput(
+                f"The aligner takes at most {self.longest_s:g} s of audio at a time.", code="unsupported_value"
+            )
+        words = aligned_words.words(item.text, item.language)
+        before, after = _BEFORE, _AFTER + "".join(word + _STAMPS for word in words)
+        return AlignerRow(self._mel(item.audio), tuple(words), self._tokenizer.ids(before), self._tokenizer.ids(after))
+
+    def _alignment(self, item: AlignItem, words: Sequence[str], scores: Scores) -> Alignment:
+        """Times in order, bounded by the end of the audio."""
+        last_ms, slot_ms = samples_to_whole_ms(len(item.audio)), self._stamps.slot_ms
+        inside = scores[:, : int(last_ms / slot_ms) + 2]
+        times = [min(max(0, round(slot * slot_ms)), last_ms) for slot in _in_order(scores, inside)]
+        return Alignment(tuple(map(AlignedPiece, words, times[::2], times[1::2])))
+
+
+def _in_order(scores: Scores, inside: Scores) -> NDArray[np.floating]:
+    """Return the likeliest slot of each stamp, which is the SDK's answer, if they are in order; else the chain's
+    medians."""
+    likeliest = scores.argmax(-1)
+    if (np.diff(likeliest) >= 0).all():
+        return likeliest.astype(np.float64)
+    weights = np.exp(inside - inside.max(-1, keepdims=True))
+    return medians(weights / weights.sum(-1, keepdims=True))
+
+
+def medians(weights: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Turn (n, slots) probabilities of each stamp alone into (n,) medians in slots, never falling, with fractions.
+
+    The likeliest slots of the stamps may run backwards, and then something has to be repaired by rule. Here the stamps
+    are a chain instead, t(1) <= t(2) <= ..., each link as likely as the head says and no order preferred among those
+    that do not run backwards; the marginals of the chain are found by the forward-backward recursion (Rabiner, Proc.
+    IEEE 77(2), 1989). The median of a marginal is the time with the least expected distance from the truth; medians of
+    an ordered chain are in order themselves.
+
+    A stamp that is certain, at a place that its neighbours allow, keeps its slot exactly.
+    """
+    marginal = _marginals(np.log(np.maximum(weights.astype(np.float64), _LEAST_CERTAINTY)))
+    reached = marginal.cumsum(axis=1)
+    slot = (reached < 0.5).sum(axis=1)
+    rows = np.arange(len(slot))
+    inside = marginal[rows, slot]
+    # A slot stands for the time half a slot to either side of it.
+    return slot - 0.5 + (0.5 - (reached[rows, slot] - inside)) / inside
+
+
+def _marginals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn (n, slots) logarithms into probabilities of each link of the chain.
+
+    The recursion is in logarithms, since the weight of a place that many neighbours exclude is no number any more.
+    """
+    before, behind = np.zeros_like(logs), np.zeros_like(logs)
+    for n in range(1, len(logs)):
+        before[n] = np.logaddexp.accumulate(before[n - 1] + logs[n - 1])
+        behind[-1 - n] = np.logaddexp.accumulate((behind[-n] + logs[-n])[::-1])[::-1]
+    marginal = before + logs + behind
+    marginal = np.exp(marginal - marginal.max(axis=1, keepdims=True))
+    scaled: NDArray[np.float64] = marginal / marginal.sum(axis=1, keepdims=True)
+    return scaled

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asr_server.engine import loops
-from asr_server.engine.qwen_asr.prompt import ASR_TEXT
-from asr_server.engine.qwen_asr.tokenizer import TextTokenizer
+from asr_server.engine.qwen_asr.tokenizer import ASR_TEXT, TextTokenizer
 
 # Byte-level BPE spells bytes as printable characters, those that are not as the first characters that no byte is
 # (GPT-2). This is the way back.

@@ -86,12 +86,10 @@ def find(wanted: Wanted, check: Check, on_download: OnDownload | None) -> Path:
 
 
 def revision_of(directory: Path) -> str:
-    """Return the commit of a hub snapshot, "" for other directories."""
     return directory.name if directory.parent.name == "snapshots" else ""
 
 
 def is_hub_id(name: str) -> bool:
-    """True if a name has the shape owner/name, and is no path."""
     return not name.startswith((".", "/", "~")) and name.count("/") == 1
 
 

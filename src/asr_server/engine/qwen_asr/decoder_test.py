@@ -104,7 +104,7 @@ def test_a_row_that_has_no_room_yet_lets_others_go_before_it_but_not_without_end
         engine.admit(key, Utterance(clips[3]))
     assert seated() == {0, 1, 2}
     engine.admit(3, Utterance(clips[1], context="kitchen lights " * (decoder.arena.tokens * 2 // 5)))
-    assert not decoder.fits(engine._runtime.row_tokens(engine._work[3].prepared))
+    assert not decoder.fits(engine._work[3].row_tokens)
     for key in (4, 5, 6):
         engine.admit(key, Utterance(clips[3]))
     assert seated() == {0, 1, 2, 4, 5}

@@ -10,7 +10,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,14 +27,13 @@ from asr_server.core.setting_types import Dtype
 from asr_server.engine import faults, memory
 from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import token_budget, without_loop
-from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
+from asr_server.engine.protocol import AS_SET, EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
-    from asr_server.engine.qwen_asr.answer import AnswerStream
     from asr_server.engine.qwen_asr.rows import AnswerRow
-    from asr_server.engine.qwen_asr.runtime import Prepared, Runtime
+    from asr_server.engine.qwen_asr.runtime import Admitted, Runtime
 
 # The log says so often how far a download is.
 _LOG_DOWNLOAD_S = 5.0
@@ -75,25 +74,6 @@ class RowLimit:
             self._fit, self._succeeded = min(self._planned, 2 * self._fit), 0
 
 
-@dataclass(slots=True, eq=False)
-class _Admitted:
-    """An admitted utterance."""
-
-    key: int
-    prepared: Prepared
-    urgent: bool = False  # it goes before work that is not
-    stream: AnswerStream | None = None  # reads the tokens that were handed out; None where no text is asked for
-    row: AnswerRow | None = None  # None while it has no slot
-    lacks_room: bool = False  # it could not be seated, and others may go before it
-    overtaken: int = 0  # rows that were seated before it meanwhile
-    sent: int = 0  # tokens that were handed out
-
-    @property
-    def waits(self) -> bool:
-        """True if its prompt is not run to its end."""
-        return self.row is None or self.row.input is not None
-
-
 class QwenEngine:
     """Implements `engine.protocol.Engine` over the SDK's modules.
 
@@ -109,7 +89,7 @@ class QwenEngine:
     ) -> None:
         self._plan, self._on_progress, self._on_load_progress = plan, on_progress, on_load_progress
         self._runtime: Runtime | None = None
-        self._work: dict[int, _Admitted] = {}
+        self._work: dict[int, Admitted] = {}
         self._row_limit = RowLimit(plan.max_batch)
         # Rows whose prompts are run together while one that makes this fail is looked for; None at all other times.
         self._prefill_rows: int | None = None
@@ -124,7 +104,7 @@ class QwenEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """Return the facts as of the last load or unload, or of a row that finished since; at most once a second."""
+        # Of the last load or unload, or of a row that finished since.
         return self._info
 
     @property
@@ -142,20 +122,18 @@ class QwenEngine:
 
     @property
     def free_slots(self) -> int:
-        """Return how many more rows the next steps can start; 0 while as much waits as one step may prefill."""
         return self._slots_beside([work for work in self._work.values() if work.waits and not work.lacks_room])
 
     @property
     def urgent_slots(self) -> int:
-        """Return how many more urgent ones the next steps can start: those are prefilled first."""
         return self._slots_beside([work for work in self._work.values() if work.waits and work.urgent])
 
-    def _slots_beside(self, waiting: Sequence[_Admitted]) -> int:
+    def _slots_beside(self, waiting: Sequence[Admitted]) -> int:
         if self._reloads:
             return 0
         runtime = self._runtime
         if waiting and runtime is not None:
-            tokens = sum(work.row.tokens_left if work.row else runtime.tokens(work.prepared) for work in waiting)
+            tokens = sum(work.row.tokens_left if work.row else runtime.tokens(work) for work in waiting)
             if tokens >= runtime.prefill_policy.tokens(self._begin_s):
                 return 0
         return max(0, self._row_limit.rows - len(self._work))
@@ -262,9 +240,9 @@ class QwenEngine:
         assert self._runtime is not None, "admit() before load()"
         prompts = self._runtime.prompts
         item = in_tokens(item, lambda words, forced: prompts.answer(words.text, words.language, forced=forced))
-        stream = self._runtime.answer_stream(item.language) if item.stream else None
-        budget = token_budget(len(item.audio)) + len(item.prefix)
-        self._work[key] = _Admitted(key, self._runtime.prepare(item, budget), urgent, stream=stream)
+        work = self._runtime.prepare(key, item, token_budget(len(item.audio)) + len(item.prefix))
+        work.urgent, work.stream = urgent, self._runtime.answer_stream(item.language) if item.stream else None
+        self._work[key] = work
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
         """Decode for every row whose prompt was run and hand out what they finished; then run prompts, urgent rows
@@ -288,7 +266,7 @@ class QwenEngine:
             self._reloads = False
             self.unload()
 
-    def _take_out(self, work: _Admitted) -> None:
+    def _take_out(self, work: Admitted) -> None:
         """Give a row's slot back; its work waits for another."""
         if work.row is not None and self._runtime is not None and work.row in self._runtime.decoder.rows:
             self._runtime.drop(work.row)
@@ -304,11 +282,11 @@ class QwenEngine:
         A long row has room once others have left. Until then some that fit go before it.
         """
         waiting = (work for work in self._work.values() if work.row is None)
-        passed = list[_Admitted]()
+        passed: list[Admitted] = []
         for work in sorted(waiting, key=lambda work: not work.urgent):
             if len(runtime.decoder.rows) >= self._row_limit.rows:
                 return
-            if not runtime.decoder.fits(runtime.row_tokens(work.prepared)):
+            if not runtime.decoder.fits(work.row_tokens):
                 passed.append(work)
             for other in passed:
                 other.lacks_room = other.overtaken < _MOST_OVERTAKING
@@ -319,11 +297,7 @@ class QwenEngine:
             work.lacks_room = False
             for other in passed:
                 other.overtaken += 1
-
-            def seat(work: _Admitted = work) -> None:
-                work.row = runtime.seat(work.key, work.prepared, urgent=work.urgent)
-
-            failure = runtime.attempt(seat)
+            failure = runtime.attempt(partial(runtime.seat, work))
             if failure is not None:
                 yield self._fail(work.key, failure)
 
@@ -337,7 +311,8 @@ class QwenEngine:
         if failure is None:
             self._prefill_rows = None
             for row in (row for row, _ in parts if row.input is None):
-                yield from self._begun(runtime, self._work[row.key])
+                runtime.keep(row, self._work[row.key])
+                yield from self._new_tokens(row)
             return
         # Tried again with half of the rows, down to the one that is at fault.
         self._prefill_rows = len(parts) // 2 or None
@@ -361,11 +336,6 @@ class QwenEngine:
             # One outcome is enough to say that all rows have moved; only streamed rows have readers.
             if number == 0 or self._work[row.key].stream is not None:
                 yield from self._new_tokens(row)
-
-    def _begun(self, runtime: Runtime, work: _Admitted) -> Iterator[Outcome]:
-        if work.row is not None:
-            runtime.keep(work.row, work.prepared)
-            yield from self._new_tokens(work.row)
 
     def _new_tokens(self, row: AnswerRow) -> Iterator[Outcome]:
         """Yield the tokens that a row has generated and not yet handed out. A row that started again repeats
@@ -399,9 +369,9 @@ class QwenEngine:
                 error = TranscriptionFailed("The model's numbers left the range of DTYPE on this audio.")
                 yield self._fail(row.key, error)
             else:
-                prepared = self._work[row.key].prepared
+                work = self._work[row.key]
                 self.drop(row.key)
-                yield RowDone(row.key, _hypothesis(runtime, prepared, row))
+                yield RowDone(row.key, _hypothesis(runtime, work, row))
         if finished:
             self._row_limit.isolating = None
             # With live work a row ends in nearly every step, and the GPU's figures take half a millisecond.
@@ -414,7 +384,8 @@ class QwenEngine:
         self._answered |= not overflowed
         self._overflows = self._overflows + 1 if overflowed else 0
         enough = self._overflows >= (_MOST_OVERFLOWS if self._answered else 1)
-        if not enough or self._reloads or runtime.dtype != Dtype.FLOAT16 or self._plan.is_set("dtype"):
+        is_chosen = self._plan.reason("dtype") == AS_SET
+        if not enough or self._reloads or runtime.dtype != Dtype.FLOAT16 or is_chosen:
             return
         logger.warning("numbers leave the range of float16: the model is loaded again, in float32")
         self._plan = replace(self._plan, dtype=Dtype.FLOAT32.value)
@@ -464,19 +435,18 @@ def _silence(seconds: float, **given: Any) -> Utterance:
     return Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32), **given)
 
 
-def _hypothesis(runtime: Runtime, prepared: Prepared, row: AnswerRow) -> Hypothesis:
+def _hypothesis(runtime: Runtime, work: Admitted, row: AnswerRow) -> Hypothesis:
     keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
     ids = tuple(row.ids[:keep])
-    answer = runtime.answers.read(ids, prepared.utterance.language)
-    prompt = prepared.prompt
+    answer = runtime.answers.read(ids, work.utterance.language)
     return Hypothesis(
         text=answer.text,
         language=answer.language,
         ids=ids,
         logprobs=tuple(row.logprobs[:keep]),
         finish=row.finish,
-        audio_tokens=prepared.clip.tokens,
-        prompt_tokens=len(prompt.before) + len(prompt.after),
+        audio_tokens=work.clip.tokens,
+        prompt_tokens=len(work.prompt.before) + len(work.prompt.after),
         passes=row.passes,
         no_speech_prob=math.exp(row.no_speech_logprob) if row.no_speech_logprob is not None else None,
         offsets=answer.offsets,

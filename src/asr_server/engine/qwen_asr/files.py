@@ -44,17 +44,14 @@ class CheckpointFiles:
 
     @property
     def audio_id(self) -> int:
-        """Return the token that stands for audio in a prompt."""
         return int(self.thinker.get("audio_token_id", _AUDIO_ID))
 
     @property
     def no_speech_id(self) -> int:
-        """Return the token behind "language" that says that there is no speech."""
         return self.tokenizer.ids("language None")[1]
 
     @property
     def positions(self) -> int:
-        """Return how many positions the language model knows."""
         return int(self.thinker["text_config"]["max_position_embeddings"])
 
     def weights(self) -> StoredWeights:

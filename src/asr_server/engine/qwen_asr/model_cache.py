@@ -146,7 +146,6 @@ def _stored(repo: Any, wanted: str = "") -> CachedModel:
 
 
 def _revision(repo: Any, name: str) -> Any:
-    """Return the snapshot of a branch, tag or commit; None if it is not in the cache."""
     return repo.refs.get(name) or next((found for found in repo.revisions if found.commit_hash == name), None)
 
 

@@ -73,17 +73,6 @@ class CachedPrefix:
         return floor == self.floor or self.lowest >= max(floor, self.floor)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CachedPrompt:
-    """The keys and values of a prompt, up to the audio."""
-
-    kv: KeptTokens
-
-    @property
-    def nbytes(self) -> int:
-        return self.kv.nbytes
-
-
 def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
     """Return the samples by which `audio` up to `samples` is recognised."""
     return audio[max(0, samples - _PROBE_SAMPLES) : samples].copy()
@@ -109,7 +98,7 @@ class PrefixCache:
     def prompt(self, before: tuple[int, ...]) -> KeptTokens | None:
         """Return the keys and values of a prompt's ids up to the audio, None if they are not kept."""
         found = self.get(before)
-        return found.kv if isinstance(found, CachedPrompt) else None
+        return found if isinstance(found, KeptTokens) else None
 
     def put_prompt(self, before: tuple[int, ...], copy: Callable[[int], KeptTokens]) -> None:
         """Keep a prompt that was computed for the second time lately. `copy` returns the keys and values of its first
@@ -118,7 +107,7 @@ class PrefixCache:
             return
         if before in self._computed:
             self._computed.remove(before)
-            self.put(before, CachedPrompt(copy(len(before))))
+            self.put(before, copy(len(before)))
         else:
             self._computed.append(before)
 

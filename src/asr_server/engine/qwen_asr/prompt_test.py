@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.engine.qwen_asr import files
-from asr_server.engine.qwen_asr.prompt import PromptBuilder
-from asr_server.engine.qwen_asr.tokenizer import ChatTemplate
+from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, PromptBuilder
 from asr_server.text.languages import model_languages
 from tools.checkpoints.vocabulary import added_tokens
 from tools.sdk import Qwen3ASRProcessor

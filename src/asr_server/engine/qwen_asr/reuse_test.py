@@ -66,18 +66,18 @@ def test_a_prompt_that_comes_again_is_not_run_again(make_engine, run, clips):
     runtime = engine._runtime
     runtime.prefix_cache.clear()
     utterances = [Utterance(clip, context=names) for clip in clips[:3]]
-    first, again = (runtime.tokens(runtime.prepare(utterances[0], 32)) for _ in range(2))
+    first, again = (runtime.tokens(runtime.prepare(0, utterances[0], 32)) for _ in range(2))
     assert first == again
     found = [run(engine, [utterances[0]])[0].ids]
     assert len(runtime.prefix_cache) == 0
     found += [run(engine, [utterances[1]])[0].ids]
     assert len(runtime.prefix_cache) == 1
-    before = runtime.prepare(utterances[0], 32).prompt.before
-    assert first - runtime.tokens(runtime.prepare(utterances[0], 32)) == len(before) > 100
+    before = runtime.prepare(0, utterances[0], 32).prompt.before
+    assert first - runtime.tokens(runtime.prepare(0, utterances[0], 32)) == len(before) > 100
     assert [one.ids for one in run(engine, utterances)[:2]] == found
     other = Utterance(clips[0], context=", ".join(reversed(names.split(", "))))
-    assert len(runtime.prepare(other, 32).prompt.before) == len(before)
-    assert runtime.tokens(runtime.prepare(other, 32)) == first
+    assert len(runtime.prepare(0, other, 32).prompt.before) == len(before)
+    assert runtime.tokens(runtime.prepare(0, other, 32)) == first
     runtime.prefix_cache.clear()
     assert run(engine, [utterances[2]])[0].ids == run(engine, [utterances[2]])[0].ids == run(engine, utterances)[2].ids
 
@@ -106,7 +106,7 @@ def test_closed_windows_are_not_run_again(make_engine, run, recording):
     quiet = recording[: 18 * RATE]
     run(engine, [Utterance(quiet, session="saved")])
     longer = Utterance(recording[: 18 * RATE + 8_000], session="saved")
-    with_session, without = (runtime.tokens(runtime.prepare(u, 32)) for u in (longer, Utterance(longer.audio)))
+    with_session, without = (runtime.tokens(runtime.prepare(0, u, 32)) for u in (longer, Utterance(longer.audio)))
     assert without - with_session > 2 * 104
     assert len(runtime.prefix_cache) > 0
 
@@ -124,7 +124,7 @@ def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch)
         run(engine, [Utterance(even[:closed], session="windows")])
         assert runtime.prefix_cache.get("windows").windows == windows
         growing = Utterance(even[: closed + RATE], session="windows")
-        prefilled.append(runtime.tokens(runtime.prepare(growing, 32)))
+        prefilled.append(runtime.tokens(runtime.prepare(0, growing, 32)))
     assert len(set(prefilled)) == 1
 
 
@@ -172,7 +172,7 @@ def test_a_session_that_goes_on_after_a_pause_runs_only_what_is_new(make_engine,
     engine = make_engine(1)
     run(engine, [Utterance(_partials(recording)[8], session="pause", last=True)])
     longer = Utterance(_partials(recording)[9], session="pause")
-    with_session, without = (engine._runtime.prepare(u, 32) for u in (longer, Utterance(longer.audio)))
+    with_session, without = (engine._runtime.prepare(0, u, 32) for u in (longer, Utterance(longer.audio)))
     assert engine._runtime.tokens(without) - engine._runtime.tokens(with_session) > 2 * 104
     assert run(engine, [longer])[0].ids == fresh[9]
 

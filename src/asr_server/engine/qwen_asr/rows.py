@@ -120,7 +120,6 @@ class Rows(ABC):
         self._end_ids, self._capacity, self._no_speech_id = end_ids, capacity, no_speech_id
 
     def computing(self) -> AbstractContextManager[Any]:
-        """Return the context in which passes are run."""
         return nullcontext()
 
     def figures(self) -> dict[str, Any]:
@@ -273,20 +272,12 @@ def note(
 
 def known_tokens(rows: Sequence[AnswerRow], begins: Sequence[int], proposals: Sequence[list[int]]) -> Known:
     """Return what is known of the tokens that follow the proposals of rows, whose places begin at `begins`."""
-    # The log-probability of forced tokens is asked too: they are words that callers see.
-    first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
-    forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
-    return Known(forced, _allowed(rows, begins, proposals))
-
-
-def _allowed(
-    rows: Sequence[AnswerRow], begins: Sequence[int], proposals: Sequence[list[int]]
-) -> dict[int, tuple[int, ...]]:
-    """Return, for the places where not every id may come, the ids that may."""
-    limited = [(row, begin, own) for row, begin, own in zip(rows, begins, proposals, strict=False) if row.beginnings]
-    return {
-        begin + n: tuple(sorted(ids))
-        for row, begin, own in limited
-        for n in range(1 + len(own))
-        if (ids := row.allowed(own[:n]))
-    }
+    forced, allowed = dict[int, int](), dict[int, tuple[int, ...]]()
+    for row, begin, own in zip(rows, begins, proposals, strict=False):
+        if not row.ids:
+            # The log-probability of forced tokens is asked too: they are words that callers see.
+            forced |= {begin + n: token for n, token in enumerate(row.forced)}
+        if row.beginnings:
+            ids = {begin + n: row.allowed(own[:n]) for n in range(1 + len(own))}
+            allowed |= {place: tuple(sorted(some)) for place, some in ids.items() if some}
+    return Known(forced, allowed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,11 @@ from asr_server.engine import faults, memory
 from asr_server.engine.feature import Plan
 from asr_server.engine.loops import expected_tokens
 from asr_server.engine.protocol import Option, Utterance
-from asr_server.engine.qwen_asr import answer, checkpoint, prompt
+from asr_server.engine.qwen_asr import answer, checkpoint
 from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.rows import AnswerRow, Rows
-from asr_server.engine.qwen_asr.tokenizer import ChatTemplate
+from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, Prompt, PromptBuilder
 from asr_server.engine.qwen_asr.windows import Clip, LoadedEncoder
 from asr_server.engine.row import Draft, KeptTokens
 
@@ -48,14 +48,40 @@ class LoadedModel:
     release: Callable[[], None] = lambda: None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """One row's work before its audio is encoded."""
+@dataclass(slots=True, eq=False)
+class Admitted:
+    """An admitted utterance. The engine sets what follows `budget`."""
 
+    key: int
     utterance: Utterance
-    prompt: prompt.Prompt
+    prompt: Prompt
     clip: Clip
     budget: int  # the most new tokens
+    urgent: bool = False  # it goes before work that is not
+    stream: answer.AnswerStream | None = None  # reads the tokens that were handed out; None where no text is asked for
+    row: AnswerRow | None = None  # None while it has no slot
+    lacks_room: bool = False  # it could not be seated, and others may go before it
+    overtaken: int = 0  # rows that were seated before it meanwhile
+    sent: int = 0  # tokens that were handed out
+
+    @property
+    def waits(self) -> bool:
+        """True if its prompt is not run to its end."""
+        return self.row is None or self.row.input is not None
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.prompt.before) + self.clip.tokens + len(self.prompt.after)
+
+    @property
+    def expected_tokens(self) -> int:
+        known = max(len(self.utterance.prefix), len(self.utterance.draft))
+        return min(self.budget, expected_tokens(len(self.utterance.audio)) + known)
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens that the row is expected to come to in all."""
+        return self.prompt_tokens + self.expected_tokens
 
 
 class Runtime:
@@ -66,7 +92,7 @@ class Runtime:
         files = model.files
         self._encoder = model.encoder.encoder
         self._positions = files.positions
-        self.prompts = prompt.PromptBuilder(files.tokenizer, ChatTemplate.load(files.directory), files.audio_id)
+        self.prompts = PromptBuilder(files.tokenizer, ChatTemplate.load(files.directory), files.audio_id)
         self.answers = answer.AnswerReader(files.tokenizer)
         self._options, self.release, self._recorders = model.options, model.release, model.recorders
         self.decoder, self.capacity = model.decoder, model.capacity
@@ -75,56 +101,52 @@ class Runtime:
         self.prefix_cache = PrefixCache(limit_bytes=model.capacity.prefix_cache_bytes)
         self._audio = model.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)
 
-    def prepare(self, work: Utterance, budget: int) -> Prepared:
+    def prepare(self, key: int, utterance: Utterance, budget: int) -> Admitted:
         """Front end and prompt of one row. Raises `InvalidInput` if prompt and audio exceed the model's positions."""
-        rendered = self.prompts.build(context=work.context, language=work.language)
+        rendered = self.prompts.build(context=utterance.context, language=utterance.language)
         with self.decoder.computing():
-            clip = self._audio.prepare(work, rendered.before)
-        prepared = Prepared(work, rendered, clip, budget)
-        if self.row_tokens(prepared) > self._positions:
+            clip = self._audio.prepare(utterance, rendered.before)
+        work = Admitted(key, utterance, rendered, clip, budget)
+        if work.row_tokens > self._positions:
             raise InvalidInput("The prompt is too long for this model.", param="prompt")
-        if self.row_tokens(prepared) >= self.capacity.tokens:
+        if work.row_tokens >= self.capacity.tokens:
             raise EngineOutOfMemory("The prompt and the audio take more memory than KV_BUDGET_MB allows.")
-        left = self._positions - _prompt_tokens(prepared)
-        return replace(prepared, budget=min(budget, left))
+        work.budget = min(budget, self._positions - work.prompt_tokens)
+        return work
 
-    def tokens(self, prepared: Prepared) -> int:
+    def tokens(self, work: Admitted) -> int:
         """Prompt and audio tokens that the row's prefill has to run."""
-        kept = self._kept(prepared)
-        return _prompt_tokens(prepared) - (kept.count if kept is not None else 0)
+        kept = self._kept(work)
+        return work.prompt_tokens - (kept.count if kept is not None else 0)
 
-    def _kept(self, prepared: Prepared) -> KeptTokens | None:
+    def _kept(self, work: Admitted) -> KeptTokens | None:
         """Return keys and values of the prompt and of closed windows of the session, or those of the prompt alone."""
-        kv = prepared.clip.kv
-        return kv if kv is not None else self.prefix_cache.prompt(prepared.prompt.before)
+        kv = work.clip.kv
+        return kv if kv is not None else self.prefix_cache.prompt(work.prompt.before)
 
-    def row_tokens(self, prepared: Prepared) -> int:
-        """Tokens that the row is expected to come to in all."""
-        return _prompt_tokens(prepared) + _expected_tokens(prepared)
-
-    def seat(self, key: int, prepared: Prepared, *, urgent: bool) -> AnswerRow:
-        """Give a prepared row its slot."""
-        utterance, rendered, kv = prepared.utterance, prepared.prompt, self._kept(prepared)
+    def seat(self, work: Admitted) -> None:
+        """Give work its slot."""
+        utterance, rendered, kv = work.utterance, work.prompt, self._kept(work)
         # Where the language is forced, or may be any, so may the beginning.
         among = utterance.languages if utterance.language is None else ()
         row = AnswerRow(
-            key=key,
-            budget=prepared.budget,
+            key=work.key,
+            budget=work.budget,
             temperature=utterance.temperature,
             generator=self.decoder.generator(utterance.seed) if utterance.temperature else None,
             draft=Draft(utterance.draft) if utterance.draft else None,
             forced=utterance.prefix,
             beginnings=self.prompts.beginnings(among),
-            urgent=urgent,
+            urgent=work.urgent,
             watched=not utterance.language,
-            expected=_expected_tokens(prepared),
+            expected=work.expected_tokens,
         )
         proposal = row.proposal()
         before = rendered.before if kv is None else ()
         after = (*rendered.after, *proposal)
-        given = self.decoder.prompt(before, prepared.clip.windows(), after, tail=1 + len(proposal))
+        given = self.decoder.prompt(before, work.clip.windows(), after, tail=1 + len(proposal))
         self.decoder.seat(row, given, kv)
-        return row
+        work.row = row
 
     def _encode(self, parts: Sequence[tuple[AnswerRow, int]]) -> None:
         """Make the embeddings that these parts of prompts lack."""
@@ -218,7 +240,7 @@ class Runtime:
         except Exception as error:
             raise faults.failure(error) from error
 
-    def keep(self, row: AnswerRow, prepared: Prepared) -> None:
+    def keep(self, row: AnswerRow, work: Admitted) -> None:
         """Leave the prompt of a row, which was run, for others, and the closed windows of a session's for its next
         partial.
 
@@ -226,17 +248,17 @@ class Runtime:
         """
         try:
             with self.decoder.computing():
-                self._keep(row, prepared)
+                self._keep(row, work)
         except Exception as error:
             if not isinstance(failure := faults.failure(error), EngineOutOfMemory):
                 raise failure from error
 
-    def _keep(self, row: AnswerRow, prepared: Prepared) -> None:
-        work, before, copy = prepared.utterance, prepared.prompt.before, partial(self.decoder.copy, row)
+    def _keep(self, row: AnswerRow, work: Admitted) -> None:
+        utterance, before, copy = work.utterance, work.prompt.before, partial(self.decoder.copy, row)
         self.prefix_cache.forget_unused()
         self.prefix_cache.put_prompt(before, copy)
-        if work.session is not None:
-            self._audio.keep(work, before, prepared.clip, copy)
+        if utterance.session is not None:
+            self._audio.keep(utterance, before, work.clip, copy)
 
     def answer_stream(self, language: str | None) -> answer.AnswerStream:
         return answer.AnswerStream(self.answers, forced=language is not None)
@@ -265,12 +287,3 @@ def aligner_bytes(plan: Plan, item_bytes: int) -> int:
     directory = checkpoint.local(plan.aligner_id, aligner=True, revision=plan.aligner_revision)
     count = memory.parameters(directory) if directory is not None else _RELEASED_ALIGNER
     return count * item_bytes + memory.PASS_BYTES
-
-
-def _prompt_tokens(prepared: Prepared) -> int:
-    return len(prepared.prompt.before) + prepared.clip.tokens + len(prepared.prompt.after)
-
-
-def _expected_tokens(prepared: Prepared) -> int:
-    work = prepared.utterance
-    return min(prepared.budget, expected_tokens(len(work.audio)) + max(len(work.prefix), len(work.draft)))

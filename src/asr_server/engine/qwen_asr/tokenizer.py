@@ -1,13 +1,15 @@
-"""A checkpoint's tokenizer and chat template: what the SDK's processor does with text, by the library `tokenizers`.
+"""A checkpoint's tokenizer, chat template and prompts: what the SDK's processor does with text.
 
-The SDK reads them with transformers, which imports torch where it is installed. A test compares the ids.
+The SDK reads them with transformers, which imports torch where it is installed; here the library `tokenizers` makes the
+ids. A test compares them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +30,11 @@ _CASED_WORDS = (
 _LARGE_VOCABULARY = 100_000
 # Settings that name one special token each.
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+# What an answer has between the language and the text.
+ASR_TEXT = "<asr_text>"
+# Prompts that are kept; the longest that a request may have takes 0.6 MB.
+_KEPT_PROMPTS = 64
 
 
 class TextTokenizer:
@@ -59,7 +66,6 @@ class TextTokenizer:
         return tuple(self._library.encode(text).ids)
 
     def text(self, ids: Sequence[int]) -> str:
-        """Return the text of ids without special tokens."""
         return self._library.decode(list(ids), skip_special_tokens=True)
 
     def token(self, number: int) -> str | None:
@@ -94,8 +100,64 @@ class ChatTemplate:
         raise ValueError("The checkpoint has no chat template.")
 
     def render(self, messages: Sequence[dict[str, Any]]) -> str:
-        """Return a prompt up to where the answer begins."""
         return self._template.render(messages=messages, add_generation_prompt=True, tools=None, documents=None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """The token ids of a prompt around the audio."""
+
+    before: tuple[int, ...]  # before the audio
+    after: tuple[int, ...]  # after it
+
+
+class PromptBuilder:
+    """Renders the checkpoint's chat template. Keeps the last prompts: the partials of a session have the same."""
+
+    def __init__(self, tokenizer: TextTokenizer, template: ChatTemplate, audio_id: int) -> None:
+        """`audio_id`: the token that stands for audio in a prompt."""
+        self.build = lru_cache(_KEPT_PROMPTS)(self._build)
+        self._tokenizer, self._template = tokenizer, template
+        self._audio = tokenizer.token(audio_id)
+        self._control = control_tokens(tokenizer.added)
+
+    def _build(self, *, context: str, language: str | None) -> Prompt:
+        """Return the prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces
+        it."""
+        messages: list[dict[str, Any]] = [
+            {"role": "system", "content": clean(self._control, context)},
+            {"role": "user", "content": [{"type": "audio", "audio": ""}]},
+        ]
+        text = self._template.render(messages)
+        if language is not None:
+            text += f"language {language}{ASR_TEXT}"
+        before, after = text.split(self._audio)
+        return Prompt(self._tokenizer.ids(before), self._tokenizer.ids(after))
+
+    def answer(self, text: str, language: str, *, forced: bool) -> tuple[int, ...]:
+        """Return the ids of the answer that says `text` in `language`, after a forced language or none; () where the
+        language would have to be named and is not known."""
+        text = clean(self._control, text)
+        if forced:
+            return self._tokenizer.ids(text)
+        named = f"language {language}{ASR_TEXT}{text}" if text else "language None"
+        return self._tokenizer.ids(named) if language or not text else ()
+
+    def beginnings(self, languages: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        return tuple(self._tokenizer.ids(f"language {language}{ASR_TEXT}") for language in languages)
+
+
+def control_tokens(added: Iterable[str]) -> list[str]:
+    """Return the names of tokens that are no text, longest first, so that none is left over from a piece of another."""
+    return sorted(added, key=len, reverse=True)
+
+
+def clean(control: Sequence[str], text: str) -> str:
+    """`text` without control tokens: they would end the turn or stand for audio that is not there."""
+    while any(token in text for token in control):
+        for token in control:
+            text = text.replace(token, " ")
+    return text.strip()
 
 
 def _of_vocabulary(directory: Path) -> Library:

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from asr_server import demo, feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import capabilities, plan, registry
+from asr_server.engine import capabilities, core, plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.frontend import LogMel
@@ -62,7 +62,7 @@ def recording(speech):
 
 def _load(checkpoint, **values):
     chosen = settings.load(_env_file=None, model_id=str(checkpoint), forced_aligner_id="demo", **values)
-    made = registry.build(feature_list.resolve(chosen, capabilities.probe()))
+    made = core.build_engine(feature_list.resolve(chosen, capabilities.probe()))
     made.load()
     return made
 
@@ -170,7 +170,7 @@ def test_the_setting_and_the_checkpoint_have_to_fit(checkpoint, tmp_path):
         _load(demo.checkpoint_path(), use_causal_encoder=True)
     hidden = tmp_path / "later"
     chosen = settings.load(_env_file=None, model_id=str(hidden), use_causal_encoder=True)
-    made = registry.build(feature_list.resolve(chosen, capabilities.probe()))
+    made = core.build_engine(feature_list.resolve(chosen, capabilities.probe()))
     shutil.copytree(demo.checkpoint_path(), hidden)
     with pytest.raises(ModelUnavailable, match="is not tuned for it"):
         made.load()

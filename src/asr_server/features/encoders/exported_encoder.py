@@ -135,7 +135,6 @@ def checked(encoder: ExportedEncoder, exact: Encoder, name: str) -> Deviation:
 
 
 def seconds(encoder: Encoder, window: Window) -> float:
-    """Return the least that one window took in three calls."""
     return min(timeit.repeat(lambda: encoder([window])[0].cpu(), number=1, repeat=3))
 
 

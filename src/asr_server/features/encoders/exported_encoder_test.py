@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from asr_server import demo, feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import capabilities, registry
+from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.features.encoders import exported_encoder, onnx_export
@@ -49,7 +49,7 @@ def _plan(file, **values):
 
 
 def _load(file, **values):
-    engine = registry.build(_plan(file, **values))
+    engine = core.build_engine(_plan(file, **values))
     engine.load()
     return engine
 

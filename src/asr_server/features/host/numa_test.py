@@ -11,7 +11,7 @@ import pytest
 from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import plan, registry
+from asr_server.engine import core, plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import ONE_THREAD, CpuShare
 from asr_server.features.host import FEATURE, numa
@@ -121,7 +121,7 @@ def test_the_engine_thread_is_bound_before_it_loads():
     node = numa.Node(0, (cpu,), ONE_THREAD)
     values = settings.load(_env_file=None, model_id="fake")
     resolved = replace(feature_list.resolve(values), bind=partial(numa.bind, node))
-    engine = registry.build_aligning(resolved, idle_timeout_s=0)
+    engine = core.build_aligning(resolved, idle_timeout_s=0)
     found = []
 
     def load():

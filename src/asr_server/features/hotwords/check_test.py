@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan, registry
+from asr_server.engine import capabilities, core, plan
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import Utterance, Written
 from asr_server.features.hotwords.check import HotwordCheck, Terms
@@ -44,7 +44,7 @@ def test_the_end_of_a_beginning_may_become_a_term():
 @pytest.fixture(scope="module")
 def ask():
     """Ask the demonstration checkpoint, one utterance at a time."""
-    engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
+    engine = core.build_engine(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
     engine.load()
 
     async def ask(utterance):

@@ -47,19 +47,15 @@ class MoonshineAligner:
 
     @property
     def loaded(self) -> bool:
-        """True if it holds the engine's weights."""
         return self._model is not None
 
     def locate(self) -> None:
-        """Find the files. Raises `ModelUnavailable`."""
         package.locate()
 
     def load(self) -> None:
-        """Take the weights that the engine has loaded."""
         self._model = self._engine.model
 
     def unload(self) -> None:
-        """Let go of them; they are freed when the engine is unloaded."""
         self._model = None
 
     def cost(self, item: AlignItem) -> int:
@@ -161,8 +157,5 @@ def _spoken(text: str) -> Iterator[tuple[str, int, int]]:
         at = start + len(word)
         letters = [start + place for place, char in enumerate(word) if char.isalnum()]
         if letters:
-            yield "".join(filter(_is_spoken, word)), letters[0], letters[-1] + 1
-
-
-def _is_spoken(char: str) -> bool:
-    return char.isalnum() or char in "'’"
+            spoken = "".join(char for char in word if char.isalnum() or char in "'’")
+            yield spoken, letters[0], letters[-1] + 1

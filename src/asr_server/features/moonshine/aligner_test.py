@@ -10,7 +10,7 @@ import soundfile
 from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage
-from asr_server.engine import registry
+from asr_server.engine import core
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.conftest import aligned
 from asr_server.engine.protocol import AlignItem, Alignment
@@ -25,9 +25,9 @@ def aligner():
     resolved = feature_list.resolve(
         settings.load(_env_file=None, model_id="moonshine-tiny-en"), Capabilities(gpu=False, torch_cuda=False)
     )
-    engine = registry.build(resolved)
+    engine = core.build_engine(resolved)
     engine.load()
-    made = registry.build_aligner(resolved, engine)
+    made = core.build_aligner(resolved, engine)
     made.load()
     return made
 

@@ -30,8 +30,12 @@ class RowCache:
 
     @property
     def frames(self) -> int:
-        """States of the encoder."""
         return len(self.cross[0][0][0])
+
+
+# Rows with the tokens of a pass that are theirs, and cosine and sine of the tokens' positions.
+Spans = Sequence[tuple[RowCache, slice]]
+Rotation = tuple[Array, Array]
 
 
 class TokenDecoder:
@@ -45,7 +49,6 @@ class TokenDecoder:
 
     @property
     def vocabulary(self) -> int:
-        """Return the number of token ids."""
         return len(self._weights.embedding)
 
     def cache(self, states: Array, capacity: int) -> RowCache:
@@ -54,7 +57,6 @@ class TokenDecoder:
         return RowCache([(keys, values) for keys, values in cross], capacity)
 
     def row_bytes(self, frames: int, tokens: int) -> int:
-        """Memory of a row."""
         return 2 * len(self._weights.layers) * self._width * 4 * (frames + tokens)
 
     def forward(
@@ -67,30 +69,22 @@ class TokenDecoder:
         """
         hidden = self._weights.embedding[[token for own in ids for token in own]]
         ends = np.cumsum([len(own) for own in ids])
-        parts = [slice(end - len(own), end) for end, own in zip(ends.tolist(), ids, strict=True)]
+        spans = [(row, slice(end - len(own), end)) for row, end, own in zip(rows, ends.tolist(), ids, strict=True)]
         positions = np.concatenate([row.length + np.arange(len(own)) for row, own in zip(rows, ids, strict=True)])
         angles = np.repeat(positions[:, None] * self._rates, 2, axis=1).astype(np.float32)
         rotation = np.cos(angles), np.sin(angles)
         for number, layer in enumerate(self._weights.layers):
-            hidden = hidden + self._attend_self(number, layer, _norm(hidden, layer.self_norm), rows, parts, rotation)
+            hidden = hidden + self._attend_self(number, layer, _norm(hidden, layer.self_norm), spans, rotation)
             normal = _norm(hidden, layer.cross_norm)
-            hidden = hidden + self._attend_cross(number, layer, normal, rows, parts, attention)
+            hidden = hidden + self._attend_cross(number, layer, normal, spans, attention)
             hidden = hidden + _feed_forward(layer, _norm(hidden, layer.mlp_norm))
         return _norm(hidden, self._weights.norm) @ self._weights.embedding.T
 
-    def _attend_self(
-        self,
-        number: int,
-        layer: LayerWeights,
-        hidden: Array,
-        rows: Sequence[RowCache],
-        parts: Sequence[slice],
-        rotation: tuple[Array, Array],
-    ) -> Array:
+    def _attend_self(self, number: int, layer: LayerWeights, hidden: Array, spans: Spans, rotation: Rotation) -> Array:
         queries, keys, values = self._split(hidden @ layer.qkv, 3)
         queries, keys = _rotate(queries, *rotation), _rotate(keys, *rotation)
         mixed = np.empty_like(queries)
-        for row, part in zip(rows, parts, strict=True):
+        for row, part in spans:
             count = part.stop - part.start
             end = row.length + count
             row.keys[number][:, row.length : end] = keys[:, part]
@@ -102,17 +96,11 @@ class TokenDecoder:
         return self._joined(mixed) @ layer.out
 
     def _attend_cross(
-        self,
-        number: int,
-        layer: LayerWeights,
-        hidden: Array,
-        rows: Sequence[RowCache],
-        parts: Sequence[slice],
-        attention: list[Array] | None,
+        self, number: int, layer: LayerWeights, hidden: Array, spans: Spans, attention: list[Array] | None
     ) -> Array:
         (queries,) = self._split(hidden @ layer.cross_q, 1)
         mixed = np.empty_like(queries)
-        for row, part in zip(rows, parts, strict=True):
+        for row, part in spans:
             keys, values = row.cross[number]
             shares = _softmax(self._scores(queries[:, part], keys))
             mixed[:, part] = shares @ values

@@ -79,7 +79,6 @@ class MoonshineEngine:
 
     @property
     def free_slots(self) -> int:
-        """Return how many more utterances may join; 0 while one waits to be encoded."""
         return 0 if any(work.cache is None for work in self._work.values()) else self._slots - len(self._work)
 
     @property
@@ -91,7 +90,7 @@ class MoonshineEngine:
     def load(self) -> None:
         """Find, check and load the files, and plan the memory. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
         files = package.locate()
-        from asr_server.features.moonshine.model import MoonshineModel
+        from asr_server.features.moonshine.model import SAMPLES_PER_STATE, MoonshineModel
 
         try:
             self._model = model = MoonshineModel(files)
@@ -107,7 +106,7 @@ class MoonshineEngine:
         gc.collect()
         gc.freeze()
         samples = s_to_samples(self._plan.traits.max_audio_s)
-        row_bytes = model.row_bytes(samples, token_budget(samples, _TOKENS_PER_S))
+        row_bytes = model.decoder.row_bytes(samples // SAMPLES_PER_STATE + 1, token_budget(samples, _TOKENS_PER_S))
         budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE / self._plan.shares)
         self._slots = max(1, min(self._plan.max_batch, budget // row_bytes))
         self._info = replace(
@@ -128,11 +127,10 @@ class MoonshineEngine:
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its audio is encoded by one of the next steps, that of urgent rows first."""
-        assert self._model is not None, "admit() before load()"
-        item = in_tokens(item, self._model.encode_text)
+        item = in_tokens(item, self.model.encode_text)
         row = Row(
             key=key,
-            budget=_budget(item),
+            budget=token_budget(len(item.audio), _TOKENS_PER_S) + len(item.prefix),
             temperature=item.temperature,
             draft=Draft(item.draft) if item.draft else None,
             forced=item.prefix,
@@ -149,19 +147,16 @@ class MoonshineEngine:
             yield from self._decode(model, decoding)
         if waiting:
             self._on_progress()
-            yield from self._begin(model, min(waiting, key=lambda work: not work.urgent))
+            work = min(waiting, key=lambda work: not work.urgent)
+            try:
+                work.cache = model.encode(work.utterance.audio, work.row.budget + 1)
+            except Exception as error:  # whatever this audio provokes, the other rows go on
+                yield self._failed(work.row, error)
+                return
+            yield from self._decode(model, [work])
 
     def drop(self, key: int) -> None:
         self._work.pop(key, None)
-
-    def _begin(self, model: MoonshineModel, work: _Work) -> Iterator[Outcome]:
-        row = work.row
-        try:
-            work.cache = model.encode(work.utterance.audio, row.budget + 1)
-        except Exception as error:  # whatever this audio provokes, the other rows go on
-            yield self._failed(row, error)
-            return
-        yield from self._decode(model, [work])
 
     def _decode(self, model: MoonshineModel, works: Sequence[_Work]) -> Iterator[Outcome]:
         try:
@@ -230,7 +225,3 @@ class MoonshineEngine:
         if isinstance(error, MemoryError):
             return RowFailed(row.key, EngineOutOfMemory("No memory is left for this audio."))
         return RowFailed(row.key, error)
-
-
-def _budget(utterance: Utterance) -> int:
-    return token_budget(len(utterance.audio), _TOKENS_PER_S) + len(utterance.prefix)

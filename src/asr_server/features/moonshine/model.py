@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asr_server.core.environment import prefer
 from asr_server.features.moonshine import weights
@@ -26,28 +25,6 @@ if TYPE_CHECKING:
 _LEAST_SAMPLES = 895
 # Samples that become one state: the strides 64, 3 and 2.
 SAMPLES_PER_STATE = 384
-
-
-class MoonshineEncoder:
-    """Loads the graph. Raises what ONNX Runtime raises."""
-
-    def __init__(self, path: Path) -> None:
-        prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        # Waiting threads that spin take the processor from the decoder and from everybody else.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # Memory that was needed once for the longest clip would be kept for ever.
-        options.enable_cpu_mem_arena = False
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-    def encode(self, audio: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32 (n,), 16 kHz, in [-1, 1], to states (frames, d)."""
-        padded = np.pad(audio, (0, max(0, _LEAST_SAMPLES - len(audio))))
-        inputs = {"input_values": padded[None], "attention_mask": np.ones((1, len(padded)), np.int64)}
-        states: NDArray[np.float32] = self._session.run(["last_hidden_state"], inputs)[0][0]
-        return states
 
 
 BEGIN_ID = 1
@@ -134,9 +111,9 @@ class MoonshineModel:
 
     def __init__(self, files: ModelFiles) -> None:
         self.tokenizer = Tokenizer(files.tokenizer)
-        self._encoder = MoonshineEncoder(files.encoder)
-        self._decoder = TokenDecoder(weights.read(files.decoder))
-        if self._decoder.vocabulary != len(self.tokenizer):
+        self._encoder = _session(files.encoder)
+        self.decoder = TokenDecoder(weights.read(files.decoder))
+        if self.decoder.vocabulary != len(self.tokenizer):
             raise ValueError("the vocabulary is that of another model")
 
     def encode_text(self, written: Written, forced: bool) -> tuple[int, ...]:
@@ -147,13 +124,12 @@ class MoonshineModel:
         except ValueError:
             return ()
 
-    def row_bytes(self, samples: int, tokens: int) -> int:
-        """Memory of a row of that much audio and that many tokens."""
-        return self._decoder.row_bytes(samples // SAMPLES_PER_STATE + 1, tokens)
-
     def encode(self, audio: Array, capacity: int) -> RowCache:
-        """Return the start of a row: audio (n,) encoded, with space for `capacity` tokens."""
-        return self._decoder.cache(self._encoder.encode(audio), capacity)
+        """Return the start of a row: audio (n,), 16 kHz, encoded, with space for `capacity` tokens."""
+        padded = np.pad(audio, (0, max(0, _LEAST_SAMPLES - len(audio))))
+        inputs = {"input_values": padded[None], "attention_mask": np.ones((1, len(padded)), np.int64)}
+        states: Array = self._encoder.run(["last_hidden_state"], inputs)[0][0]
+        return self.decoder.cache(states, capacity)
 
     def forward(self, rows: Sequence[tuple[Row, RowCache]], proposals: Sequence[Sequence[int]]) -> list[Array]:
         """Run each row's last token and the tokens proposed after it, and return logits (1 + proposed, vocabulary) of
@@ -162,14 +138,14 @@ class MoonshineModel:
             [row.ids[-1] if row.ids else BEGIN_ID, *proposal]
             for (row, _), proposal in zip(rows, proposals, strict=True)
         ]
-        logits = self._decoder.forward([cache for _, cache in rows], fed)
+        logits = self.decoder.forward([cache for _, cache in rows], fed)
         return np.split(logits, np.cumsum([len(own) for own in fed])[:-1])
 
     def attention(self, audio: Array, ids: Sequence[int]) -> Array:
         """Return how much each of `ids`, and the end, attends to each state of the audio: (layers, heads, ids + 1,
         frames)."""
         seen: list[Array] = []
-        self._decoder.forward([self.encode(audio, len(ids) + 1)], [[BEGIN_ID, *ids]], seen)
+        self.decoder.forward([self.encode(audio, len(ids) + 1)], [[BEGIN_ID, *ids]], seen)
         return np.stack(seen)
 
     def choose(self, logits: Array, row: Row, seed: int) -> tuple[list[int], list[float]]:
@@ -187,3 +163,15 @@ class MoonshineModel:
         normal = highest + np.log(np.exp(logits - highest[:, None]).sum(-1))
         logprobs: list[float] = (logits[np.arange(len(logits)), chosen] - normal).tolist()
         return chosen.tolist(), logprobs
+
+
+def _session(graph: Path) -> Any:
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # Waiting threads that spin take the processor from the decoder and from everybody else.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Memory that was needed once for the longest clip would be kept for ever.
+    options.enable_cpu_mem_arena = False
+    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])

@@ -19,7 +19,7 @@ def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
     none."""
     code = (
         "import numpy; from asr_server.features.moonshine import aligner, model, package;"
-        "model.MoonshineEncoder(package.locate().encoder).encode(numpy.zeros(16_000, 'f4'))"
+        "model.MoonshineModel(package.locate()).encode(numpy.zeros(16_000, 'f4'), 8)"
     )
     environment = {"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, timeout=60)

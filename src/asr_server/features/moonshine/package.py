@@ -26,7 +26,6 @@ class ModelFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Return their size on disk."""
         return sum(path.stat().st_size for path in (self.encoder, self.decoder, self.tokenizer))
 
 

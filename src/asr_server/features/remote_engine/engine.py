@@ -123,7 +123,6 @@ class RemoteEngine:
             yield outcome
 
     def drop(self, key: int) -> None:
-        """End a row's request, whose connection is closed. Unknown keys are ignored."""
         if (row := self._rows.pop(key, None)) is not None:
             row.request.cancel()
 

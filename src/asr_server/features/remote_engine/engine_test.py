@@ -10,7 +10,7 @@ import pytest
 from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable, Overloaded, TranscriptionFailed
-from asr_server.engine import registry
+from asr_server.engine import core
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.features.remote_engine import conftest as wire
@@ -29,7 +29,7 @@ def engine_for():
 
     def make(server, **values):
         found = {"vllm_base_url": server.url, "max_batch": 4, **values}
-        engine = registry.build(feature_list.resolve(settings.load(_env_file=None, **found), MACHINE))
+        engine = core.build_engine(feature_list.resolve(settings.load(_env_file=None, **found), MACHINE))
         made.append(engine)
         engine.load()
         return engine

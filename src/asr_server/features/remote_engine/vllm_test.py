@@ -13,7 +13,7 @@ import pytest
 from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import registry
+from asr_server.engine import core
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.schedule.ports import RowDone, RowFailed
@@ -77,7 +77,7 @@ def engine_for():
     def make(path, **values):
         machine = Capabilities(gpu=False, torch_cuda=False, qwen=False, vllm=str(path))
         found = settings.load(_env_file=None, use_vllm=True, model_id="owner/model", max_batch=3, **values)
-        made.append(registry.build(feature_list.resolve(found, machine)))
+        made.append(core.build_engine(feature_list.resolve(found, machine)))
         return made[-1]
 
     yield make

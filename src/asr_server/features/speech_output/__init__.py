@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asr_server.engine.feature import Asked, Feature, SharedModel
 from asr_server.engine.protocol import Option
 
 if TYPE_CHECKING:
-    from asr_server.engine.feature import OnProgress, Packed
+    from asr_server.engine.feature import OnProgress
     from asr_server.features.speech_output.engines.protocol import SpeechEngine
 
 
@@ -40,25 +40,11 @@ def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProg
     return QwenSpeechEngine(model, on_progress, on_load_progress)
 
 
-def _pack(value: Any) -> Packed:
-    from asr_server.features.speech_output.engines import protocol
-
-    return protocol.pack(value)
-
-
-def _unpack(packed: Packed) -> Any:
-    from asr_server.features.speech_output.engines import protocol
-
-    return protocol.unpack(packed)
-
-
 FEATURE = Feature(
     "speech_output",
     options=_options,
     conflicts=_conflicts,
     shared_models=_models,
     build_shared=_build,
-    pack_shared=_pack,
-    unpack_shared=_unpack,
     server=f"{__name__}.build",
 )

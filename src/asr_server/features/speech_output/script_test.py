@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from asr_server.core.conftest import raises
 from asr_server.core.errors import UnsupportedLanguage
 from asr_server.core.settings import SpeechSettings
-from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import Voice, VoiceSample
 from asr_server.features.speech_output.requests import SpeechRequest
 from asr_server.features.speech_output.script import ArrivingText, SpeechEngines, language_of, prepare, spoken_s
 from asr_server.text.sentences import sentences
+from asr_server_fake.speech import FakeSpeechEngine
 
 
 @pytest.mark.parametrize(

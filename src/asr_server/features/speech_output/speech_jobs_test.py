@@ -15,12 +15,10 @@ import soundfile
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, SpeechFailed
 from asr_server.core.settings import SpeechSettings
-from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output import speech_jobs
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
-from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.requests import Chapter, SpeechJobRequest
 from asr_server.features.speech_output.script import SpeechEngines, spoken_s
 from asr_server.features.speech_output.speech_jobs import SpeechJobs, beginning, text_parts, text_size
@@ -33,6 +31,8 @@ from asr_server.schedule.job import Priority
 from asr_server.schedule.ports import SchedulerObserver
 from asr_server.schedule.thread import EngineThread
 from asr_server.text.sentences import sentences
+from asr_server_fake.script import FakeScript, Fault, SpeechRule, SpokenScript
+from asr_server_fake.speech import FakeSpeechEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,11 +16,9 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.conftest import counts, raises
 from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed
 from asr_server.core.settings import Settings, SpeechSettings
-from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
-from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import SpeechFinish
 from asr_server.features.speech_output.events import AudioChunk, SentenceBegun
 from asr_server.features.speech_output.operations import SentenceMetrics
@@ -30,6 +28,8 @@ from asr_server.features.speech_output.synthesis import SpeechMetrics, SpeechPro
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.thread import EngineThread
+from asr_server_fake.script import FakeScript, Fault, SpeechRule, SpokenScript
+from asr_server_fake.speech import FakeSpeechEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,7 +14,7 @@ NAMES = (ESPEAK, FAKE)
 def build(name: str, fake_script: Path | None = None) -> tuple[SpeechEngine, ...]:
     """Return the engines of that name: one of `NAMES`, or voices of Piper."""
     if name == FAKE:
-        from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
+        from asr_server_fake.speech import FakeSpeechEngine
 
         return (FakeSpeechEngine(fake_script),)
     if piper.takes(name):

@@ -22,7 +22,7 @@ from asr_server.core.errors import (
 )
 from asr_server.engine import faults, memory
 from asr_server.engine.qwen_asr.checkpoint import Wanted, revision_of
-from asr_server.engine.qwen_asr.prompt import clean, control_tokens
+from asr_server.engine.qwen_asr.tokenizer import clean, control_tokens
 from asr_server.features.speech_output.engines.protocol import (
     Sentence,
     SpeechEngine,

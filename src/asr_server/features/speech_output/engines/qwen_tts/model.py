@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from asr_server.engine.feature import SharedModel
+from asr_server.features.speech_output.engines import protocol
 from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice
 from asr_server.text.syllables import syllables
 
@@ -77,6 +78,8 @@ class SpeechModel(SharedModel):
     device: str = "cpu"  # as in the plan
     dtype: str = "float32"  # as in the plan
     cpu_threads: int = 0  # as in the plan
+
+    pack, unpack = staticmethod(protocol.pack), staticmethod(protocol.unpack)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ import pytest
 
 from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
-from asr_server.engine import plan, registry
+from asr_server.engine import core, plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.conftest import aligned
-from asr_server.engine.fake import FakeAligner, FakeEngine
-from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptError, read
 from asr_server.engine.plan import PlanError
 from asr_server.engine.protocol import AlignItem, Finish, Tokens, Utterance
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server_fake.engine import FakeAligner, FakeEngine
+from asr_server_fake.script import FakeScript, Fault, Rule, ScriptError, read
 
 MACHINE = Capabilities(gpu=True, torch_cuda=True)
 
@@ -200,7 +200,7 @@ def test_the_file_is_read_again_when_it_changes(tmp_path):
         (tmp_path / "new").rename(script)
 
     write(rules=[{"call": 1, "text": "before"}])
-    engine = registry.build(_plan(fake_engine_script=script))
+    engine = core.build_engine(_plan(fake_engine_script=script))
     engine.load()
     texts = [_run(engine, Utterance(_sound()))[0].text for _ in range(2)]
     write(rules=[{"call": 1, "text": "after"}])
@@ -236,7 +236,7 @@ def test_a_bad_script_is_refused_with_its_place(tmp_path, content, place):
     with pytest.raises(ScriptError, match=place):
         read(script)
     with pytest.raises(ScriptError, match="FAKE_ENGINE_SCRIPT"):
-        registry.build(_plan(fake_engine_script=script))
+        core.build_engine(_plan(fake_engine_script=script))
 
 
 def test_the_aligner_does_what_the_script_says():

@@ -1,6 +1,6 @@
 """The `fake` engine: scripted answers, delays and faults through the whole engine contract. For tests; uses no model.
 
-`MODEL_ID=fake` starts it and nothing else does. `fake_script` describes what its script can contain.
+`MODEL_ID=fake` starts it and nothing else does. `script.py` describes what its script can contain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 
 from asr_server.core.audio import samples_to_s, samples_to_whole_ms
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
-from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource, strike
 from asr_server.engine.feature import Plan
 from asr_server.engine.loops import token_budget
 from asr_server.engine.protocol import (
@@ -35,6 +34,7 @@ from asr_server.engine.protocol import (
     in_tokens,
 )
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server_fake.script import FakeScript, Fault, Rule, ScriptSource, strike
 
 # Audio whose loudest sample is below this is silence.
 _SILENCE_PEAK = 0.01

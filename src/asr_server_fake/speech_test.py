@@ -5,11 +5,11 @@ import pytest
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import EngineFailed, EngineOutOfMemory, ModelUnavailable, SpeechFailed
-from asr_server.engine import fake_script
-from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
-from asr_server.features.speech_output.engines.fake import BLOCK_SAMPLES, FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, VoiceSample
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server_fake import script
+from asr_server_fake.script import FakeScript, Fault, SpeechRule, SpokenScript
+from asr_server_fake.speech import BLOCK_SAMPLES, FakeSpeechEngine
 
 LONG = Sentence("a" * 40, "low")  # two seconds
 
@@ -93,5 +93,5 @@ def test_the_script_is_a_part_of_the_file_of_the_other_fake_engine(tmp_path):
     assert [type(one) for one in found] == [RowDelta, RowFailed]
     assert len(found[0].value) == BLOCK_SAMPLES
     path.write_text('{"speech": {"rules": [{"words": "bad"}]}}')
-    with pytest.raises(fake_script.ScriptError, match=r"speech.rules.0.words"):
-        fake_script.read(path)
+    with pytest.raises(script.ScriptError, match=r"speech.rules.0.words"):
+        script.read(path)

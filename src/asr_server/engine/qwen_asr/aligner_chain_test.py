@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.engine.qwen_asr import aligner_runtime
+from asr_server.engine.qwen_asr import aligner
 
 WEIGHTS = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**32)).map(
     lambda drawn: np.random.default_rng(drawn[2]).dirichlet(np.full(drawn[1], 0.5), drawn[0])
@@ -31,7 +31,7 @@ def test_medians_are_those_of_all_sequences_in_order(weights):
     """Half of the weight lies on either side, fractions of a slot by straight lines."""
     weights = np.maximum(weights, 1e-6)
     edges = np.arange(weights.shape[1] + 1) - 0.5
-    for told, marginal in zip(aligner_runtime.medians(weights), _by_hand(weights), strict=True):
+    for told, marginal in zip(aligner.medians(weights), _by_hand(weights), strict=True):
         assert np.interp(told, edges, np.concatenate(([0], marginal.cumsum()))) == pytest.approx(0.5, abs=1e-6)
 
 
@@ -39,7 +39,7 @@ def test_medians_are_those_of_all_sequences_in_order(weights):
 @given(st.integers(1, 300), st.integers(1, 400), st.integers(0, 2**32))
 def test_medians_never_fall_and_stay_among_the_slots(rows, slots, seed):
     """Long chains of contradicting certainties are tried too, whose product no number can hold."""
-    told = aligner_runtime.medians(_contradictions(rows, slots, seed))
+    told = aligner.medians(_contradictions(rows, slots, seed))
     assert (np.diff(told) >= -1e-9).all()
     assert told.min() >= -0.5
     assert told.max() <= slots - 0.5
@@ -47,7 +47,7 @@ def test_medians_never_fall_and_stay_among_the_slots(rows, slots, seed):
 
 def test_a_recording_of_three_minutes_that_makes_no_sense_has_times_in_order():
     """The chain has more stamps than a number has room for their unlikelihood."""
-    told = aligner_runtime.medians(_contradictions(1_200, 2_250, 0))
+    told = aligner.medians(_contradictions(1_200, 2_250, 0))
     assert np.isfinite(told).all()
     assert (np.diff(told) >= -1e-9).all()
 
@@ -59,7 +59,7 @@ def _contradictions(rows, slots, seed):
 def test_what_is_certain_and_in_order_keeps_its_slot():
     """The slot is kept to a thousandth."""
     places = np.array([0, 3, 3, 4, 9])
-    assert aligner_runtime.medians(np.eye(10)[places]) == pytest.approx(places, abs=1e-3)
+    assert aligner.medians(np.eye(10)[places]) == pytest.approx(places, abs=1e-3)
 
 
 def test_one_stamp_that_runs_away_is_called_back():
@@ -68,5 +68,5 @@ def test_one_stamp_that_runs_away_is_called_back():
     weights = np.full((10, 60), 1e-4)
     weights[range(10), places] = 1
     weights[4, 20], weights[4, 55] = 0.1, 1
-    told = aligner_runtime.medians(weights)
+    told = aligner.medians(weights)
     assert told == pytest.approx(places, abs=0.1)

@@ -1,6 +1,6 @@
 """The speech engine `fake`: a tone for each voice, with scripted delays and faults. For tests; uses no model.
 
-`SPEECH=fake` and `SPEECH_CLONE_MODEL=fake` start it and nothing else does. `engine/fake_script.py` describes scripts.
+`SPEECH=fake` and `SPEECH_CLONE_MODEL=fake` start it and nothing else does. `script.py` describes scripts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, SpeechFailed
-from asr_server.engine.fake_script import FakeScript, ScriptSource, SpeechRule, SpokenScript, strike
 from asr_server.features.speech_output.engines.protocol import (
     FAKE,
     OPENAI_VOICES,
@@ -31,6 +30,7 @@ from asr_server.features.speech_output.engines.protocol import (
     VoiceSample,
 )
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server_fake.script import FakeScript, ScriptSource, SpeechRule, SpokenScript, strike
 
 BLOCK_SAMPLES = SPEECH_RATE // 5
 _SLOTS = 4
