@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples
     from asr_server.features.speakers.diarization.client import SpeakerClient
     from asr_server.features.speakers.diarization.turns import VoicePrint
-    from asr_server.recordings.requests import KnownSpeaker
 
 
 class SpeakerNames:
@@ -28,23 +27,23 @@ class SpeakerNames:
         self._decoder = decoder
         self._stored = stored
 
-    async def recording(self, speakers: Sequence[KnownSpeaker], caller: str, owner: str) -> RecordingNames:
+    async def recording(self, clips: Mapping[str, bytes], caller: str, owner: str) -> RecordingNames:
         """Return the names of one recording.
 
-        `speakers`: the speakers whom the caller knows. `owner`: the key whose stored voices are recognised. Raises for
-        a wrong clip, and `SpeakersUnavailable`.
+        `clips`: the recordings of speakers whom the caller knows, by name. `owner`: the key whose stored voices are
+        recognised. Raises for a wrong clip, and `SpeakersUnavailable`.
         """
         voices = []
-        for speaker in speakers:
-            with tempfile.TemporaryFile() as clip:
-                clip.write(speaker.clip)
-                clip.flush()
+        for name, clip in clips.items():
+            with tempfile.TemporaryFile() as file:
+                file.write(clip)
+                file.flush()
                 try:
-                    found = await voice_print(self._client, self._decoder, clip, caller)
+                    found = await voice_print(self._client, self._decoder, file, caller)
                 except InvalidInput as error:
                     error.param = "known_speaker_references"
                     raise
-            voices.append(NamedVoice(name=speaker.name, voice_print=found))
+            voices.append(NamedVoice(name=name, voice_print=found))
         return RecordingNames(self._client, voices, partial(self._stored.comparable, owner, self._client.voice_model))
 
 

@@ -17,12 +17,12 @@ from asr_server.features.translation.conftest import HOPELESS, MENDABLE, Scripte
 from asr_server.features.translation.lines import Reason
 from asr_server.features.translation.translations import Translations, laid_out, translated
 from asr_server.features.translation.translator import cue_text
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranslationRequest
+from asr_server.recordings.requests import ResponseFormat, TranslationRequest
 from asr_server.subtitle import files
 from asr_server.subtitle.alignment import estimate
 from asr_server.subtitle.cues import Cue, CueConfig
 
-TO_GERMAN = TranslationRequest(target_language="de")
+TO_GERMAN = TranslationRequest(language="de")
 KEPT = replace(TO_GERMAN, source_on_failure=True)
 LIMIT_S = 60.0
 RULES = CueConfig(max_line_columns=200)
@@ -180,7 +180,7 @@ async def test_subtitles_are_translated_at_their_own_temperature(llm, translatin
     source = replace(source, segments=(replace(source.segments[0], words=words),))
     async with translating(translate_temperature=0.7, translate_srt_temperature=0.05) as translations:
         for wanted in (ResponseFormat.SRT, ResponseFormat.TEXT):
-            await translations.answer(source, replace(TO_GERMAN, output=OutputOptions(wanted)), LIMIT_S)
+            await translations.answer(source, replace(TO_GERMAN, response_format=wanted), LIMIT_S)
     assert [call.body["temperature"] for call in llm.calls] == [0.05, 0.7]
 
 
