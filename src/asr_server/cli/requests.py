@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from dataclasses import fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from asr_server.cli import formats
@@ -14,13 +16,11 @@ from asr_server.core.errors import InvalidInput
 from asr_server.recordings.requests import (
     MAX_CLIPS_BYTES,
     MAX_KNOWN_SPEAKERS,
-    ChannelMode,
     RecordingRequest,
     ResponseFormat,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
-    VoiceDetection,
 )
 from asr_server.subtitle.cues import SpeakerStyle
 
@@ -29,9 +29,9 @@ R = TypeVar("R", bound=RecordingRequest)
 
 def transcription_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> TranscriptionRequest:
     """Return the request of `transcribe`. Raises `UsageError`."""
-    options = recording_options(parsed) | _speakers(parsed, wanted)
+    options = stated(TranscriptionRequest, parsed) | _speakers(parsed, wanted)
     options |= formats.answer_options(wanted, speakers=options["speakers"])
-    return _checked(TranscriptionRequest(**options, stream=parsed.stream))
+    return _checked(TranscriptionRequest(**options))
 
 
 def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> SubtitleRequest | TranslationRequest:
@@ -39,28 +39,24 @@ def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> Subtitl
 
     Raises `UsageError`.
     """
-    options = recording_options(parsed) | _speakers(parsed, wanted)
-    options |= {name: getattr(parsed, name) for name in ("mode", "max_line_chars", "max_lines")}
-    options["speaker_style"] = style = SpeakerStyle(parsed.speaker_style or SpeakerStyle.NAME)
+    options = stated(TranslationRequest if parsed.to else SubtitleRequest, parsed) | _speakers(parsed, wanted)
     answer: ResponseFormat = formats.answer_options(wanted, speakers=options["speakers"])["response_format"]
     if not parsed.to:
-        return _checked(SubtitleRequest(**options, format="vtt" if answer is ResponseFormat.VTT else "srt"))
-    if style is SpeakerStyle.DASH:
+        return _checked(SubtitleRequest(**options | {"format": answer.value}))
+    if parsed.speaker_style == SpeakerStyle.DASH:
         raise UsageError("--speaker-style dash is not for translations: a cue is translated as a whole.")
-    options |= {"language": parsed.to, "source_language": options["language"], "bilingual": parsed.bilingual}
-    return _checked(TranslationRequest(**options, response_format=answer, glossary=dict(parsed.term)))
+    options |= {"language": parsed.to, "source_language": parsed.language or "", "glossary": dict(parsed.term)}
+    return _checked(TranslationRequest(**options | {"response_format": answer}))
 
 
-def recording_options(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a request that `arguments.add_recognition` and `add_workers` state."""
-    return {
-        "model": model(parsed),
-        "language": parsed.language or "",
-        "prompt": parsed.prompt,
-        "hotwords": tuple(parsed.hotword),
-        "vad": VoiceDetection(parsed.vad),
-        "strict": parsed.strict,
-    }
+def stated(kind: type[RecordingRequest], parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a request that have the names of arguments, and the model and the hotwords."""
+    options: dict[str, Any] = {"model": model(parsed), "hotwords": tuple(parsed.hotword)}
+    for one in fields(kind):
+        value = options.get(one.name, getattr(parsed, one.name, None))
+        if value is not None:
+            options[one.name] = type(one.default)(value) if isinstance(one.default, StrEnum) else value
+    return options
 
 
 def model(parsed: argparse.Namespace) -> str:
@@ -90,10 +86,8 @@ def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str,
     known = _known_speakers(parsed)
     return {
         "speakers": is_wanted,
-        **{name: getattr(parsed, name) for name in ("num_speakers", "min_speakers", "max_speakers")},
         "known_speaker_names": tuple(name for name, _ in known),
         "known_speaker_references": tuple(clip for _, clip in known),
-        "channel_mode": ChannelMode(parsed.channel_mode or ChannelMode.MIX),
     }
 
 

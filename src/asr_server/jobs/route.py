@@ -98,6 +98,11 @@ class JobDeletedBody(BaseModel):
     deleted: bool = True
 
 
+_BUILDERS: dict[str, Callable[[FormData], AnyRequest]] = {
+    JobTask.TRANSCRIPTION: forms.transcription_request,
+    JobTask.SUBTITLES: forms.subtitle_request,
+    JobTask.TRANSLATION: forms.translation_request,
+}
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 _MAX_KEY_CHARS = 255
 KEY_PARAMETER = {
@@ -249,23 +254,16 @@ def _in_format(
 
 def _parse(form: FormData, services: Services) -> tuple[AnyRequest, UploadFile]:
     task = body.scalars(form, frozenset({"task"})).get("task", JobTask.TRANSCRIPTION)
-    match task:
-        case JobTask.TRANSCRIPTION:
-            wanted, file = forms.parse(form, services, forms.transcription_request)
-            if wanted.stream:
-                raise InvalidInput(
-                    "A job is not streamed; its progress is at its own events.",
-                    code="unsupported_value",
-                    param="stream",
-                )
-            return wanted, file
-        case JobTask.SUBTITLES:
-            return forms.parse(form, services, forms.subtitle_request)
-        case JobTask.TRANSLATION:
-            services.processor.translator.check()
-            return forms.parse(form, services, forms.translation_request)
-        case _:
-            raise InvalidInput(f"'task' must be one of {', '.join(JobTask)}.", param="task")
+    if task not in _BUILDERS:
+        raise InvalidInput(f"'task' must be one of {', '.join(JobTask)}.", param="task")
+    if task == JobTask.TRANSLATION:
+        services.processor.translator.check()
+    wanted, file = forms.parse(form, services, _BUILDERS[task])
+    if isinstance(wanted, TranscriptionRequest) and wanted.stream:
+        raise InvalidInput(
+            "A job is not streamed; its progress is at its own events.", code="unsupported_value", param="stream"
+        )
+    return wanted, file
 
 
 def accepted(record: JobRecord) -> Response:
