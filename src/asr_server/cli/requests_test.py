@@ -91,6 +91,7 @@ def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
     [
         (["--num-speakers", "2"], "--num-speakers needs --speakers"),
         (["--channel-mode", "split"], "--channel-mode needs --speakers"),
+        (["--known-speaker", "Ann=/dev/null"], "--known-speaker needs --speakers"),
         (["--speakers", "--num-speakers", "2", "--min-speakers", "1"], "exact"),
         (["--speakers", "--min-speakers", "3", "--max-speakers", "2"], "more than"),
         (
