@@ -130,7 +130,7 @@ async def test_what_is_stored_comes_back(jobs, monkeypatch):
     source.read(3)
     await jobs.add(record, source, 10)
     stored = await jobs.get(record.id, "")
-    assert [speaker.clip for speaker in stored.request.speakers.known] == [b"", b""]
+    assert stored.request.known_speaker_references == (b"", b"")
     files = [await content(jobs, record.id, name) for name in ("recording", "clip-0", "clip-1")]
     assert files == [b"0123456789", b"RIFF\xff", b"\x80"]
     claim = await jobs.claim(2.0)

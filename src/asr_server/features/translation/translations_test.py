@@ -159,7 +159,7 @@ async def test_a_source_in_the_target_language_asks_nobody(llm, translating, tex
     source = _transcript(*texts)
     async with translating() as translations:
         found = await _transcript_of(translations, source)
-        lines = await _translated(translations, CUES, replace(TO_GERMAN, language="German"))
+        lines = await _translated(translations, CUES, replace(TO_GERMAN, source_language="German"))
     assert (found, laid_out(CUES, lines, RULES), lines.untranslated) == (source, CUES, 0)
     assert llm.calls == []
 
@@ -227,6 +227,6 @@ async def test_the_callers_limit_counts(llm, translating):
 async def test_the_language_that_the_caller_states_overrides_the_recognised_one(llm, translating):
     """The endpoint is told that the cues are French, though English was recognised."""
     async with translating() as translations:
-        stated = replace(TO_GERMAN, language="French")
+        stated = replace(TO_GERMAN, source_language="French")
         await _translated(translations, CUES, stated, language="English")
     assert {call.content["source_language"] for call in llm.calls} == {"French"}
