@@ -109,7 +109,7 @@ class Services:
     def check(self, request: RecordingRequest) -> None:
         """Raise `unsupported_value` or `invalid_value` for what of the request no feature serves, before anything is
         decoded."""
-        for option in request.text_options.asked:
+        for option in request.asked:
             if not self.plan.is_active(option):
                 reason = self.plan.reason(option) or "it was built without that"
                 raise InvalidInput(

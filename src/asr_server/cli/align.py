@@ -56,7 +56,7 @@ def _run(parsed: argparse.Namespace) -> int:
     try:
         request = AlignmentRequest(
             text=given_text(parsed.text),
-            language=parsed.language,
+            language=parsed.language or "",
             model=requests.model(parsed),
             answer=_format(parsed.format, target),
         )

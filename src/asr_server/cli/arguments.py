@@ -7,17 +7,16 @@ import shlex
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from asr_server.cli import formats
 from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.parser import did_you_mean
-from asr_server.client.forms import MODES
 from asr_server.core.environment import client_variable
 from asr_server.core.errors import InvalidInput
-from asr_server.recordings.requests import ChannelMode, VoiceDetection
+from asr_server.recordings.requests import ChannelMode, Mode, VoiceDetection
 from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages
 
@@ -136,7 +135,7 @@ def add_target(group: argparse._ArgumentGroup, *, required: bool) -> None:
 def add_layout(group: argparse._ArgumentGroup) -> None:
     """Add the layout of cues. The limits are the server's."""
     group.add_argument(
-        "--mode", choices=list(MODES), default="accurate", help="align the times with the sound, or estimate them"
+        "--mode", choices=get_args(Mode), default="accurate", help="align the times with the sound, or estimate them"
     )
     group.add_argument("--max-line-chars", type=_columns, default=42, metavar="N", help="widest line (default 42)")
     group.add_argument("--max-lines", type=_lines, default=2, metavar="N", help="most lines of a cue (default 2)")

@@ -91,7 +91,7 @@ class RemoteBackend:
         if (
             not isinstance(request, TranscriptionRequest)
             or request.speakers
-            or request.output.response_format is not ResponseFormat.TEXT
+            or request.response_format is not ResponseFormat.TEXT
         ):
             return await self._files.process(recording, request)
         # This route reports progress; the one for whole answers does not.

@@ -19,7 +19,7 @@ from asr_server.cli.formats import Format
 from asr_server.cli.progress import Event, ProgressBars, clock_text, speed_text
 from asr_server.cli.recording_files import RecordingSource, Sink, Skipped
 from asr_server.features.alignments.requests import AlignmentRequest
-from asr_server.recordings.requests import Request, Result, TranscriptionRequest, TranslationRequest, WordTimes
+from asr_server.recordings.requests import Request, Result, TranscriptionRequest, TranslationRequest
 
 if TYPE_CHECKING:
     from asr_server.cli.backends import RemoteBackend
@@ -72,7 +72,7 @@ class Run:
         output: str | None = self.parsed.output
         if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
             return None
-        tag = f".{self.request.target_language}" if isinstance(self.request, TranslationRequest) else ""
+        tag = f".{self.request.language}" if isinstance(self.request, TranslationRequest) else ""
         endings = {one: f"{tag}{one.suffix}" for one in self.formats}
         if output is None:
             return recording_files.targets(found, None, endings)
@@ -128,7 +128,7 @@ def backend_of(parsed: argparse.Namespace) -> RemoteBackend:
 def notes(request: Request | AlignmentRequest, result: Result) -> list[str]:
     """Return what the user should know about the quality of subtitles and translations."""
     found = []
-    if request.word_times is WordTimes.ALIGNED and result.time_source in _TIME_NOTES:
+    if request.mode == "accurate" and result.time_source in _TIME_NOTES:
         found.append(_TIME_NOTES[result.time_source])
     if result.untranslated:
         found.append(f"{result.untranslated} lines could not be translated and stayed in the source language")
@@ -238,7 +238,7 @@ class RecordingBatch:
     async def _deliver(self, source: RecordingSource, result: Result) -> None:
         """Write the result. Its job is removed only after that."""
         try:
-            contents = formats.convert(result.content.decode(), self.of.request.output, self.of.formats)
+            contents = formats.convert(result.content.decode(), self.of.request.response_format, self.of.formats)
             with self.bars.paused():
                 self.sink.deliver(source, contents)
         except Failure as failure:
@@ -250,7 +250,7 @@ class RecordingBatch:
     def _result_command(self, source: RecordingSource) -> str:
         """Return how to continue with the job of a source, and what its result is if that is not what was asked for."""
         command = arguments.result_command(self.of.parsed, self._job_ids[source])
-        given = self.of.request.output.response_format.value
+        given = self.of.request.response_format.value
         return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"
 
     def _report(self, source: RecordingSource, line: str) -> None:

@@ -15,12 +15,10 @@ from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import Event, ProgressBars
 from asr_server.cli.recording_files import FileSink, RecordingSource, StdoutSink
 from asr_server.recordings.requests import (
-    OutputOptions,
     Result,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
-    WordTimes,
 )
 
 
@@ -72,7 +70,7 @@ def _sources(tmp_path, *texts):
 def _run(command="transcribe", formats=(Format.TEXT,), **given):
     """A run as `RecordingBatch` sees it; the request is for its formats."""
     parsed = argparse.Namespace(**({"quiet": True, "server": None, "api_key_file": None} | given))
-    return Run(command, parsed, TranscriptionRequest(output=answer_options(formats, OutputOptions())), formats)
+    return Run(command, parsed, TranscriptionRequest(**answer_options(formats)), formats)
 
 
 def _batch(backend, sources, sink=None, **given):
@@ -236,6 +234,6 @@ def test_estimated_times_are_noted_only_where_aligned_ones_were_requested():
     """Aligned times need no note; untranslated lines always do."""
     sources = ("aligned", "mixed", "estimated", None)
     assert [len(_notes(SubtitleRequest(), time_source=source)) for source in sources] == [0, 1, 1, 0]
-    assert _notes(SubtitleRequest(word_times=WordTimes.ESTIMATED), time_source="estimated") == []
+    assert _notes(SubtitleRequest(mode="fast"), time_source="estimated") == []
     assert "3 lines" in _notes(TranslationRequest(), untranslated=3)[0]
     assert _notes(TranslationRequest(), untranslated=0) == []

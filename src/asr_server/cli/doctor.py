@@ -25,7 +25,7 @@ from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
 from asr_server.cli.listening import address_error, certificate_error
 from asr_server.client.connection import FileError
 from asr_server.core.errors import ModelUnavailable
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result, TranscriptionRequest
+from asr_server.recordings.requests import ResponseFormat, Result, TranscriptionRequest
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -237,7 +237,7 @@ async def _transcribe(bundled: str, sample: demo.Sample) -> list[Finding]:
     from asr_server.cli.backends import LocalBackend, local_settings
 
     async def transcribed(recording: bytes) -> Result:
-        request = TranscriptionRequest(output=OutputOptions(ResponseFormat.TEXT))
+        request = TranscriptionRequest(response_format=ResponseFormat.TEXT)
         return await backend.process(io.BytesIO(recording), request)
 
     start_s, recording = time.monotonic(), sample.recording.read_bytes()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from asr_server.cli.failure import UsageError
 from asr_server.cli.parser import unknown_name
-from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.recordings.requests import ResponseFormat
 from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue
 from asr_server.text import languages, scripts
@@ -86,8 +85,8 @@ def _by_suffix(output: str | None, allowed: Sequence[Format]) -> list[Format]:
     return [one for one in allowed if one.suffix == suffix][:1]
 
 
-def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers: bool = False) -> OutputOptions:
-    """Return what to ask the server for, with that layout, so that `convert` can make all formats of one answer."""
+def answer_options(wanted: Sequence[Format], *, speakers: bool = False) -> dict[str, Any]:
+    """Return the options of a request whose answer `convert` can turn into all formats."""
     cues = [one for one in wanted if one in CUE_FORMATS]
     if len(wanted) == 1 and wanted[0].value in set(ResponseFormat) and wanted[0] not in DOCUMENTS:
         answer = ResponseFormat(wanted[0].value)
@@ -95,15 +94,16 @@ def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers:
         # A name of a speaker is text in SRT, and has its place in VTT.
         file_of_cues = ResponseFormat.VTT if speakers else ResponseFormat.SRT
         answer = file_of_cues if len(cues) == len(wanted) else ResponseFormat.VERBOSE_JSON
-    return replace(layout, response_format=answer, cues=answer is ResponseFormat.VERBOSE_JSON and bool(cues))
+    has_cues = answer is ResponseFormat.VERBOSE_JSON and bool(cues)
+    return {"response_format": answer} | ({"timestamp_granularities": ("segment", "cue")} if has_cues else {})
 
 
-def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str | bytes]:
-    """Return the files' contents from an answer with the options that `answer_options` has chosen."""
-    if [given.response_format.value] == list(wanted):
+def convert(answer: str, given: ResponseFormat, wanted: Sequence[Format]) -> dict[Format, str | bytes]:
+    """Return the files' contents from an answer in the format that `answer_options` has chosen."""
+    if [given.value] == list(wanted):
         return {wanted[0]: _ended(answer)}
-    if given.response_format.is_subtitles:
-        parse_cues = files.parse_vtt if given.response_format is ResponseFormat.VTT else files.parse_srt
+    if given.is_subtitles:
+        parse_cues = files.parse_vtt if given is ResponseFormat.VTT else files.parse_srt
         content, cues = {}, parse_cues(answer)
     else:
         content = json.loads(answer)

@@ -11,7 +11,7 @@ from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import CUE_FORMATS, Format
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.recordings.render import render
-from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
 from asr_server.subtitle.cues import CueConfig
 
 WORDS = tuple(
@@ -37,12 +37,12 @@ PLAIN_FORMATS = [one for one in SERVER_FORMATS if one not in (Format.DIARIZED_JS
 SPEAKER_FORMATS = [one for one in SERVER_FORMATS if one not in (Format.JSON, *formats.DOCUMENTS)]
 
 
-def _answer(output, transcript=SPEECH):
-    return render(transcript, output, CueConfig()).content.decode()
+def _answer(request, transcript=SPEECH):
+    return render(transcript, request, CueConfig()).content.decode()
 
 
-def _options(wanted, **how):
-    return formats.answer_options(wanted, OutputOptions(), **how)
+def _request(wanted, **how):
+    return TranscriptionRequest(**formats.answer_options(wanted, **how))
 
 
 def _chosen(given=None, output=None, allowed=tuple(Format)):
@@ -54,9 +54,9 @@ def _chosen(given=None, output=None, allowed=tuple(Format)):
 def test_a_format_is_the_same_alone_and_among_others(one, others):
     """A single answer is enough, and no byte differs from the server's own file."""
     wanted = list(dict.fromkeys([one, *others]))
-    output = _options(wanted)
-    made = formats.convert(_answer(output), output, wanted)
-    alone = _answer(OutputOptions(ResponseFormat(one.value)))
+    request = _request(wanted)
+    made = formats.convert(_answer(request), request.response_format, wanted)
+    alone = _answer(TranscriptionRequest(response_format=ResponseFormat(one.value)))
     assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
     assert set(made) == set(wanted)
 
@@ -66,9 +66,9 @@ def test_a_format_is_the_same_alone_and_among_others(one, others):
 def test_a_format_with_speakers_is_the_same_alone_and_among_others(one, others):
     """Names are where the server has them."""
     wanted = list(dict.fromkeys([one, *others]))
-    output = _options(wanted, speakers=True)
-    made = formats.convert(_answer(output, DIALOGUE), output, wanted)
-    alone = _answer(OutputOptions(ResponseFormat(one.value)), DIALOGUE)
+    request = _request(wanted, speakers=True)
+    made = formats.convert(_answer(request, DIALOGUE), request.response_format, wanted)
+    alone = _answer(TranscriptionRequest(response_format=ResponseFormat(one.value)), DIALOGUE)
     assert "Smith, Ann" in alone
     assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
 
@@ -76,8 +76,8 @@ def test_a_format_with_speakers_is_the_same_alone_and_among_others(one, others):
 @pytest.mark.parametrize("one", CUE_FORMATS)
 def test_formats_of_cues_have_the_same_cues(one):
     """The cues are those of srt."""
-    output = _options([one])
-    assert "Turn on the lights" in formats.convert(_answer(output), output, [one])[one]
+    request = _request([one])
+    assert "Turn on the lights" in formats.convert(_answer(request), request.response_format, [one])[one]
 
 
 def test_names_may_be_repeated_listed_and_short():
@@ -122,6 +122,8 @@ def test_two_formats_are_never_one_file():
 def test_cues_are_not_left_in_the_json_that_was_asked_for():
     """The cues were requested for the other file."""
     wanted = [Format.VERBOSE_JSON, Format.SRT]
-    output = _options(wanted)
-    assert "cues" in _answer(output)
-    assert "cues" not in json.loads(formats.convert(_answer(output), output, wanted)[Format.VERBOSE_JSON])
+    request = _request(wanted)
+    assert "cues" in _answer(request)
+    assert "cues" not in json.loads(
+        formats.convert(_answer(request), request.response_format, wanted)[Format.VERBOSE_JSON]
+    )

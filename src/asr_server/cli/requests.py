@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from asr_server.cli import formats
 from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.formats import Format
-from asr_server.client.forms import MODES
+from asr_server.core.errors import InvalidInput
 from asr_server.recordings.requests import (
-    DEFAULT_MODEL,
     MAX_CLIPS_BYTES,
     MAX_KNOWN_SPEAKERS,
-    ChannelMode,
-    KnownSpeaker,
-    OutputOptions,
-    SpeakerOptions,
+    RecordingRequest,
+    ResponseFormat,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
-    VoiceDetection,
 )
 from asr_server.subtitle.cues import SpeakerStyle
+
+R = TypeVar("R", bound=RecordingRequest)
 
 
 def transcription_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> TranscriptionRequest:
     """Return the request of `transcribe`. Raises `UsageError`."""
-    fields = recording_fields(parsed) | _speakers(parsed, wanted)
-    output = formats.answer_options(wanted, OutputOptions(), speakers="speakers" in fields)
-    return TranscriptionRequest(**fields, output=output, stream=parsed.stream)
+    options = stated(TranscriptionRequest, parsed) | _speakers(parsed, wanted)
+    options |= formats.answer_options(wanted, speakers=options["speakers"])
+    return _checked(TranscriptionRequest(**options))
 
 
 def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> SubtitleRequest | TranslationRequest:
@@ -38,71 +39,68 @@ def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> Subtitl
 
     Raises `UsageError`.
     """
-    fields = recording_fields(parsed) | _speakers(parsed, wanted) | {"word_times": MODES[parsed.mode]}
-    if parsed.speaker_style and "speakers" not in fields:
-        raise UsageError("--speaker-style needs --speakers.")
-    style = SpeakerStyle(parsed.speaker_style or SpeakerStyle.NAME)
-    if parsed.to and style is SpeakerStyle.DASH:
-        raise UsageError("--speaker-style dash is not for translations: a cue is translated as a whole.")
-    layout = OutputOptions(max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines, speaker_style=style)
-    fields["output"] = formats.answer_options(wanted, layout, speakers="speakers" in fields)
+    options = stated(TranslationRequest if parsed.to else SubtitleRequest, parsed) | _speakers(parsed, wanted)
+    answer: ResponseFormat = formats.answer_options(wanted, speakers=options["speakers"])["response_format"]
     if not parsed.to:
-        return SubtitleRequest(**fields)
-    return TranslationRequest(
-        **fields, target_language=parsed.to, bilingual=parsed.bilingual, glossary=dict(parsed.term)
-    )
+        return _checked(SubtitleRequest(**options | {"format": answer.value}))
+    if parsed.speaker_style == SpeakerStyle.DASH:
+        raise UsageError("--speaker-style dash is not for translations: a cue is translated as a whole.")
+    options |= {"language": parsed.to, "source_language": parsed.language or "", "glossary": dict(parsed.term)}
+    return _checked(TranslationRequest(**options | {"response_format": answer}))
 
 
-def recording_fields(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of a request that `arguments.add_recognition` and `add_workers` state."""
-    return {
-        "model": model(parsed),
-        "language": parsed.language,
-        "prompt": parsed.prompt,
-        "hotwords": tuple(parsed.hotword),
-        "vad": VoiceDetection(parsed.vad),
-        "strict": parsed.strict,
-    }
+def stated(kind: type[RecordingRequest], parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a request that have the names of arguments, and the model and the hotwords."""
+    options: dict[str, Any] = {"model": model(parsed), "hotwords": tuple(parsed.hotword)}
+    for one in fields(kind):
+        value = options.get(one.name, getattr(parsed, one.name, None))
+        if value is not None:
+            options[one.name] = type(one.default)(value) if isinstance(one.default, StrEnum) else value
+    return options
 
 
 def model(parsed: argparse.Namespace) -> str:
     # With --local the model is one of the settings, and the worker has no other.
-    return DEFAULT_MODEL if parsed.local or not parsed.model else str(parsed.model)
+    return "" if parsed.local else str(parsed.model)
+
+
+def _checked(request: R) -> R:
+    """Return the request if its options do not contradict each other. The error has the names of the arguments."""
+    try:
+        request.checked()
+    except InvalidInput as error:
+        message = error.message.replace("speakers=true", "--speakers").replace(
+            "channel_mode=split", "--channel-mode split"
+        )
+        message = re.sub(r"'known_speaker_\w+'", "--known-speaker", message)
+        message = re.sub(r"'(\w+_\w+)'", lambda name: f"--{name[1].replace('_', '-')}", message)
+        raise UsageError(message) from None
+    return request
 
 
 def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str, Any]:
-    """Return `speakers` and `channel_mode`, where speakers are wanted. diarized_json is as good as `--speakers`."""
-    counts = ("num_speakers", "min_speakers", "max_speakers")
-    given = [
-        f"--{name.replace('_', '-')}" for name in (*counts, "known_speaker", "channel_mode") if getattr(parsed, name)
-    ]
-    if not (parsed.speakers or Format.DIARIZED_JSON in wanted):
-        if given:
-            raise UsageError(f"{given[0]} needs --speakers.")
-        return {}
-    if Format.JSON in wanted:
+    """Return the options about speakers. diarized_json is as good as `--speakers`."""
+    is_wanted = parsed.speakers or Format.DIARIZED_JSON in wanted
+    if is_wanted and Format.JSON in wanted:
         raise UsageError("json does not show speakers; say --format verbose_json or another one.")
-    mode = ChannelMode(parsed.channel_mode or ChannelMode.MIX)
-    if mode is ChannelMode.SPLIT and any(getattr(parsed, name) for name in counts):
-        raise UsageError(f"{given[0]} contradicts --channel-mode split: its channels are the speakers.")
-    at_least, at_most = parsed.num_speakers or parsed.min_speakers or 1, parsed.num_speakers or parsed.max_speakers
-    if parsed.num_speakers and (parsed.min_speakers or parsed.max_speakers):
-        raise UsageError("--num-speakers is exact; leave out --min-speakers and --max-speakers.")
-    if at_most and at_least > at_most:
-        raise UsageError("--min-speakers is more than --max-speakers.")
-    return {"speakers": SpeakerOptions(at_least, at_most, _known_speakers(parsed)), "channel_mode": mode}
+    known = _known_speakers(parsed)
+    return {
+        "speakers": is_wanted,
+        "known_speaker_names": tuple(name for name, _ in known),
+        "known_speaker_references": tuple(clip for _, clip in known),
+    }
 
 
-def _known_speakers(parsed: argparse.Namespace) -> tuple[KnownSpeaker, ...]:
+def _known_speakers(parsed: argparse.Namespace) -> list[tuple[str, bytes]]:
     if len(parsed.known_speaker) > MAX_KNOWN_SPEAKERS:
         raise UsageError(f"at most {MAX_KNOWN_SPEAKERS} speakers can be known.")
     known = []
     for name, file in parsed.known_speaker:
         try:
             with file.open("rb") as recording:
-                known.append(KnownSpeaker(name, recording.read(MAX_CLIPS_BYTES + 1)))
+                known.append((name, recording.read(MAX_CLIPS_BYTES + 1)))
         except OSError as error:
             raise UsageError(f"--known-speaker {shown(str(file))} cannot be read: {error.strerror}.") from None
-    if sum(len(speaker.clip) for speaker in known) > MAX_CLIPS_BYTES:
+    if sum(len(clip) for _, clip in known) > MAX_CLIPS_BYTES:
         raise UsageError(f"the recordings of --known-speaker have more than {MAX_CLIPS_BYTES:_} bytes together.")
-    return tuple(known)
+    return known

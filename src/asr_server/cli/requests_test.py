@@ -13,13 +13,9 @@ from asr_server.cli.transcribe import add_arguments as add_transcribe
 from asr_server.recordings.requests import (
     MAX_CLIPS_BYTES,
     ChannelMode,
-    KnownSpeaker,
-    OutputOptions,
     ResponseFormat,
-    SpeakerOptions,
     SubtitleRequest,
     TranslationRequest,
-    WordTimes,
 )
 from asr_server.subtitle.cues import SpeakerStyle
 
@@ -49,38 +45,45 @@ def _subtitles(*words):
 @pytest.mark.parametrize(
     ("given", "request_"),
     [
-        ({}, SubtitleRequest(output=OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1))),
-        ({"mode": "fast", "language": "German"}, SubtitleRequest(language="German", word_times=WordTimes.ESTIMATED)),
+        ({}, SubtitleRequest(format="vtt")),
+        ({"mode": "fast", "language": "German"}, SubtitleRequest(language="German", mode="fast", format="vtt")),
         (
             {"to": "de", "bilingual": True, "term": [("a", "b")], "model": "m", "hotword": ["x"]},
-            TranslationRequest(target_language="de", bilingual=True, glossary={"a": "b"}, model="m", hotwords=("x",)),
+            TranslationRequest(
+                language="de",
+                bilingual=True,
+                glossary={"a": "b"},
+                model="m",
+                hotwords=("x",),
+                response_format=ResponseFormat.VTT,
+            ),
         ),
-        ({"local": True, "model": "demo", "prompt": "p"}, SubtitleRequest(prompt="p")),
+        ({"local": True, "model": "demo", "prompt": "p"}, SubtitleRequest(prompt="p", format="vtt")),
     ],
 )
 def test_arguments_become_the_request(given, request_):
     """A target language makes it a translation. With --local the model is a setting of the worker."""
-    output = OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1)
     defaults = {"language": None, "prompt": "", "hotword": [], "model": "", "local": False, "to": None, "term": []}
     defaults |= {"vad": "strict", "strict": False}
     layout = {"mode": "accurate", "max_line_chars": 30, "max_lines": 1, "bilingual": False}
     parsed = argparse.Namespace(**{**NO_SPEAKERS, **defaults, **layout, **given})
-    assert requests.cue_request(parsed, [Format.VTT]) == replace(request_, output=output)
+    assert requests.cue_request(parsed, [Format.VTT]) == replace(request_, max_line_chars=30, max_lines=1)
 
 
 def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
     """The option asks for it, or the format that is made of them."""
     clip = tmp_path / "ann=.wav"
     clip.write_bytes(b"RIFF\xff")
-    assert _transcription().speakers is None
-    assert _transcription(wanted=[Format.DIARIZED_JSON]).speakers == SpeakerOptions()
+    assert not _transcription().speakers
+    assert _transcription(wanted=[Format.DIARIZED_JSON]).speakers
     stated = ("--speakers", "--max-speakers", "3", "--channel-mode", "mix", "--known-speaker", f"Ann={clip}")
     request = _transcription(*stated)
-    assert request.speakers == SpeakerOptions(1, 3, (KnownSpeaker("Ann", b"RIFF\xff"),))
+    assert (request.speakers, request.min_speakers, request.max_speakers) == (True, None, 3)
+    assert (request.known_speaker_names, request.known_speaker_references) == (("Ann",), (b"RIFF\xff",))
     assert request.channel_mode is ChannelMode.MIX
     request = _subtitles("--speakers", "--num-speakers", "2", "--speaker-style", "dash")
-    assert (request.speakers, request.channel_mode) == (SpeakerOptions(2, 2), ChannelMode.MIX)
-    assert request.output.speaker_style is SpeakerStyle.DASH
+    assert (request.speakers, request.num_speakers, request.channel_mode) == (True, 2, ChannelMode.MIX)
+    assert request.speaker_style is SpeakerStyle.DASH
 
 
 @pytest.mark.parametrize(
@@ -88,9 +91,13 @@ def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
     [
         (["--num-speakers", "2"], "--num-speakers needs --speakers"),
         (["--channel-mode", "split"], "--channel-mode needs --speakers"),
+        (["--known-speaker", "Ann=/dev/null"], "--known-speaker needs --speakers"),
         (["--speakers", "--num-speakers", "2", "--min-speakers", "1"], "exact"),
         (["--speakers", "--min-speakers", "3", "--max-speakers", "2"], "more than"),
-        (["--speakers", "--channel-mode", "split", "--max-speakers", "2"], "--max-speakers contradicts"),
+        (
+            ["--speakers", "--channel-mode", "split", "--max-speakers", "2"],
+            "--max-speakers contradicts --channel-mode split",
+        ),
         (["--speakers", *["--known-speaker", "a=b"] * 5], "at most 4"),
         (["--speakers", "--known-speaker", "Ann=/nowhere.wav"], "cannot be read"),
     ],

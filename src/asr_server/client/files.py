@@ -13,28 +13,27 @@ with FileClient("http://127.0.0.1:8100") as client:
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import httpx
 
 from asr_server.client import connection
 from asr_server.client.connection import EventStream, FileError, Recording, ServerUnreachable, T
-from asr_server.client.forms import ROUTES, Form, form
 from asr_server.core.audio import s_to_ms
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.features.alignments.requests import AlignedWord, AlignmentFormat, AlignmentRequest
 from asr_server.recordings.requests import (
+    DEFAULT_MODEL,
     ChannelMode,
-    KnownSpeaker,
-    OutputOptions,
+    ChunkingStrategy,
     Request,
     ResponseFormat,
     Result,
-    SpeakerOptions,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
@@ -46,22 +45,28 @@ __all__ = [
     "AlignmentRequest",
     "AsyncFileClient",
     "ChannelMode",
+    "ChunkingStrategy",
     "Duration",
     "FileClient",
     "FileError",
-    "KnownSpeaker",
-    "OutputOptions",
     "ResponseFormat",
     "Result",
     "ServerUnreachable",
     "Span",
-    "SpeakerOptions",
     "SubtitleRequest",
     "TranscriptionRequest",
     "TranslationRequest",
 ]
-PLAIN_TEXT = TranscriptionRequest(output=OutputOptions(ResponseFormat.TEXT))
+PLAIN_TEXT = TranscriptionRequest(response_format=ResponseFormat.TEXT)
+ROUTES = {
+    "transcription": "/v1/audio/transcriptions",
+    "subtitles": "/v1/audio/subtitles",
+    "translation": "/v1/audio/translations",
+    "alignment": "/v1/audio/alignments",
+}
 _SPANS_ROUTE = "/v1/audio/transcriptions/stream"
+
+Form = dict[str, str | list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,33 @@ class AsyncFileClient(connection.AsyncConnection):
                     await answer.aread()
                     raise connection.error_of(answer)
                 yield answer
+
+
+def form(request: Request | AlignmentRequest) -> Form:
+    """Return the fields of the multipart form, without the file: the model, and the options that do not have their
+    defaults, since earlier servers do not know all. No field is empty: to some servers an empty field is a value."""
+    sent: Form = {"model": request.model or DEFAULT_MODEL}
+    for one in fields(request):
+        value = getattr(request, one.name)
+        if value and value != one.default and one.name != "task":
+            # An alignment has formats of its own.
+            sent["response_format" if one.name == "answer" else one.name] = _field(value)
+    return sent
+
+
+def _field(value: Any) -> str | list[str]:
+    match value:
+        case bool():
+            return "true"
+        case ChunkingStrategy():
+            return json.dumps(asdict(value))
+        case (bytes(), *_):
+            return [f"data:audio/unknown;base64,{base64.b64encode(clip).decode()}" for clip in value]
+        case tuple() | dict():
+            # As a JSON array: the server splits other values at commas.
+            return json.dumps(value)
+        case _:
+            return str(value)
 
 
 def _parts(file: tuple[str, Any], fields: Form) -> dict[str, tuple[str, Any]]:

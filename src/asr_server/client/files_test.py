@@ -10,7 +10,6 @@ from asr_server.client.files import (
     Duration,
     FileClient,
     FileError,
-    OutputOptions,
     ResponseFormat,
     ServerUnreachable,
     Span,
@@ -92,7 +91,7 @@ def test_a_pipe_is_sent_to_its_end():
 
 def test_the_fields_of_the_request_are_sent():
     """The fields are the form's text fields, next to the file."""
-    request = TranscriptionRequest(language="English", output=OutputOptions(ResponseFormat.SRT))
+    request = TranscriptionRequest(language="English", response_format=ResponseFormat.SRT)
     with answering(b"x") as (base, seen), FileClient(base) as client:
         client.transcribe(io.BytesIO(b"RIFF"), request)
     text = seen[0].decode()

@@ -23,7 +23,7 @@ import httpx
 
 from asr_server.client import connection
 from asr_server.client.connection import AsyncConnection, EventStream, FileError, Recording, ServerUnreachable
-from asr_server.client.forms import form
+from asr_server.client.files import form
 from asr_server.client.speech import SpeechFields, json_request
 from asr_server.recordings.requests import Request, ResponseFormat, Result
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Annotated, Any, Protocol, Union
 
 import pydantic_core
@@ -42,18 +42,14 @@ def id_of(owner: str, key: str) -> str:
 
 def clips(request: JobRequest) -> list[bytes]:
     """The audio files of the speakers that the request names."""
-    if not isinstance(request, RecordingRequest) or request.speakers is None:
-        return []
-    return [speaker.clip for speaker in request.speakers.known]
+    return list(request.known_speaker_references) if isinstance(request, RecordingRequest) else []
 
 
 def with_clips(request: JobRequest, audio_files: Iterable[bytes]) -> JobRequest:
     """The request with other audio files of the speakers that it names."""
-    if not isinstance(request, RecordingRequest) or request.speakers is None:
+    if not isinstance(request, RecordingRequest):
         return request
-    pairs = zip(request.speakers.known, audio_files, strict=False)
-    known = tuple(replace(speaker, clip=clip) for speaker, clip in pairs)
-    return replace(request, speakers=replace(request.speakers, known=known))
+    return replace(request, known_speaker_references=tuple(islice(audio_files, len(request.known_speaker_names))))
 
 
 class RecordState(StrEnum):
@@ -177,7 +173,7 @@ class JobRecord:
 # The exceptions of `RecordFormat.loaded` for a record that is no record.
 DAMAGED = (ValueError, TypeError, AttributeError, KeyError)
 # Changes when older servers would misread a record: they leave the job to newer ones.
-VERSION = 3
+VERSION = 4
 
 _stored_records = TypeAdapter(JobRecord)
 _stored_transcripts = TypeAdapter(Transcript)

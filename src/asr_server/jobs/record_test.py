@@ -7,11 +7,8 @@ import pytest
 from asr_server.core.errors import InvalidInput
 from asr_server.jobs.record import DAMAGED, JobError, JobRecord, RecordFormat, RecordState
 from asr_server.recordings.requests import (
-    KnownSpeaker,
-    OutputOptions,
     ResponseFormat,
     Result,
-    SpeakerOptions,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
@@ -61,9 +58,9 @@ def test_a_job_that_failed_says_why_and_has_no_result():
 @pytest.mark.parametrize(
     "request_",
     [
-        TranscriptionRequest(language="German", hotwords=("a", "b"), output=OutputOptions(ResponseFormat.VERBOSE_JSON)),
-        SubtitleRequest(prompt="x", output=OutputOptions(ResponseFormat.VTT, max_lines=1)),
-        TranslationRequest(target_language="pt-BR", glossary={"kitchen": "cozinha"}, bilingual=True),
+        TranscriptionRequest(language="German", hotwords=("a", "b"), response_format=ResponseFormat.VERBOSE_JSON),
+        SubtitleRequest(prompt="x", format="vtt", max_lines=1),
+        TranslationRequest(language="pt-BR", glossary={"kitchen": "cozinha"}, bilingual=True),
     ],
 )
 def test_what_is_stored_comes_back_with_all_its_fields(request_):
@@ -74,10 +71,10 @@ def test_what_is_stored_comes_back_with_all_its_fields(request_):
 
 def test_voices_of_known_speakers_are_no_part_of_what_is_stored():
     """They are files of their own."""
-    speakers = SpeakerOptions(known=(KnownSpeaker("Ann", b"canary"),))
-    stored = FORMAT.dumped(replace(RUNNING, request=TranscriptionRequest(speakers=speakers)))
+    request = TranscriptionRequest(speakers=True, known_speaker_names=("Ann",), known_speaker_references=(b"canary",))
+    stored = FORMAT.dumped(replace(RUNNING, request=request))
     assert "canary" not in stored
-    assert FORMAT.loaded(stored).request.speakers.known == (KnownSpeaker("Ann", b""),)
+    assert FORMAT.loaded(stored).request.known_speaker_references == (b"",)
 
 
 @pytest.mark.parametrize("wrong", ["", "[]", "5", "null", "{}", '{"id": "job_x"}', "[" * 100_000])

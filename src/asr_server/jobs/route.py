@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -23,9 +23,15 @@ from asr_server.jobs.runner import JobOptions
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, ErrorDetail, content, error_object
 from asr_server.recordings import forms
-from asr_server.recordings.forms import TranscriptionForm
-from asr_server.recordings.requests import Request as RecordingRequest
-from asr_server.recordings.requests import ResponseFormat, SubtitleRequest, TranscriptionRequest
+from asr_server.recordings.requests import (
+    RecordingRequest,
+    ResponseFormat,
+    SubtitleRequest,
+    TranscriptionRequest,
+)
+from asr_server.recordings.requests import (
+    Request as AnyRequest,
+)
 from asr_server.recordings.route import headers_of
 from asr_server.services import CallerDep, Services, ServicesDep
 
@@ -38,7 +44,7 @@ class JobTask(StrEnum):
     TRANSLATION = "translation"
 
 
-class JobForm(TranscriptionForm):
+class JobForm(BaseModel):
     """`POST /v1/jobs` as `/docs` shows it. With another task, the fields are those of its route."""
 
     task: JobTask = Field(
@@ -92,6 +98,11 @@ class JobDeletedBody(BaseModel):
     deleted: bool = True
 
 
+_BUILDERS: dict[str, Callable[[FormData], AnyRequest]] = {
+    JobTask.TRANSCRIPTION: forms.transcription_request,
+    JobTask.SUBTITLES: forms.subtitle_request,
+    JobTask.TRANSLATION: forms.translation_request,
+}
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 _MAX_KEY_CHARS = 255
 KEY_PARAMETER = {
@@ -108,7 +119,7 @@ _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
     status_code=202,
     response_model=JobBody,
     responses={**forms.ERRORS, 422: {"model": ErrorBody}},
-    openapi_extra=forms.request_schema(JobForm) | {"parameters": [KEY_PARAMETER]},
+    openapi_extra=forms.request_schema(TranscriptionRequest, JobForm) | {"parameters": [KEY_PARAMETER]},
 )
 async def create_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Accept a recording that is processed when there is time. The form is that of `/v1/audio/transcriptions`, or, with
@@ -176,19 +187,17 @@ async def job_result(
             raise InvalidInput(
                 "The result of this job has only one format.", code="unsupported_value", param="response_format"
             )
-        if response_format is ResponseFormat.DIARIZED_JSON and request.speakers is None:
+        if response_format is ResponseFormat.DIARIZED_JSON and not request.speakers:
             raise InvalidInput(
                 "The job did not distinguish speakers.", code="unsupported_value", param="response_format"
             )
-        words = return_timestamps or request.output.words
-        output = replace(request.output, response_format=response_format, words=words, logprobs=False)
-        if not output.reports_gaps and any(part.reason is UnheardReason.FAILED for part in transcript.coverage):
+        request = _in_format(request, response_format, return_timestamps=return_timestamps)
+        if not request.reports_gaps and any(part.reason is UnheardReason.FAILED for part in transcript.coverage):
             raise InvalidInput(
                 "A part of the recording failed, which only verbose_json reports.",
                 code="unsupported_value",
                 param="response_format",
             )
-        request = replace(request, output=output)
         services.check(request)
         result = await services.processor.answer(transcript, request, services.settings.request_timeout)
     return Response(result.content, headers=headers_of(result), media_type=result.media_type)
@@ -230,25 +239,31 @@ async def delete_job(job_id: str, services: ServicesDep, caller: CallerDep) -> J
     return JobDeletedBody(id=job_id)
 
 
-def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, UploadFile]:
+def _in_format(
+    request: TranscriptionRequest | SubtitleRequest, answer: ResponseFormat, *, return_timestamps: bool
+) -> TranscriptionRequest | SubtitleRequest:
+    """Return the request for the same recording's answer in another format."""
+    if isinstance(request, SubtitleRequest) and answer.is_subtitles:
+        return replace(request, format="vtt" if answer is ResponseFormat.VTT else "srt")
+    options = {one.name: getattr(request, one.name) for one in fields(RecordingRequest)}
+    if isinstance(request, TranscriptionRequest):
+        options["timestamp_granularities"] = request.timestamp_granularities
+        return_timestamps |= request.return_timestamps
+    return TranscriptionRequest(**options, response_format=answer, return_timestamps=return_timestamps)
+
+
+def _parse(form: FormData, services: Services) -> tuple[AnyRequest, UploadFile]:
     task = body.scalars(form, frozenset({"task"})).get("task", JobTask.TRANSCRIPTION)
-    match task:
-        case JobTask.TRANSCRIPTION:
-            wanted, file = forms.parse(form, services, forms.transcription_request)
-            if wanted.stream:
-                raise InvalidInput(
-                    "A job is not streamed; its progress is at its own events.",
-                    code="unsupported_value",
-                    param="stream",
-                )
-            return wanted, file
-        case JobTask.SUBTITLES:
-            return forms.parse(form, services, forms.subtitle_request)
-        case JobTask.TRANSLATION:
-            services.processor.translator.check()
-            return forms.parse(form, services, forms.translation_request)
-        case _:
-            raise InvalidInput(f"'task' must be one of {', '.join(JobTask)}.", param="task")
+    if task not in _BUILDERS:
+        raise InvalidInput(f"'task' must be one of {', '.join(JobTask)}.", param="task")
+    if task == JobTask.TRANSLATION:
+        services.processor.translator.check()
+    wanted, file = forms.parse(form, services, _BUILDERS[task])
+    if isinstance(wanted, TranscriptionRequest) and wanted.stream:
+        raise InvalidInput(
+            "A job is not streamed; its progress is at its own events.", code="unsupported_value", param="stream"
+        )
+    return wanted, file
 
 
 def accepted(record: JobRecord) -> Response:

@@ -119,7 +119,7 @@ class RecordingJobs:
             run.timeout_s,
             caller=owner,
             owner=owner,
-            reports_gaps=request.output.reports_gaps,
+            reports_gaps=request.reports_gaps,
             keeps_words=keeps,
         )
         work = partial(self._processor.process, run.recording, request, options, _reporting(run))

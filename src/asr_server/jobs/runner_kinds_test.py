@@ -12,15 +12,16 @@ from asr_server.jobs import runner as work
 from asr_server.jobs.record import JobRecord, new_id, transcript_loaded
 from asr_server.jobs.runner import JobProgress, JobRun, RecordingJobs, TextSize, new_job
 from asr_server.recordings.pipeline import SegmentDone, Started
-from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
+from asr_server.recordings.requests import Result, TranscriptionRequest
 
 RECORD = JobRecord(new_id(), TranscriptionRequest(), 1.0, owner="ann")
 
 
 def test_a_job_takes_its_recording_its_clips_and_its_speech():
     """All of that is on the disk, or will be, and counts from the beginning."""
-    known = tuple(KnownSpeaker(name, bytes(size)) for name, size in (("Ann", 300), ("Ben", 20)))
-    request = TranscriptionRequest(speakers=SpeakerOptions(known=known))
+    request = TranscriptionRequest(
+        speakers=True, known_speaker_names=("Ann", "Ben"), known_speaker_references=(bytes(300), bytes(20))
+    )
     assert new_job(request, io.BytesIO(bytes(5_000)), "ann")[1] == 5_320
     record, size_bytes = new_job(SimpleNamespace(task="text"), io.BytesIO(bytes(70)), "ann", TextSize(60, 9_000))
     assert (record.characters, record.expected_bytes, record.owner, size_bytes) == (60, 9_000, "ann", 9_070)

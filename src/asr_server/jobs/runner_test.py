@@ -20,7 +20,7 @@ from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
 from asr_server.jobs.runner import JobOptions, JobOutcome, JobRunner, RecordingJobs, TextSize
 from asr_server.jobs.store import JobLimits, JobStore
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
-from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
+from asr_server.recordings.requests import Result, TranscriptionRequest
 from asr_server.schedule.job import Priority
 
 REQUEST = TranscriptionRequest()
@@ -151,11 +151,11 @@ async def test_a_key_has_one_job(tmp_path):
 
 async def test_a_job_runs_with_the_voices_that_it_names(tmp_path):
     """Their audio is read when the job runs, also by a later server, and takes no memory before."""
-    request = TranscriptionRequest(speakers=SpeakerOptions(known=(KnownSpeaker("Ann", b"RIFF\xff"),)))
+    request = TranscriptionRequest(speakers=True, known_speaker_names=("Ann",), known_speaker_references=(b"RIFF\xff",))
     processor = Scripted()
     async with running(tmp_path, Scripted(None)) as jobs:
         taken = await jobs.add(request, io.BytesIO(b"audio"))
-        assert taken.request.speakers.known == (KnownSpeaker("Ann", b""),)
+        assert taken.request.known_speaker_references == (b"",)
         await begun(jobs, taken.id)
     async with running(tmp_path, processor) as jobs:
         await ended(jobs, taken.id)

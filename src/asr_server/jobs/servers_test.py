@@ -23,7 +23,7 @@ from asr_server.jobs import runner
 from asr_server.jobs.record import RecordFormat, RecordState, transcript_dumped
 from asr_server.jobs.runner import JobOutcome, JobProgress, JobRunner, RecordingJobs, TextSize
 from asr_server.jobs.store import JobLimits, JobStore
-from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
+from asr_server.recordings.requests import Result, TranscriptionRequest
 
 SAID = Segment(0, 900, "Hi.", "English", (7,), float("-inf"), 0.1, words=(Word("Hi.", 0, 900, TimeSource.ALIGNED),))
 TRANSCRIPT = Transcript("Hi.", "English", 1_000, (SAID,))
@@ -155,15 +155,16 @@ async def kill(jobs):
 async def test_any_server_takes_and_answers(run):
     """One server accepts a job and another one does it. Both answer for its state and its result."""
     recording = bytes(range(256)) * 10_000
-    known = (KnownSpeaker("Ann", b"RIFF\xff"), KnownSpeaker("Ben", b"RIFF\x00"))
-    request = TranscriptionRequest(speakers=SpeakerOptions(known=known))
+    request = TranscriptionRequest(
+        speakers=True, known_speaker_names=("Ann", "Ben"), known_speaker_references=(b"RIFF\xff", b"RIFF\x00")
+    )
     first, second = Work(None), Work()
     async with run(first) as one, run(second) as other:
         blocked = await one.add(REQUEST, io.BytesIO(b"x"))
         await until(lambda: first.runs or second.runs)
         one.drain()
         taken = await one.add(request, io.BytesIO(recording))
-        assert taken.request.speakers.known == (KnownSpeaker("Ann", b""), KnownSpeaker("Ben", b""))
+        assert taken.request.known_speaker_references == (b"", b"")
         done = await ended(other, taken.id)
         assert (done.state, done.done_s, done.duration_s) == (RecordState.SUCCEEDED, 9.0, 9.0)
         assert (taken.id, request, recording) in second.runs

@@ -23,7 +23,7 @@ from asr_server.jobs.record import (
 )
 from asr_server.jobs.runner import RecordingJobs
 from asr_server.jobs.store import ClaimLost, JobLimits, JobStore
-from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
+from asr_server.recordings.requests import Result, TranscriptionRequest
 
 REQUEST = TranscriptionRequest()
 RESULT = Result(b"", "text/plain", file_name="subtitles.srt", time_source="mixed")
@@ -123,13 +123,14 @@ class Watching(io.BytesIO):
 async def test_what_is_stored_comes_back(jobs, monkeypatch):
     """The store returns the record, and each file in chunks, although its source was partly read before."""
     monkeypatch.setattr(database, "_CHUNK_BYTES", 4)
-    known = tuple(KnownSpeaker(name, clip) for name, clip in (("Ann", b"RIFF\xff"), ("Ben", b"\x80")))
-    request = TranscriptionRequest(speakers=SpeakerOptions(known=known))
+    request = TranscriptionRequest(
+        speakers=True, known_speaker_names=("Ann", "Ben"), known_speaker_references=(b"RIFF\xff", b"\x80")
+    )
     record, source = JobRecord(new_id(), request, 1.0), io.BytesIO(b"0123456789")
     source.read(3)
     await jobs.add(record, source, 10)
     stored = await jobs.get(record.id, "")
-    assert [speaker.clip for speaker in stored.request.speakers.known] == [b"", b""]
+    assert stored.request.known_speaker_references == (b"", b"")
     files = [await content(jobs, record.id, name) for name in ("recording", "clip-0", "clip-1")]
     assert files == [b"0123456789", b"RIFF\xff", b"\x80"]
     claim = await jobs.claim(2.0)

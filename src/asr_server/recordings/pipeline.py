@@ -28,7 +28,6 @@ from asr_server.recordings.coverage import RecordingMetrics, SoundLevels, check_
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
-    OutputOptions,
     Request,
     ResponseFormat,
     Result,
@@ -223,7 +222,7 @@ class RecordingPipeline:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     # Text that is rewritten is sent by the span, not as it is decoded.
-                    deltas = options.deltas and not any(request.text_options.asked)
+                    deltas = options.deltas and not any(request.asked)
                     context = SpanContext(engine, group, request, deadline, deltas, words, resources.check, may_fail)
                     producer = _Producer(resources, ticket, context, options)
                     assembly = _Assembly(emit, producer.on_done, options)
@@ -233,13 +232,13 @@ class RecordingPipeline:
                 error = failures.exceptions[0]
                 raise error from error.__cause__
             resources.admission.progress(ticket, producer.work_s)
-        transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
+        transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.spoken_language)
         parts = assembly.answered + damaged(producer.progress, transcript.duration_ms)
         if producer.progress.decoded_s <= BULK_OVER_S:
             coverage = producer.levels.coverage(transcript.duration_ms, parts)
         else:  # it takes 20 ms for two hours, and live sessions share the event loop
             coverage = await in_thread(producer.levels.coverage, transcript.duration_ms, parts)
-        coverage = since(coverage, s_to_ms(request.start_s))
+        coverage = since(coverage, s_to_ms(request.start))
         resources.metrics.count(producer.work_s, coverage, assembly.answered)
         if request.strict:
             check_heard(coverage)
@@ -298,7 +297,7 @@ class _Producer:
     @property
     def tells_speakers(self) -> bool:
         """True if the segments are emitted again at the end, with their speakers."""
-        return self._context.request.speakers is not None and (self.signal.is_split or bool(self.steps))
+        return self._context.request.speakers and (self.signal.is_split or bool(self.steps))
 
     @property
     def work_s(self) -> float:
@@ -351,7 +350,7 @@ class _Producer:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
         self.signal = signal = await self._resources.open_signal(decoder, source, request, self._options.caller)
         self.steps = [begin(signal, self._context.group) for begin in begins]
-        config = segmentation_config(request.chunking, self._context.engine.traits)
+        config = segmentation_config(request.chunking_strategy, self._context.engine.traits)
         segmenter = signal.segmenter(config, self.levels, request.vad)
         admission, block = self._resources.admission, np.zeros(0, np.float32)
         async with aclosing(signal.stream(decoder, source, progress, self._options.caller)) as blocks:
@@ -373,7 +372,7 @@ class _Producer:
         options, is_long = self._options, length_s > BULK_OVER_S
         for step in self.steps:
             step.hear(span)
-        if samples_to_s(span.start) < self._context.request.start_s:
+        if samples_to_s(span.start) < self._context.request.start:
             return
         is_bulk = is_long and options.priority is Priority.INTERACTIVE
         task = SpanTask(self._context, span, Priority.BULK if is_bulk else options.priority)
@@ -514,7 +513,7 @@ class TranscriptWriter:
     def check(self, request: RecordingRequest) -> None:
         """Raise `unsupported_value` if the request asks for a document that is not written. For the time before a
         recording is decoded."""
-        if request.output.response_format.is_document:
+        if request.response_format.is_document:
             raise InvalidInput(
                 "This server does not write documents.", code="unsupported_value", param="response_format"
             )
@@ -559,27 +558,26 @@ class RequestProcessor:
 
     async def answer(self, transcript: Transcript, request: Request, limit_s: float) -> Result:
         """Return the answer that the request asks for. Raises what the translator and the writer raise."""
-        output = request.output
         if request.needed_word_times is WordTimes.NONE:  # words that were kept would change paragraphs
             without = (replace(segment, words=()) for segment in transcript.segments)
             transcript = replace(transcript, segments=tuple(without))
         if isinstance(request, TranslationRequest):
             return await self.translator.answer(transcript, request, limit_s)
-        if output.response_format.is_document:
-            return await self.writer.answer(transcript, output.response_format, limit_s)
-        is_file = isinstance(request, SubtitleRequest) and output.response_format.is_subtitles
+        if request.response_format.is_document:
+            return await self.writer.answer(transcript, request.response_format, limit_s)
+        is_file = isinstance(request, SubtitleRequest) and request.response_format.is_subtitles
         make = _subtitles if is_file else render
-        config = cue_config(self._settings, output)
-        has_cues = output.cues or output.response_format.is_subtitles
+        config = cue_config(self._settings, request)
+        has_cues = "cue" in request.listed or request.response_format.is_subtitles
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
-            return make(transcript, output, config)
+            return make(transcript, request, config)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        return await in_thread(make, transcript, output, config)
+        return await in_thread(make, transcript, request, config)
 
 
-def _subtitles(transcript: Transcript, output: OutputOptions, config: CueConfig) -> Result:
+def _subtitles(transcript: Transcript, request: Request, config: CueConfig) -> Result:
     return replace(
-        render(transcript, output, config),
-        file_name=f"subtitles.{output.response_format.value}",
+        render(transcript, request, config),
+        file_name=f"subtitles.{request.response_format.value}",
         time_source=time_source(transcript.segments),
     )

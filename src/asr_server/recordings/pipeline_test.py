@@ -42,7 +42,6 @@ from asr_server.recordings.pipeline import (
     TranscriptWriter,
 )
 from asr_server.recordings.requests import (
-    OutputOptions,
     ResponseFormat,
     Result,
     SubtitleRequest,
@@ -577,7 +576,7 @@ class Transcribed:
 
 @pytest.mark.parametrize(
     "request_",
-    [TranscriptionRequest(output=OutputOptions(ResponseFormat.SRT)), SubtitleRequest()],
+    [TranscriptionRequest(response_format=ResponseFormat.SRT), SubtitleRequest()],
     ids=lambda request: request.task,
 )
 async def test_long_recordings_are_rendered_beside_the_event_loop(request_):
@@ -598,8 +597,8 @@ async def test_the_callers_layout_and_the_servers_limits_make_the_cues():
     """Width and number of lines are the request's, durations those of the settings; the file has a name and a source
     of its times."""
     transcript = Transcript("", "English", 9_000, (_segment(0, "one two three four five six", "English"),))
-    output = OutputOptions(ResponseFormat.VTT, max_line_chars=10, max_lines=1)
-    result, same = await _processor(transcript).process(io.BytesIO(), SubtitleRequest(output=output))
+    request = SubtitleRequest(format="vtt", max_line_chars=10, max_lines=1)
+    result, same = await _processor(transcript).process(io.BytesIO(), request)
     assert same is transcript
     assert (result.file_name, result.time_source, result.untranslated) == ("subtitles.vtt", "aligned", None)
     shown = [line for line in result.content.decode().splitlines()[1:] if line and "-->" not in line]

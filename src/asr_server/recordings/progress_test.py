@@ -12,7 +12,7 @@ from asr_server.core.errors import DeadlineExceeded
 from asr_server.engine.protocol import Finish
 from asr_server.recordings.pipeline import RecordingStep, RunOptions, SegmentDone, SegmentLabelled
 from asr_server.recordings.pipeline_test import Made, damage, eventually, wav_file
-from asr_server.recordings.requests import SpeakerOptions, TranscriptionRequest
+from asr_server.recordings.requests import TranscriptionRequest
 
 LIMIT_S = 20.0
 SHOWN = RunOptions(streams=True)
@@ -89,7 +89,7 @@ async def _prepare(request, options):
 
 
 def _by_speakers(**options):
-    return TranscriptionRequest(speakers=SpeakerOptions()), RunOptions(streams=True, steps=[_prepare], **options)
+    return TranscriptionRequest(speakers=True), RunOptions(streams=True, steps=[_prepare], **options)
 
 
 async def test_what_is_finished_gets_its_speakers_though_time_is_up(slow, talk):
@@ -115,7 +115,7 @@ async def test_a_recording_continues_where_an_answer_stopped(slow, talk):
     first = await slow(0.0).transcribe(talk, options=SHOWN)
     stopped = first.segments[2]
     made = slow(0.0)
-    rest = await made.transcribe(talk, TranscriptionRequest(start_s=stopped.end_ms / 1000 - 0.1), SHOWN)
+    rest = await made.transcribe(talk, TranscriptionRequest(start=stopped.end_ms / 1000 - 0.1), SHOWN)
     assert rest.segments == first.segments[3:]
     assert rest.duration_ms == first.duration_ms
     assert len(made.batch.seen) == len(rest.segments)

@@ -11,7 +11,7 @@ from asr_server.core.audio import s_to_ms
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript
 from asr_server.recordings.paragraphs import Paragraph, paragraphs
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result
+from asr_server.recordings.requests import CueLayout, RecordingRequest, ResponseFormat, Result
 from asr_server.subtitle import cue_segmentation, files
 from asr_server.subtitle.cue_segmentation import Passage
 from asr_server.subtitle.cues import Cue, CueConfig
@@ -22,16 +22,17 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 
-def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig) -> Result:
+def render(transcript: Transcript, request: RecordingRequest, cue_config: CueConfig) -> Result:
     """Render the transcript in its format, which is none of a document. `cue_config` is for cues."""
-    match output.response_format:
+    match request.response_format:
         case ResponseFormat.JSON:
-            return Result(dump(plain(transcript, output)), JSON)
+            return Result(dump(plain(transcript, request)), JSON)
         case ResponseFormat.VERBOSE_JSON:
-            content = verbose(transcript, output)
-            if output.segments:
-                content["paragraphs"] = [one.listed(words=output.words) for one in paragraphs_of(transcript)]
-            if output.cues:
+            content = verbose(transcript, request)
+            if "segment" in request.listed:
+                words = "word" in request.listed
+                content["paragraphs"] = [one.listed(words=words) for one in paragraphs_of(transcript)]
+            if "cue" in request.listed:
                 content["cues"] = _listed(cues(transcript, cue_config))
             return Result(dump(content), JSON)
         case ResponseFormat.TEXT:
@@ -44,15 +45,16 @@ def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig)
             raise ValueError(f"{document} is written by `TranscriptWriter`")
 
 
-def cue_config(settings: Settings, output: OutputOptions) -> CueConfig:
+def cue_config(settings: Settings, request: RecordingRequest) -> CueConfig:
     """The server's limits for cues with the caller's layout. Raises `ValueError` for impossible lines."""
+    layout = request if isinstance(request, CueLayout) else CueLayout()
     return CueConfig(
         max_duration_ms=s_to_ms(settings.subtitle_max_duration),
         min_duration_ms=s_to_ms(settings.subtitle_min_duration),
         min_gap_ms=s_to_ms(settings.subtitle_min_gap),
-        max_line_columns=output.max_line_chars,
-        max_lines=output.max_lines,
-        speaker_style=output.speaker_style,
+        max_line_columns=layout.max_line_chars,
+        max_lines=layout.max_lines,
+        speaker_style=layout.speaker_style,
     )
 
 
@@ -86,7 +88,7 @@ def text(transcript: Transcript) -> str:
     return scripts.dialogue((segment.speaker or "", segment.text) for segment in transcript.segments)
 
 
-def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+def plain(transcript: Transcript, request: RecordingRequest) -> dict[str, Any]:
     """Return the content of json."""
     content: dict[str, Any] = {
         "text": transcript.text,
@@ -95,8 +97,8 @@ def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         "languages": language_codes(transcript),
         "usage": usage(transcript),
     }
-    content |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
-    return content | ({"words": [word.listed() for word in transcript.words]} if output.words else {})
+    content |= {"logprobs": logprobs(transcript.segments)} if "logprobs" in request.listed else {}
+    return content | ({"words": [word.listed() for word in transcript.words]} if "word" in request.listed else {})
 
 
 def language_codes(transcript: Transcript) -> list[dict[str, str]]:
@@ -128,7 +130,7 @@ def token_usage(transcript: Transcript) -> dict[str, Any]:
     }
 
 
-def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+def verbose(transcript: Transcript, request: RecordingRequest) -> dict[str, Any]:
     """Return the content of verbose_json."""
     content: dict[str, Any] = {
         "task": "transcribe",
@@ -140,13 +142,13 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         "coverage": coverage(transcript),
         "text": transcript.text,
     }
-    if output.segments:
+    if "segment" in request.listed:
         several = len({segment.language for segment in transcript.segments if segment.language}) > 1
         content["segments"] = [
             _segment(i, segment) | ({"language": segment.language.lower()} if several and segment.language else {})
             for i, segment in enumerate(transcript.segments)
         ]
-    if output.words:
+    if "word" in request.listed:
         content["words"] = [word.listed() for word in transcript.words]
     masked = [
         {"kind": word.masked, "segment": number, "start": word.start_ms / 1000, "end": word.end_ms / 1000}

@@ -9,7 +9,7 @@ from asr_server.core import settings
 from asr_server.core.transcript import RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.recordings import render as rendering
 from asr_server.recordings.render import render
-from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.recordings.requests import ResponseFormat, SubtitleRequest, TranscriptionRequest
 from asr_server.subtitle import files
 from asr_server.subtitle.cues import CueConfig, SpeakerStyle
 
@@ -29,14 +29,15 @@ SEGMENTS = (
 SPEECH = Transcript("你好今天", "Chinese", 3420, SEGMENTS)
 
 
-def _json(transcript, response_format, **shape):
-    result = _render(transcript, response_format, **shape)
+def _json(transcript, response_format, **options):
+    result = _render(transcript, response_format, **options)
     assert result.media_type == "application/json"
     return json.loads(result.content)
 
 
-def _render(transcript, response_format, **output):
-    return render(transcript, OutputOptions(response_format, **output), CueConfig())
+def _render(transcript, response_format, **options):
+    request = TranscriptionRequest(response_format=response_format, **options)
+    return render(transcript, request, CueConfig())
 
 
 def test_json_has_the_models_name_and_the_code_of_the_language():
@@ -74,11 +75,17 @@ def test_segments_have_their_language_where_several_are_spoken():
         assert [segment.get("language") for segment in listed] == expected
 
 
-@pytest.mark.parametrize("response_format", [ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON])
-def test_words_come_with_times_and_where_these_are_from(response_format):
+@pytest.mark.parametrize(
+    ("response_format", "asked"),
+    [
+        (ResponseFormat.JSON, {"return_timestamps": True}),
+        (ResponseFormat.VERBOSE_JSON, {"timestamp_granularities": ("word",)}),
+    ],
+)
+def test_words_come_with_times_and_where_these_are_from(response_format, asked):
     """Only where they are asked for, in seconds; verbose_json may leave the segments out."""
     assert "words" not in _json(SPEECH, response_format)
-    body = _json(SPEECH, response_format, words=True, segments=False)
+    body = _json(SPEECH, response_format, **asked)
     assert [w["word"] for w in body["words"]] == list("你好今天")
     assert body["words"][1] == {"word": "好", "start": 0.8, "end": 1.5, "source": "estimated"}
     assert body["words"][3]["confidence"] == 0.75
@@ -87,7 +94,7 @@ def test_words_come_with_times_and_where_these_are_from(response_format):
 
 def test_cues_of_verbose_json_are_those_of_srt():
     """With the limits of the server, and the line breaks."""
-    listed = _json(SPEECH, ResponseFormat.VERBOSE_JSON, cues=True)["cues"]
+    listed = _json(SPEECH, ResponseFormat.VERBOSE_JSON, timestamp_granularities=("cue",))["cues"]
     shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in files.parse_srt(_srt(SPEECH))]
     assert [(cue["start"], cue["end"], cue["text"]) for cue in listed] == shown
     assert len(shown) == 2
@@ -109,16 +116,16 @@ def _transcript(segments):
 
 def test_the_default_settings_are_the_default_rules():
     """Each number has one truth, whichever way it is reached."""
-    assert rendering.cue_config(settings.load(), OutputOptions()) == CueConfig()
+    assert rendering.cue_config(settings.load(), TranscriptionRequest()) == CueConfig()
 
 
 def test_every_setting_arrives(monkeypatch):
     """Seconds of the environment become milliseconds of the rules."""
     for name, value in {"MAX_DURATION": 5, "MIN_DURATION": 1.5, "MIN_GAP": 0.04}.items():
         monkeypatch.setenv(f"SUBTITLE_{name}", str(value))
-    output = OutputOptions(max_line_chars=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
+    request = SubtitleRequest(max_line_chars=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
     expected = CueConfig(5000, 1500, 40, max_line_columns=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
-    assert rendering.cue_config(settings.load(), output) == expected
+    assert rendering.cue_config(settings.load(), request) == expected
 
 
 def test_segments_become_cues_in_order():

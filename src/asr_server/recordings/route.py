@@ -13,7 +13,6 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
-from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import CoverageKind, RepairReason, Segment, Transcript, UnheardReason
 from asr_server.net import event_stream
 from asr_server.net.body import while_connected
@@ -23,7 +22,13 @@ from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import Event, Finished, RunOptions, SegmentDone, SegmentLabelled, Started, TextDelta
 from asr_server.recordings.render import coverage, diarized_segment, language_codes, logprobs, token_usage, verbose
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result, TranscriptionRequest
+from asr_server.recordings.requests import (
+    RecordingRequest,
+    ResponseFormat,
+    Result,
+    SubtitleRequest,
+    TranscriptionRequest,
+)
 from asr_server.recordings.requests import Request as AnyRequest
 from asr_server.services import CallerDep, Services, ServicesDep
 from asr_server.text.scripts import joint
@@ -230,21 +235,20 @@ router = APIRouter(tags=["audio"])
         },
         **forms.ERRORS,
     },
-    openapi_extra=forms.request_schema(forms.TranscriptionForm),
+    openapi_extra=forms.request_schema(TranscriptionRequest),
 )
 async def create_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
-            wanted.text_options.check_streamed()
-            reports_gaps = wanted.output.reports_gaps
+            reports_gaps = wanted.reports_gaps
             options = RunOptions(
                 deltas=True, paragraphs=reports_gaps, caller=caller.share, owner=caller.owner, reports_gaps=reports_gaps
             )
             work: Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
-            if wanted.output.response_format.is_subtitles:
+            if wanted.response_format.is_subtitles:
                 work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
-            return await _stream(request, work, OpenAiFrames(wanted.output))
+            return await _stream(request, work, OpenAiFrames(wanted))
         return await respond(request, services, wanted, file)
 
 
@@ -275,21 +279,14 @@ async def _subtitle_events(
         },
         **forms.ERRORS,
     },
-    openapi_extra=forms.request_schema(forms.TranscriptionForm),
+    openapi_extra=forms.request_schema(TranscriptionRequest),
 )
 async def stream_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Transcribe a recording and send each segment when it is finished. The form is that of the route above."""
     async with forms.received(request, services, forms.segments_request) as (wanted, file):
-        if wanted.output.response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
-            raise InvalidInput(
-                "Only json and text can be streamed here.", code="unsupported_value", param="response_format"
-            )
-        if wanted.output.logprobs:
-            raise InvalidInput("'include' is not served in this stream.", code="unsupported_value", param="include")
-        wanted.text_options.check_streamed()
         options = RunOptions(streams=True, paragraphs=True, caller=caller.share, owner=caller.owner, reports_gaps=True)
         work = partial(services.pipeline.transcribe, file.file, wanted, options)
-        return await _stream(request, work, SegmentFrames(wanted.output))
+        return await _stream(request, work, SegmentFrames(wanted))
 
 
 @router.post(
@@ -303,7 +300,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
         },
         **forms.ERRORS,
     },
-    openapi_extra=forms.request_schema(forms.SubtitleForm),
+    openapi_extra=forms.request_schema(SubtitleRequest),
 )
 async def create_subtitles(request: Request, services: ServicesDep) -> Response:
     """Subtitles of a recording: broken at sentences, clauses and pauses, as fast as one can read."""
@@ -313,7 +310,7 @@ async def create_subtitles(request: Request, services: ServicesDep) -> Response:
 
 async def respond(request: Request, services: Services, wanted: AnyRequest, file: UploadFile) -> Response:
     """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
-    caller, reports_gaps = request.state.caller, wanted.output.reports_gaps
+    caller, reports_gaps = request.state.caller, wanted.reports_gaps
     options = RunOptions(caller=caller.share, owner=caller.owner, reports_gaps=reports_gaps)
     return await answered(request, services.processor.process(file.file, wanted, options))
 
@@ -364,8 +361,8 @@ class OpenAiFrames:
     Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
     """
 
-    def __init__(self, output: OutputOptions) -> None:
-        self._output = output
+    def __init__(self, request: RecordingRequest) -> None:
+        self._request = request
         self._segments = 0
 
     def __call__(self, event: Event) -> list[str]:
@@ -373,29 +370,29 @@ class OpenAiFrames:
         match event:
             case TextDelta(text=text):
                 return [frame({"type": "transcript.text.delta", "delta": text})]
-            case SegmentDone(segment=segment) if self._output.reports_gaps and not segment.complete:
+            case SegmentDone(segment=segment) if self._request.reports_gaps and not segment.complete:
                 times = {"start": segment.start_ms / 1000, "end": segment.end_ms / 1000}
                 return [frame({"type": "transcript.text.unheard", **times, "reason": segment.cut_short})]
-            case SegmentLabelled(segment=segment) if self._output.response_format is ResponseFormat.DIARIZED_JSON:
+            case SegmentLabelled(segment=segment) if self._request.response_format is ResponseFormat.DIARIZED_JSON:
                 self._segments += 1
                 return [frame(diarized_segment(self._segments - 1, segment))]
             case Finished() as finished:
-                return [frame(_done(finished, self._output)), "data: [DONE]\n\n"]
+                return [frame(_done(finished, self._request)), "data: [DONE]\n\n"]
             case _:
                 return []
 
 
-def _done(finished: Finished, output: OutputOptions) -> dict[str, Any]:
+def _done(finished: Finished, request: RecordingRequest) -> dict[str, Any]:
     transcript = finished.transcript
-    if output.response_format is ResponseFormat.VERBOSE_JSON:
-        content = verbose(transcript, output)
-        if output.segments:
-            content["paragraphs"] = [one.listed(words=output.words) for one in finished.paragraphs]
+    if request.response_format is ResponseFormat.VERBOSE_JSON:
+        content = verbose(transcript, request)
+        if "segment" in request.listed:
+            content["paragraphs"] = [one.listed(words="word" in request.listed) for one in finished.paragraphs]
         return {"type": "transcript.text.done", **content, "usage": token_usage(transcript)}
     body: dict[str, Any] = {"type": "transcript.text.done", "text": transcript.text}
     body |= {"languages": language_codes(transcript), "usage": token_usage(transcript)}
-    body |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
-    return body | ({"words": [word.listed() for word in transcript.words]} if output.words else {})
+    body |= {"logprobs": logprobs(transcript.segments)} if "logprobs" in request.listed else {}
+    return body | ({"words": [word.listed() for word in transcript.words]} if "word" in request.listed else {})
 
 
 class SegmentFrames:
@@ -405,8 +402,8 @@ class SegmentFrames:
     its end, each of one speaker.
     """
 
-    def __init__(self, output: OutputOptions) -> None:
-        self._output = output
+    def __init__(self, request: RecordingRequest) -> None:
+        self._request = request
         self._index = 0
         self._text = ""
         self._complete = True
@@ -441,7 +438,7 @@ class SegmentFrames:
         chunk |= {"complete": segment.complete} | ({} if segment.complete else {"reason": segment.cut_short})
         self._text += text
         self._index += 1
-        return chunk | ({"words": [word.listed() for word in segment.words]} if self._output.words else {})
+        return chunk | ({"words": [word.listed() for word in segment.words]} if "word" in self._request.listed else {})
 
     def _chunk(self, text: str, language: str, start_ms: int, end_ms: int) -> dict[str, Any]:
         return {

@@ -13,7 +13,7 @@ from asr_server.core.transcript import Segment, Transcript, UnheardReason
 from asr_server.net import event_stream
 from asr_server.recordings import route
 from asr_server.recordings.pipeline import Finished, SegmentDone, Started, TextDelta
-from asr_server.recordings.requests import OutputOptions
+from asr_server.recordings.requests import TranscriptionRequest
 from asr_server.recordings.route import OpenAiFrames, SegmentFrames
 
 SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
@@ -46,7 +46,7 @@ def _work(*events, fault=None, closed=None):
 
 
 def _openai():
-    return OpenAiFrames(OutputOptions())
+    return OpenAiFrames(TranscriptionRequest())
 
 
 async def _sent(request_, work, to_frames):
@@ -133,6 +133,6 @@ async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_
     """Also if the segment has no text, which the transcript leaves out."""
     cut = replace(SEGMENT, cut_short=UnheardReason.BUDGET, text="")
     bodies = _bodies(
-        await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), SegmentFrames(OutputOptions()))
+        await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), SegmentFrames(TranscriptionRequest()))
     )
     assert [b.get("complete") for b in bodies[1:]] == [False, True, False, None]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Progress, Samples, Source
     from asr_server.engine.protocol import EngineTraits
     from asr_server.recordings.coverage import SoundLevels
-    from asr_server.recordings.requests import ServerVad
+    from asr_server.recordings.requests import ChunkingStrategy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +47,10 @@ class SpeechSpan:
         return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
 
 
-def segmentation_config(chunking: ServerVad | None, traits: EngineTraits) -> SegmentationConfig:
+def segmentation_config(chunking: ChunkingStrategy, traits: EngineTraits) -> SegmentationConfig:
     """Return the rules of cutting for an engine of these traits: the server's own, or those of the caller."""
     max_span_s = min(SegmentationConfig().max_span_s, traits.max_audio_s)
-    if chunking is None:
+    if chunking.type == "auto":
         return SegmentationConfig(max_span_s=max_span_s, max_gap_s=traits.max_pause_s, pad_ms=traits.margin_ms)
     return SegmentationConfig(
         max_span_s=max_span_s,

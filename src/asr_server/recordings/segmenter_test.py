@@ -10,7 +10,7 @@ from asr_server import demo
 from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.engine.protocol import EngineTraits
 from asr_server.recordings.coverage import SoundLevels
-from asr_server.recordings.requests import ServerVad, VoiceDetection
+from asr_server.recordings.requests import ChunkingStrategy, VoiceDetection
 from asr_server.recordings.segmenter import Segmenter, SpeechSpan, segmentation_config
 
 
@@ -60,7 +60,7 @@ def test_margins_of_a_callers_own_detection_do_not_overlap(recording):
     """However long the caller wants them, every pause of the length that it states separates two segments."""
     pause = np.zeros(8_000, np.float32)
     said = recording[: (len(recording) - 4 * 16_000) // 2]
-    stated = ServerVad(prefix_padding_ms=3_000, silence_duration_ms=200)
+    stated = ChunkingStrategy("server_vad", prefix_padding_ms=3_000, silence_duration_ms=200)
     config = segmentation_config(stated, EngineTraits())
     spans = _spans(np.concatenate([said, pause, said, pause, said]), config=config)
     assert len(spans) >= 3
@@ -70,10 +70,10 @@ def test_margins_of_a_callers_own_detection_do_not_overlap(recording):
 def test_an_engine_gets_spans_that_it_can_hear():
     """As long as it can, with the pauses and margins that it likes; never longer than the server's own."""
     own = SegmentationConfig()
-    short = segmentation_config(None, EngineTraits(max_audio_s=12.0, max_pause_s=0.5, margin_ms=100))
+    short = segmentation_config(ChunkingStrategy(), EngineTraits(max_audio_s=12.0, max_pause_s=0.5, margin_ms=100))
     assert (short.max_span_s, short.max_gap_s, short.pad_ms) == (12.0, 0.5, 100)
-    assert segmentation_config(None, EngineTraits(max_audio_s=120.0)).max_span_s == own.max_span_s
-    stated = ServerVad(threshold=0.7, prefix_padding_ms=150, silence_duration_ms=700)
+    assert segmentation_config(ChunkingStrategy(), EngineTraits(max_audio_s=120.0)).max_span_s == own.max_span_s
+    stated = ChunkingStrategy("server_vad", threshold=0.7, prefix_padding_ms=150, silence_duration_ms=700)
     found = segmentation_config(stated, EngineTraits(max_audio_s=12.0))
     assert (found.max_span_s, found.threshold, found.min_silence_ms, found.pad_ms) == (12.0, 0.7, 700, 150)
 

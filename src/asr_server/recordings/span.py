@@ -145,7 +145,7 @@ class SpanTask:
         request = context.request
         self._utterance = Utterance(
             audio=span.audio,
-            language=request.language,
+            language=request.spoken_language,
             languages=request.languages,
             # Where nobody speaks, models repeat it.
             context=request.context if span.has_speech and context.engine.traits.uses_context else "",
@@ -194,7 +194,7 @@ class SpanTask:
     def may_be_outlier(self) -> bool:
         """True if the speech around it may change the language that is found for it."""
         traits = self._context.engine.traits
-        detects = self._context.request.language is None and traits.scores and len(traits.languages) > 1
+        detects = self._context.request.spoken_language is None and traits.scores and len(traits.languages) > 1
         return detects and samples_to_s(len(self._span.audio)) <= LONGEST_S
 
     async def weighed(self, result: SpanResult, others: Iterable[SpanResult]) -> SpanResult:
@@ -251,10 +251,10 @@ class SpanTask:
         is_doubtful = self._span.is_doubtful and not _has_support(first.hypothesis, first.end - first.start)
         if is_doubtful or (not self._taken and is_invented(first.hypothesis, self._span.peak_probability)):
             first = replace(first, hypothesis=replace(first.hypothesis, text=""))
-        check, output = self._context.check, self._context.request.output
+        check = self._context.check
         if not self._taken and await check.is_doubtful(utterance.context, first.hypothesis.text):
             self._is_retried = not self._taken
-        is_sent, marks = bool(self._taken), output.words
+        is_sent, marks = bool(self._taken), "word" in self._context.request.listed
         return await self._timed(await check.checked(utterance, first, self._ask, is_sent=is_sent, marks=marks))
 
     async def _timed(self, checked: CheckedAnswer) -> SpanResult:

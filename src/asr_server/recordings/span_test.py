@@ -24,7 +24,7 @@ from asr_server.engine.protocol import (
     Utterance,
 )
 from asr_server.recordings.pipeline import RunOptions, _Assembly, ignore
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest, WordTimes
+from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest, WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
 from asr_server.recordings.span import (
     ContextCheck,
@@ -85,8 +85,8 @@ class Engine:
 
 async def results(engine, around=(), span=SPAN):
     """The result of the span, weighed by those segments around it."""
-    words = OutputOptions(ResponseFormat.VERBOSE_JSON, words=True)
-    request = TranscriptionRequest(output=words, word_times="estimated", prompt="Ann")
+    answer = {"response_format": ResponseFormat.VERBOSE_JSON, "timestamp_granularities": ("word", "segment")}
+    request = TranscriptionRequest(**answer, mode="fast", prompt="Ann")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         context = SpanContext(engine, group, request, DEADLINE, False, WordTimes.ESTIMATED, ContextCheck())
         task = SpanTask(context, span, Priority.BULK)

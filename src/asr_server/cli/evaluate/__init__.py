@@ -20,7 +20,7 @@ from asr_server.cli.evaluate.answers import AnswerFiles
 from asr_server.cli.evaluate.references import Reference
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import Format
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
+from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
 
 COMMAND = "evaluate"
 EXAMPLES = (
@@ -138,14 +138,16 @@ def _references(parsed: argparse.Namespace) -> list[Reference]:
 
 def _transcribed(parsed: argparse.Namespace, folder: Path, found: Sequence[Reference]) -> AnswerFiles:
     """Return the answers, after asking for those that the folder does not have."""
-    fields, model = requests.recording_fields(parsed), parsed.model
+    model = parsed.model
     if parsed.local and not model:
         from asr_server.cli.backends import local_settings
 
         model = local_settings(None).model_id
-    system = {"server": "local" if parsed.local else arguments.server(parsed), **fields, "model": model}
+    names = ("language", "prompt", "hotword", "vad", "strict")
+    stated = {name.replace("hotword", "hotwords"): getattr(parsed, name) for name in names}
+    system = {"server": "local" if parsed.local else arguments.server(parsed), "model": model, **stated}
     answers = AnswerFiles(folder, system, [one.source for one in found])
-    output = OutputOptions(ResponseFormat.VERBOSE_JSON, segments=False, words=True)
-    request = TranscriptionRequest(**fields, output=output)
+    options = requests.stated(TranscriptionRequest, parsed) | {"timestamp_granularities": ("word",)}
+    request = TranscriptionRequest(**options, response_format=ResponseFormat.VERBOSE_JSON)
     Run(COMMAND, parsed, request, [Format.VERBOSE_JSON]).process(list(answers.files), answers)
     return answers

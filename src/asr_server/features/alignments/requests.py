@@ -23,7 +23,7 @@ class AlignmentFormat(StrEnum):
     TEXTGRID = "textgrid"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AlignmentRequest(RecordingRequest):
     """`POST /v1/audio/alignments`."""
 

@@ -111,7 +111,7 @@ async def _align(
     if file.size is not None:
         check_length(wanted.text, file.size / _LEAST_BYTES_PER_S)
     aligned = await services.of(Alignments).align(services.pipeline, file.file, wanted, run)
-    config = cue_config(services.settings, wanted.output)
+    config = cue_config(services.settings, wanted)
     return await in_thread(render, aligned, wanted.answer, config), aligned.transcript
 
 
@@ -135,7 +135,7 @@ def _request(form: FormData) -> AlignmentRequest:
     return AlignmentRequest(
         text=fields.text,
         model=fields.model or DEFAULT_MODEL,
-        language=languages.normalize(fields.language),
+        language=languages.normalize(fields.language) or "",
         answer=fields.response_format,
     )
 

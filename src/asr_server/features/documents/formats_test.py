@@ -10,17 +10,17 @@ from asr_server.cli.formats import Format
 from asr_server.cli.main import main
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.recordings.render import render
-from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
 from asr_server.subtitle.cues import CueConfig
 
 
 def _converted(text, *wanted):
     """The contents that the command writes for an answer about one segment of Ann's."""
     segment = Segment(65_000, 66_000, text, "English", (), 0.0, 0.0, speaker="Ann")
-    output = formats.answer_options(wanted, OutputOptions(), speakers=True)
-    assert output.response_format is ResponseFormat.VERBOSE_JSON
-    answer = render(Transcript(text, "English", 66_000, (segment,)), output, CueConfig()).content.decode()
-    return formats.convert(answer, output, wanted)
+    request = TranscriptionRequest(**formats.answer_options(wanted, speakers=True))
+    assert request.response_format is ResponseFormat.VERBOSE_JSON
+    answer = render(Transcript(text, "English", 66_000, (segment,)), request, CueConfig()).content.decode()
+    return formats.convert(answer, request.response_format, wanted)
 
 
 def test_documents_are_made_alone_and_among_other_formats():

@@ -165,9 +165,9 @@ class DocumentWriter(TranscriptWriter):
     def check(self, request: RecordingRequest) -> None:
         """Raise `unsupported_value` for a stream, as a document is written as a whole."""
         is_stream = isinstance(request, TranscriptionRequest) and request.stream
-        if is_stream and request.output.response_format.is_document:
+        if is_stream and request.response_format.is_document:
             raise InvalidInput(
-                f"'{request.output.response_format}' is not streamed.", code="unsupported_value", param="stream"
+                f"'{request.response_format}' is not streamed.", code="unsupported_value", param="stream"
             )
 
     async def answer(self, transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:

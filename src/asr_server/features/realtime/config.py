@@ -15,7 +15,7 @@ from asr_server.audio.g711 import Companding
 from asr_server.core.errors import InvalidInput
 from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
 from asr_server.live.machine.framing import INPUT_RATES_HZ
-from asr_server.recordings.requests import MAX_TEXT_CHARS, context
+from asr_server.recordings.requests import MAX_TEXT_CHARS, RecordingRequest
 from asr_server.text import languages
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ServerDefaults:
             rules = replace(
                 rules,
                 language=_forced(transcription),
-                context=context(prompt, keywords),
+                context=RecordingRequest(prompt=prompt, hotwords=tuple(keywords)).context,
                 model=self.catalog.find(transcription.model).resident,
             )
         match turn_detection:

@@ -37,23 +37,22 @@ class Rewriting:
     def check(self, request: RecordingRequest) -> None:
         """Raise `unsupported_value` for log-probabilities, whose tokens are those of the model's text, and for a
         language that is stated and cannot be rewritten."""
-        text = request.text_options
-        if request.output.logprobs and any(text.asked):
+        if "logprobs" in request.listed and any(request.asked):
             raise InvalidInput(
-                f"'include' lists the tokens of the model's own text: leave out '{next(text.asked)}'.",
+                f"'include' lists the tokens of the model's own text: leave out '{next(request.asked)}'.",
                 code="unsupported_value",
                 param="include",
             )
-        language = languages.code(request.language or "")
-        for reason, param in _without_effect(text, language, self._lists) if language else ():
+        language = languages.code(request.spoken_language or "")
+        for reason, param in _without_effect(request, language, self._lists) if language else ():
             raise InvalidInput(reason, code="unsupported_value", param=param)
 
     async def prepare(self, request: RecordingRequest, options: RunOptions) -> BeginStep | None:
         """Return the step of one recording. Raises as `check`."""
-        if not any(request.text_options.asked):
+        if not any(request.asked):
             return None
         self.check(request)
-        return lambda signal, group: TextStep(request.text_options, self._lists)
+        return lambda signal, group: TextStep(request, self._lists)
 
 
 def _without_effect(text: TextOptions, language: str, lists: Lists) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asr_server.features.speakers.diarization.turns import VoicePrint
     from asr_server.features.speakers.voices import VoiceStore
     from asr_server.recordings.pipeline import BeginStep, PrepareStep, RunOptions
-    from asr_server.recordings.requests import RecordingRequest, SpeakerOptions
+    from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import RecordingSignal, SpeechSpan
 
 
@@ -114,25 +114,27 @@ def speaker_step(client: SpeakerClient, decoder: Decoder, stored: VoiceStore) ->
     """Return the step that gives the segments of a recording their speakers, where the request has them told apart."""
 
     async def prepare(request: RecordingRequest, options: RunOptions) -> BeginStep | None:
-        if request.speakers is None:
+        if not request.speakers:
             return None
-        known = await known_voices(client, decoder, request.speakers.known, options.caller)
+        clips = dict(zip(request.known_speaker_names, request.known_speaker_references, strict=True))
+        known = await known_voices(client, decoder, clips, options.caller)
         names = RecordingNames(client, known, partial(stored.comparable, options.owner, client.voice_model))
-        return partial(_begin, client, request.speakers, names)
+        least, most = request.num_speakers or request.min_speakers, request.num_speakers or request.max_speakers
+        return partial(_begin, client, SpeakerCount(least or 1, most or MAX_SPEAKERS), names)
 
     return prepare
 
 
 def _begin(
     client: SpeakerClient,
-    options: SpeakerOptions,
+    count: SpeakerCount,
     names: RecordingNames,
     signal: RecordingSignal,
     group: asyncio.TaskGroup,
 ) -> RecordingStep:
     if signal.is_split:
         return ChannelSpeakers(names.of_channels)
-    voices = RecordingSpeakers(client, options, names.of)
+    voices = RecordingSpeakers(client, count, names.of)
     group.create_task(voices.run())
     return voices
 
@@ -144,10 +146,10 @@ class RecordingSpeakers(RecordingStep):
     the names of voices.
     """
 
-    def __init__(self, client: SpeakerClient, options: SpeakerOptions, name: Name) -> None:
+    def __init__(self, client: SpeakerClient, count: SpeakerCount, name: Name) -> None:
         self._client = client
         self._name = name
-        self._count = SpeakerCount(options.at_least, options.at_most or MAX_SPEAKERS)
+        self._count = count
         self._blocks: asyncio.Queue[Samples | None] = asyncio.Queue(_WAITING_BLOCKS)
         self._found: asyncio.Future[Diarization] = asyncio.get_running_loop().create_future()
 

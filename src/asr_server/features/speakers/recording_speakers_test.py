@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.core.transcript import MAX_SPEAKERS, Segment, TimeSource, Token, UnheardReason, Word
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn
-from asr_server.features.speakers.recording_speakers import RecordingSpeakers, labelled
-from asr_server.recordings.requests import SpeakerOptions
+from asr_server.features.speakers.recording_speakers import RecordingSpeakers, labelled, speaker_step
+from asr_server.features.speakers.speaker_names import SpeakerNames
+from asr_server.recordings.pipeline import RunOptions
+from asr_server.recordings.requests import TranscriptionRequest
+from asr_server.recordings.segmenter import RecordingSignal
 from asr_server.text import words
 
 NAMES = ["A", "Bob", "C"]
@@ -158,12 +161,13 @@ def test_the_prompt_and_audio_tokens_of_a_segment_are_counted_once():
 
 
 BLOCK = np.zeros(32_000, np.float32)
-ANYBODY = SpeakerOptions()
 SEGMENT = Segment(0, 1000, "so", "English", (), 0.0, 0.0)
 
 
 class Client:
     """Its recordings fail at the block of that number, or with the end."""
+
+    voice_model = ""
 
     def __init__(self, error=None, block=0):
         self._error, self._block, self._pushed = error, block, 0
@@ -184,12 +188,19 @@ class Client:
         return Diarization((Turn(0, 0, 1000),), (np.ones(2, np.float32),))
 
 
+class Voices:
+    """There are none."""
+
+    async def comparable(self, owner, model):
+        return []
+
+
 async def names(prints):
     return ["Ann"]
 
 
-async def _labels(client, options=ANYBODY):
-    speakers = RecordingSpeakers(client, options, names)
+async def _labels(client):
+    speakers = RecordingSpeakers(client, SpeakerCount(), names)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         running = group.create_task(speakers.run())
         for _ in range(200):  # more than may wait
@@ -217,12 +228,18 @@ async def test_blocks_are_taken_after_a_failure_and_the_labels_raise_it(error, b
 @pytest.mark.parametrize(
     ("options", "count"),
     [
-        (SpeakerOptions(), SpeakerCount(1, MAX_SPEAKERS)),
-        (SpeakerOptions(2, 3), SpeakerCount(2, 3)),
-        (SpeakerOptions(2, None), SpeakerCount(2, MAX_SPEAKERS)),
+        ({}, SpeakerCount(1, MAX_SPEAKERS)),
+        ({"num_speakers": 3}, SpeakerCount(3, 3)),
+        ({"min_speakers": 2, "max_speakers": 3}, SpeakerCount(2, 3)),
+        ({"min_speakers": 2}, SpeakerCount(2, MAX_SPEAKERS)),
     ],
 )
 async def test_as_many_people_are_looked_for_as_the_caller_says(options, count):
     client = Client()
-    await _labels(client, options)
+    prepare = speaker_step(client, SpeakerNames(client, None, Voices()))
+    begin = await prepare(TranscriptionRequest(speakers=True, **options), RunOptions())
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        step = begin(RecordingSignal(), group)
+        await step.end()
+        await step.mapped([SEGMENT])
     assert client.count == count

@@ -16,24 +16,23 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples
     from asr_server.features.speakers.diarization.client import SpeakerClient
     from asr_server.features.speakers.diarization.turns import VoicePrint
-    from asr_server.recordings.requests import KnownSpeaker
 
 
 async def known_voices(
-    client: SpeakerClient, decoder: Decoder, speakers: Sequence[KnownSpeaker], caller: str
+    client: SpeakerClient, decoder: Decoder, clips: Mapping[str, bytes], caller: str
 ) -> list[NamedVoice]:
-    """Return the voices in the clips of speakers. Raises for a wrong clip, and `SpeakersUnavailable`."""
+    """Return the voices in clips, which are given by name. Raises for a wrong clip, and `SpeakersUnavailable`."""
     voices = []
-    for speaker in speakers:
-        with tempfile.TemporaryFile() as clip:
-            clip.write(speaker.clip)
-            clip.flush()
+    for name, clip in clips.items():
+        with tempfile.TemporaryFile() as file:
+            file.write(clip)
+            file.flush()
             try:
-                found = await voice_print(client, decoder, clip, caller)
+                found = await voice_print(client, decoder, file, caller)
             except InvalidInput as error:
                 error.param = "known_speaker_references"
                 raise
-        voices.append(NamedVoice(name=speaker.name, voice_print=found))
+        voices.append(NamedVoice(name=name, voice_print=found))
     return voices
 
 

@@ -28,9 +28,6 @@ from asr_server.recordings.pipeline import (
 from asr_server.recordings.pipeline_test import Made
 from asr_server.recordings.requests import (
     ChannelMode,
-    KnownSpeaker,
-    OutputOptions,
-    SpeakerOptions,
     TranscriptionRequest,
     VoiceDetection,
 )
@@ -204,7 +201,7 @@ async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known):
 
     async def names(options, **caller):
         client.heard.clear()
-        wish = {"speakers": SpeakerOptions(**caller), "output": OutputOptions(words=True)}
+        wish = {"speakers": True, "return_timestamps": True, **caller}
         transcript = await _transcribe(made, loud_and_quiet, _request("split", **wish), options)
         assert all(word.speaker == segment.speaker for segment in transcript.segments for word in segment.words)
         labelled = [event.segment for event in made.events if isinstance(event, SegmentLabelled)]
@@ -218,9 +215,9 @@ async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known):
     assert await names(RunOptions(owner="owner")) == {"Ann", "B"}
     assert client.heard == [pytest.approx(12), pytest.approx(12)]
     assert await names(RunOptions(owner="another")) == {"A", "B"}
-    quiet = KnownSpeaker("A", _clip(loud_and_quiet[1]))
-    assert await names(RunOptions(owner="owner"), known=(quiet,)) == {"Ann", "A"}
-    assert await names(RunOptions(), known=(quiet,)) == {"C", "A"}
+    quiet = {"known_speaker_names": ("A",), "known_speaker_references": (_clip(loud_and_quiet[1]),)}
+    assert await names(RunOptions(owner="owner"), **quiet) == {"Ann", "A"}
+    assert await names(RunOptions(), **quiet) == {"C", "A"}
 
 
 async def test_languages_are_those_of_their_speakers(made):

@@ -13,7 +13,7 @@ from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
 from asr_server.recordings import forms
-from asr_server.recordings.forms import TranslationForm
+from asr_server.recordings.requests import TranslationRequest
 from asr_server.recordings.route import SegmentBody, TranscriptionBody, VerboseTranscriptionBody, respond
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import FeatureParts, ServicesDep
@@ -96,7 +96,7 @@ class TextTranslationRequest(BaseModel):
         },
         **forms.ERRORS,
     },
-    openapi_extra=forms.request_schema(TranslationForm),
+    openapi_extra=forms.request_schema(TranslationRequest),
 )
 async def create_translation(request: Request, services: ServicesDep) -> Response:
     """Transcribe a recording and translate the text. Only text leaves the server, and only to the endpoint it was

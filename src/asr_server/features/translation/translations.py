@@ -63,11 +63,11 @@ class Translations(TranscriptTranslator):
 
         What takes long is computed in a thread: live sessions share the event loop.
         """
-        if not request.output.response_format.is_subtitles:
+        if not request.response_format.is_subtitles:
             texts = [(segment.text, segment.language or transcript.language) for segment in transcript.segments]
             found = await self.lines(texts, request, self._settings.translate_temperature, limit_s)
             return await in_thread(render_transcript, transcript, found, request)
-        config = render.cue_config(self._settings, request.output)
+        config = render.cue_config(self._settings, request)
         cues = await in_thread(render.cues, transcript, config)
         spoken = zip(cues, cue_languages(cues, transcript.segments), strict=True)
         texts = [(scripts.unbroken(cue.text), language) for cue, language in spoken]
@@ -84,8 +84,8 @@ class Translations(TranscriptTranslator):
         translated. Single lines that could not be translated stay in the source language, with a reason. Cancelling
         closes the connections to the endpoint.
         """
-        target = languages.find(request.target_language)
-        lines = [TranslatedLine(text, _language(request.language or name)) for text, name in texts]
+        target = languages.find(request.language)
+        lines = [TranslatedLine(text, _language(request.source_language or name)) for text, name in texts]
         try:
             self.check()
             return await self._translated(lines, TranslationConfig(target, temperature, limit_s, request.glossary))
@@ -173,17 +173,17 @@ def translated(source: Transcript, found: TranslatedLines) -> Transcript:
 def render_cues(cues: Sequence[Cue], found: TranslatedLines, request: TranslationRequest, config: CueConfig) -> Result:
     """Return the cues as SRT or VTT, with new line breaks; if bilingual, the source above each translation."""
     shown = laid_out(cues, found, config, bilingual=request.bilingual)
-    return _result(render.render_cues(shown, request.output.response_format), render.TEXT, found)
+    return _result(render.render_cues(shown, request.response_format), render.TEXT, found)
 
 
 def render_transcript(source: Transcript, found: TranslatedLines, request: TranslationRequest) -> Result:
     """Return the transcript as json, verbose_json or text; if bilingual, the source text beside each translation."""
     shown = translated(source, found)
-    if request.output.response_format is ResponseFormat.TEXT:
+    if request.response_format is ResponseFormat.TEXT:
         text = _pairs(source, found) if request.bilingual else f"{render.text(shown)}\n"
         return _result(text.encode(), render.TEXT, found)
-    is_verbose = request.output.response_format is ResponseFormat.VERBOSE_JSON
-    content = (render.verbose if is_verbose else render.plain)(shown, request.output)
+    is_verbose = request.response_format is ResponseFormat.VERBOSE_JSON
+    content = (render.verbose if is_verbose else render.plain)(shown, request)
     # The language of the text; of silence the target.
     language = shown.language or found.target.name
     code = found.target.tag if language == found.target.name else languages.code(language)

@@ -16,7 +16,7 @@ from asr_server.features.translation.translations import (
     render_cues,
     render_transcript,
 )
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranslationRequest
+from asr_server.recordings.requests import ResponseFormat, TranslationRequest
 from asr_server.subtitle.cues import Cue, CueConfig
 from asr_server.text import languages
 
@@ -32,7 +32,7 @@ def _json(source, lines, response_format, **how):
 
 
 def _request(response_format, **how):
-    return TranslationRequest(target_language="tlh", output=OutputOptions(response_format), **how)
+    return TranslationRequest(language="tlh", response_format=response_format, **how)
 
 
 def test_a_target_that_the_recogniser_does_not_know_has_its_name_and_tag():

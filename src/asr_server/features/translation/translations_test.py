@@ -17,12 +17,12 @@ from asr_server.features.translation.conftest import HOPELESS, MENDABLE, Scripte
 from asr_server.features.translation.lines import Reason
 from asr_server.features.translation.translations import Translations, laid_out, translated
 from asr_server.features.translation.translator import cue_text
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranslationRequest
+from asr_server.recordings.requests import ResponseFormat, TranslationRequest
 from asr_server.subtitle import files
 from asr_server.subtitle.alignment import estimate
 from asr_server.subtitle.cues import Cue, CueConfig
 
-TO_GERMAN = TranslationRequest(target_language="de")
+TO_GERMAN = TranslationRequest(language="de")
 KEPT = replace(TO_GERMAN, source_on_failure=True)
 LIMIT_S = 60.0
 RULES = CueConfig(max_line_columns=200)
@@ -159,7 +159,7 @@ async def test_a_source_in_the_target_language_asks_nobody(llm, translating, tex
     source = _transcript(*texts)
     async with translating() as translations:
         found = await _transcript_of(translations, source)
-        lines = await _translated(translations, CUES, replace(TO_GERMAN, language="German"))
+        lines = await _translated(translations, CUES, replace(TO_GERMAN, source_language="German"))
     assert (found, laid_out(CUES, lines, RULES), lines.untranslated) == (source, CUES, 0)
     assert llm.calls == []
 
@@ -180,7 +180,7 @@ async def test_subtitles_are_translated_at_their_own_temperature(llm, translatin
     source = replace(source, segments=(replace(source.segments[0], words=words),))
     async with translating(translate_temperature=0.7, translate_srt_temperature=0.05) as translations:
         for wanted in (ResponseFormat.SRT, ResponseFormat.TEXT):
-            await translations.answer(source, replace(TO_GERMAN, output=OutputOptions(wanted)), LIMIT_S)
+            await translations.answer(source, replace(TO_GERMAN, response_format=wanted), LIMIT_S)
     assert [call.body["temperature"] for call in llm.calls] == [0.05, 0.7]
 
 
@@ -227,6 +227,6 @@ async def test_the_callers_limit_counts(llm, translating):
 async def test_the_language_that_the_caller_states_overrides_the_recognised_one(llm, translating):
     """The endpoint is told that the cues are French, though English was recognised."""
     async with translating() as translations:
-        stated = replace(TO_GERMAN, language="French")
+        stated = replace(TO_GERMAN, source_language="French")
         await _translated(translations, CUES, stated, language="English")
     assert {call.content["source_language"] for call in llm.calls} == {"French"}
