@@ -283,7 +283,6 @@ class EngineThread:
 
     @property
     def _has_recordings(self) -> bool:
-        """True if recordings wait or are in the batch."""
         return self._queue.has_recordings or any(not job.priority.is_live for job in self._models.rows)
 
     def _give_up(self, job: AnyJob, when: str) -> None:
