@@ -197,7 +197,8 @@ def _add_summary_and_example(verb: str, path: str, operation: _Schema, schemas: 
 
 
 def _curl_body(operation: _Schema, schemas: _Schema) -> list[str]:
-    """Return curl's arguments for a body with the required fields, and those that have an example."""
+    """Return curl's arguments for a body with the required fields, and those that have an example. Without one a field
+    is a file."""
     content: _Schema = operation.get("requestBody", {}).get("content", {})
     if not content:
         return []
@@ -205,7 +206,7 @@ def _curl_body(operation: _Schema, schemas: _Schema) -> list[str]:
     schema = _resolved(content[kind]["schema"], schemas)
     fields = {name: _resolved(field, schemas) for name, field in schema.get("properties", {}).items()}
     shown = {
-        name: _example(field)
+        name: field["examples"][0] if "examples" in field else _EXAMPLE_FILE
         for name, field in fields.items()
         if name in schema.get("required", ()) or "examples" in field
     }
@@ -214,10 +215,6 @@ def _curl_body(operation: _Schema, schemas: _Schema) -> list[str]:
     if kind == "application/json":
         return ["-H", f"Content-Type: {kind}", "-d", json.dumps(shown)] if shown else []
     return ["-H", "Content-Type: audio/mpeg", "--data-binary", _EXAMPLE_FILE]
-
-
-def _example(field: _Schema) -> Any:
-    return field["examples"][0] if "examples" in field else _EXAMPLE_FILE
 
 
 def _resolved(schema: _Schema, schemas: _Schema) -> _Schema:

@@ -59,9 +59,20 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
         cuda=services.plan.device.startswith("cuda"),
         **{name: getattr(info, name) for name in _SHOWN},
         **sections,
-        queue=_queue(services, snapshot),
+        queue=QueueBody(
+            **snapshot.depth,
+            running=snapshot.running,
+            audio_waiting_s=round(snapshot.waiting_s, 3),
+            audio_held_s=round(services.admission.held_s, 3),
+            audio_limit_s=services.admission.limit_s,
+        ),
         jobs=services.jobs.pending,
-        live=_live(services),
+        live=LiveBody(
+            sessions=len(services.live),
+            waiting=services.live.waiting,
+            limit=services.settings.max_live_sessions,
+            free=free_streams(services),
+        ),
         limits=LimitsBody(
             upload_bytes=services.settings.max_upload_bytes,
             audio_s=services.settings.max_audio_s,
@@ -123,24 +134,8 @@ def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degr
     return "degraded" if snapshot.state is ModelState.FAILED or not_live(services, snapshot) else "ok"
 
 
-def _live(services: Services) -> LiveBody:
-    limit = services.settings.max_live_sessions
-    free = free_streams(services)
-    return LiveBody(sessions=len(services.live), waiting=services.live.waiting, limit=limit, free=free)
-
-
 def free_streams(services: Services) -> int:
     return max(0, services.settings.max_live_sessions - len(services.live))
-
-
-def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
-    return QueueBody(
-        **snapshot.depth,
-        running=snapshot.running,
-        audio_waiting_s=round(snapshot.waiting_s, 3),
-        audio_held_s=round(services.admission.held_s, 3),
-        audio_limit_s=services.admission.limit_s,
-    )
 
 
 @router.get("/livez", response_model=ProbeBody, responses={503: {"model": ProbeBody}})

@@ -5,7 +5,7 @@ Used on the engine thread. The idle timer is guarded by that thread's own lock, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -100,45 +100,31 @@ class ServedModel:
         self.on_state(self.name, state, took_s)
 
 
-class ServedModels:
+class ServedModels(dict[str, ServedModel]):
     """The models by name; at least one."""
-
-    def __init__(self, models: list[ServedModel]) -> None:
-        self._models = {model.name: model for model in models}
-
-    def __getitem__(self, name: str) -> ServedModel:
-        return self._models[name]
-
-    def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._models.values())
 
     @property
     def rows(self) -> list[AnyJob]:
-        return [job for model in self for job in model.rows.values()]
+        return [job for model in self.values() for job in model.rows.values()]
 
     def with_live_slots(self) -> list[str]:
-        return [model.name for model in self if model.batch.urgent_slots > 0]
+        return [model.name for model in self.values() if model.batch.urgent_slots > 0]
 
     def with_slots(self, reserve: int) -> list[str]:
         # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
-        return [model.name for model in self if model.batch.free_slots > (reserve if model.rows else 0)]
+        return [model.name for model in self.values() if model.batch.free_slots > (reserve if model.rows else 0)]
 
     def in_turn(self) -> list[ServedModel]:
         """Return those that have rows, the one with the most urgent rows first."""
-        at_work = [model for model in self if model.rows]
+        at_work = [model for model in self.values() if model.rows]
         return sorted(at_work, key=lambda model: min(job.priority for job in model.rows.values()))
-
-    def until_idle_s(self) -> float | None:
-        """Seconds until the first is to be unloaded; None when none is."""
-        waits_s = (model.idle.remaining_s for model in self if model.batch.loaded)
-        return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
 
     def ensure_loaded(self, name: str) -> None:
         """Load a model unless it is loaded. While there is no memory for it, the least recently used of the others that
         have no rows is unloaded. Raises what loading raised."""
         model = self[name]
         while not model.batch.loaded:
-            others = [other for other in self if other is not model and other.batch.loaded and not other.rows]
+            others = [other for other in self.values() if other is not model and other.batch.loaded and not other.rows]
             if not others or model.batch.fits:
                 try:
                     model.ensure_loaded()
