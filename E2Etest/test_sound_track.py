@@ -11,7 +11,7 @@ import pytest
 from av.stream import Disposition
 
 from asr_server import web
-from asr_server.audio.conftest import film, open_bytes
+from asr_server.audio.conftest import decoded, film, open_bytes
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from E2Etest import recordings
@@ -63,7 +63,7 @@ async def _heard(content: bytes) -> np.ndarray:
     decoder = Decoder(DecodeLimits(max_audio_s=60.0))
     try:
         with open_bytes(content) as file:
-            return await decoder.decode(file)
+            return await decoded(decoder, file)
     finally:
         await decoder.close()
 

@@ -8,9 +8,9 @@ import json
 import re
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -23,15 +23,14 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core import idle
 from asr_server.core import settings as settings_module
-from asr_server.core.idle import IdleOwner, end_when_idle
+from asr_server.core.idle import end_when_idle
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import core as engine_core
 from asr_server.engine import plan
 from asr_server.engine.catalog import Catalog
 from asr_server.engine.client import EngineClient, ModelDrafts
-from asr_server.engine.core import OnFailure, Watch, by_name, log_state
+from asr_server.engine.core import OnFailure, Watch, by_name
 from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel, Plan
-from asr_server.engine.protocol import EngineInfo
 from asr_server.jobs import route as jobs
 from asr_server.jobs.database import Postgres, Sqlite
 from asr_server.jobs.record import RecordFormat
@@ -64,11 +63,9 @@ from asr_server.recordings.pipeline import (
 from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
-from asr_server.schedule.model import ModelState, OnState
-from asr_server.schedule.thread import Scheduler
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU
 from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
-from asr_server.services import FeatureParts, Services
+from asr_server.services import FeatureParts, Machinery, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2
@@ -83,8 +80,6 @@ _REFUSALS = {
     403: "A page or a name that the server does not answer to.",
     429: "No room now; `Retry-After` says when to try again.",
 }
-
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 SERVER_FEATURES = feature_list.server_features()
 
@@ -103,7 +98,7 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         _log_plan(settings, resolved)
         registry = metrics_route.new_registry()
-        watch = Watch(EngineMetrics(registry), _on_state(ModelMetrics(registry)), on_failure)
+        watch = Watch(EngineMetrics(registry), ModelMetrics(registry).on_state, on_failure)
         built = machinery(settings, resolved, watch, registry)
         app.state.services = services = _services(settings, resolved, built, registry, rules.ephemeral_keys)
         metrics_route.register_gauges(services)
@@ -122,13 +117,13 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
             await services.jobs.close()
             await built.close()
 
-    app = routed(lifespan, rules)
+    app = _routed(lifespan, rules)
     app.state.model_id = resolved.model_id
     return app
 
 
-def routed(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules: AccessRules) -> FastAPI:
-    """The app without its services; `lifespan` puts them into `app.state.services`. `rules`: who gets in."""
+def _routed(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], rules: AccessRules) -> FastAPI:
+    """Return the app without its services; `lifespan` puts them into `app.state.services`. `rules`: who gets in."""
     app = FastAPIOffline(
         title="asr-server",
         version=__version__,
@@ -202,7 +197,8 @@ def _add_summary_and_example(verb: str, path: str, operation: _Schema, schemas: 
 
 
 def _curl_body(operation: _Schema, schemas: _Schema) -> list[str]:
-    """Return curl's arguments for a body with the required fields, and those that have an example."""
+    """Return curl's arguments for a body with the required fields, and those that have an example. Without one a field
+    is a file."""
     content: _Schema = operation.get("requestBody", {}).get("content", {})
     if not content:
         return []
@@ -210,7 +206,7 @@ def _curl_body(operation: _Schema, schemas: _Schema) -> list[str]:
     schema = _resolved(content[kind]["schema"], schemas)
     fields = {name: _resolved(field, schemas) for name, field in schema.get("properties", {}).items()}
     shown = {
-        name: _example(field)
+        name: field["examples"][0] if "examples" in field else _EXAMPLE_FILE
         for name, field in fields.items()
         if name in schema.get("required", ()) or "examples" in field
     }
@@ -219,11 +215,6 @@ def _curl_body(operation: _Schema, schemas: _Schema) -> list[str]:
     if kind == "application/json":
         return ["-H", f"Content-Type: {kind}", "-d", json.dumps(shown)] if shown else []
     return ["-H", "Content-Type: audio/mpeg", "--data-binary", _EXAMPLE_FILE]
-
-
-def _example(field: _Schema) -> Any:
-    """Return the stated example of a field; without one it is a file."""
-    return field["examples"][0] if "examples" in field else _EXAMPLE_FILE
 
 
 def _resolved(schema: _Schema, schemas: _Schema) -> _Schema:
@@ -240,42 +231,6 @@ async def drain(app: FastAPI) -> None:
         await asyncio.sleep(services.settings.drain_delay_s)
     services.jobs.drain()
     await asyncio.gather(services.live.drain(), *(parts.drain() for parts in services.features))
-
-
-def _on_state(metrics: ModelMetrics) -> OnState:
-    def on_state(model: str, state: ModelState, took_s: float) -> None:
-        log_state(model, state, took_s)
-        metrics.became(state, took_s)
-
-    return on_state
-
-
-@dataclass(frozen=True, slots=True)
-class Machinery:
-    """The parts that turn recordings into text and texts into speech, without a wire: the server's core, and all of a
-    command that runs alone."""
-
-    infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
-    thread: Scheduler
-    clients: Mapping[str, EngineClient]  # by the same names
-    drafting: ModelDrafts | None  # None where nothing is drafted
-    admission: Admission
-    decoder: Decoder
-    features: Sequence[FeatureParts]
-    pipeline: RecordingPipeline
-    processor: RequestProcessor
-
-    @property
-    def idle_owners(self) -> list[IdleOwner]:
-        """Return those whose processes are ended when they are idle."""
-        return [self.decoder, *(owner for parts in self.features for owner in parts.idle_owners)]
-
-    async def close(self) -> None:
-        """End the parts of the features, the decoder's child and the engine's thread."""
-        for parts in self.features:
-            await parts.close()
-        await self.decoder.close()
-        await asyncio.to_thread(self.thread.close)
 
 
 def machinery(
@@ -341,23 +296,16 @@ def _services(
     fast = clients[resolved.fast_model_id] if resolved.is_active("dual_model") else accurate
     engines = Engines(fast, accurate, LiveMetrics(registry), clients, check=_context_check(built.features))
     return Services(
+        **vars(built),
         settings=settings,
         plan=resolved,
-        infos=built.infos,
-        thread=built.thread,
-        admission=built.admission,
         catalog=Catalog.of(resolved, settings.aliases),
-        decoder=built.decoder,
-        pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission, _end_of_turn(resolved)),
-        processor=built.processor,
-        drafting=built.drafting,
         jobs=_jobs(settings, RecordingJobs(built.processor), built.features),
         ephemeral_keys=ephemeral_keys,
         registry=registry,
         request_metrics=RequestMetrics(registry),
         started_s=time.monotonic(),
-        features=built.features,
     )
 
 
@@ -367,8 +315,10 @@ def _end_of_turn(resolved: Plan) -> EndOfTurnModel | None:
     return next(feature.end_of_turn for feature in resolved.features if feature.end_of_turn is not None)()
 
 
-def _job_limits(settings: Settings) -> JobLimits:
-    return JobLimits(
+def _jobs(settings: Settings, recordings: JobKind, features: Sequence[FeatureParts]) -> JobRunner:
+    kinds = (recordings, *(kind for parts in features for kind in parts.jobs))
+    records = RecordFormat(one for kind in kinds for one in kind.request_types)
+    limits = JobLimits(
         settings.job_ttl,
         settings.job_timeout,
         settings.max_jobs,
@@ -376,13 +326,7 @@ def _job_limits(settings: Settings) -> JobLimits:
         int(settings.key_max_jobs_mb * 2**20),
         several_keys=len(settings.keys) > 1,
     )
-
-
-def _jobs(settings: Settings, recordings: JobKind, features: Sequence[FeatureParts]) -> JobRunner:
-    kinds = (recordings, *(kind for parts in features for kind in parts.jobs))
-    records = RecordFormat(one for kind in kinds for one in kind.request_types)
-    limits, url = _job_limits(settings), settings.jobs_database_url.get_secret_value()
-    max_bytes = int(settings.jobs_database_mb * 2**20)
+    url, max_bytes = settings.jobs_database_url.get_secret_value(), int(settings.jobs_database_mb * 2**20)
     database = Postgres(url, settings.state_dir, max_bytes) if url else Sqlite(settings.state_dir, limits.ttl_s)
     store = JobStore(database, limits, records)
     return JobRunner(kinds, limits, store, [kind for parts in features for kind in parts.follow_ups])

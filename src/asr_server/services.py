@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from asr_server.core.idle import IdleOwner
     from asr_server.core.settings import Settings
     from asr_server.engine.catalog import Catalog
-    from asr_server.engine.client import ModelDrafts
+    from asr_server.engine.client import EngineClient, ModelDrafts
     from asr_server.engine.feature import Plan
     from asr_server.engine.protocol import EngineInfo
     from asr_server.jobs.follow_ups import FollowUpKind
@@ -82,27 +83,46 @@ class FeatureParts:
     close: Callable[[], Awaitable[None]] = _nothing
 
 
-@dataclass(slots=True, kw_only=True)
-class Services:
+@dataclass
+class Machinery:
+    """The parts that turn recordings into text and texts into speech, without a wire: the server's core, and all of a
+    command that runs alone."""
+
+    infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
+    thread: Scheduler
+    clients: Mapping[str, EngineClient]  # by the same names
+    drafting: ModelDrafts | None  # None where no model drafts for the default
+    admission: Admission
+    decoder: Decoder
+    features: Sequence[FeatureParts]
+    pipeline: RecordingPipeline
+    processor: RequestProcessor
+
+    @property
+    def idle_owners(self) -> list[IdleOwner]:
+        return [self.decoder, *(owner for parts in self.features for owner in parts.idle_owners)]
+
+    async def close(self) -> None:
+        """End the parts of the features, the decoder's child and the engine's thread."""
+        for parts in self.features:
+            await parts.close()
+        await self.decoder.close()
+        await asyncio.to_thread(self.thread.close)
+
+
+@dataclass(kw_only=True)
+class Services(Machinery):
     """Everything that a route may call."""
 
     settings: Settings
     plan: Plan
-    infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
-    thread: Scheduler
-    admission: Admission
     catalog: Catalog
-    decoder: Decoder
-    pipeline: RecordingPipeline
     live: LiveSessions
-    processor: RequestProcessor
-    drafting: ModelDrafts | None  # None where no model drafts for the default
     jobs: JobRunner
     ephemeral_keys: EphemeralKeys
     registry: CollectorRegistry
     request_metrics: RequestMetrics
     started_s: float
-    features: Sequence[FeatureParts]
     ready: bool = False  # turns true after the preload
     draining: bool = False  # turns true at shutdown
 
@@ -120,7 +140,6 @@ class Services:
             parts.check(request)
 
     def of(self, kind: type[T]) -> T:
-        """Return the service of a feature by its class."""
         return next(one for parts in self.features for one in parts.services if isinstance(one, kind))
 
 

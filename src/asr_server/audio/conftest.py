@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import aclosing
 from typing import BinaryIO
 
 import av
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.audio.decode import Decoder
 from asr_server.core.audio import SAMPLE_RATE
 
 
@@ -109,6 +111,12 @@ def wav(pcm: bytes, rate_hz: int = 16_000, channels: int = 1, bits: int = 16, ta
 def pcm16(samples: NDArray[np.float32]) -> bytes:
     """(channels, n) float32 as interleaved 16 bit."""
     return np.round(samples.T * 32_767).astype("<i2").tobytes()
+
+
+async def decoded(decoder: Decoder, file: BinaryIO, caller: str = "") -> NDArray[np.float32]:
+    """All samples of a file."""
+    async with aclosing(decoder.stream(file, caller=caller)) as blocks:
+        return np.concatenate([block async for block in blocks])
 
 
 def is_tone(samples: NDArray[np.float32], seconds: float, slack_s: float = 0.0) -> bool:

@@ -20,32 +20,28 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
-from types import TracebackType
-from typing import Protocol
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter
+from pydantic import TypeAdapter
 
 from asr_server.audio.decoder_wire import (
-    CHANNELS,
-    CLAIM,
-    HEADER,
-    LOST,
     MAX_CHANNELS,
     MAX_PCM_BYTES,
     MIN_DURATION_S,
-    SOURCE,
     DecodeLimits,
+    DecodeNote,
     DecodeRequest,
-    FileLimits,
-    FrameType,
+    Outcome,
     kept_channels,
 )
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, samples_to_s
+from asr_server.core.environment import restore_directory
 from asr_server.core.errors import AsrError, DecoderUnavailable, InvalidInput, ShuttingDown
 from asr_server.core.idle import IdleTimer
-from asr_server.core.temporary import restore_directory
+from asr_server.processes import messages
 from asr_server.processes.caller_work import FairShares
 from asr_server.processes.launcher import ForkServer, ForkServerLost, is_stopped
 
@@ -60,17 +56,10 @@ _FORMATS = (_FORMAT, _FORMAT + bytes(2))  # the size of an extension may follow,
 _IGNORED = (b"LIST", b"JUNK", b"fact")  # texts, padding, and a number of samples that the data chunk tells better
 
 
-class Readable(Protocol):
-    """A file as `BinaryIO`, temporary files and uploads have it."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-    def seek(self, offset: int, whence: int = ..., /) -> int: ...
-
-    def tell(self) -> int: ...
+Source = BinaryIO  # with a real descriptor, and a buffer that is flushed into it
 
 
-def read_plain_wav(source: Readable) -> NDArray[np.int16] | None:
+def read_plain_wav(source: Source) -> NDArray[np.int16] | None:
     """Return the samples of a whole file, whose position stays as it was: int16 (n,).
 
     None for a file that the decoder has to read. Raises OSError.
@@ -107,41 +96,34 @@ def plain_samples(content: bytes) -> NDArray[np.int16] | None:
 # 4 s of audio: the child never waits for the reader of a short clip; 64 KiB, the default, costs wake-ups.
 _PIPE_BYTES = 262_144
 _STEP_S = 0.5
-_KINDS = {int(kind): kind for kind in FrameType}
-_EXACT_BYTES = {
-    FrameType.CLAIM: CLAIM.size,
-    FrameType.CHANNELS: CHANNELS.size,
-    FrameType.LOST: LOST.size,
-    FrameType.SOURCE: SOURCE.size,
-}
+# Other processes use the CPU too, and the disk may be slow.
+WAIT_PER_CPU_S = 4.0
+_MOST_BYTES = MAX_PCM_BYTES + 1024  # of a message
+_notes = TypeAdapter(DecodeNote)
+_MOST_NAME_CHARS = 32
 
 
 class IncompleteReply(Exception):
     """The pipe ended without an outcome, or does not follow the protocol."""
 
 
-class FrameReader:
-    """The frames of one decode. A context manager that owns both ends of the pipe.
+class FrameReader(contextlib.AbstractContextManager["FrameReader"]):
+    """The messages of one decode. A context manager that owns both ends of the pipe.
 
     The child gets a duplicate of `write_fd`. `close_write_end` then closes the server's own copy: only when no copy is
     left in another process does the pipe report its end. When the read end is closed, the fork server sees an error
     on its copy of the write end and kills the child.
     """
 
-    def __init__(self, limits: FileLimits) -> None:
+    def __init__(self, request: DecodeRequest) -> None:
         self._read_fd, self.write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         with contextlib.suppress(OSError):  # over the user's quota for pipes: the default size works too
             fcntl.fcntl(self.write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        self._left_s = limits.timeout_s
-        self._next_s, self._block_s = limits.first_timeout_s, limits.block_timeout_s
+        self._left_s = WAIT_PER_CPU_S * request.cpu_s
+        self._next_s, self._block_s = WAIT_PER_CPU_S * request.first_cpu_s, WAIT_PER_CPU_S * request.block_cpu_s
 
-    def __enter__(self) -> FrameReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close_write_end()
         os.close(self._read_fd)
 
@@ -152,7 +134,7 @@ class FrameReader:
             self.write_fd = -1
 
     async def has_more(self, within_s: float, is_vain: Callable[[], bool]) -> bool:
-        """True if the next frame begins, or the pipe ends, within that time, and before `is_vain` says that none will.
+        """True if a message begins, or the pipe ends, within that time, and before `is_vain` says that none will.
 
         The time is counted in steps, so that a pause of the whole machine or of this process is not taken for one of
         the child.
@@ -166,24 +148,24 @@ class FrameReader:
                 break
         return False
 
-    async def next(self) -> tuple[FrameType, bytearray]:
-        """Return the next frame: its kind and payload (as `decoder_wire` says).
+    async def next(self) -> tuple[DecodeNote, bytearray]:
+        """Return the next message and its samples.
 
         Raises `TimeoutError` once the wait for this block, or all waits for this file, take longer than the limits
         allow, and `IncompleteReply`. Time between two calls does not count.
         """
         started_s = time.monotonic()
         async with asyncio.timeout(max(0.0, min(self._next_s, self._left_s))):
-            number, size = HEADER.unpack(await self._exactly(HEADER.size))
-            kind = _KINDS.get(number)
-            is_pcm = kind is FrameType.PCM and size <= MAX_PCM_BYTES and size % 4 == 0
-            if kind is None or not (is_pcm or size == _EXACT_BYTES.get(kind, 0)):
-                raise IncompleteReply
-            payload = await self._exactly(size)
+            try:
+                note_bytes, sample_bytes = messages.sizes(await self._exactly(messages.HEADER.size), _MOST_BYTES)
+                note = _notes.validate_json(await self._exactly(note_bytes))
+            except ValueError:
+                raise IncompleteReply from None
+            samples = await self._exactly(sample_bytes)
         self._left_s -= time.monotonic() - started_s
-        if kind is FrameType.PCM:
+        if samples:
             self._next_s = self._block_s
-        return kind, payload
+        return note, samples
 
     async def _exactly(self, size: int) -> bytearray:
         whole = bytearray(size)
@@ -245,13 +227,11 @@ class Progress:
         return self.decoded_samples / self.rate_hz
 
     @property
-    def channels(self) -> int:
-        """Return how many channels a block has."""
+    def channels(self) -> int:  # of a block
         return kept_channels(self.file_channels, self.max_channels)
 
     @property
-    def sample_bytes(self) -> int:
-        """Return how many bytes a sample of all channels takes."""
+    def sample_bytes(self) -> int:  # of all channels
         return 4 * self.channels
 
     @property
@@ -260,12 +240,18 @@ class Progress:
             return ()
         return (f"sound in {self.codec} cannot be decoded: track {self.instead_track} is heard instead",)
 
-    def note_source(self, payload: bytes | bytearray) -> None:
-        """Note what is not read: names of a child that a file may have taken over."""
-        container, codec, self.instead_track = SOURCE.unpack(payload)
-        self.container, self.codec = (
-            re.sub(r"[^\w (),-]", "", name.decode("ascii", "ignore")) for name in (container, codec)
-        )
+    def take(self, note: DecodeNote) -> None:
+        """Note what a child says, which a file may have taken over."""
+        if note.claim_s:
+            self.claimed_s = note.claim_s
+        if note.channels and not self.decoded_samples:
+            self.file_channels = max(1, note.channels)
+        if any(note.source):
+            container, codec, self.instead_track = note.source
+            self.container, self.codec = (
+                re.sub(r"[^\w (),-]", "", name[:_MOST_NAME_CHARS], flags=re.ASCII) for name in (container, codec)
+            )
+        self.note_lost(*note.lost_s)
 
     def note_lost(self, begin_s: float, end_s: float) -> None:
         """Note a part that stands for damaged packets; one that is known, of a decode that begins again, or that cannot
@@ -280,22 +266,13 @@ class Progress:
             self.lost_s.append((begin_s, end_s))
 
 
-class Source(Readable, Protocol):
-    """A file with a real descriptor, and a buffer that is flushed into it."""
-
-    def fileno(self) -> int: ...
-
-    def flush(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _File:
     """A file to decode."""
 
     fd: int
-    size_bytes: int
     caller: str  # the one that the file counts for
-    limits: FileLimits  # of this file
+    request: DecodeRequest
 
 
 class Decoder:
@@ -303,7 +280,7 @@ class Decoder:
 
     As many run at a time as there are CPU cores; a child that waits for its reader does not count. The children of all
     files have a bound on their memory, by the limits of each, and with that on their number. `caller` is who a file
-    belongs to: places and memory are shared fairly, and neither is ever used up by one caller (see `shares`).
+    belongs to: places and memory are shared fairly, and neither is ever used up by one caller (see `FairShares`).
 
     A failure concerns one file: `empty_file`, `invalid_audio` (also if its process crashed or exceeded a limit),
     `no_audio_track`, `audio_too_short` (under 0.1 s), `audio_too_long`. `DecoderUnavailable` means that no decoder
@@ -330,33 +307,15 @@ class Decoder:
             registry=registry,
         )
 
-    async def decode(self, source: Source, caller: str = "") -> Samples:
-        """Return the whole file: (n,) float32, mono, 16 kHz, finite, |x| <= 1; a louder clip is scaled down by its
-        peak.
-
-        `source` is read from its start, whatever its position, and its position does not change. Cancelling kills the
-        process that decodes it.
-        """
-        pcm = bytearray()
-        async with aclosing(self._blocks(source, Progress(), caller)) as blocks:
-            async for block in blocks:
-                pcm += block
-        samples: Samples = np.frombuffer(pcm, np.float32)
-        peak = max(float(samples.max()), -float(samples.min()))
-        if not np.isfinite(peak):
-            raise InvalidInput("The file decodes to no finite samples.", code="invalid_audio", param="file")
-        if peak > 1.0:
-            samples /= np.float32(peak)
-            np.clip(samples, -1.0, 1.0, out=samples)  # the division may round to just above one
-        return samples
-
     async def stream(
         self, source: Source, progress: Progress | None = None, caller: str = ""
     ) -> AsyncGenerator[Samples, None]:
-        """Decode a file in blocks of at most 4.1 s, in bounded memory; full scale is 1, louder is possible.
+        """Decode a file in blocks of at most 4.1 s, in bounded memory: float32 (n,), mono, 16 kHz, finite. Full scale
+        is 1, louder is possible.
 
-        `progress` is kept up to date. At most a pipe's worth is decoded ahead of a slow reader, whose own time does not
-        count against the limits. Close it (`aclosing`) to stop early. An error may come after some blocks.
+        `source` is read from its start, whatever its position, and its position does not change. `progress` is kept up
+        to date. At most a pipe's worth is decoded ahead of a slow reader, whose own time does not count against the
+        limits. Close it (`aclosing`) to stop early. An error may come after some blocks.
         """
         async with aclosing(self._blocks(source, progress or Progress(), caller)) as blocks:
             async for block in blocks:
@@ -376,7 +335,6 @@ class Decoder:
                 yield np.ascontiguousarray(_finite(block).reshape(-1, progress.channels).T)
 
     async def close_idle(self) -> None:
-        """End the fork server; the next file starts another."""
         await self.fork_server.close()
 
     async def close(self) -> None:
@@ -413,7 +371,7 @@ class Decoder:
                     progress.is_complete = progress.decoded_samples == len(samples)
                     yield block.data.cast("B")
                 return
-        async with aclosing(self._retried(self._file(source, caller), progress)) as blocks:
+        async with aclosing(self._retried(self._file(source, caller, progress), progress)) as blocks:
             async for pcm in blocks:
                 yield pcm
 
@@ -436,7 +394,7 @@ class Decoder:
         self.idle.hold()
         attempts = 0
         try:
-            async with self._memory.taken(file.caller, file.limits.memory_bytes):
+            async with self._memory.taken(file.caller, file.request.memory_bytes):
                 while True:
                     attempts += 1
                     skipped_bytes = progress.sample_bytes * progress.decoded_samples
@@ -460,33 +418,34 @@ class Decoder:
 
     async def _attempt(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
         # Leaving this block for any reason closes the pipe, and with that the fork server kills the child.
-        with FrameReader(file.limits) as frames:
+        with FrameReader(file.request) as frames:
             # A place until the first block, and for each later one: a decode that waits for its slow reader keeps no
             # other from running.
             async with self._places.taken(file.caller):
-                process = await self._started(file, frames, progress)
+                process = await self._started(file, frames)
                 block = await self._next(frames, process, progress)
             while block is not None:
                 yield block
                 async with self._places.taken(file.caller):
                     block = await self._next(frames, process, progress)
 
-    async def _started(self, file: _File, frames: FrameReader, progress: Progress) -> subprocess.Popen[bytes]:
+    async def _started(self, file: _File, frames: FrameReader) -> subprocess.Popen[bytes]:
         """Have a child begin. Raises `ForkServerLost` if none does, for which the file, still unread, is not to blame.
 
         The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
         """
-        process = await self.fork_server.send(self._request(file, progress), file.fd, frames.write_fd)
+        request = json.dumps(asdict(file.request)).encode()
+        process = await self.fork_server.send(request, file.fd, frames.write_fd)
         frames.close_write_end()
         if not await frames.has_more(self.fork_server.answer_s, lambda: is_stopped(process.pid)):
             self.fork_server.end(process)
             raise ForkServerLost
         try:
-            kind, _ = await frames.next()
+            note, _ = await frames.next()
         except (TimeoutError, IncompleteReply):
             await self.fork_server.has_died(process)  # if it has, the next attempt starts another
             raise ForkServerLost from None
-        if kind is not FrameType.STARTED:
+        if not note.started:
             raise ForkServerLost
         self.fork_server.answered(process)
         return process
@@ -495,32 +454,25 @@ class Decoder:
         self, frames: FrameReader, process: subprocess.Popen[bytes], progress: Progress
     ) -> bytearray | None:
         """Return the next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
-        kind = FrameType.CLAIM
-        while kind in _EXACT_BYTES:
+        while True:
             try:
-                kind, payload = await frames.next()
+                note, samples = await frames.next()
             except TimeoutError:
                 raise InvalidInput("The file takes too long to decode.", code="invalid_audio", param="file") from None
             except IncompleteReply:
                 # The child of a dead fork server dies with it: then the file is not at fault.
                 if await self.fork_server.has_died(process):
                     raise ForkServerLost from None
-                raise self._error(FrameType.INVALID_AUDIO, progress) from None
-            if kind is FrameType.CLAIM:
-                progress.claimed_s = CLAIM.unpack(payload)[0]
-            if kind is FrameType.LOST:
-                progress.note_lost(*LOST.unpack(payload))
-            if kind is FrameType.SOURCE:
-                progress.note_source(payload)
-            if kind is FrameType.CHANNELS and not progress.decoded_samples:
-                progress.file_channels = max(1, CHANNELS.unpack(payload)[0])
-        if kind is FrameType.PCM and len(payload) % progress.sample_bytes == 0:
-            return payload
-        if kind is FrameType.END:
-            return None
-        raise self._error(kind, progress)
+                raise self._error(Outcome.INVALID_AUDIO, progress) from None
+            progress.take(note)
+            if note.outcome is Outcome.END:
+                return None
+            if note.outcome or len(samples) % progress.sample_bytes:
+                raise self._error(note.outcome or Outcome.INVALID_AUDIO, progress)
+            if samples:
+                return samples
 
-    def _file(self, source: Source, caller: str) -> _File:
+    def _file(self, source: Source, caller: str, progress: Progress) -> _File:
         restore_directory()
         try:
             source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer
@@ -532,35 +484,17 @@ class Decoder:
         file_bytes = os.fstat(source_fd).st_size
         if not file_bytes:
             raise InvalidInput("The file is empty.", code="empty_file", param="file")
-        return _File(source_fd, file_bytes, caller, self._limits.of_file(file_bytes))
+        return _File(source_fd, caller, self._limits.of_file(file_bytes, progress.max_channels, progress.rate_hz))
 
-    def _request(self, file: _File, progress: Progress) -> bytes:
-        limits = file.limits
-        request = DecodeRequest(
-            file.size_bytes,
-            self._limits.max_audio_s,
-            limits.memory_bytes,
-            limits.cpu_s,
-            limits.first_cpu_s,
-            limits.block_cpu_s,
-            progress.max_channels,
-            progress.rate_hz,
-        )
-        return json.dumps(asdict(request)).encode()
-
-    def _error(self, kind: FrameType, progress: Progress) -> AsrError:
-        if kind is FrameType.NO_AUDIO_TRACK:
-            return InvalidInput("The file has no audio track.", code="no_audio_track", param="file")
-        if kind is FrameType.AUDIO_TOO_SHORT:
-            return InvalidInput("The audio is shorter than 0.1 s.", code="audio_too_short", param="file")
-        if kind is FrameType.AUDIO_TOO_LONG:
-            return InvalidInput(
-                f"The audio is longer than {self._limits.max_audio_s:g} s.", code="audio_too_long", param="file"
-            )
+    def _error(self, outcome: Outcome, progress: Progress) -> AsrError:
         what = progress.container and f" ({progress.container}{progress.codec and ', sound in '}{progress.codec})"
-        return InvalidInput(
-            f"The file{what} is not audio in a supported format, or it is damaged.", code="invalid_audio", param="file"
-        )
+        reasons = {
+            Outcome.NO_AUDIO_TRACK: "The file has no audio track.",
+            Outcome.AUDIO_TOO_SHORT: "The audio is shorter than 0.1 s.",
+            Outcome.AUDIO_TOO_LONG: f"The audio is longer than {self._limits.max_audio_s:g} s.",
+            Outcome.INVALID_AUDIO: f"The file{what} is not audio in a supported format, or it is damaged.",
+        }
+        return InvalidInput(reasons[outcome], code=outcome, param="file")
 
 
 def _finite(pcm: bytearray | memoryview) -> Samples:

@@ -16,9 +16,9 @@ import pytest_asyncio
 from av.stream import Disposition
 from numpy.typing import NDArray
 
-from asr_server.audio.conftest import film, is_tone, open_bytes, pcm16, read_all, tone, wav
+from asr_server.audio.conftest import decoded, film, is_tone, open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
-from asr_server.audio.decoder_wire import SOURCE, DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits, DecodeNote
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.conftest import raises
 
@@ -97,9 +97,9 @@ async def _heard(decoder: Decoder, file: BinaryIO) -> tuple[NDArray[np.float32],
 async def test_reads_the_codecs_of_films(decoder: Decoder) -> None:
     """DTS and TrueHD are read from Matroska."""
     with open_bytes(_unpacked(DTS)) as file:
-        assert is_tone(await decoder.decode(file), 0.6, 0.05)
+        assert is_tone(await decoded(decoder, file), 0.6, 0.05)
     with open_bytes(_unpacked(TRUEHD)) as file:
-        assert len(await decoder.decode(file)) == pytest.approx(0.2 * SAMPLE_RATE, abs=20)
+        assert len(await decoded(decoder, file)) == pytest.approx(0.2 * SAMPLE_RATE, abs=20)
 
 
 def _tracks(container: str, *codecs: tuple[str, Disposition]) -> bytearray:
@@ -176,13 +176,13 @@ async def test_an_error_names_a_container_that_is_not_read(decoder: Decoder) -> 
         open_bytes(b".RMF" + bytes(1_000)) as file,
         raises("invalid_audio", match=r"The file \(RealMedia\) is"),
     ):
-        await decoder.decode(file)
+        await decoded(decoder, file)
 
 
 async def test_names_from_a_child_are_text() -> None:
     """A file may have taken over the child that sends them."""
     progress = Progress()
-    progress.note_source(SOURCE.pack("\r\n<b>\xff{x}".encode("latin"), b"a\0b" + b"c" * 60, 3))
+    progress.take(DecodeNote(source=("\r\n<b>\xff{x}", "a\0b" + "c" * 60, 3)))
     assert progress.warnings == ("sound in ab" + "c" * 29 + " cannot be decoded: track 3 is heard instead",)
     assert progress.container == "bx"
 
@@ -195,7 +195,7 @@ async def test_a_late_start_in_avi(decoder: Decoder) -> None:
     scale, rate = struct.unpack_from("<II", content, head)
     struct.pack_into("<I", content, head + 8, round(1.5 * rate / scale))
     with open_bytes(bytes(content)) as file:
-        samples = await decoder.decode(file)
+        samples = await decoded(decoder, file)
     assert np.flatnonzero(np.abs(samples) > 0.1)[0] / SAMPLE_RATE == pytest.approx(1.5, abs=0.05)
 
 
@@ -236,6 +236,6 @@ WRONG_SIZES = {
 async def test_a_wav_is_heard_whole(decoder: Decoder, kind: str) -> None:
     """Recorders break off before they write its size, and programs join files byte by byte."""
     with open_bytes(WRONG_SIZES[kind]) as file:
-        samples = await decoder.decode(file)
+        samples = await decoded(decoder, file)
     assert is_tone(samples, 4.0), len(samples)
     assert np.abs(samples).max() < 0.45  # no header is heard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from asr_server.audio import decode
 from asr_server.audio import decoder_child as child
 from asr_server.audio.conftest import open_bytes, pcm16, read_all, tone, wav
-from asr_server.audio.decoder_wire import HEADER, DecodeError, DecodeRequest, FrameType
+from asr_server.audio.decoder_wire import DecodeError, DecodeRequest
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.processes import messages
 
 PCM = pcm16(tone(0.5, SAMPLE_RATE))
 
@@ -29,11 +31,9 @@ def _decoded(content: bytes) -> np.ndarray | None:
             child.decode(request, source.fileno(), out.fileno())
         except (DecodeError, OSError, ValueError):
             return None
-        frames, pcm = read_all(out), b""
-    while frames:
-        kind, size = HEADER.unpack(frames[: HEADER.size])
-        pcm += frames[HEADER.size : HEADER.size + size] if kind == FrameType.PCM else b""
-        frames = frames[HEADER.size + size :]
+        replies, pcm = io.BytesIO(read_all(out)), b""
+    while message := messages.read(replies.read):
+        pcm += message.data
     return np.frombuffer(pcm, np.float32)
 
 

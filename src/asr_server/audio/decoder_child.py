@@ -14,7 +14,7 @@ import re
 import struct
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import av
 import av.subtitles.codeccontext  # PyAV imports these two at the first file with subtitles, when nothing can be opened
@@ -26,21 +26,16 @@ from numpy.typing import NDArray
 
 from asr_server.audio import sniff
 from asr_server.audio.decoder_wire import (
-    CHANNELS,
-    CLAIM,
-    HEADER,
-    LOST,
     MAX_PCM_BYTES,
     MIN_DURATION_S,
-    SOURCE,
     DecodeError,
     DecodeRequest,
-    FrameType,
+    Outcome,
     kept_channels,
 )
 from asr_server.audio.mixing import AudioBlock, Samples, interleaved
 from asr_server.audio.resample import Resampler
-from asr_server.processes import sandbox
+from asr_server.processes import messages, sandbox
 
 MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000  # too low for speech; too high for any converter: a damaged header
 MAX_CHANNELS = 64  # more is a damaged header
@@ -133,7 +128,7 @@ class Demuxer:
     def __init__(self, fd: int, size_bytes: int) -> None:
         demuxer, begin = sniff.locate(lambda count, at: os.pread(fd, count, at)) or ("", 0)
         if demuxer not in sniff.DEMUXERS:
-            raise DecodeError(FrameType.INVALID_AUDIO, demuxer)
+            raise DecodeError(Outcome.INVALID_AUDIO, demuxer)
         self._fd, self._size_bytes, self._demuxer = fd, size_bytes, demuxer
         self.name = sniff.DEMUXERS[demuxer]
         self._gaps = _Gaps(_LONGEST_JUMP_S if demuxer in _JUMPING else _LONGEST_GAP_S)
@@ -157,7 +152,7 @@ class Demuxer:
         self._read_to = self._begin = begin
         tracks = sorted(self._container.streams.audio, key=_preference)
         if not tracks:
-            kind = FrameType.NO_AUDIO_TRACK if len(self._container.streams) else FrameType.INVALID_AUDIO
+            kind = Outcome.NO_AUDIO_TRACK if len(self._container.streams) else Outcome.INVALID_AUDIO
             raise DecodeError(kind, self.name)
         self._stream = next((track for track in tracks if _codec(track) in DECODERS), tracks[0])
         # The codec of the track that a player would play, if it is unsupported, and the number of the decoded track.
@@ -165,7 +160,7 @@ class Demuxer:
         self.number = self._container.streams.audio.index(self._stream) + 1
         self.codec = _codec_name(self._stream)
         if _codec(self._stream) not in DECODERS:
-            raise DecodeError(FrameType.INVALID_AUDIO, self.name, self.codec)
+            raise DecodeError(Outcome.INVALID_AUDIO, self.name, self.codec)
         context = self._stream.codec_context
         context.thread_count = 1  # the sandbox forbids threads
         layout = context.layout
@@ -377,7 +372,7 @@ def _check_format(frame: av.AudioFrame) -> None:
         or not 1 <= frame.layout.nb_channels <= MAX_CHANNELS
         or not MIN_RATE_HZ <= frame.sample_rate <= MAX_RATE_HZ
     ):
-        raise DecodeError(FrameType.INVALID_AUDIO)
+        raise DecodeError(Outcome.INVALID_AUDIO)
 
 
 def _samples(frame: av.AudioFrame) -> NDArray[np.generic]:
@@ -418,8 +413,15 @@ def run(message: bytes, source_fd: int, out_fd: int) -> None:
     """Enter the sandbox and decode the file."""
     request = DecodeRequest(**json.loads(message))
     sandbox.lock(request.memory_bytes, request.cpu_s)
-    _write(out_fd, HEADER.pack(FrameType.STARTED, 0))
-    _write(out_fd, HEADER.pack(_outcome(request, source_fd, out_fd), 0))
+    _send(out_fd, started=True)
+    try:
+        outcome = decode(request, source_fd, out_fd)
+    except DecodeError as error:
+        _send(out_fd, outcome=error.outcome, source=(error.container, error.codec, 0))
+    except Exception:  # whatever libav, numpy or the memory limit raise here, this file cannot be decoded
+        _send(out_fd, outcome=Outcome.INVALID_AUDIO)
+    else:
+        _send(out_fd, outcome=outcome)
 
 
 def warm_up() -> None:
@@ -437,17 +439,7 @@ def warm_up() -> None:
     os.close(null_fd)
 
 
-def _outcome(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
-    try:
-        return decode(request, source_fd, out_fd)
-    except DecodeError as error:
-        _write_source(out_fd, error.container, error.codec, 0)
-        return error.outcome
-    except Exception:  # whatever libav, numpy or the memory limit raise here, this file cannot be decoded
-        return FrameType.INVALID_AUDIO
-
-
-def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
+def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> Outcome:
     """Write the file's PCM frames to `out_fd` and return how it ended. Raises `DecodeError` and libav's errors.
 
     The duration that the headers claim is trusted until decoding passes it (never, if it is missing or over the
@@ -457,30 +449,30 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     sandbox.limit_cpu_from_now(request.first_cpu_s)
     demuxer, output = Demuxer(source_fd, request.file_bytes), _Output(out_fd, request)
     if demuxer.instead_of:
-        _write_source(out_fd, demuxer.name, demuxer.instead_of, demuxer.number)
+        _send(out_fd, source=(demuxer.name, demuxer.instead_of, demuxer.number))
     claimed_s = demuxer.claimed_s() or 0.0
     trusted_s = claimed_s if claimed_s <= request.max_audio_s else 0.0
     if trusted_s > 0:
-        _write(out_fd, HEADER.pack(FrameType.CLAIM, CLAIM.size) + CLAIM.pack(trusted_s))
+        _send(out_fd, claim_s=trusted_s)
     max_samples = round(request.max_audio_s * request.rate_hz) + 1
     written = 0
     for block in demuxer.blocks():
         written += output.write(block)
         sandbox.limit_cpu_from_now(request.block_cpu_s)  # anew, so that a long file does not end for its length
         if written > max_samples:
-            return FrameType.AUDIO_TOO_LONG
+            return Outcome.AUDIO_TOO_LONG
         if written > (trusted_s + _COUNT_SLACK_S) * request.rate_hz:
             trusted_s = float("inf")  # the packets are counted once
             if Demuxer(source_fd, request.file_bytes).is_longer_than(request.max_audio_s + _COUNT_SLACK_S):
-                return FrameType.AUDIO_TOO_LONG
+                return Outcome.AUDIO_TOO_LONG
     written += output.flush()
     if written > max_samples:
-        return FrameType.AUDIO_TOO_LONG
+        return Outcome.AUDIO_TOO_LONG
     if written < MIN_DURATION_S * request.rate_hz:
         if demuxer.damaged:
-            raise DecodeError(FrameType.INVALID_AUDIO, demuxer.name, demuxer.codec)
-        return FrameType.AUDIO_TOO_SHORT
-    return FrameType.END
+            raise DecodeError(Outcome.INVALID_AUDIO, demuxer.name, demuxer.codec)
+        return Outcome.AUDIO_TOO_SHORT
+    return Outcome.END
 
 
 class _Output:
@@ -499,35 +491,28 @@ class _Output:
             self._channels = kept_channels(found, self._max_channels)
             self._resampler = Resampler(self._channels, self._rate_hz)
             if self._max_channels > 1:
-                _write(self._out_fd, HEADER.pack(FrameType.CHANNELS, CHANNELS.size) + CHANNELS.pack(found))
+                _send(self._out_fd, channels=found)
         begin_s, self._end_s = self._end_s, self._end_s + block.samples.shape[1] / block.rate_hz
         if block.is_lost:
-            _write(self._out_fd, HEADER.pack(FrameType.LOST, LOST.size) + LOST.pack(begin_s, self._end_s))
+            _send(self._out_fd, lost_s=(begin_s, self._end_s))
         return self._pcm(self._resampler.push(interleaved(block, self._channels), block.rate_hz))
 
     def flush(self) -> int:
-        """Write what the resampler still holds. Returns how many samples of each channel were written."""
         return self._pcm(self._resampler.flush())
 
     def _pcm(self, samples: Samples) -> int:
-        """Frames of at most `MAX_PCM_BYTES`, which end between two samples of all channels."""
+        """Send messages of at most `MAX_PCM_BYTES`, which end between two samples of all channels."""
         if not samples.size:
             return 0
         payload = np.ascontiguousarray(samples).data.cast("B")
         step = MAX_PCM_BYTES - MAX_PCM_BYTES % (4 * self._channels)
         for at in range(0, len(payload), step):
-            piece = payload[at : at + step]
-            _write(self._out_fd, HEADER.pack(FrameType.PCM, len(piece)))
-            _write(self._out_fd, piece)
+            _send(self._out_fd, bytes(payload[at : at + step]))
         return len(samples)
 
 
-def _write_source(fd: int, container: str, codec: str, track: int) -> None:
-    names = (name.encode("ascii", "replace") for name in (container, codec))
-    _write(fd, HEADER.pack(FrameType.SOURCE, SOURCE.size) + SOURCE.pack(*names, track))
-
-
-def _write(fd: int, data: bytes | memoryview) -> None:
-    rest = memoryview(data)
+def _send(fd: int, samples: bytes = b"", **note: Any) -> None:
+    """Write a message. `note`: fields of `DecodeNote`."""
+    rest = memoryview(messages.packed(note, samples))
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -13,7 +13,7 @@ import pytest_asyncio
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
-from asr_server.audio.conftest import encode, is_tone, open_bytes, packed, pcm16, read_all, tone, wav
+from asr_server.audio.conftest import decoded, encode, is_tone, open_bytes, packed, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.decoder_wire import MAX_PCM_BYTES, DecodeLimits
 from asr_server.audio.mixing import AudioBlock, mix
@@ -51,7 +51,7 @@ async def test_each_channel_is_what_it_is_alone(decoder: Decoder, count: int, ra
     kept = np.concatenate(blocks, axis=1)
     for channel in range(count):
         with wav(pcm16(wave[channel : channel + 1]), rate_hz) as file:
-            alone = await decoder.decode(file)
+            alone = await decoded(decoder, file)
         assert np.abs(kept[channel] - alone).max() < 1e-6, channel
 
 
@@ -60,7 +60,7 @@ async def test_more_than_eight_channels_are_mixed(decoder: Decoder) -> None:
     progress = Progress()
     with wav(pcm16(_tones(9, SAMPLE_RATE)), channels=9) as file:
         blocks = await _channels(decoder, file, progress)
-        mixed = await decoder.decode(file)
+        mixed = await decoded(decoder, file)
     assert (progress.file_channels, progress.channels) == (9, 1)
     assert np.array_equal(np.concatenate(blocks, axis=1), mixed[None])
 
@@ -154,7 +154,7 @@ async def test_the_channels_of_a_film_have_their_places(
     silence = np.zeros_like(voice)
     channels = np.concatenate([silence, silence, voice, bass, *[silence] * (count - 4)])
     with encode(container, codec, channels, 48_000, b="256k") as file:
-        assert is_tone(await decoder.decode(file), 1.5, 0.05)
+        assert is_tone(await decoded(decoder, file), 1.5, 0.05)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 9, 32])
@@ -163,5 +163,5 @@ async def test_channels_without_names_are_averaged(decoder: Decoder, count: int)
     levels = np.linspace(0.2, 1.0, count, dtype=np.float32)[:, None]
     wave = tone(0.5, SAMPLE_RATE, count) * levels
     with wav(pcm16(wave), channels=count) as file:
-        samples = await decoder.decode(file)
+        samples = await decoded(decoder, file)
     assert np.abs(samples - wave.mean(axis=0)).max() < 1e-4

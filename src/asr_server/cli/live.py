@@ -11,7 +11,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TextIO
@@ -380,15 +380,19 @@ async def decoded(path: Path) -> bytes:
 
     Raises `InvalidInput`, and `OSError` where the file cannot be opened.
     """
+    import numpy as np
+
     from asr_server.audio.decode import Decoder
     from asr_server.audio.decoder_wire import DecodeLimits
 
     decoder = Decoder(DecodeLimits(max_audio_s=_MAX_AUDIO_S))
     try:
         with path.open("rb") as file:
-            audio = await decoder.decode(file)
+            async with aclosing(decoder.stream(file)) as blocks:
+                audio = np.concatenate([block async for block in blocks])
     finally:
         await decoder.close()
+    audio /= max(1.0, float(np.abs(audio).max()))  # a louder recording is scaled down as a whole
     return bytes((audio * 32_768).clip(-32_768, 32_767).round().astype("<i2").tobytes())
 
 

@@ -1,17 +1,21 @@
 """The live command's display and sources; the whole command runs in E2Etest/cli/test_live.py."""
 
+import asyncio
 import io
 import sys
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from asr_server import demo
+from asr_server.audio.conftest import read_all, tone, wav
 from asr_server.cli.formats import Format
-from asr_server.cli.live import FinalsWriter, LineView
+from asr_server.cli.live import FinalsWriter, LineView, decoded
 from asr_server.cli.main import main
 from asr_server.client.live import Line
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.subtitle import files
 
@@ -260,6 +264,16 @@ def test_a_cue_has_the_words_of_one_speaker():
     writer = FinalsWriter(out, Format.SRT)
     writer.show(replace(line, speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights"))))
     assert len(files.parse_srt(out.getvalue())) == 2
+
+
+def test_a_loud_recording_is_scaled_down_as_a_whole(tmp_path):
+    """Samples of floats may pass full scale."""
+    wave = 10 * tone(0.5, SAMPLE_RATE)[0]
+    path = tmp_path / "loud.wav"
+    with wav(wave.tobytes(), bits=32, tag=3) as file:
+        path.write_bytes(read_all(file))
+    samples = np.frombuffer(asyncio.run(decoded(path)), "<i2") / 32_768
+    assert np.abs(samples - wave / np.abs(wave).max()).max() < 1e-4
 
 
 def test_a_file_waits_until_no_label_will_change():

@@ -46,12 +46,10 @@ def samples_to_ms(samples: int) -> int:
 
 
 def samples_to_whole_ms(samples: int) -> int:
-    """Return the milliseconds that are complete: rounded down."""
     return samples * 1000 // SAMPLE_RATE
 
 
 def s_to_samples(duration_s: float) -> int:
-    """Return the samples that are complete: rounded down."""
     return int(duration_s * SAMPLE_RATE)
 
 
@@ -60,5 +58,4 @@ def s_to_ms(duration_s: float) -> int:
 
 
 def ms_to_frames(duration_ms: float) -> int:
-    """Return the frames that cover a duration: rounded up."""
     return math.ceil(duration_ms / FRAME_MS)

@@ -1,4 +1,4 @@
-"""The process's environment, for what is no setting of a server.
+"""The process's environment, for what is no setting of a server, and its directory for temporary files.
 
 It is apart from the settings because they need pydantic, which takes longer to import than most commands and child
 processes take for everything else.
@@ -7,6 +7,8 @@ processes take for everything else.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 
 def client_variable(name: str) -> str:
@@ -21,5 +23,21 @@ def prefer(name: str, value: str) -> None:
 
 
 def process_environment(**changes: str) -> dict[str, str]:
-    """Return the environment for a child process: this one's with `changes`."""
     return {**os.environ, **changes}
+
+
+def restore_directory() -> None:
+    """Make the directory for temporary files again, for this user alone, if it has vanished while the server runs.
+
+    It is the one that `tempfile` chose at its first use (`TMPDIR`, `/tmp`), and never another: a smaller disk would
+    fill. Does nothing where it cannot be made: whoever creates a file gets the error.
+    """
+    import tempfile  # here, as client commands import this module
+
+    from loguru import logger
+
+    with suppress(OSError):
+        directory = Path(tempfile.gettempdir())
+        if not directory.exists():
+            directory.mkdir(mode=0o700)
+            logger.warning("directory for temporary files has vanished and is made again", directory=str(directory))

@@ -1,6 +1,8 @@
-"""The environment of a client."""
+"""The environment of a client, and the directory for temporary files."""
 
-from asr_server.core.environment import client_variable
+import tempfile
+
+from asr_server.core.environment import client_variable, restore_directory
 
 
 def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
@@ -11,3 +13,27 @@ def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
     assert client_variable("ASR_API_KEY") == ""
     monkeypatch.setenv("ASR_API_KEY", " mine\n")
     assert client_variable("ASR_API_KEY") == "mine"
+
+
+def test_a_directory_that_has_vanished_is_made_again_for_this_user_alone(tmp_path, monkeypatch):
+    """Files can be created in it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    restore_directory()
+    assert (tmp_path / "temporary").stat().st_mode & 0o077 == 0
+    with tempfile.TemporaryFile() as file:
+        file.write(b"x")
+
+
+def test_what_is_there_stays_as_it_is(tmp_path, monkeypatch):
+    """The directory's mode stays too."""
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    restore_directory()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_where_it_cannot_be_made_nothing_happens(tmp_path, monkeypatch):
+    """The directory is not made where its parent has vanished: that may be a disk which is not mounted."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk" / "temporary"))
+    restore_directory()
+    assert not (tmp_path / "disk").exists()

@@ -35,7 +35,6 @@ class IdleTimer:
         self.used_s = clock()
 
     def touch(self) -> None:
-        """Note a use at this moment: the time counts from now."""
         self.used_s = self.clock()
 
     def hold(self) -> None:
@@ -49,7 +48,6 @@ class IdleTimer:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last use; 0 while it is held."""
         return 0.0 if self._holds else self.clock() - self.used_s
 
     @property

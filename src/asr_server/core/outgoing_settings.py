@@ -94,12 +94,10 @@ class OutgoingSettings(BaseModel):
 
     @property
     def webhook_keys(self) -> tuple[bytes, ...]:
-        """`webhook_secret`, as the bytes of each key."""
         return _keys(self.webhook_secret)
 
     @property
     def permitted_hosts(self) -> PermittedHosts:
-        """`outgoing_hosts`, as names and networks."""
         return PermittedHosts.of(self.outgoing_hosts)
 
 

@@ -439,27 +439,22 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """`api_keys`, one by one."""
         return _listed(self.api_keys.get_secret_value())
 
     @property
     def origins(self) -> frozenset[str]:
-        """`allowed_origins`, one by one, as browsers write them."""
         return frozenset(origin.lower() for origin in _listed(self.allowed_origins))
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """`model_aliases`, one by one."""
         return _listed(self.model_aliases)
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """`models`, one by one."""
         return _listed(self.models)
 
     @property
     def max_upload_bytes(self) -> int:
-        """`max_upload_mb` in bytes."""
         return int(self.max_upload_mb * 1024 * 1024)
 
 

@@ -130,7 +130,6 @@ class Segment:
 
     @property
     def complete(self) -> bool:
-        """True if the model ended its answer."""
         return self.cut_short is None
 
     @property

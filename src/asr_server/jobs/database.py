@@ -187,11 +187,9 @@ class Sqlite(Database):
         return size_bytes
 
     async def open(self, identity: str, name: str) -> BinaryIO:
-        """Open a file of a job that runs. Raises `OSError`."""
         return await asyncio.to_thread(open, self._file(identity, name), "rb")
 
     async def size_bytes(self, identity: str, name: str) -> int:
-        """Return the size of a file of a job. Raises `OSError`."""
         return (await asyncio.to_thread(self._file(identity, name).stat)).st_size
 
     async def pieces(self, identity: str, name: str) -> AsyncGenerator[bytes, None]:
@@ -330,7 +328,6 @@ class Postgres(Database):
 
     @property
     def steady_s(self) -> float:
-        """The time for which the database has answered everything."""
         return time.monotonic() - self._steady_since_s
 
     async def prepare(self) -> bool:

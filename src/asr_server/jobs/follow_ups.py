@@ -73,7 +73,6 @@ class FollowUps:
         return tuple(found)
 
     def wake(self) -> None:
-        """Look for requests that are due: a job has ended."""
         self._look.set()
 
     async def run(self) -> None:

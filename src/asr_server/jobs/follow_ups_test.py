@@ -10,12 +10,12 @@ from asr_server.core.errors import InvalidInput
 from asr_server.jobs import follow_ups
 from asr_server.jobs.conftest import FastSqlite
 from asr_server.jobs.record import FollowUp, FollowUpState, RecordState
-from asr_server.jobs.runner import JobOptions, JobRunner, RecordingJobs
+from asr_server.jobs.runner import JobRunner, RecordingJobs
 from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, Scripted, TextJobs, ended, until
 from asr_server.jobs.store import JobLimits, JobStore
 
 DONE, WAITING, FAILED = FollowUpState.DONE, FollowUpState.WAITING, FollowUpState.FAILED
-BOTH = JobOptions(follow_ups=(FollowUp("first", "https://a.test/1"), FollowUp("second", "https://a.test/2")))
+BOTH = (FollowUp("first", "https://a.test/1"), FollowUp("second", "https://a.test/2"))
 
 
 class Receiver:
@@ -72,7 +72,7 @@ async def test_each_is_sent_until_it_is_done_and_before_the_next(tmp_path):
     log = []
     first = Receiver("first", log, InvalidInput("no", code="url_failed"), TimeoutError(), ZeroDivisionError(), DONE)
     async with running(tmp_path, Scripted(), first, Receiver("second", log)) as jobs:
-        job = await jobs.add(REQUEST, io.BytesIO(b"audio"), options=BOTH)
+        job = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_ups=BOTH)
         assert await settled(jobs, job.id) == [(DONE, 4), (DONE, 1)]
         assert [field for field, _, _ in log] == ["first"] * 4 + ["second"]
         assert {state for _, _, state in log} == {RecordState.SUCCEEDED}
@@ -86,10 +86,10 @@ async def test_a_request_that_is_given_up_does_not_stop_the_next(tmp_path, monke
     async with running(
         tmp_path, Scripted(InvalidInput("no", code="invalid_audio"), RESULT), first, Receiver("second", log)
     ) as jobs:
-        failed = await jobs.add(REQUEST, io.BytesIO(b"audio"), options=BOTH)
+        failed = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_ups=BOTH)
         assert await settled(jobs, failed.id) == [(FAILED, 3), (DONE, 1)]
         assert {state for _, _, state in log} == {RecordState.FAILED}
-        refused = await jobs.add(REQUEST, io.BytesIO(b"audio"), options=BOTH)
+        refused = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_ups=BOTH)
         assert await settled(jobs, refused.id) == [(FAILED, 1), (DONE, 1)]
 
 
@@ -97,13 +97,13 @@ async def test_the_next_server_goes_on(tmp_path):
     """A request under way is sent once more, one that was done is not, and a server without its kind gives it up."""
     log = []
     async with running(tmp_path, Scripted(), Receiver("first", log), Receiver("second", log, None)) as jobs:
-        job = await jobs.add(REQUEST, io.BytesIO(b"audio"), options=BOTH)
+        job = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_ups=BOTH)
         await until(lambda: len(log) == 2)
     async with running(tmp_path, Scripted(), Receiver("first", log), Receiver("second", log)) as jobs:
         assert await settled(jobs, job.id) == [(DONE, 1), (DONE, 1)]
     assert [field for field, _, _ in log] == ["first", "second", "second"]
     async with running(tmp_path, Scripted(), Receiver("first", log, None)) as jobs:
-        job = await jobs.add(REQUEST, io.BytesIO(b"audio"), options=BOTH)
+        job = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_ups=BOTH)
         await until(lambda: len(log) == 4)
     async with running(tmp_path, Scripted(), Receiver("second", log)) as jobs:
         assert await settled(jobs, job.id) == [(FAILED, 1), (DONE, 1)]
@@ -113,12 +113,12 @@ async def test_an_owner_does_not_take_all_places(tmp_path):
     """Requests of one whose receiver does not answer leave places to others."""
     log = []
     receiver = Receiver("first", log, *[None] * 4)
-    alone = JobOptions(follow_ups=BOTH.follow_ups[:1])
+    alone = BOTH[:1]
     async with running(tmp_path, Scripted(), receiver) as jobs:
         for _ in range(10):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=alone)
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", follow_ups=alone)
         await until(lambda: len(log) == 4 and jobs.counts.get(RecordState.SUCCEEDED) == 10)
-        job = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben", options=alone)
+        job = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben", follow_ups=alone)
         assert await settled(jobs, job.id, "ben") == [(DONE, 1)]
         assert len(log) == 5
 
@@ -128,8 +128,8 @@ async def test_a_cancelled_job_is_over_and_tells_so(tmp_path):
     nothing."""
     log, processor = [], Scripted(None, None, None)
     async with running(tmp_path, processor, Receiver("first", log)) as jobs:
-        alone = JobOptions(follow_ups=BOTH.follow_ups[:1])
-        taken = [await jobs.add(REQUEST, io.BytesIO(b"audio"), options=alone) for _ in range(4)]
+        alone = BOTH[:1]
+        taken = [await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_ups=alone) for _ in range(4)]
         await until(lambda: len(processor.calls) == 2)
         for job in (taken[0], taken[3]):
             assert (await jobs.cancel(job.id)).state is RecordState.CANCELLED

@@ -19,7 +19,6 @@ from starlette.datastructures import FormData, UploadFile
 from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import UnheardReason
 from asr_server.jobs.record import FollowUpState, JobPriority, JobRecord
-from asr_server.jobs.runner import JobOptions
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, ErrorDetail, content, error_object
 from asr_server.recordings import forms
@@ -128,8 +127,8 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
     await services.jobs.check_room(caller.owner, key)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
-        options = job_options(key, body.scalars(form, services.jobs.follow_ups.fields | {"priority"}), services)
-        record = await services.jobs.add(wanted, file.file, caller.owner, options=options)
+        fields = job_fields(body.scalars(form, services.jobs.follow_ups.fields | {"priority"}), services)
+        record = await services.jobs.add(wanted, file.file, caller.owner, key=key, **fields)
     return accepted(record)
 
 
@@ -141,14 +140,14 @@ def idempotency_key(request: Request) -> str:
     return key
 
 
-def job_options(key: str, values: Mapping[str, Any], services: Services) -> JobOptions:
-    """Return the options of a job of any kind. `values`: the fields of its request. Raises the leaves of
-    `InvalidInput`."""
+def job_fields(values: Mapping[str, Any], services: Services) -> dict[str, Any]:
+    """Return the fields of a job's record that callers set for all kinds. `values`: the fields of their request. Raises
+    the leaves of `InvalidInput`."""
     try:
         priority = JobPriority(values.get("priority") or JobPriority.NORMAL)
     except ValueError:
         raise InvalidInput(f"'priority' must be one of {', '.join(JobPriority)}.", param="priority") from None
-    return JobOptions(key, services.jobs.follow_ups.asked(values), priority)
+    return {"priority": priority, "follow_ups": services.jobs.follow_ups.asked(values)}
 
 
 _RESULT: dict[str, Any] = {

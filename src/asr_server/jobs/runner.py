@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from io import SEEK_END, BytesIO
 from itertools import repeat
-from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
+from typing import Any, BinaryIO, ClassVar, Protocol, TypeVar, get_args
 
 import pydantic_core
 from loguru import logger
@@ -35,7 +35,6 @@ from asr_server.jobs.database import CLIPS, RECORDING, RESULT
 from asr_server.jobs.follow_ups import FollowUpKind, FollowUps
 from asr_server.jobs.record import (
     FollowUp,
-    JobPriority,
     JobRecord,
     JobRequest,
     RecordState,
@@ -59,15 +58,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class JobProgress:
-    """Seconds of audio that are done, and of all about, 0 if unknown; characters of a text that are spoken."""
-
-    done_s: float
-    duration_s: float
-    done_characters: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class JobRun:
     """One run of a job. Its files are closed at its end."""
 
@@ -76,7 +66,9 @@ class JobRun:
     recording: BinaryIO  # the uploaded file, or the stored text
     new_file: Callable[[], BinaryIO]  # opens an empty file. Waits for the disk and raises `OSError`
     timeout_s: float  # of the whole run
-    report: Callable[[JobProgress], None]  # publishes its progress
+    report: Callable[
+        ..., None
+    ]  # publishes its progress: takes `done_s`, `duration_s` and `done_characters` of a record
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +129,7 @@ def _reporting(run: JobRun) -> Emit:
             claimed_s = event.claimed_s
         elif isinstance(event, SegmentDone):
             done_s = event.segment.end_ms / 1000
-            run.report(JobProgress(done_s, max(done_s, claimed_s) if claimed_s else 0.0))
+            run.report(done_s=done_s, duration_s=max(done_s, claimed_s) if claimed_s else 0.0)
 
     return report
 
@@ -153,37 +145,6 @@ async def process(kind: JobKind, record: JobRecord, opened: Awaitable[JobRun]) -
     except Exception as error:  # a fault of one job must not end the loop that runs all of them
         logger.opt(exception=error).error("job failed unexpectedly", id=record.id)
         raise kind.unexpected_error("The server failed on this job; its log has the details.") from error
-
-
-@dataclass(frozen=True, slots=True)
-class TextSize:
-    """The size of a text that is a job."""
-
-    characters: int
-    expected_bytes: int  # that its result will take on the disk at most, about
-
-
-@dataclass(frozen=True, slots=True)
-class JobOptions:
-    """The options of a job that are not those of its kind."""
-
-    key: str = ""  # the `Idempotency-Key`, "" for none
-    follow_ups: tuple[FollowUp, ...] = ()
-    priority: JobPriority = JobPriority.NORMAL
-
-
-NO_OPTIONS = JobOptions()
-
-
-def new_job(
-    request: JobRequest, recording: BinaryIO, owner: str, text: TextSize | None = None
-) -> tuple[JobRecord, int]:
-    """The record of a job that is about to be accepted, and the bytes that it will take. `recording`: or the text, of
-    that size."""
-    record = JobRecord(new_id(), request, time.time(), owner=owner)
-    if text is not None:
-        record = replace(record, characters=text.characters, expected_bytes=text.expected_bytes)
-    return record, recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
 
 
 def _digest(request: JobRequest, recording: BinaryIO, follow_ups: tuple[FollowUp, ...]) -> str:
@@ -335,24 +296,18 @@ class JobRunner:
             arriving += Counter()  # drops those without any
 
     async def add(
-        self,
-        request: JobRequest,
-        recording: BinaryIO,
-        owner: str = "",
-        *,
-        text: TextSize | None = None,
-        options: JobOptions = NO_OPTIONS,
+        self, request: JobRequest, recording: BinaryIO, owner: str = "", *, key: str = "", **fields: Any
     ) -> JobRecord:
-        """Accept a job, or return the owner's job with the key of the options if it is there. `recording`: or the text,
-        of that size.
+        """Accept a job, or return the owner's job with this `Idempotency-Key` if it is there. `recording`: or the text.
+        `fields`: others of its record.
 
         Raises `Overloaded` if too many wait or take too much space, or if the job of the key is just being stored, and
         `idempotency_key_reused` if that has another request.
         """
-        record, size_bytes = new_job(request, recording, owner, text)
-        record = replace(record, priority=options.priority, follow_ups=options.follow_ups)
-        if key := options.key:
-            digest = await asyncio.to_thread(_digest, request, recording, options.follow_ups)
+        record = JobRecord(new_id(), request, time.time(), owner=owner, **fields)
+        size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
+        if key:
+            digest = await asyncio.to_thread(_digest, request, recording, record.follow_ups)
             record = replace(record, id=id_of(owner, key), digest=digest)
             if (known := await self._store.get(record.id, owner)) is not None:
                 if known.digest != record.digest:
@@ -550,14 +505,9 @@ class JobRunner:
         ended = replace(ended, ended_at=time.time())
         return await when_answered(partial(self._store.end, claim, ended, content, transcript))
 
-    def _report(self, identity: str, progress: JobProgress) -> None:
+    def _report(self, identity: str, **progress: Any) -> None:
         running = self._running[identity]
-        record = replace(
-            running.claim.record,
-            done_s=progress.done_s,
-            duration_s=progress.duration_s,
-            done_characters=progress.done_characters,
-        )
+        record = replace(running.claim.record, **progress)
         running.claim = replace(running.claim, record=record)
         self._tell(identity, record)
 

@@ -10,21 +10,27 @@ from asr_server.core.errors import InvalidInput, JobsUnavailable, Overloaded
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs import runner as work
 from asr_server.jobs.record import JobRecord, new_id, transcript_loaded
-from asr_server.jobs.runner import JobProgress, JobRun, RecordingJobs, TextSize, new_job
+from asr_server.jobs.runner import JobRun, JobRunner, RecordingJobs
 from asr_server.recordings.pipeline import SegmentDone, Started
 from asr_server.recordings.requests import Result, TranscriptionRequest
 
 RECORD = JobRecord(new_id(), TranscriptionRequest(), 1.0, owner="ann")
 
 
-def test_a_job_takes_its_recording_its_clips_and_its_speech():
+async def test_a_job_takes_its_recording_its_clips_and_its_speech():
     """All of that is on the disk, or will be, and counts from the beginning."""
     request = TranscriptionRequest(
         speakers=True, known_speaker_names=("Ann", "Ben"), known_speaker_references=(bytes(300), bytes(20))
     )
-    assert new_job(request, io.BytesIO(bytes(5_000)), "ann")[1] == 5_320
-    record, size_bytes = new_job(SimpleNamespace(task="text"), io.BytesIO(bytes(70)), "ann", TextSize(60, 9_000))
-    assert (record.characters, record.expected_bytes, record.owner, size_bytes) == (60, 9_000, "ann", 9_070)
+    added = []
+
+    async def add(record, recording, size_bytes):
+        added.append((record.characters, record.expected_bytes, record.owner, size_bytes))
+
+    jobs = JobRunner((), None, SimpleNamespace(add=add, database=SimpleNamespace(is_shared=False)))
+    await jobs.add(request, io.BytesIO(bytes(5_000)), "ann")
+    await jobs.add(SimpleNamespace(task="text"), io.BytesIO(bytes(70)), "ann", characters=60, expected_bytes=9_000)
+    assert added == [(0, 0, "ann", 5_320), (60, 9_000, "ann", 9_070)]
 
 
 async def test_who_was_refused_asks_again_after_a_while(monkeypatch):
@@ -46,8 +52,11 @@ async def test_who_was_refused_asks_again_after_a_while(monkeypatch):
 @pytest.mark.parametrize(
     ("claimed_s", "reported"),
     [
-        (9.0, [JobProgress(3.0, 9.0), JobProgress(12.0, 12.0)]),  # it is longer than it said
-        (0.0, [JobProgress(3.0, 0.0), JobProgress(12.0, 0.0)]),  # it does not say, so nobody knows
+        (9.0, [{"done_s": 3.0, "duration_s": 9.0}, {"done_s": 12.0, "duration_s": 12.0}]),  # it is longer than it said
+        (
+            0.0,
+            [{"done_s": 3.0, "duration_s": 0.0}, {"done_s": 12.0, "duration_s": 0.0}],
+        ),  # it does not say, so nobody knows
     ],
 )
 async def test_a_recording_reports_how_far_it_is(claimed_s, reported):
@@ -63,7 +72,9 @@ async def test_a_recording_reports_how_far_it_is(claimed_s, reported):
         return Result(b"words", "text/plain"), said
 
     jobs = RecordingJobs(SimpleNamespace(process=process))
-    run = JobRun(RECORD, RECORD.request, io.BytesIO(b"audio"), io.BytesIO, 50.0, found.append)
+    run = JobRun(
+        RECORD, RECORD.request, io.BytesIO(b"audio"), io.BytesIO, 50.0, lambda **progress: found.append(progress)
+    )
     outcome = await jobs.process(run)
     assert found == reported
     assert (outcome.content, outcome.result.content, outcome.duration_s) == (b"words", b"", 12.5)

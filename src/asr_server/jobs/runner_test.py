@@ -17,7 +17,7 @@ from asr_server.jobs import database, runner
 from asr_server.jobs.conftest import FastSqlite
 from asr_server.jobs.database import Sqlite
 from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
-from asr_server.jobs.runner import JobOptions, JobOutcome, JobRunner, RecordingJobs, TextSize
+from asr_server.jobs.runner import JobOutcome, JobRunner, RecordingJobs
 from asr_server.jobs.store import JobLimits, JobStore
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Result, TranscriptionRequest
@@ -134,19 +134,19 @@ async def test_a_key_has_one_job(tmp_path):
     recording or other options under its key are refused. Owners have keys of their own."""
     processor = Scripted(None)
     async with running(tmp_path, processor, max_jobs=1) as jobs:
-        first = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))
+        first = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")
         await jobs.check_room("ann", "k")
         with pytest.raises(Overloaded):
             await jobs.check_room("ann", "l")
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))).id == first.id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")).id == first.id
         for request, audio in ((REQUEST, b"other"), (replace(REQUEST, language="German"), b"audio")):
             with raises("idempotency_key_reused"):
-                await jobs.add(request, io.BytesIO(audio), "ann", options=JobOptions("k"))
+                await jobs.add(request, io.BytesIO(audio), "ann", key="k")
         with pytest.raises(Overloaded):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", options=JobOptions("k"))
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", key="k")
     async with running(tmp_path, processor) as jobs:
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))).id == first.id
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", options=JobOptions("k"))).id != first.id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")).id == first.id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", key="k")).id != first.id
 
 
 async def test_a_job_runs_with_the_voices_that_it_names(tmp_path):
@@ -401,26 +401,26 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, mon
     """What it will take counts while it is made, also after a restart; at its end, what it takes."""
     spoken, mib = TextRequest(), 2**20
     async with running(tmp_path, Scripted(None), key_max_bytes=10 * mib) as jobs:
-        await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 8 * mib))
+        await jobs.add(spoken, io.BytesIO(b"[]"), "ann", characters=5, expected_bytes=8 * mib)
         with pytest.raises(Overloaded):
-            await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
-        await jobs.add(spoken, io.BytesIO(b"[]"), "bob", text=TextSize(5, 4 * mib))
+            await jobs.add(spoken, io.BytesIO(b"[]"), "ann", characters=5, expected_bytes=4 * mib)
+        await jobs.add(spoken, io.BytesIO(b"[]"), "bob", characters=5, expected_bytes=4 * mib)
         # What the speech under way will take is not free any more, whoever asks.
         monkeypatch.setattr(database.shutil, "disk_usage", lambda path: SimpleNamespace(free=20 * mib))
         with pytest.raises(JobsUnavailable, match="no room"):
-            await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 9 * mib))
-        await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 7 * mib))
+            await jobs.add(spoken, io.BytesIO(b"[]"), characters=5, expected_bytes=9 * mib)
+        await jobs.add(spoken, io.BytesIO(b"[]"), characters=5, expected_bytes=7 * mib)
         monkeypatch.undo()
     processor = Scripted(None, None)
     async with running(tmp_path, processor, key_max_bytes=10 * mib) as jobs:
         with pytest.raises(Overloaded):
-            await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
+            await jobs.add(spoken, io.BytesIO(b"[]"), "ann", characters=5, expected_bytes=4 * mib)
         processor.go.set()
         await until(lambda: jobs.counts[RecordState.SUCCEEDED] == 3)
-        await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
+        await jobs.add(spoken, io.BytesIO(b"[]"), "ann", characters=5, expected_bytes=4 * mib)
         free_bytes = database.shutil.disk_usage(tmp_path).free
         with pytest.raises(JobsUnavailable, match="no room"):
-            await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 2 * free_bytes))
+            await jobs.add(spoken, io.BytesIO(b"[]"), characters=5, expected_bytes=2 * free_bytes)
 
 
 async def test_few_texts_arrive_at_a_time(tmp_path):

@@ -21,7 +21,7 @@ from asr_server.core.errors import (
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.jobs import runner
 from asr_server.jobs.record import RecordFormat, RecordState, transcript_dumped
-from asr_server.jobs.runner import JobOutcome, JobProgress, JobRunner, RecordingJobs, TextSize
+from asr_server.jobs.runner import JobOutcome, JobRunner, RecordingJobs
 from asr_server.jobs.store import JobLimits, JobStore
 from asr_server.recordings.requests import Result, TranscriptionRequest
 
@@ -54,7 +54,7 @@ class Work:
     async def process(self, run):
         recording = run.recording.read()
         self.runs.append((run.record.id, run.request, recording))
-        run.report(JobProgress(3.0, 9.0))
+        run.report(done_s=3.0, duration_s=9.0)
         step = self.script.pop(0) if self.script else True
         if step is None:
             await self.go.wait()
@@ -230,7 +230,7 @@ async def test_speech_begins_anew_at_another_server(run, server):
     first, second = Speaking(), Speaking()
     second.go.set()
     async with run(Work(), first) as dead:
-        taken = await dead.add(TextRequest(), io.BytesIO(b"[]"), text=TextSize(5, 8 * MIB))
+        taken = await dead.add(TextRequest(), io.BytesIO(b"[]"), characters=5, expected_bytes=8 * MIB)
         await until(lambda: first.runs)
         await kill(dead)
     await server.pass_time(LEASE_S + 1)

@@ -190,7 +190,6 @@ class JobStore:
         self.waiting_follow_ups = 0  # ended jobs with requests that no other server will send
 
     async def unfinished(self) -> Counter[str]:
-        """Count the jobs that arrive, wait or run, by owner."""
         return Counter({row["owner"]: row["unfinished"] for row in await self._run(_SHARES)})
 
     async def add(self, record: JobRecord, recording: BinaryIO, size_bytes: int) -> None:

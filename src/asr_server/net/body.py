@@ -25,8 +25,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
 from asr_server.core.audio import wav_header
+from asr_server.core.environment import restore_directory
 from asr_server.core.errors import AsrError, Cancelled, InvalidInput
-from asr_server.core.temporary import restore_directory
 from asr_server.net.loop_time import TimeSlice
 
 # The most bytes of all text parts together: a prompt, hotwords, a glossary.

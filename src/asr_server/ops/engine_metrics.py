@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from asr_server.core.metrics import with_series
+from asr_server.engine.core import log_state
 from asr_server.engine.protocol import Hypothesis
 from asr_server.schedule.job import AnyJob, Priority
 from asr_server.schedule.model import ModelState
@@ -77,7 +78,6 @@ class EngineMetrics(SchedulerObserver):
         self._wait.labels(_label(job.priority)).observe(job.waited_s)
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """Note that a job ended; `value`: its result."""
         priority = _label(job.priority)
         self._jobs.labels(priority, end).inc()
         if end is not JobEnd.DONE:
@@ -90,7 +90,6 @@ class EngineMetrics(SchedulerObserver):
             self._tokens.labels("prompt").inc(value.prompt_tokens)
 
     def stepped(self, rows: int, took_s: float) -> None:
-        """Note that the batch made one step."""
         self._rows.observe(rows)
         self._steps.observe(took_s)
 
@@ -113,8 +112,8 @@ class ModelMetrics:
         )
         with_series(self._loads, (ModelState.LOADED, ModelState.FAILED))
 
-    def became(self, state: ModelState, took_s: float) -> None:
-        """Note that the model was loaded or unloaded, or failed to load."""
+    def on_state(self, model: str, state: ModelState, took_s: float) -> None:
+        log_state(model, state, took_s)
         match state:
             case ModelState.LOADED | ModelState.FAILED:
                 self._loads.labels(state).inc()

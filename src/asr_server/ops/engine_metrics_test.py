@@ -32,7 +32,7 @@ def test_loads_and_unloads_are_counted_by_what_they_became():
     registry = CollectorRegistry()
     metrics = ModelMetrics(registry)
     for state in (ModelState.LOADING, ModelState.FAILED, ModelState.LOADING, ModelState.LOADED, ModelState.UNLOADED):
-        metrics.became(state, 2.0)
+        metrics.on_state("", state, 2.0)
     value = registry.get_sample_value
     assert [value("asr_model_loads_total", {"result": result}) for result in ("loaded", "failed")] == [1, 1]
     assert value("asr_model_load_seconds_sum") == 4.0

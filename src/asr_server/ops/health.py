@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 
 from asr_server import __version__
 from asr_server.engine.catalog import Model
-from asr_server.engine.protocol import AlignerState, Option
+from asr_server.engine.protocol import AlignerState, EngineInfo, Option
 from asr_server.net.errors import ErrorBody
 from asr_server.ops.schemas import (
     HealthBody,
@@ -35,6 +35,8 @@ from asr_server.text import languages
 
 router = APIRouter(tags=["operations"])
 
+# The fields of the engine's own report that are shown as they are.
+_SHOWN = HealthBody.model_fields.keys() & {field.name for field in fields(EngineInfo)} - {"model_id"}
 # Returns the fields of `HealthBody` that a feature knows.
 HealthSection = Callable[[Services], Mapping[str, Any]]
 
@@ -49,30 +51,28 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
         status=_status(services, snapshot),
         mode="gateway" if services.settings.gateway_mode else "standalone",
         model_id=services.plan.model_id,
-        model_revision=info.model_revision,
         models=_models(services, snapshot),
         languages=[languages.code(name) for name in services.plan.traits.languages],
         model_loaded=snapshot.state is ModelState.LOADED,
         model_state=snapshot.state.value,
         model_error=snapshot.load_error,
-        model_on_disk=info.model_on_disk,
-        downloaded_mb=info.downloaded_mb,
-        converted=info.converted,
         cuda=services.plan.device.startswith("cuda"),
-        gpu_name=info.gpu_name,
-        gpu_allocated_mb=info.gpu_allocated_mb,
-        gpu_reserved_mb=info.gpu_reserved_mb,
-        slots=info.slots,
-        kv_budget_mb=info.kv_budget_mb,
-        kv_cache_mb=info.kv_cache_mb,
-        sessions_mb=info.sessions_mb,
-        aligner_id=info.aligner_id,
-        aligner_state=info.aligner_state.value,
-        aligner_error=info.aligner_error,
+        **{name: getattr(info, name) for name in _SHOWN},
         **sections,
-        queue=_queue(services, snapshot),
+        queue=QueueBody(
+            **snapshot.depth,
+            running=snapshot.running,
+            audio_waiting_s=round(snapshot.waiting_s, 3),
+            audio_held_s=round(services.admission.held_s, 3),
+            audio_limit_s=services.admission.limit_s,
+        ),
         jobs=services.jobs.pending,
-        live=_live(services),
+        live=LiveBody(
+            sessions=len(services.live),
+            waiting=services.live.waiting,
+            limit=services.settings.max_live_sessions,
+            free=free_streams(services),
+        ),
         limits=LimitsBody(
             upload_bytes=services.settings.max_upload_bytes,
             audio_s=services.settings.max_audio_s,
@@ -134,25 +134,8 @@ def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degr
     return "degraded" if snapshot.state is ModelState.FAILED or not_live(services, snapshot) else "ok"
 
 
-def _live(services: Services) -> LiveBody:
-    limit = services.settings.max_live_sessions
-    free = free_streams(services)
-    return LiveBody(sessions=len(services.live), waiting=services.live.waiting, limit=limit, free=free)
-
-
 def free_streams(services: Services) -> int:
-    """Return how many more live sessions may be opened."""
     return max(0, services.settings.max_live_sessions - len(services.live))
-
-
-def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
-    return QueueBody(
-        **snapshot.depth,
-        running=snapshot.running,
-        audio_waiting_s=round(snapshot.waiting_s, 3),
-        audio_held_s=round(services.admission.held_s, 3),
-        audio_limit_s=services.admission.limit_s,
-    )
 
 
 @router.get("/livez", response_model=ProbeBody, responses={503: {"model": ProbeBody}})

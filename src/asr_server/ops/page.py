@@ -98,7 +98,6 @@ def _docs() -> _File:
 
 
 def _versioned(page: bytes) -> bytes:
-    """Return the page with the version in the addresses of its files."""
     return re.sub(rb'(href|src)="web/', rb'\1="web/%b/' % web.version().encode(), page)
 
 

@@ -22,20 +22,24 @@ from weakref import WeakKeyDictionary
 
 from asr_server.core.errors import DeadlineExceeded
 
+# While others wait, one of them follows after this many urgent waiters.
+_URGENT_IN_A_ROW = 4
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
     caller: str
     units: int  # of the total
+    urgent: bool
     granted: asyncio.Future[None]  # done when they are the caller's
 
 
 class FairShares:
     """`total` units, of which callers that hold some already may fill only `shared`. For one event loop.
 
-    The rest is reserved for callers that hold none, so a single caller cannot keep another waiting. The waiting caller
-    that holds the least comes first, then the one whose last turn is longest ago, then the first to arrive. A waiter
-    whose units do not fit lets others pass.
+    The rest is reserved for callers that hold none, so a single caller cannot keep another waiting. Urgent waiters come
+    first, but the others are not kept waiting for ever. Then comes the caller that holds the least, then the one whose
+    last turn is longest ago, then the first to arrive. A waiter whose units do not fit lets others pass.
     """
 
     def __init__(self, shared: int, total: int) -> None:
@@ -44,28 +48,40 @@ class FairShares:
         self._waiting: list[_Waiter] = []
         self._turns: dict[str, int] = {}  # the number of each caller's last turn since somebody last waited
         self._numbers = itertools.count(1)
+        self._urgent_in_a_row = 0
 
     @property
     def held(self) -> int:
-        """Return the units of all callers."""
         return self._held.total()
 
     @asynccontextmanager
     async def taken(self, caller: str, units: int = 1) -> AsyncGenerator[None, None]:
         """Hold that many units until the block ends; waits until they are free. `units` is at most `total`."""
-        waiter = _Waiter(caller, units, asyncio.get_running_loop().create_future())
+        await self.take(caller, units)
+        try:
+            yield
+        finally:
+            self.give_back(caller, units)
+
+    async def take(self, caller: str, units: int = 1, *, urgent: bool = False) -> None:
+        """Wait until that many units are free, and hold them until `give_back`."""
+        waiter = _Waiter(caller, units, urgent, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         self._grant()
         try:
             await waiter.granted
-            yield
-        finally:
+        except BaseException:
             if waiter in self._waiting:  # cancelled before its turn
                 self._waiting.remove(waiter)
+                self._grant()
             else:
-                self._held[caller] -= units
-                self._held += Counter()  # forget who holds none
-            self._grant()
+                self.give_back(caller, units)
+            raise
+
+    def give_back(self, caller: str, units: int = 1) -> None:
+        self._held[caller] -= units
+        self._held += Counter()  # forget who holds none
+        self._grant()
 
     def _grant(self) -> None:
         """Grant units to waiters in turn, as long as they fit."""
@@ -73,13 +89,16 @@ class FairShares:
             self._waiting.remove(waiter)
             self._held[waiter.caller] += waiter.units
             self._turns[waiter.caller] = next(self._numbers)
+            self._urgent_in_a_row = self._urgent_in_a_row + 1 if waiter.urgent else 0
             if not waiter.granted.done():  # it was cancelled this moment, and gives the units back when it runs
                 waiter.granted.set_result(None)
         if not self._waiting:
+            self._urgent_in_a_row = 0
             self._turns.clear()
 
-    def _place(self, waiter: _Waiter) -> tuple[int, int]:
-        return self._held[waiter.caller], self._turns.get(waiter.caller, 0)
+    def _place(self, waiter: _Waiter) -> tuple[bool, int, int]:
+        comes_later = waiter.urgent is (self._urgent_in_a_row >= _URGENT_IN_A_ROW)
+        return comes_later, self._held[waiter.caller], self._turns.get(waiter.caller, 0)
 
     def _fits(self, waiter: _Waiter) -> bool:
         return not self.held or self.held + waiter.units <= (self._shared if self._held[waiter.caller] else self._total)

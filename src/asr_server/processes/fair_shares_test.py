@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
@@ -103,3 +103,51 @@ async def test_the_total_is_never_exceeded() -> None:
     async with asyncio.timeout(30):
         await asyncio.gather(*(turn(rng.choice("abcd")) for _ in range(300)))
     assert not any(held.values())
+
+
+async def test_urgent_waiters_go_first_and_the_others_are_not_starved() -> None:
+    """All callers wait for their next turn as soon as they have had one, so that all always wait."""
+    turns, order = FairShares(1, 1), []
+
+    async def take(name: str) -> None:
+        while len(order) < 60:
+            await turns.take("", urgent=name.isupper())
+            order.append(name)
+            await asyncio.sleep(0)
+            turns.give_back("")
+
+    await asyncio.gather(*map(take, "abXYZ"))
+    assert "".join(order[1:12]) == "XYZXbYZXYaZ"
+    shares = {name: order.count(name) for name in "abXYZ"}
+    assert shares["a"] + shares["b"] == pytest.approx(len(order) / 5, abs=2)
+    assert max(shares[name] for name in "XYZ") - min(shares[name] for name in "XYZ") <= 2
+
+
+async def test_callers_take_turns() -> None:
+    """One asks from six sockets, and another from one."""
+    turns, order = FairShares(1, 1), []
+
+    async def take(caller: str) -> None:
+        while len(order) < 40:
+            await turns.take(caller, urgent=True)
+            order.append(caller)
+            await asyncio.sleep(0)
+            turns.give_back(caller)
+
+    await asyncio.gather(*map(take, "aaaaaab"))
+    assert order.count("b") >= 18
+
+
+async def test_a_turn_of_somebody_who_has_gone_is_passed_on() -> None:
+    """The turn may come in the moment in which its caller went."""
+    turns = FairShares(1, 1)
+    await turns.take("")
+    waiting = [asyncio.create_task(turns.take("", urgent=urgent)) for urgent in (True, False, False)]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    turns.give_back("")
+    waiting[0].cancel()
+    with suppress(asyncio.CancelledError):
+        await waiting[0]
+    async with asyncio.timeout(5):
+        await waiting[2]

@@ -36,20 +36,16 @@ def main() -> None:
     """Serve requests from standard input until the server closes the socket."""
     control = socket.socket(fileno=0)
     child = importlib.import_module(sys.argv[1])
-    _print_nothing()
+    # Close the output from here on: messages may quote the file. Errors of the imports were still printed.
+    warnings.simplefilter("ignore")
+    null_fd = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_fd, 2)
+    os.close(null_fd)
     sandbox.give_way()
     child.warm_up()
     sandbox.freeze()
     ChildPool(control, child).serve()
     os._exit(0)
-
-
-def _print_nothing() -> None:
-    """Close the output from here on: messages may quote the file. Errors of the imports were still printed."""
-    warnings.simplefilter("ignore")
-    null_fd = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null_fd, 2)
-    os.close(null_fd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ def raise_file_limit() -> None:
 
 
 def python_command(module: str, *arguments: str) -> tuple[str, ...]:
-    """Return the command that runs a module of this package."""
     return (sys.executable, "-P", "-m", module, *arguments)
 
 
@@ -79,7 +78,6 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id while it runs, else None."""
         return self._process.pid if self._process is not None and self.alive() else None
 
     def alive(self) -> bool:

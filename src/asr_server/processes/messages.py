@@ -47,7 +47,7 @@ def content(text: bytes) -> dict[str, Any]:
     return found
 
 
-def sizes(header: bytes, most_bytes: int = MAX_JSON_BYTES + MAX_DATA_BYTES) -> tuple[int, int]:
+def sizes(header: bytes | bytearray, most_bytes: int = MAX_JSON_BYTES + MAX_DATA_BYTES) -> tuple[int, int]:
     """Return the sizes of the two parts. Raises ValueError if they are over the limits."""
     text_bytes, data_bytes = HEADER.unpack(header)
     if text_bytes > MAX_JSON_BYTES or data_bytes > MAX_DATA_BYTES or text_bytes + data_bytes > most_bytes:

@@ -81,7 +81,9 @@ def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:
 
     Steps that the kernel or the container does not support are left out.
     """
-    _close_all_but(keep_fds)
+    for low, high in itertools.pairwise([-1, *sorted(keep_fds), _CLOSE_UP_TO]):
+        if low + 1 < high:  # closerange(0, 0) wraps around to all of them
+            os.closerange(low + 1, high)
     _become_nobody()
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after the change of user, which clears it
     if os.getppid() != parent_pid:
@@ -102,20 +104,14 @@ def lock(memory_bytes: int, cpu_s: float) -> None:
         _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _FILTER, 0, 0)
 
 
-def _close_all_but(keep_fds: tuple[int, ...]) -> None:
-    edges = [-1, *sorted(keep_fds), _CLOSE_UP_TO]
-    for low, high in itertools.pairwise(edges):
-        if low + 1 < high:  # closerange(0, 0) wraps around to all of them
-            os.closerange(low + 1, high)
-
-
 def limit_cpu_from_now(cpu_s: float) -> None:
     """Be killed after that much CPU time, unless this is called again before."""
     signal.setitimer(signal.ITIMER_PROF, cpu_s)
 
 
 def _set_limits(memory_bytes: int, cpu_s: float) -> None:
-    address_space = _present_address_space_bytes()
+    with open("/proc/self/statm", "rb") as statm:  # it could not be opened once descriptors are limited
+        address_space = int(statm.read().split()[0]) * resource.getpagesize()
     for which, limit in (
         (resource.RLIMIT_AS, address_space + memory_bytes),
         (resource.RLIMIT_CPU, math.ceil(cpu_s)),
@@ -127,12 +123,6 @@ def _set_limits(memory_bytes: int, cpu_s: float) -> None:
         _, hard = resource.getrlimit(which)
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)  # such as that of `ulimit -v`
         resource.setrlimit(which, (limit, limit))
-
-
-def _present_address_space_bytes() -> int:
-    # statm could not be opened once descriptors are limited: this runs first
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
 
 
 def _become_nobody() -> None:

@@ -134,25 +134,19 @@ class ProcessState(Enum):
     FAILED = "failed"  # it crashes again and again; the next start is tried only after a while
 
 
-@dataclass(frozen=True, slots=True)
-class RestartConfig:
-    """Limits of the restarts of a process that dies.
-
-    A start is unproductive when the process did no work and ended soon after it was ready. The first restart is
-    immediate.
-    """
-
-    productive_s: float = 30.0  # a process that ran for this long after it was ready was productive
-    first_wait_s: float = 0.25  # before the second restart; it doubles with each further one
-    most_unproductive: int = 5  # starts in a row, after which there is none for `give_up_s`
-    give_up_s: float = 10.0
+# A process that ran for this long after it was ready was productive, also if it did no work.
+_PRODUCTIVE_S = 30.0
+# Before the second restart, and doubled with each further one. The first restart is immediate.
+_FIRST_WAIT_S = 0.25
+# Unproductive starts in a row, after which there is none for `GIVE_UP_S`.
+_MOST_UNPRODUCTIVE = 5
+GIVE_UP_S = 10.0
 
 
 class RestartPolicy:
-    """One process after another. Times are seconds on any monotonic clock."""
+    """The restarts of a process that dies. Times are seconds on any monotonic clock."""
 
-    def __init__(self, config: RestartConfig) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self.state = ProcessState.STOPPED
         self._unproductive = 0
         self._productive = False
@@ -168,16 +162,13 @@ class RestartPolicy:
         return False
 
     def on_ready(self, now_s: float) -> None:
-        """Note that the process accepts connections."""
         if self.state is ProcessState.STARTING:
             self.state, self._ready_s, self._productive = ProcessState.RUNNING, now_s, False
 
     def served(self) -> None:
-        """Note that the process did some work."""
         self._productive, self._unproductive = True, 0
 
     def stop(self) -> None:
-        """Note that the process is stopped on purpose."""
         if self.state in (ProcessState.STARTING, ProcessState.RUNNING):
             self.state = ProcessState.STOPPING
 
@@ -190,28 +181,27 @@ class RestartPolicy:
         if self.state is ProcessState.STOPPING:
             self.state = ProcessState.STOPPED
             return None
-        if self._productive or (ready_s is not None and now_s - ready_s >= self._config.productive_s):
+        if self._productive or (ready_s is not None and now_s - ready_s >= _PRODUCTIVE_S):
             self._unproductive = 0
         self._productive = False
         self._unproductive += 1
-        if self._unproductive >= self._config.most_unproductive:
+        if self._unproductive >= _MOST_UNPRODUCTIVE:
             # After the pause, one more failure gives up again.
-            self._unproductive = self._config.most_unproductive - 1
-            self.state, self._retry_at_s = ProcessState.FAILED, now_s + self._config.give_up_s
+            self._unproductive = _MOST_UNPRODUCTIVE - 1
+            self.state, self._retry_at_s = ProcessState.FAILED, now_s + GIVE_UP_S
             return None
         self.state = ProcessState.STARTING
-        return 0.0 if self._unproductive == 1 else self._config.first_wait_s * float(2 ** (self._unproductive - 2))
+        return 0.0 if self._unproductive == 1 else _FIRST_WAIT_S * float(2 ** (self._unproductive - 2))
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorConfig:
-    """Time limits, and the limits of restarts."""
+    """Time limits."""
 
     name: str  # in the log and in messages
     start_s: float  # from the start until it is ready
     idle_s: float  # without use; 0 means no limit
     stop_s: float = 28.0  # to shut down
-    restart: RestartConfig = field(default_factory=RestartConfig)
     path: Path | None = None  # where the process listens, if not at the socket that it is given
 
 
@@ -220,7 +210,7 @@ class Supervisor:
 
     def __init__(self, spawn: Spawn, config: SupervisorConfig) -> None:
         self._spawn, self._config = spawn, config
-        self._policy = RestartPolicy(config.restart)
+        self._policy = RestartPolicy()
         # Set, and replaced by a fresh one, at every change of state: whoever waits for one gets exactly the next.
         self._changed = asyncio.Event()
         self._process: Process | None = None
@@ -261,7 +251,6 @@ class Supervisor:
         self._policy.served()
 
     async def close_idle(self) -> None:
-        """End the process, which is not used."""
         if self.state is ProcessState.RUNNING:
             logger.info(f"{self._config.name} idle", idle_s=round(self.idle.idle_s, 1))
             await self.stop()

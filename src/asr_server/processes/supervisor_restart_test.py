@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.processes.supervisor import ProcessState, RestartConfig, RestartPolicy
-
-CONFIG = RestartConfig(productive_s=30.0, first_wait_s=0.25, most_unproductive=5, give_up_s=10.0)
+from asr_server.processes.supervisor import GIVE_UP_S, ProcessState, RestartPolicy
 
 
 def _running(policy, now_s=0.0):
@@ -17,7 +15,7 @@ def _running(policy, now_s=0.0):
 
 def test_the_first_who_needs_it_starts_it_and_the_others_wait():
     """One start, however many ask; then all may go."""
-    policy = RestartPolicy(CONFIG)
+    policy = RestartPolicy()
     assert [policy.begin(0.0) for _ in range(3)] == [True, False, False]
     policy.on_ready(1.0)
     assert (policy.begin(1.0), policy.state) == (False, ProcessState.RUNNING)
@@ -25,7 +23,7 @@ def test_the_first_who_needs_it_starts_it_and_the_others_wait():
 
 def test_one_that_is_ended_on_purpose_starts_again_only_when_needed():
     """Who needs it while it is stopping waits for its end."""
-    policy = _running(RestartPolicy(CONFIG))
+    policy = _running(RestartPolicy())
     policy.stop()
     assert (policy.begin(1.0), policy.state) == (False, ProcessState.STOPPING)
     assert policy.on_exit(2.0) is None
@@ -35,7 +33,7 @@ def test_one_that_is_ended_on_purpose_starts_again_only_when_needed():
 
 def test_after_a_crash_it_is_started_at_once_then_later_and_later():
     """The wait doubles while nobody is answered, and then it is given up for a while."""
-    policy, waits = RestartPolicy(CONFIG), []
+    policy, waits = RestartPolicy(), []
     policy.begin(0.0)
     for _ in range(5):
         policy.on_ready(0.0)
@@ -48,7 +46,7 @@ def test_after_a_crash_it_is_started_at_once_then_later_and_later():
 
 def test_after_the_rest_one_more_failure_gives_up_again():
     """The process is tried once, not five times more."""
-    policy = RestartPolicy(CONFIG)
+    policy = RestartPolicy()
     policy.begin(0.0)
     for _ in range(5):
         policy.on_exit(0.0)
@@ -60,7 +58,7 @@ def test_after_the_rest_one_more_failure_gives_up_again():
 @pytest.mark.parametrize("fruit", ["served", "time"])
 def test_a_life_that_was_of_use_makes_good_for_the_fruitless_ones(fruit):
     """Any number of crashes with answers between them never gives up."""
-    policy, now_s = RestartPolicy(CONFIG), 0.0
+    policy, now_s = RestartPolicy(), 0.0
     policy.begin(now_s)
     for _ in range(50):
         policy.on_ready(now_s)
@@ -74,14 +72,14 @@ def test_a_life_that_was_of_use_makes_good_for_the_fruitless_ones(fruit):
 
 def test_one_that_never_became_ready_is_as_one_that_crashed():
     """A start that fails counts, however long it took."""
-    policy = RestartPolicy(CONFIG)
+    policy = RestartPolicy()
     policy.begin(0.0)
     assert [policy.on_exit(now_s) for now_s in (60.0, 120.0)] == [0.0, 0.25]
 
 
 def test_being_ready_too_late_does_not_undo_a_stop():
     """A process that is being ended never takes work."""
-    policy = RestartPolicy(CONFIG)
+    policy = RestartPolicy()
     policy.begin(0.0)
     policy.stop()
     policy.on_ready(1.0)
@@ -91,7 +89,7 @@ def test_being_ready_too_late_does_not_undo_a_stop():
 @given(st.lists(st.sampled_from(["begin", "on_ready", "served", "stop", "on_exit"]), max_size=60))
 def test_no_order_of_events_leaves_it_where_nobody_can_start_it(events):
     """Whatever happens, once the process is gone it can be started, at the latest after the rest."""
-    policy, now_s = RestartPolicy(CONFIG), 0.0
+    policy, now_s = RestartPolicy(), 0.0
     for event in events:
         now_s += 1.0
         timed = event in ("begin", "on_ready", "on_exit")
@@ -100,4 +98,4 @@ def test_no_order_of_events_leaves_it_where_nobody_can_start_it(events):
         policy.on_exit(now_s)
     assert policy.state in (ProcessState.STARTING, ProcessState.STOPPED, ProcessState.FAILED)
     if policy.state is not ProcessState.STARTING:
-        assert policy.begin(now_s + CONFIG.give_up_s)
+        assert policy.begin(now_s + GIVE_UP_S)

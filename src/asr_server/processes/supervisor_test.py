@@ -15,14 +15,13 @@ from loguru import logger
 
 from asr_server.core.errors import ShuttingDown
 from asr_server.core.idle import end_when_idle
-from asr_server.processes import unix_sockets
+from asr_server.processes import supervisor, unix_sockets
 from asr_server.processes.supervisor import (
     HangConfig,
     ProbeResult,
     ProcessEnd,
     ProcessState,
     ProcessUnavailable,
-    RestartConfig,
     Supervisor,
     SupervisorConfig,
 )
@@ -68,11 +67,10 @@ class _Process:
 class _Supervised:
     """A supervisor and all its processes; `kinds` are what they are, the last one for all that follow."""
 
-    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, give_up_s=60.0, spawned=None):
+    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, spawned=None):
         self.processes, self._kinds = [], list(kinds)
         self._spawned = spawned or (lambda: None)
-        policy = RestartConfig(first_wait_s=0.01, give_up_s=give_up_s)
-        self.supervisor = Supervisor(self._spawn, SupervisorConfig("one", start_s, idle_s, stop_s, policy))
+        self.supervisor = Supervisor(self._spawn, SupervisorConfig("one", start_s, idle_s, stop_s))
 
     async def _spawn(self, listener):
         self._spawned()
@@ -100,8 +98,10 @@ def temporary(monkeypatch):
 
 
 @pytest.fixture
-def supervise(temporary):
+def supervise(temporary, monkeypatch):
     """Makes them, and stops what is left in them."""
+    monkeypatch.setattr(supervisor, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(supervisor, "GIVE_UP_S", 60.0)
     made = []
 
     def make(*kinds, **config):
@@ -146,7 +146,8 @@ async def test_without_a_directory_for_its_socket_the_log_says_why_and_the_next_
     supervise, temporary, monkeypatch
 ):
     """As a program that cannot be started, until there is one again; no traceback."""
-    case, lines = supervise(give_up_s=0.1), []
+    case, lines = supervise(), []
+    monkeypatch.setattr(supervisor, "GIVE_UP_S", 0.1)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / "none"))
     sink = logger.add(lines.append, format="{message} {extra[reason]}", level="ERROR", filter=lambda r: r["extra"])
     with pytest.raises(ProcessUnavailable):

@@ -13,7 +13,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from loguru import logger
@@ -21,15 +21,13 @@ from loguru import logger
 from asr_server.core.errors import EngineError, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.processes import messages
-from asr_server.processes.caller_work import current_caller
+from asr_server.processes.caller_work import FairShares, current_caller
 from asr_server.processes.launcher import child_environment, python_command
 from asr_server.processes.messages import Message
 
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
 # keep the machine busy.
 _START_S, _LATE_S = 60.0, 15.0
-# While recordings wait, one of them follows after this many requests of live work.
-_LIVE_IN_A_ROW = 4
 
 
 class WorkerProcess:
@@ -41,7 +39,7 @@ class WorkerProcess:
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
-        self._order = RequestOrder()
+        self._order = FairShares(1, 1)
         self._has_answered = False
         self._dropped: list[int] = []  # what is not needed any more; the next request says so
         self._exchange: asyncio.Task[Message] | None = None
@@ -77,10 +75,11 @@ class WorkerProcess:
 
         Cancelling returns at once. A request that was sent is still answered before the next one is.
         """
-        await self._order.take(is_live=is_live)
+        caller = current_caller()
+        await self._order.take(caller, urgent=is_live)
         # A task of its own, which no caller can cancel: an answer that nobody reads would be taken for the next one's.
         self._exchange = exchange = asyncio.create_task(self._exchanged(content, data, work_s))
-        exchange.add_done_callback(self._on_exchanged)
+        exchange.add_done_callback(partial(self._on_exchanged, caller))
         return await asyncio.shield(exchange)
 
     def drop(self, number: int) -> None:
@@ -93,8 +92,8 @@ class WorkerProcess:
         if self._exchange is not None:
             await asyncio.wait([self._exchange])
 
-    def _on_exchanged(self, exchange: asyncio.Task[Message]) -> None:
-        self._order.give_back()
+    def _on_exchanged(self, caller: str, exchange: asyncio.Task[Message]) -> None:
+        self._order.give_back(caller)
         if not exchange.cancelled():
             exchange.exception()  # whoever asked may have gone
 
@@ -219,7 +218,6 @@ class WorkerClient(ABC, Generic[P]):
 
     @property
     def pid(self) -> int | None:
-        """Return the process, None while there is none."""
         return self._process.pid if self._process is not None and self._process.is_running else None
 
     async def close_idle(self) -> None:
@@ -252,52 +250,3 @@ class WorkerClient(ABC, Generic[P]):
     def _check_open(self) -> None:
         if self._closed:
             raise ShuttingDown()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Turn:
-    caller: str
-    comes: asyncio.Future[None]
-
-
-class RequestOrder:
-    """The order of requests: callers in turn, live work first, but recordings are not kept waiting for ever."""
-
-    def __init__(self) -> None:
-        self._live: list[_Turn] = []
-        self._recordings: list[_Turn] = []
-        self._is_taken = False
-        self._live_in_a_row = 0
-        self._served: dict[str, int] = {}  # the number of each caller's last turn since somebody last waited
-        self._numbers = itertools.count(1)
-
-    async def take(self, *, is_live: bool) -> None:
-        """Wait for a turn. `give_back` must follow."""
-        caller = current_caller()
-        if not self._is_taken:
-            self._is_taken, self._served = True, {caller: next(self._numbers)}
-            return
-        turn = _Turn(caller, asyncio.get_running_loop().create_future())
-        queue = self._live if is_live else self._recordings
-        queue.append(turn)
-        try:
-            await turn.comes
-        except asyncio.CancelledError:
-            if turn in queue:
-                queue.remove(turn)
-            else:  # the turn came in the same moment
-                self.give_back()
-            raise
-
-    def give_back(self) -> None:
-        """The turn is over."""
-        is_live = bool(self._live) and not (self._recordings and self._live_in_a_row >= _LIVE_IN_A_ROW)
-        self._live_in_a_row = self._live_in_a_row + 1 if is_live else 0
-        queue = self._live if is_live else self._recordings
-        self._is_taken = bool(queue)  # handed on without a gap, in which whoever comes now would overtake
-        if queue:
-            turn = min(queue, key=lambda turn: self._served.get(turn.caller, 0))
-            queue.remove(turn)
-            self._served[turn.caller] = next(self._numbers)
-            if not turn.comes.done():  # it was cancelled this moment, and gives the turn back when it runs
-                turn.comes.set_result(None)

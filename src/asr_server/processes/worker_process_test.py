@@ -9,14 +9,12 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import suppress
 
 import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.processes import worker_process
-from asr_server.processes.caller_work import work_for
-from asr_server.processes.worker_process import RequestOrder, WorkerProcess
+from asr_server.processes.worker_process import WorkerProcess
 
 # Answers with the number of the request, what is dropped, and how many requests came so far. A number below 0 ends it,
 # 99 gets no answer, and 55 gets one that is no message.
@@ -112,52 +110,3 @@ async def test_a_process_that_cannot_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(SpeakersUnavailable, match="cannot be started"):
         await ScriptProcess.start("embedded")
-
-
-async def test_live_sessions_go_first_and_recordings_are_not_starved():
-    """All callers wait for their next turn as soon as they have had one, so that all always wait."""
-    turns, order = RequestOrder(), []
-
-    async def take(name, *, is_live):
-        while len(order) < 60:
-            await turns.take(is_live=is_live)
-            order.append(name)
-            await asyncio.sleep(0)
-            turns.give_back()
-
-    await asyncio.gather(*(take(name, is_live=name.isupper()) for name in "abXYZ"))
-    assert "".join(order[1:12]) == "XYZXbYZXYaZ"
-    shares = {name: order.count(name) for name in "abXYZ"}
-    assert shares["a"] + shares["b"] == pytest.approx(len(order) / 5, abs=2)
-    assert max(shares[name] for name in "XYZ") - min(shares[name] for name in "XYZ") <= 2
-
-
-async def test_callers_take_turns():
-    """One asks from six sockets, and another from one."""
-    turns, order = RequestOrder(), []
-
-    async def take(caller):
-        work_for(caller)
-        while len(order) < 40:
-            await turns.take(is_live=True)
-            order.append(caller)
-            await asyncio.sleep(0)
-            turns.give_back()
-
-    await asyncio.gather(*map(take, "aaaaaab"))
-    assert order.count("b") >= 18
-
-
-async def test_a_turn_of_somebody_who_has_gone_is_passed_on():
-    """The turn may come in the moment in which its caller went."""
-    turns = RequestOrder()
-    await turns.take(is_live=False)
-    waiting = [asyncio.create_task(turns.take(is_live=is_live)) for is_live in (True, False, False)]
-    await asyncio.sleep(0)
-    waiting[1].cancel()
-    turns.give_back()
-    waiting[0].cancel()
-    with suppress(asyncio.CancelledError):
-        await waiting[0]
-    async with asyncio.timeout(5):
-        await waiting[2]

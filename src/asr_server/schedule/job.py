@@ -67,12 +67,10 @@ class Job(Generic[R]):
 
     @property
     def cancelled(self) -> bool:
-        """True if the caller has cancelled it."""
         return self.future.cancelled()
 
     @property
     def waited_s(self) -> float:
-        """Seconds in the queue, without those of a load."""
         return self.started_s - self.queued_s - self.load_s
 
     def expired(self, now_s: float) -> bool:
@@ -94,7 +92,6 @@ class Job(Generic[R]):
             self.future.cancel()
 
     def succeed(self, value: R) -> None:
-        """Set the result, unless the job was cancelled."""
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(value)
 
@@ -147,16 +144,13 @@ class JobQueue:
 
     @property
     def has_live(self) -> bool:
-        """True if live work waits."""
         return any(live for live, *_ in self._heaps)
 
     @property
     def has_recordings(self) -> bool:
-        """True if recordings wait."""
         return any(not live for live, *_ in self._heaps)
 
     def waits_for(self, model: str) -> bool:
-        """True if any job waits for this model."""
         return any(name == model for *_, name in self._heaps)
 
     def push(self, job: AnyJob) -> None:
@@ -199,7 +193,6 @@ class JobQueue:
         return {priority.name.lower(): counts[priority] for priority in Priority}
 
     def waiting_s(self) -> float:
-        """Seconds of audio that wait."""
         return sum(job.cost_s for job in self._waiting())
 
     def _waiting(self) -> Iterator[AnyJob]:

@@ -5,8 +5,8 @@ Used on the engine thread. The idle timer is guarded by that thread's own lock, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from asr_server.core.errors import AsrError, EngineOutOfMemory
@@ -37,32 +37,22 @@ class ModelStatus:
     rows: int  # in its batch
 
 
+@dataclass(slots=True, eq=False)
 class ServedModel:
-    """The model of one batch. `rows`: the jobs in it by key. `idle` counts the time since its last work or lease.
+    """The model of one batch."""
 
-    `state` and `load_error` may be read from any thread: each is one reference that is replaced as a whole.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        batch: Batch,
-        idle: IdleTimer,
-        on_state: OnState,
-        heartbeat: Heartbeat,
-        request_clock: RequestClock,
-    ) -> None:
-        self.name = name
-        self.batch = batch
-        self.idle = idle
-        self.rows: dict[int, AnyJob] = {}
-        self._on_state = on_state
-        self._heartbeat = heartbeat
-        self._request_clock = request_clock
-        self._clock = idle.clock
-        self._load_began_s = self._load_ended_s = 0.0
-        self.state = ModelState.UNLOADED
-        self.load_error = ""
+    name: str
+    batch: Batch
+    idle: IdleTimer  # counts the time since its last work or lease
+    on_state: OnState
+    heartbeat: Heartbeat
+    request_clock: RequestClock
+    rows: dict[int, AnyJob] = field(default_factory=dict)  # the jobs in the batch by key
+    # May be read from any thread: each is one reference that is replaced as a whole.
+    state: ModelState = ModelState.UNLOADED
+    load_error: str = ""
+    load_began_s: float = 0.0
+    load_ended_s: float = 0.0
 
     @property
     def status(self) -> ModelStatus:
@@ -76,79 +66,65 @@ class ServedModel:
         """Load the model unless it is loaded. Raises what loading raised."""
         if self.batch.loaded:
             return
-        began_s = self._clock()
+        began_s = self.idle.clock()
         self.load_error = ""
         self._change(ModelState.LOADING, 0.0)
         try:
-            with self._request_clock.loading():
+            with self.request_clock.loading():
                 self.batch.load()
         except Exception as error:
             self.load_error = error.message if isinstance(error, AsrError) else type(error).__name__
             self._end_of_load(ModelState.FAILED, began_s)
             raise
-        self._load_began_s, self._load_ended_s = began_s, self._clock()
+        self.load_began_s, self.load_ended_s = began_s, self.idle.clock()
         self._end_of_load(ModelState.LOADED, began_s)
 
     def unload(self) -> None:
         """Unload the model if it is loaded."""
         if not self.batch.loaded:
             return
-        began_s = self._clock()
+        began_s = self.idle.clock()
         self.batch.unload()
-        self._change(ModelState.UNLOADED, self._clock() - began_s)
+        self._change(ModelState.UNLOADED, self.idle.clock() - began_s)
 
     def load_wait_s(self, queued_s: float) -> float:
-        return max(0.0, self._load_ended_s - max(self._load_began_s, queued_s))
+        return max(0.0, self.load_ended_s - max(self.load_began_s, queued_s))
 
     def _end_of_load(self, state: ModelState, began_s: float) -> None:
         # Before the state changes: whoever sees that no load is under way takes an old heartbeat for a hang.
-        self._heartbeat.tick()
-        self._change(state, self._clock() - began_s)
+        self.heartbeat.tick()
+        self._change(state, self.idle.clock() - began_s)
 
     def _change(self, state: ModelState, took_s: float) -> None:
         self.state = state  # before others are told: they may look at it
-        self._on_state(self.name, state, took_s)
+        self.on_state(self.name, state, took_s)
 
 
-class ServedModels:
+class ServedModels(dict[str, ServedModel]):
     """The models by name; at least one."""
-
-    def __init__(self, models: list[ServedModel]) -> None:
-        self._models = {model.name: model for model in models}
-
-    def __getitem__(self, name: str) -> ServedModel:
-        return self._models[name]
-
-    def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._models.values())
 
     @property
     def rows(self) -> list[AnyJob]:
-        return [job for model in self for job in model.rows.values()]
+        return [job for model in self.values() for job in model.rows.values()]
 
     def with_live_slots(self) -> list[str]:
-        return [model.name for model in self if model.batch.urgent_slots > 0]
+        return [model.name for model in self.values() if model.batch.urgent_slots > 0]
 
     def with_slots(self, reserve: int) -> list[str]:
         # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
-        return [model.name for model in self if model.batch.free_slots > (reserve if model.rows else 0)]
+        return [model.name for model in self.values() if model.batch.free_slots > (reserve if model.rows else 0)]
 
     def in_turn(self) -> list[ServedModel]:
         """Return those that have rows, the one with the most urgent rows first."""
-        at_work = [model for model in self if model.rows]
+        at_work = [model for model in self.values() if model.rows]
         return sorted(at_work, key=lambda model: min(job.priority for job in model.rows.values()))
-
-    def until_idle_s(self) -> float | None:
-        """Seconds until the first is to be unloaded; None when none is."""
-        waits_s = (model.idle.remaining_s for model in self if model.batch.loaded)
-        return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
 
     def ensure_loaded(self, name: str) -> None:
         """Load a model unless it is loaded. While there is no memory for it, the least recently used of the others that
         have no rows is unloaded. Raises what loading raised."""
         model = self[name]
         while not model.batch.loaded:
-            others = [other for other in self if other is not model and other.batch.loaded and not other.rows]
+            others = [other for other in self.values() if other is not model and other.batch.loaded and not other.rows]
             if not others or model.batch.fits:
                 try:
                     model.ensure_loaded()
@@ -186,5 +162,4 @@ class EngineSnapshot:
         return any(model.state is ModelState.LOADING for model in self.models.values())
 
     def is_stuck(self, longest_s: float, *, aligner_loads: bool) -> bool:
-        """True if the thread has made no progress for longer than `longest_s`, and loads nothing."""
         return self.busy and self.heartbeat_age_s > longest_s and not (self.loading or aligner_loads)

@@ -266,7 +266,7 @@ def test_the_model_with_the_most_urgent_row_is_first():
     """Whatever else it has; one without rows has no turn."""
     final = _Rows("final", Priority.BULK, Priority.FINAL)
     partial, bulk = _Rows("partial", Priority.PARTIAL), _Rows("bulk", Priority.BULK, Priority.BULK)
-    models = ServedModels([bulk, partial, _Rows("idle"), final])
+    models = ServedModels({model.name: model for model in (bulk, partial, _Rows("idle"), final)})
     assert [model.name for model in models.in_turn()] == ["final", "partial", "bulk"]
 
 

@@ -116,10 +116,8 @@ class Heartbeat:
         self.tick()
 
     def tick(self) -> None:
-        """Note that the thread makes progress now."""
         self._ticked_s = self._clock()
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last tick."""
         return self._clock() - self._ticked_s

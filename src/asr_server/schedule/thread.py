@@ -112,12 +112,10 @@ class EngineThread:
         self._heartbeat = heartbeat or Heartbeat(clock)
         self.clock = clock
         self.request_clock = request_clock or RequestClock(clock=clock)
-        self._models = ServedModels(
-            [
-                ServedModel(name, each, IdleTimer(idle_timeout_s, clock), on_state, self._heartbeat, self.request_clock)
-                for name, each in {DEFAULT: batch, **(others or {})}.items()
-            ]
-        )
+        self._models = ServedModels()
+        for name, each in {DEFAULT: batch, **(others or {})}.items():
+            idle = IdleTimer(idle_timeout_s, clock)
+            self._models[name] = ServedModel(name, each, idle, on_state, self._heartbeat, self.request_clock)
         self._wake = threading.Condition()
         self._queue = JobQueue()
         self._share = RecordingsShare()
@@ -163,7 +161,7 @@ class EngineThread:
 
     def snapshot(self) -> EngineSnapshot:
         with self._wake:
-            models = {model.name: model.status for model in self._models}
+            models = {name: model.status for name, model in self._models.items()}
             return EngineSnapshot(
                 models=models,
                 running=sum(model.rows for model in models.values()),
@@ -225,7 +223,7 @@ class EngineThread:
 
     def _until_next_turn_s(self) -> float | None:
         """Seconds until something is to be unloaded; None when nothing is."""
-        waits_s = [self._models.until_idle_s()]
+        waits_s = [model.idle.remaining_s for model in self._models.values() if model.batch.loaded]
         if self._poll_idle_at_s is not None:
             waits_s.append(self._poll_idle_at_s - self.clock())
         return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
@@ -233,7 +231,7 @@ class EngineThread:
     def _unload_idle(self) -> None:
         again_s = self._poll_idle()
         self._poll_idle_at_s = None if again_s is None else self.clock() + again_s
-        for model in self._models:
+        for model in self._models.values():
             with self._wake:
                 idle = model.idle.expired and not (model.rows or self._queue.waits_for(model.name))
             # A job that is submitted here waits for the model to be loaded again; it is not lost.
@@ -283,7 +281,6 @@ class EngineThread:
 
     @property
     def _has_recordings(self) -> bool:
-        """True if recordings wait or are in the batch."""
         return self._queue.has_recordings or any(not job.priority.is_live for job in self._models.rows)
 
     def _give_up(self, job: AnyJob, when: str) -> None:
@@ -341,7 +338,7 @@ class EngineThread:
         with self._wake:
             has_recordings = self._has_recordings
         self._share.charge(time_spent.live_s, time_spent.recordings_s, is_wanted=has_recordings)
-        has_bulk = is_bulk or any(other.has_bulk_only for other in self._models)
+        has_bulk = is_bulk or any(other.has_bulk_only for other in self._models.values())
         self._bulk_share.charge(0.0 if is_bulk else took_s, took_s if is_bulk else 0.0, is_wanted=has_bulk)
         self._idle_touch(model.name)
 
@@ -405,7 +402,7 @@ class EngineThread:
                 self._models[job.model].batch.drop(job.key)
             self._fail(job, error)
         if self._failure is None:
-            for model in self._models:
+            for model in self._models.values():
                 model.unload()
 
 

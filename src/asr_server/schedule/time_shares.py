@@ -74,7 +74,6 @@ class RecordingsShare:
 
     @property
     def behind(self) -> bool:
-        """Return True if it had less than its share."""
         return self._behind_s > 0
 
     def charge(self, urgent_s: float, own_s: float, *, is_wanted: bool) -> None:

@@ -26,8 +26,8 @@ from asr_server.features.speech_output.requests import MAX_JOB_CHARS, Chapter, S
 from asr_server.features.speech_output.script import SpeechScript, script_of, spoken_s
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.jobs.record import JobRequest
-from asr_server.jobs.route import KEY_PARAMETER, JobBody, accepted, idempotency_key, job_options
-from asr_server.jobs.runner import JobOutcome, JobProgress, JobRun, TextSize, when_there_is_room
+from asr_server.jobs.route import KEY_PARAMETER, JobBody, accepted, idempotency_key, job_fields
+from asr_server.jobs.runner import JobOutcome, JobRun, when_there_is_room
 from asr_server.net import body
 from asr_server.net.errors import ErrorBody
 from asr_server.processes.caller_work import in_thread
@@ -95,12 +95,11 @@ def beginning(chapters: tuple[Chapter, ...]) -> str:
     return text
 
 
-def text_size(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> TextSize:
-    """Return the size of all chapters together."""
+def expected_bytes(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> int:
+    """Return about how many bytes the samples and the result of all chapters take."""
     duration_s = sum(spoken_s(chapter.text) for chapter in chapters) / request.speed
     result_bytes_per_s = _PCM_BYTES_PER_S if request.response_format in _LOSSLESS else _LOSSY_BYTES_PER_S
-    expected_bytes = int(duration_s * (_PCM_BYTES_PER_S + result_bytes_per_s))
-    return TextSize(sum(len(chapter.text) for chapter in chapters), expected_bytes)
+    return int(duration_s * (_PCM_BYTES_PER_S + result_bytes_per_s))
 
 
 class SpeechJobs:
@@ -200,7 +199,7 @@ class _SpokenParts:
     def _report(self, samples: int, done_characters: int) -> None:
         done_s = samples / SPEECH_RATE
         duration_s = done_s * self._run.record.characters / done_characters if done_characters else 0.0
-        self._run.report(JobProgress(done_s, duration_s, done_characters))
+        self._run.report(done_s=done_s, duration_s=duration_s, done_characters=done_characters)
 
 
 def _cut(file: BinaryIO, size_bytes: int) -> None:
@@ -253,7 +252,8 @@ async def create_speech_job(request: Request, services: ServicesDep, caller: Cal
         services.catalog.find_speech(sent.model)
         wanted, chapters = await in_thread(sent.stored)
         services.of(SpeechProcessor).delivery(wanted, beginning(chapters))
-        size = await in_thread(text_size, wanted, chapters)
+        size_bytes = await in_thread(expected_bytes, wanted, chapters)
         stored = BytesIO(await in_thread(_stored_chapters.dump_json, chapters))
-        options = job_options(key, values, services)
-        return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size, options=options))
+        fields = job_fields(values, services)
+        fields |= {"characters": sum(len(chapter.text) for chapter in chapters), "expected_bytes": size_bytes}
+        return accepted(await services.jobs.add(wanted, stored, caller.owner, key=key, **fields))

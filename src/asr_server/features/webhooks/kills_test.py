@@ -18,7 +18,7 @@ from asr_server.core.outgoing_settings import PermittedHosts, WebhookHosts
 from asr_server.features.webhooks.webhooks import Webhooks
 from asr_server.jobs.database import Sqlite
 from asr_server.jobs.record import FollowUp, FollowUpState, id_of
-from asr_server.jobs.runner import JobOptions, JobRunner, RecordingJobs
+from asr_server.jobs.runner import JobRunner, RecordingJobs
 from asr_server.jobs.runner_test import RECORDS, REQUEST, Scripted, TextJobs
 from asr_server.jobs.store import JobLimits, JobStore
 from asr_server.net.outgoing import OutgoingClient, OutgoingRules
@@ -42,9 +42,9 @@ async def _serving(directory):
 
 async def _serve(directory, url, number):
     """Accept a job and go on until killed."""
-    options = JobOptions(str(number), (FollowUp("callback_url", f"{url}/{number}"),))
+    follow_ups = (FollowUp("callback_url", f"{url}/{number}"),)
     async with _serving(directory) as jobs:
-        await jobs.add(REQUEST, io.BytesIO(b"audio"), options=options)
+        await jobs.add(REQUEST, io.BytesIO(b"audio"), key=str(number), follow_ups=follow_ups)
         await asyncio.Event().wait()
 
 
