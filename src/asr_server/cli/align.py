@@ -9,7 +9,7 @@ from pathlib import Path
 
 from asr_server.cli import arguments, recording_files, requests
 from asr_server.cli.batch import STANDARD_OUTPUT, backend_of, notes
-from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
+from asr_server.cli.failure import Exit, UsageError, complain, shown
 from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
 from asr_server.cli.recording_files import RecordingSource
@@ -53,18 +53,14 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.recording == parsed.text == STANDARD:
         raise UsageError("the recording and the text cannot both be standard input.")
     target = None if parsed.output in (None, STANDARD_OUTPUT) else Path(parsed.output)
-    try:
-        request = AlignmentRequest(
-            text=given_text(parsed.text),
-            language=parsed.language,
-            model=requests.model(parsed),
-            answer=_format(parsed.format, target),
-        )
-        (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
-        _align(parsed, source, request, target)
-    except Failure as failure:
-        complain("align", f"{failure.code}: {failure.message}")
-        return Exit.FAILED
+    request = AlignmentRequest(
+        text=given_text(parsed.text),
+        language=parsed.language,
+        model=requests.model(parsed),
+        answer=_format(parsed.format, target),
+    )
+    (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
+    _align(parsed, source, request, target)
     return Exit.DONE
 
 

@@ -216,7 +216,7 @@ class RecordingBatch:
                 with self.bars.paused():
                     self.sink.drop(source, failure)
                 advice = f" The server keeps its job: {self._result_command(source)}" if failure.job_goes_on else ""
-                self._report(source, f"{failure.code}: {failure.message}{advice}")
+                self._report(source, f"{failure}{advice}")
             except (asyncio.CancelledError, OSError):  # OSError: standard output is closed or its disk is full
                 if source in self._job_ids:
                     self._report(source, f"goes on as a job: {self._result_command(source)}")

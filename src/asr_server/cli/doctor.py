@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asr_server import __version__, demo
 from asr_server.cli import arguments
-from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
+from asr_server.cli.failure import CommandError, Exit, Failure
 from asr_server.cli.listening import address_error, certificate_error
 from asr_server.client.connection import FileError
 from asr_server.core.errors import ModelUnavailable
@@ -229,8 +229,8 @@ def _self_test(settings: Settings) -> Findings:
         yield from asyncio.run(_transcribe(bundled, sample))
     except PlanError:
         yield Finding(Mark.FAIL, "self-test", "not done: the settings above cannot work")
-    except (Failure, NoServer, UsageError) as error:
-        yield Finding(Mark.FAIL, "self-test", str(error))
+    except CommandError as error:
+        yield Finding(Mark.FAIL, "self-test", error.message if isinstance(error, Failure) else str(error))
 
 
 async def _transcribe(bundled: str, sample: demo.Sample) -> list[Finding]:

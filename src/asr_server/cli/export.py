@@ -37,16 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from asr_server.core.errors import ModelUnavailable
-
     output = parsed.output
     if output.is_dir() or not output.parent.is_dir():
         raise UsageError(f"--output {output}: name a file in a directory that exists.")
     try:
         print(f"{output}: {parsed.act(parsed)}")
-    except ModelUnavailable as error:
-        complain("export", error.message)
-        return Exit.FAILED
     except ImportError as error:
         complain("export", f"the package {error.name} is not installed{parsed.packages}")
         return Exit.FAILED

@@ -18,7 +18,7 @@ from asr_server.cli.batch import Run, report_skipped
 from asr_server.cli.evaluate import references
 from asr_server.cli.evaluate.answers import AnswerFiles
 from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
+from asr_server.cli.failure import Exit, UsageError, complain, shown
 from asr_server.cli.formats import Format
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
@@ -93,13 +93,10 @@ def run(parsed: argparse.Namespace) -> int:
         written = {parsed.json: results.as_json(content)}
         if parsed.html:
             written[parsed.html] = results.page(content, parsed.html.parent)
-        try:
-            for target, text in written.items():
-                with recording_files.new_file(target, replace=parsed.force) as file:
-                    file.write(text)
-        except Failure as failure:  # the answers stay, so that the same command need not ask for them again
-            complain(COMMAND, f"{failure.code}: {failure.message}")
-            return Exit.FAILED
+        # After a failure the answers stay, so that the same command need not ask for them again.
+        for target, text in written.items():
+            with recording_files.new_file(target, replace=parsed.force) as file:
+                file.write(text)
         for line in results.report(content, parsed.worst):
             print(line)
     shutil.rmtree(kept, ignore_errors=True)
