@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from asr_server.cli import arguments, recording_files, requests
-from asr_server.cli.batch import STANDARD_OUTPUT, backend_of, notes
+from asr_server.cli.batch import STANDARD_OUTPUT, notes
 from asr_server.cli.failure import Exit, UsageError, complain, shown
 from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
@@ -90,6 +90,8 @@ def _align(parsed: argparse.Namespace, source: RecordingSource, request: Alignme
 
 
 async def _answer(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest) -> Result:
+    from asr_server.cli.backends import backend_of
+
     bars = ProgressBars(wanted=not parsed.quiet)
     async with backend_of(parsed) as backend:
         with source.open() as recording, bars, bars.bar(shown(source.below.name)):

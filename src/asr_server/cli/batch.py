@@ -22,7 +22,7 @@ from asr_server.features.alignments.requests import AlignmentRequest
 from asr_server.recordings.requests import Request, Result, TranscriptionRequest, TranslationRequest, WordTimes
 
 if TYPE_CHECKING:
-    from asr_server.cli.backends import RemoteBackend
+    from asr_server.cli.backends import Backend
 
 # Nobody reads a longer list.
 _MAX_SKIPPED_SHOWN = 3
@@ -88,9 +88,11 @@ class Run:
         recording_files.check_distinct(chosen)
         return chosen
 
-    def process(self, found: Sequence[RecordingSource], sink: Sink, backend: RemoteBackend | None = None) -> Exit:
+    def process(self, found: Sequence[RecordingSource], sink: Sink, backend: Backend | None = None) -> Exit:
         """Process all recordings, with the backend that the arguments name, or with another. After Ctrl-C, raises
         `KeyboardInterrupt` with what is kept."""
+        from asr_server.cli.backends import backend_of
+
         stream = isinstance(self.request, TranscriptionRequest) and self.request.stream
         # Text that streams to a terminal shows the progress by itself.
         bars = ProgressBars(wanted=not (self.parsed.quiet or (stream and sys.stdout.isatty())))
@@ -110,19 +112,6 @@ def report_skipped(command: str, skipped: Sequence[Skipped]) -> None:
         more = len(names) - _MAX_SKIPPED_SHOWN
         listed = ", ".join(names[:_MAX_SKIPPED_SHOWN]) + (f" and {more} more" if more > 0 else "")
         complain(command, f"skipped ({reason}): {listed}")
-
-
-def backend_of(parsed: argparse.Namespace) -> RemoteBackend:
-    """Return what processes recordings: a worker with `--local`, or a server. Raises `UsageError`."""
-    if parsed.local:
-        from asr_server.cli.backends import LocalBackend, local_settings
-
-        if parsed.job:
-            raise UsageError("--job is for a server; leave out --local.")
-        return LocalBackend(local_settings(parsed.model))
-    from asr_server.cli.backends import RemoteBackend
-
-    return RemoteBackend(arguments.server(parsed), arguments.key(parsed), as_job=parsed.job)
 
 
 def notes(request: Request | AlignmentRequest, result: Result) -> list[str]:
@@ -174,7 +163,7 @@ class RecordingBatch:
     """Processes many recordings, a few at a time. The failure of one does not stop the others."""
 
     of: Run
-    backend: RemoteBackend
+    backend: Backend
     sink: Sink
     bars: ProgressBars
     totals: Totals = field(default_factory=Totals)

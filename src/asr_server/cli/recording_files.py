@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -190,57 +190,44 @@ class StdoutSink(Sink):
 
     def __init__(self, sources: Sequence[RecordingSource], out: BinaryIO | None = None) -> None:
         self._out = out or sys.stdout.buffer
-        self._order = list(sources)
-        self._ready: dict[RecordingSource, str | None] = {}
-        self._next = 0
-        self._first = True
+        self._several = len(sources) > 1
+        self._waiting = deque(sources)
+        self._ready: dict[RecordingSource, str | None] = {}  # None: it has failed
+        self._streamed: RecordingSource | None = None  # the source of the last delta
+        self._gap = ""  # before a header
 
     def delta(self, source: RecordingSource, text: str) -> None:
         """Written at once: streamed sources are processed one by one."""
-        if source not in self._ready:
-            self._ready[source] = ""
-            self._write(self._header(source))
-        self._write(text)
+        self._write(source, text)
+        self._streamed = source
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Written after all sources before it. There is one format."""
         (content,) = contents.values()
         assert isinstance(content, str), "other formats have files"
-        if source in self._ready:  # its deltas have been written
-            self._write(content)
-            self._next += 1
-            return
         self._ready[source] = content
         self._write_ready()
 
     def drop(self, source: RecordingSource, failure: Failure) -> None:
         """Drop a source. The sources after it no longer wait for it."""
-        if source in self._ready:
-            self._write("\n")
-        self._ready[source] = None
+        self._ready[source] = "\n" if source is self._streamed else None
         self._write_ready()
 
     def close(self) -> None:
         """Write the results that wait for sources which will not come."""
-        for source in self._order[self._next :]:
-            self._ready.setdefault(source, None)
+        self._ready = dict.fromkeys(self._waiting) | self._ready
         self._write_ready()
 
     def _write_ready(self) -> None:
-        while self._next < len(self._order) and self._order[self._next] in self._ready:
-            source = self._order[self._next]
-            content = self._ready[source]
-            if content is not None:
-                self._write(self._header(source) + content)
-            self._next += 1
+        while self._waiting and self._waiting[0] in self._ready:
+            source = self._waiting.popleft()
+            if (content := self._ready[source]) is not None:
+                self._write(source, content)
 
-    def _header(self, source: RecordingSource) -> str:
-        if len(self._order) == 1:
-            return ""
-        gap, self._first = ("" if self._first else "\n"), False
-        return f"{gap}==> {source.name} <==\n"
-
-    def _write(self, text: str) -> None:
+    def _write(self, source: RecordingSource, text: str) -> None:
+        if self._several and source is not self._streamed:
+            text = f"{self._gap}==> {source.name} <==\n{text}"
+            self._gap = "\n"
         self._out.write(text.encode())
         self._out.flush()
 

@@ -211,7 +211,7 @@ class EventStream:
             if not frame.startswith(_DATA):
                 continue
             body = frame.removeprefix(_DATA)
-            event = {"done": True} if body == _OPENAI_END else json.loads(body)
+            event: dict[str, Any] = {"done": True} if body == _OPENAI_END else json.loads(body)
             if event.get("done"):
                 self.ended = True
             elif event.keys() == {"error"}:
