@@ -61,7 +61,6 @@ def add_recognition(group: argparse._ArgumentGroup) -> None:
 
 
 def add_language(group: argparse._ActionsContainer) -> None:
-    """Add the spoken language."""
     group.add_argument(
         "-l", "--language", type=language, help="code or name of the spoken language (default: detect it)"
     )
@@ -93,7 +92,7 @@ def add_speakers(group: argparse._ArgumentGroup) -> None:
 
 
 def add_formats(
-    group: argparse._ActionsContainer, allowed: Sequence[Format] = tuple(Format), *, several: bool = True
+    group: argparse._ActionsContainer, allowed: Sequence[Format] = formats.FORMATS, *, several: bool = True
 ) -> None:
     """Add the option for one or more formats. `formats.chosen` has the rules."""
     names = ", ".join(allowed)
@@ -125,7 +124,7 @@ def add_target(group: argparse._ArgumentGroup, *, required: bool) -> None:
     group.add_argument("--bilingual", action="store_true", help="include the source text")
     group.add_argument(
         "--term",
-        type=_term,
+        type=partial(_pair, example="kitchen=Küche"),
         action="append",
         default=[],
         metavar="TERM=TRANSLATION",
@@ -159,7 +158,7 @@ def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
         help="a file such as talk.srt; a directory where PATH has no ending or there are several files; - for "
         "standard output",
     )
-    _add_alias(place, "--output_dir", dest="output", type=_directory)
+    _add_alias(place, "--output_dir", dest="output", type=lambda text: f"{text.rstrip('/')}/")
     usual = " (default)" if beside else ""
     place.add_argument("--beside", action="store_true", default=beside, help=f"files beside each recording{usual}")
     existing = group.add_mutually_exclusive_group()
@@ -257,24 +256,21 @@ def secret(file: Path | None, option: str, variable: str) -> str:
 
 def word_of(file: Path, option: str) -> str:
     """Return the key or the secret in the file that an option names. Raises `UsageError`, which does not show it."""
-    return _word(_content(file, option), shown(str(file)))
+    name = shown(str(file))
+    try:
+        content = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"{option} {name} cannot be read: {reason}.") from None
+    if not content:
+        raise UsageError(f"{option} {name} is empty.")
+    return _word(content, name)
 
 
 def _word(text: str, where: str) -> str:
     if not text.isascii() or not text.isprintable() or " " in text:
         raise UsageError(f"{where} holds no key (one word of ASCII).")
     return text
-
-
-def _content(file: Path, option: str) -> str:
-    try:
-        content = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"{option} {shown(str(file))} cannot be read: {reason}.") from None
-    if not content:
-        raise UsageError(f"{option} {shown(str(file))} is empty.")
-    return content
 
 
 def server_address(text: str) -> str:
@@ -313,10 +309,6 @@ def _language_error(text: str, error: InvalidInput) -> argparse.ArgumentTypeErro
     return argparse.ArgumentTypeError(f"{text!r} is not a language.{guess}" if guess else error.message)
 
 
-def _directory(text: str) -> str:
-    return f"{text.rstrip('/')}/"
-
-
 def count(text: str) -> int:
     """Return a whole number above 0."""
     if not text.isdigit() or not int(text):
@@ -324,17 +316,15 @@ def count(text: str) -> int:
     return int(text)
 
 
-def _term(text: str) -> tuple[str, str]:
-    term, _, translation = (part.strip() for part in text.partition("="))
-    if not term or not translation:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form kitchen=Küche")
-    return term, translation
+def _pair(text: str, example: str) -> tuple[str, str]:
+    name, _, value = (part.strip() for part in text.partition("="))
+    if not name or not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {example}")
+    return name, value
 
 
 def _known_speaker(text: str) -> tuple[str, Path]:
-    name, _, file = (part.strip() for part in text.partition("="))
-    if not name or not file:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form Ann=ann.wav")
+    name, file = _pair(text, "Ann=ann.wav")
     return name, Path(file)
 
 

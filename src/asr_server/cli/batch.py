@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import sys
 import time
@@ -43,27 +44,23 @@ class Run:
     formats: Sequence[Format]  # to write
 
     def run(self) -> Exit:
-        """Raises `UsageError`, `NoServer`, `SettingsError` and `PlanError`."""
-        found = self.find()
-        return self.process(found, self.sink(found)) if found else Exit.FAILED
-
-    def find(self) -> list[RecordingSource]:
-        """Return all recordings. Reports where there are none, and what was skipped."""
+        """Report what is skipped, and process the rest. Raises `UsageError`, `NoServer`, `SettingsError` and
+        `PlanError`."""
         found, skipped = recording_files.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
         if not self.parsed.quiet:
             report_skipped(self.command, skipped)
         if not found:
             complain(self.command, "there is no recording among the files")
-        return found
+            return Exit.FAILED
+        return self.process(found, self.sink(found))
 
     def sink(self, found: Sequence[RecordingSource]) -> Sink:
-        """Return the sink for the results. Raises `UsageError`."""
         targets = self.targets(found)
         if targets is not None:
             return recording_files.FileSink(targets, replace=self.parsed.force, skip=self.parsed.skip_existing)
         if len(self.formats) > 1:
             raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
-        if self.formats[0].is_binary:
+        if self.formats[0] is Format.DOCX:
             raise UsageError(f"{self.formats[0]} is no text: say --beside, or --output FILE.")
         return recording_files.StdoutSink(found)
 
@@ -73,7 +70,7 @@ class Run:
         if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
             return None
         tag = f".{self.request.target_language}" if isinstance(self.request, TranslationRequest) else ""
-        endings = {one: f"{tag}{one.suffix}" for one in self.formats}
+        endings = {one: f"{tag}{formats.suffix(one)}" for one in self.formats}
         if output is None:
             return recording_files.targets(found, None, endings)
         place = Path(output)
@@ -131,12 +128,7 @@ class Totals:
     done: int = 0
     skipped: int = 0
     failed: int = 0
-    audio_s: float | None = 0.0  # length of those that are done; None if one has no known length
-
-    def count(self, duration_s: float | None) -> None:
-        """Count a recording that is done."""
-        self.done += 1
-        self.audio_s = None if self.audio_s is None or duration_s is None else self.audio_s + duration_s
+    audio_s: float = 0.0  # length of those that are done; NaN if one has no known length
 
     def kept(self, count: int) -> str:
         """Return what is kept of `count` recordings when the command is stopped."""
@@ -147,12 +139,10 @@ class Totals:
         )
 
     def summary(self, elapsed_s: float) -> str:
-        """Return the totals in one line."""
-        parts = [f"{self.done} done"]
-        parts += [f"{self.skipped} skipped, their files exist"] if self.skipped else []
-        parts += [f"{self.failed} failed"] if self.failed else []
-        line = ", ".join(parts)
-        if self.audio_s:
+        line = f"{self.done} done"
+        line += f", {self.skipped} skipped, their files exist" if self.skipped else ""
+        line += f", {self.failed} failed" if self.failed else ""
+        if self.audio_s > 0:
             speed = speed_text(self.audio_s, elapsed_s)
             line += f"; {clock_text(self.audio_s)} of audio in {clock_text(elapsed_s)}, {speed} real time"
         return line
@@ -190,12 +180,12 @@ class RecordingBatch:
         return Exit.FAILED if self.totals.failed else Exit.DONE
 
     async def _process_next(self, remaining: Iterator[RecordingSource]) -> None:
-        """Process sources until none remains."""
         for source in remaining:
             try:
                 result = await self._process(source)
                 await self._deliver(source, result)
-                self.totals.count(result.duration_s)
+                self.totals.done += 1
+                self.totals.audio_s += math.nan if result.duration_s is None else result.duration_s
                 for note in () if self.of.parsed.quiet else notes(self.of.request, result):
                     self._report(source, note)
             except AlreadyDone:
@@ -239,7 +229,7 @@ class RecordingBatch:
     def _result_command(self, source: RecordingSource) -> str:
         """Return how to continue with the job of a source, and what its result is if that is not what was asked for."""
         command = arguments.result_command(self.of.parsed, self._job_ids[source])
-        given = self.of.request.output.response_format.value
+        given = self.of.request.output.response_format
         return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"
 
     def _report(self, source: RecordingSource, line: str) -> None:

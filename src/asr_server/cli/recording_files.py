@@ -22,9 +22,9 @@ from typing import BinaryIO
 
 from asr_server.audio import sniff
 from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
-from asr_server.cli.formats import Format
+from asr_server.cli.formats import Format, suffix
 
-_RESULT_SUFFIXES = {one.suffix for one in Format}
+_RESULT_SUFFIXES = set(map(suffix, Format))
 _TEXT = "a text or a subtitle file"
 STDIN = "-"
 _EXISTS = "output_exists"
@@ -83,25 +83,17 @@ def find(
                 f"curl -L {shlex.quote(shown(argument))} | asr-server {command} -"
             )
         if argument == STDIN:
+            if sys.stdin is None or sys.stdin.isatty():
+                raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
             if STDIN not in sources:
-                sources[STDIN] = _standard_input()
+                sources[STDIN] = RecordingSource(None, Path("stdin"), _spool(sys.stdin.buffer))
         elif os.path.isdir(argument):  # pathlib raises where a directory cannot be entered
             for item in _within(Path(argument), recursive, skipped):
                 sources.setdefault(os.path.abspath(str(item.path)), item)
         elif os.path.abspath(argument) not in sources:
-            sources[os.path.abspath(argument)] = _named(Path(argument))
+            path = Path(argument)
+            sources[os.path.abspath(argument)] = RecordingSource(path, Path(path.name), _pipe_content(path))
     return list(sources.values()), skipped
-
-
-def _named(path: Path) -> RecordingSource:
-    try:
-        pipe = path.open("rb") if path.is_fifo() else None
-    except OSError:
-        pipe = None  # opening it again gives the error
-    if pipe is None:
-        return RecordingSource(path, Path(path.name))
-    with pipe:
-        return RecordingSource(path, Path(path.name), _spool(pipe))
 
 
 def _within(directory: Path, recursive: bool, skipped: list[Skipped]) -> Iterator[RecordingSource]:
@@ -148,10 +140,16 @@ def _skip_file(path: Path) -> str:
     return _TEXT if path.suffix in _RESULT_SUFFIXES else "no audio or video"
 
 
-def _standard_input() -> RecordingSource:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
-    return RecordingSource(None, Path("stdin"), _spool(sys.stdin.buffer))
+def _pipe_content(path: Path) -> BinaryIO | None:
+    """Return the content of a named pipe, None for a file."""
+    try:
+        pipe = path.open("rb") if path.is_fifo() else None
+    except OSError:
+        return None  # opening it again gives the error
+    if pipe is None:
+        return None
+    with pipe:
+        return _spool(pipe)
 
 
 def _spool(stream: BinaryIO) -> BinaryIO:
