@@ -9,7 +9,7 @@ from pathlib import Path
 
 from asr_server.cli import arguments, recording_files, requests
 from asr_server.cli.batch import STANDARD_OUTPUT, notes
-from asr_server.cli.failure import Exit, UsageError, complain, shown
+from asr_server.cli.failure import UsageError, complain, shown
 from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
 from asr_server.cli.recording_files import RecordingSource
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run, job=False)
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> None:
     if parsed.recording == parsed.text == STANDARD:
         raise UsageError("the recording and the text cannot both be standard input.")
     target = None if parsed.output in (None, STANDARD_OUTPUT) else Path(parsed.output)
@@ -60,22 +60,6 @@ def _run(parsed: argparse.Namespace) -> int:
         answer=_format(parsed.format, target),
     )
     (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
-    _align(parsed, source, request, target)
-    return Exit.DONE
-
-
-def _format(given: str | None, target: Path | None) -> AlignmentFormat:
-    if given is not None:
-        return AlignmentFormat(given)
-    if target is None:
-        return AlignmentFormat.JSON
-    ending = target.suffix.lower().removeprefix(".")
-    if ending not in set(AlignmentFormat):
-        raise UsageError(f"--output {shown(str(target))} ends like no format; say --format.")
-    return AlignmentFormat(ending)
-
-
-def _align(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest, target: Path | None) -> None:
     # A file that cannot be written is known before the recording is processed.
     if target is None:
         result = asyncio.run(_answer(parsed, source, request))
@@ -87,6 +71,17 @@ def _align(parsed: argparse.Namespace, source: RecordingSource, request: Alignme
             file.write(result.content)
     for note in () if parsed.quiet else notes(request, result):
         complain("align", note)
+
+
+def _format(given: str | None, target: Path | None) -> AlignmentFormat:
+    if given is not None:
+        return AlignmentFormat(given)
+    if target is None:
+        return AlignmentFormat.JSON
+    ending = target.suffix.lower().removeprefix(".")
+    if ending not in set(AlignmentFormat):
+        raise UsageError(f"--output {shown(str(target))} ends like no format; say --format.")
+    return AlignmentFormat(ending)
 
 
 async def _answer(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest) -> Result:

@@ -14,19 +14,11 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    ExitStack,
-    aclosing,
-    asynccontextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
 from asr_server.cli import arguments
 from asr_server.cli.failure import Failure, NoServer, UsageError, no_server
@@ -72,33 +64,23 @@ class Server:
         return client(self.address, key=self.key, socket=self.socket)
 
 
+@dataclass(frozen=True, slots=True)
 class Backend:
-    """A server, which may process many recordings at once. `as_job`: every recording is submitted as a job."""
+    """A server, which may process many recordings at once."""
 
+    server: Server
     client: Client
-
-    def __init__(self, server: AbstractAsyncContextManager[Server], *, as_job: bool = False) -> None:
-        self._opening = server
-        self._as_job = as_job
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        self._server = await self._stack.enter_async_context(self._opening)
-        self.client = await self._stack.enter_async_context(self._server.connect(Client))
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._stack.__aexit__(*error)
+    as_job: bool  # every recording is submitted as a job
 
     async def process(
         self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show = lambda _: None
     ) -> Result:
         """Return the answer for a recording, which is a file on disk. Raises `Failure`, `NoServer` and `UsageError`."""
         try:
-            async with self._server.watched():
+            async with self.server.watched():
                 return await while_full(lambda: self._process(recording, request, show))
         except ServerUnreachable as error:
-            raise no_server(self._server.address, ", or run without one (--local)") from error
+            raise no_server(self.server.address, ", or run without one (--local)") from error
         except FileError as error:
             raise Failure(error.code, error.message) from error
 
@@ -108,18 +90,16 @@ class Backend:
             await self.client.delete(job)
 
     async def _process(self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show) -> Result:
-        if self._as_job and not isinstance(request, AlignmentRequest):
+        if self.as_job and not isinstance(request, AlignmentRequest):
             return await self._follow_job(recording, request, show)
-        if isinstance(request, TranscriptionRequest) and request.stream:
+        if not isinstance(request, TranscriptionRequest):
+            return await self.client.process(recording, request)
+        if request.stream:
             async with aclosing(self.client.deltas(recording, request)) as deltas:
                 async for delta in deltas:
                     show(Event(text=delta))
             return Result(b"\n", "text/plain")
-        if (
-            not isinstance(request, TranscriptionRequest)
-            or request.speakers
-            or request.output.response_format is not ResponseFormat.TEXT
-        ):
+        if request.speakers or request.output.response_format is not ResponseFormat.TEXT:
             return await self.client.process(recording, request)
         # This route reports progress; the one for whole answers does not.
         text, end_s = "", 0.0
@@ -275,11 +255,17 @@ async def server_of(parsed: argparse.Namespace) -> AsyncIterator[Server]:
         yield Server(arguments.server(parsed), arguments.key(parsed))
 
 
-def backend_of(parsed: argparse.Namespace) -> Backend:
+@asynccontextmanager
+async def backend(server: AbstractAsyncContextManager[Server], *, as_job: bool = False) -> AsyncIterator[Backend]:
+    async with server as running, running.connect(Client) as client:
+        yield Backend(running, client, as_job)
+
+
+def backend_of(parsed: argparse.Namespace) -> AbstractAsyncContextManager[Backend]:
     """Return what processes recordings. Raises `UsageError`."""
     if parsed.local and parsed.job:
         raise UsageError("--job is for a server; leave out --local.")
-    return Backend(server_of(parsed), as_job=parsed.job)
+    return backend(server_of(parsed), as_job=parsed.job)
 
 
 @asynccontextmanager

@@ -10,9 +10,10 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from asr_server.cli import arguments, formats, recording_files
 from asr_server.cli.failure import AlreadyDone, Exit, Failure, UsageError, complain, shown
@@ -25,6 +26,7 @@ from asr_server.recordings.requests import Request, Result, TranscriptionRequest
 if TYPE_CHECKING:
     from asr_server.cli.backends import Backend
 
+Opening: TypeAlias = "AbstractAsyncContextManager[Backend]"
 # Nobody reads a longer list.
 _MAX_SKIPPED_SHOWN = 3
 STANDARD_OUTPUT = "-"
@@ -85,7 +87,9 @@ class Run:
         recording_files.check_distinct(chosen)
         return chosen
 
-    def process(self, found: Sequence[RecordingSource], sink: Sink, backend: Backend | None = None) -> Exit:
+    def process(
+        self, found: Sequence[RecordingSource], sink: Sink, backend: AbstractAsyncContextManager[Backend] | None = None
+    ) -> Exit:
         """Process all recordings, with the backend that the arguments name, or with another. After Ctrl-C, raises
         `KeyboardInterrupt` with what is kept."""
         from asr_server.cli.backends import backend_of
@@ -153,7 +157,7 @@ class RecordingBatch:
     """Processes many recordings, a few at a time. The failure of one does not stop the others."""
 
     of: Run
-    backend: Backend
+    backend: Opening
     sink: Sink
     bars: ProgressBars
     totals: Totals = field(default_factory=Totals)
@@ -163,13 +167,13 @@ class RecordingBatch:
         """Process all sources, `jobs` at a time. Raises `NoServer` and `UsageError`, which end the batch."""
         remaining = iter(sources)
         start_s = time.monotonic()
-        async with self.backend:
+        async with self.backend as backend:
             with self.bars:
                 try:
                     # All tasks draw from one iterator; on one event loop that needs no lock.
                     async with asyncio.TaskGroup() as group:
                         for _ in range(min(jobs, len(sources))):
-                            group.create_task(self._process_next(remaining))
+                            group.create_task(self._process_next(backend, remaining))
                 except ExceptionGroup as failed:
                     raise failed.exceptions[0] from None
                 finally:  # finished results that wait for their turn are written
@@ -179,11 +183,11 @@ class RecordingBatch:
             complain(self.of.command, self.totals.summary(time.monotonic() - start_s))
         return Exit.FAILED if self.totals.failed else Exit.DONE
 
-    async def _process_next(self, remaining: Iterator[RecordingSource]) -> None:
+    async def _process_next(self, backend: Backend, remaining: Iterator[RecordingSource]) -> None:
         for source in remaining:
             try:
-                result = await self._process(source)
-                await self._deliver(source, result)
+                result = await self._process(backend, source)
+                await self._deliver(backend, source, result)
                 self.totals.done += 1
                 self.totals.audio_s += math.nan if result.duration_s is None else result.duration_s
                 for note in () if self.of.parsed.quiet else notes(self.of.request, result):
@@ -201,7 +205,7 @@ class RecordingBatch:
                     self._report(source, f"goes on as a job: {self._result_command(source)}")
                 raise
 
-    async def _process(self, source: RecordingSource) -> Result:
+    async def _process(self, backend: Backend, source: RecordingSource) -> Result:
         self.sink.check(source)
         with source.open() as recording, self.bars.bar(shown(source.below.name)) as draw:
 
@@ -212,9 +216,9 @@ class RecordingBatch:
                     self.sink.delta(source, event.text)
                 draw(event)
 
-            return await self.backend.process(recording, self.of.request, show)
+            return await backend.process(recording, self.of.request, show)
 
-    async def _deliver(self, source: RecordingSource, result: Result) -> None:
+    async def _deliver(self, backend: Backend, source: RecordingSource, result: Result) -> None:
         """Write the result. Its job is removed only after that."""
         try:
             contents = formats.convert(result.content.decode(), self.of.request.output, self.of.formats)
@@ -224,7 +228,7 @@ class RecordingBatch:
             failure.job_goes_on = source in self._job_ids
             raise
         if job := self._job_ids.pop(source, None):
-            await self.backend.forget(job)
+            await backend.forget(job)
 
     def _result_command(self, source: RecordingSource) -> str:
         """Return how to continue with the job of a source, and what its result is if that is not what was asked for."""

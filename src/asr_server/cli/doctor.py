@@ -234,14 +234,14 @@ def _self_test(settings: Settings) -> Findings:
 
 
 async def _transcribe(bundled: str, sample: demo.Sample) -> list[Finding]:
-    from asr_server.cli.backends import Backend, local_settings, worker
+    from asr_server.cli.backends import backend, local_settings, worker
 
     async def transcribed(recording: bytes) -> Result:
         request = TranscriptionRequest(output=OutputOptions(ResponseFormat.TEXT))
-        return await backend.process(io.BytesIO(recording), request)
+        return await opened.process(io.BytesIO(recording), request)
 
     start_s, recording = time.monotonic(), sample.recording.read_bytes()
-    async with Backend(worker(local_settings(bundled))) as backend:
+    async with backend(worker(local_settings(bundled))) as opened:
         await transcribed(recording)
         loaded_s = time.monotonic()
         result = await transcribed(recording)
@@ -255,7 +255,7 @@ async def _transcribe(bundled: str, sample: demo.Sample) -> list[Finding]:
             Finding(Mark.OK, "speed", f"{speed}; {loaded_s - start_s:.1f} s with loading"),
         ]
         try:
-            speech = b"".join([part async for part in backend.client.stream(sample.text, format="wav")])
+            speech = b"".join([part async for part in opened.client.stream(sample.text, format="wav")])
         except FileError as error:
             mark = Mark.OFF if error.code == "speech_unavailable" else Mark.FAIL
             return [*found, Finding(mark, "spoken words", error.message)]

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(run=_run)
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> Exit:
     output = parsed.output
     if output.is_dir() or not output.parent.is_dir():
         raise UsageError(f"--output {output}: name a file in a directory that exists.")

@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 from asr_server.cli.failure import Exit, shown
@@ -57,14 +58,9 @@ class Parser(argparse.ArgumentParser):
             option = unknown[0].partition("=")[0]
             if not option.startswith("-"):
                 self.error(f"unexpected argument {option!r}")
-            self.error(f"unknown option {option}.{did_you_mean(option, self.options)}")
+            known = [action.option_strings for action in self._actions if action.help != argparse.SUPPRESS]
+            self.error(f"unknown option {option}.{did_you_mean(option, chain.from_iterable(known))}")
         return parsed, []
-
-    @property
-    def options(self) -> dict[str, argparse.Action]:
-        """Return the arguments of all options in the help, by each of their names."""
-        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
-        return {name: action for action in shown for name in action.option_strings}
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Check a value as argparse does, with other words in the message."""

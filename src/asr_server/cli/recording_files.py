@@ -247,7 +247,7 @@ class FileSink(Sink):
         targets = list(self._targets[source].values())
         missing = [target for target in targets if not _is_kept(target, replace=self._replace)]
         if len(missing) < len(targets) and not self._keeps(source):
-            raise _exists(next(target for target in targets if target not in missing))
+            raise exists(next(target for target in targets if target not in missing))
         if not missing:
             raise AlreadyDone
         for target in missing:
@@ -313,7 +313,7 @@ def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """Open a file to write, which becomes `target` when the block ends without an error. Its directory is made. Raises
     `Failure`."""
     if _is_kept(target, replace=replace):
-        raise _exists(target)
+        raise exists(target)
     _make_directory(target)
     whole = target.resolve()
     # Not named after the target: its name may have the maximum length already.
@@ -324,7 +324,7 @@ def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         if _is_kept(whole, replace=replace):  # since a moment ago
-            raise _exists(target)
+            raise exists(target)
         part.replace(whole)
     except OSError as error:
         raise _unwritable(target, error) from None
@@ -351,7 +351,7 @@ def _make_directory(target: Path) -> None:
         raise Failure("cannot_write", f"{shown(str(target.parent))} is not writable.")
 
 
-def _exists(target: Path) -> Failure:
+def exists(target: Path | str) -> Failure:
     return Failure(_EXISTS, f"{shown(str(target))} exists; --force replaces it.")
 
 

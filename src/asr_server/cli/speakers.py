@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from asr_server.cli import arguments
-from asr_server.cli.failure import Exit, Failure, no_server, shown
+from asr_server.cli.failure import Failure, no_server, shown
 
 if TYPE_CHECKING:
     from asr_server.client.connection import Connection
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(run=_run, act=act)
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> None:
     from asr_server.client.connection import Connection, FileError, ServerUnreachable
 
     server = arguments.server(parsed)
@@ -55,7 +55,6 @@ def _run(parsed: argparse.Namespace) -> int:
         raise no_server(server) from error
     except FileError as error:
         raise Failure(error.code, error.message) from error
-    return Exit.DONE
 
 
 def _answer(client: Connection, method: str, route: str, **content: Any) -> Any:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> Exit:
     """Returns 0 after SIGTERM, 1 where the port cannot be used. Raises `UsageError`."""
     from dataclasses import replace
 
