@@ -26,7 +26,7 @@ from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.subtitle.cue_segmentation import Passage, cues
 from asr_server.subtitle.cues import Cue, CueConfig
-from asr_server.text import words
+from asr_server.text import scripts, words
 
 EXAMPLES = (
     "asr-server live --file talk.mp3",
@@ -299,7 +299,8 @@ class FinalsWriter:
         self._passed = next(iter(self._waiting))
         line = self._waiting.pop(self._passed)
         if self._wanted is Format.TEXT:
-            self._write(f"{_spoken(line)}\n")
+            turns = [(run.speaker or "", run.text.strip()) for run in line.speakers]
+            self._write(f"{scripts.dialogue(turns) or line.text}\n")
         else:
             start_ms, end_ms = round(1000 * line.start_s), round(1000 * line.end_s)
             timed = cues(_passages(line), CueConfig(), end_ms) if line.words else [Cue(start_ms, end_ms, line.text)]
@@ -330,14 +331,6 @@ class LineView(FinalsWriter):
     def _pass_first(self) -> None:
         self.clear()
         super()._pass_first()
-
-
-def _spoken(line: Line) -> str:
-    """Return the text; where speakers are distinguished, a line for each run of one speaker."""
-    if not line.speakers:
-        return line.text
-    texts = ((run.speaker, run.text.strip()) for run in line.speakers)
-    return "\n".join(f"{speaker}: {text}" if speaker else text for speaker, text in texts)
 
 
 def _passages(line: Line) -> list[Passage]:

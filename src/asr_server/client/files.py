@@ -124,31 +124,28 @@ class FileClient(connection.Connection):
 
 
 class AsyncFileClient(connection.AsyncConnection):
-    """`FileClient` for an event loop. The recording is read from disk on the loop, 64 KiB at a time."""
+    """`FileClient` for an event loop. The recording is read from disk on the loop, 64 KiB at a time.
+
+    To stop `deltas` and `spans` early, close the iterator (`aclosing`).
+    """
 
     async def transcribe(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> str:
-        """Return the text of the answer, in the format of the request: plain text by default."""
         return (await self.process(recording, request)).content.decode()
 
     async def align(self, recording: Recording, request: AlignmentRequest) -> list[AlignedWord]:
-        """Return the words of the text, in order, with their times. The format of the request has no effect."""
         return _words(await self.process(recording, replace(request, answer=AlignmentFormat.JSON)))
 
     async def process(self, recording: Recording, request: Request | AlignmentRequest) -> Result:
-        """Return the answer to any request: a transcript, subtitles, a translation or an alignment."""
         with connection.upload(recording) as file:
             async with self.answer("POST", **_sent(file, request)) as answer:
                 return connection.result(await answer.aread(), answer.headers)
 
     def deltas(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> AsyncGenerator[str, None]:
-        """Return the text as it is decoded. All deltas joined are the text. To stop early, close the iterator
-        (`aclosing`)."""
         return self._items(recording, replace(request, stream=True), _delta)
 
     def spans(
         self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT
     ) -> AsyncGenerator[Duration | Span, None]:
-        """Yield each span of speech when it is finished, in the order of the recording, then the whole."""
         return self._items(recording, request, _span, route=_SPANS_ROUTE)
 
     async def _items(

@@ -53,7 +53,6 @@ class JobStatus:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing more will happen."""
         return self.state not in (JobState.QUEUED, JobState.RUNNING)
 
 
@@ -92,7 +91,6 @@ class AsyncJobClient(AsyncConnection):
         )
 
     async def status(self, identity: str) -> JobStatus:
-        """Return the state of the job now."""
         return await self._state("GET", _path(identity))
 
     async def watch(self, identity: str) -> AsyncGenerator[JobStatus, None]:
