@@ -51,7 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _allow_any_text()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _run(given)
+        parser = build_parser(given[0] if given else "")
+        if not given:
+            parser.print_help(sys.stderr)
+            parser.exit(Exit.USAGE)
+        parsed = parser.parse_args(given)
+        return int(parsed.run(parsed) or Exit.DONE)
     except SystemExit:  # of help: it need not wait for the imports below
         raise
     except KeyboardInterrupt as error:  # its text says what is kept
@@ -70,15 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _drop_output()
         return _fail(f"asr-server {given[0]}: cannot_write: {error.strerror}.", Exit.FAILED)
-
-
-def _run(given: Sequence[str]) -> int:
-    parser = build_parser(given[0] if given else "")
-    if not given:
-        parser.print_help(sys.stderr)
-        parser.exit(Exit.USAGE)
-    parsed = parser.parse_args(given)
-    return int(parsed.run(parsed) or Exit.DONE)
 
 
 def _replace_closed_outputs() -> None:

@@ -177,7 +177,7 @@ class Sink:
         """Deliver the result in each format; after deltas, its end. Raises `Failure`."""
 
     def drop(self, source: RecordingSource, failure: Failure) -> None:
-        """Note that this source has failed."""
+        """This source has failed."""
 
     def close(self) -> None:
         """Write what has been held back: no more sources will come."""
@@ -274,7 +274,9 @@ def targets(sources: Sequence[RecordingSource], place: Path | None, endings: Map
     `talk.wav` becomes `talk.txt`; where two would share a file, both keep their whole name: `talk.wav.txt`. Raises
     `UsageError` where a file would be a recording of the same command.
     """
-    bases = {source: _base(source, place) for source in sources}
+    if place is None and any(source.path is None for source in sources):
+        raise UsageError("standard input has no directory; say --output FILE, or --output - for standard output.")
+    bases = {source: place / source.below if place else source.path or source.below for source in sources}
     counts = Counter(base.with_suffix("") for base in bases.values())
     chosen = {
         source: {
@@ -285,14 +287,6 @@ def targets(sources: Sequence[RecordingSource], place: Path | None, endings: Map
     }
     check_distinct(chosen)
     return chosen
-
-
-def _base(source: RecordingSource, place: Path | None) -> Path:
-    if place is not None:
-        return place / source.below
-    if source.path is None:
-        raise UsageError("standard input has no directory; say --output FILE, or --output - for standard output.")
-    return source.path
 
 
 def check_distinct(chosen: Targets) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -23,6 +22,8 @@ _TIMEOUT = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
 _LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
 Recording = str | Path | BinaryIO
+# One TLS context for all clients: to read the certificates takes longer than many a request.
+_tls = cache(httpx.create_ssl_context)
 
 
 class FileError(Exception):
@@ -52,12 +53,6 @@ def client_options(server: str, key: str, timeout_s: float | None = None) -> dic
         "mounts": dict.fromkeys(_LOOPBACK),
         "verify": _tls(),
     }
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Return one TLS context for all clients: to read the certificates takes longer than many a request."""
-    return httpx.create_ssl_context()
 
 
 class Connection:
@@ -152,8 +147,12 @@ def upload(recording: Recording) -> Iterator[tuple[str, Any]]:
         with Path(recording).open("rb") as file, upload(file) as part:
             yield part
     else:
+        try:
+            has_length = stat.S_ISREG(os.fstat(recording.fileno()).st_mode)
+        except (AttributeError, OSError):  # no file descriptor: httpx finds the length of a file in memory by seeking
+            has_length = True
         # A form part without a name is not a file. The server goes by the content, so any name will do.
-        yield "recording", recording if _has_length(recording) else _Pipe(recording)
+        yield "recording", recording if has_length else _Pipe(recording)
 
 
 class _Pipe:
@@ -161,13 +160,6 @@ class _Pipe:
 
     def __init__(self, stream: BinaryIO) -> None:
         self.read = stream.read
-
-
-def _has_length(file: BinaryIO) -> bool:
-    try:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except (AttributeError, OSError):  # no file descriptor: httpx finds the length of a file in memory by seeking
-        return True
 
 
 @contextmanager
