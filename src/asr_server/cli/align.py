@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from asr_server.cli import arguments, recording_files, requests
-from asr_server.cli.batch import STANDARD_OUTPUT, notes
+from asr_server.cli.batch import notes
 from asr_server.cli.failure import UsageError, complain, shown
 from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(parsed: argparse.Namespace) -> None:
     if parsed.recording == parsed.text == STANDARD:
         raise UsageError("the recording and the text cannot both be standard input.")
-    target = None if parsed.output in (None, STANDARD_OUTPUT) else Path(parsed.output)
+    target = None if parsed.output in (None, STANDARD) else Path(parsed.output)
     request = AlignmentRequest(
         text=given_text(parsed.text),
         language=parsed.language,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from asr_server.cli import arguments, formats, recording_files
 from asr_server.cli.failure import AlreadyDone, Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import Format
+from asr_server.cli.given_text import STANDARD
 from asr_server.cli.progress import Event, ProgressBars, clock_text, speed_text
 from asr_server.cli.recording_files import RecordingSource, Sink, Skipped
 from asr_server.features.alignments.requests import AlignmentRequest
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 Opening: TypeAlias = "AbstractAsyncContextManager[Backend]"
 # Nobody reads a longer list.
 _MAX_SKIPPED_SHOWN = 3
-STANDARD_OUTPUT = "-"
 _TIME_NOTES = {
     "estimated": "its times are estimated: no aligner helped",
     "mixed": "some of its times are estimated: the aligner did not help with all words",
@@ -69,7 +69,7 @@ class Run:
     def targets(self, found: Sequence[RecordingSource]) -> recording_files.Targets | None:
         """Return the files for each result; None for standard output. Raises `UsageError`."""
         output: str | None = self.parsed.output
-        if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
+        if output == STANDARD or (output is None and not self.parsed.beside):
             return None
         tag = f".{self.request.target_language}" if isinstance(self.request, TranslationRequest) else ""
         endings = {one: f"{tag}{formats.suffix(one)}" for one in self.formats}

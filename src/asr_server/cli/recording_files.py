@@ -23,10 +23,10 @@ from typing import BinaryIO
 from asr_server.audio import sniff
 from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
 from asr_server.cli.formats import Format, suffix
+from asr_server.cli.given_text import STANDARD
 
 _RESULT_SUFFIXES = set(map(suffix, Format))
 _TEXT = "a text or a subtitle file"
-STDIN = "-"
 _EXISTS = "output_exists"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
@@ -82,11 +82,11 @@ def find(
                 f"{shown(argument)} is a URL, and recordings are read from files. Fetch it first: "
                 f"curl -L {shlex.quote(shown(argument))} | asr-server {command} -"
             )
-        if argument == STDIN:
+        if argument == STANDARD:
             if sys.stdin is None or sys.stdin.isatty():
                 raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
-            if STDIN not in sources:
-                sources[STDIN] = RecordingSource(None, Path("stdin"), _spool(sys.stdin.buffer))
+            if STANDARD not in sources:
+                sources[STANDARD] = RecordingSource(None, Path("stdin"), _spool(sys.stdin.buffer))
         elif os.path.isdir(argument):  # pathlib raises where a directory cannot be entered
             for item in _within(Path(argument), recursive, skipped):
                 sources.setdefault(os.path.abspath(str(item.path)), item)
