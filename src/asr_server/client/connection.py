@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO, Self
 
 import httpx
@@ -151,15 +152,10 @@ def upload(recording: Recording) -> Iterator[tuple[str, Any]]:
             has_length = stat.S_ISREG(os.fstat(recording.fileno()).st_mode)
         except (AttributeError, OSError):  # no file descriptor: httpx finds the length of a file in memory by seeking
             has_length = True
+        # A pipe's descriptor is hidden: httpx would take the size of its inode, 0, as the length of the upload.
+        sent = recording if has_length else SimpleNamespace(read=recording.read)
         # A form part without a name is not a file. The server goes by the content, so any name will do.
-        yield "recording", recording if has_length else _Pipe(recording)
-
-
-class _Pipe:
-    """Hides the file descriptor: httpx would take the size of the pipe's inode, 0, as the length of the upload."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.read = stream.read
+        yield "recording", sent
 
 
 @contextmanager

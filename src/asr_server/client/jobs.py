@@ -16,7 +16,6 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Unpack
 from urllib.parse import quote
 
@@ -66,15 +65,14 @@ class AsyncJobClient(AsyncConnection):
         breaks before the answer, the recording is sent again, unless it is a pipe.
         """
         fields = {**form(request), "task": request.task}
-        begin = recording.tell() if not isinstance(recording, str | Path) and recording.seekable() else None
-
-        async def post(headers: dict[str, str]) -> JobStatus:
-            if begin is not None and not isinstance(recording, str | Path):
-                recording.seek(begin)
-            with connection.upload(recording) as file:
-                return await self._state("POST", _ROUTE, data=fields, files={"file": file}, headers=headers)
-
-        return await _accepted(post, key, again=begin is not None or isinstance(recording, str | Path))
+        with connection.upload(recording) as part:
+            # httpx sends a file from its beginning each time.
+            again = hasattr(part[1], "seekable") and part[1].seekable()
+            return await _accepted(
+                lambda headers: self._state("POST", _ROUTE, data=fields, files={"file": part}, headers=headers),
+                key,
+                again=again,
+            )
 
     async def submit_text(
         self, text: str | Sequence[tuple[str, str]], *, key: str = "", **fields: Unpack[SpeechFields]
