@@ -16,8 +16,7 @@ from pathlib import Path
 from asr_server.cli import arguments, recording_files, requests
 from asr_server.cli.batch import Run, report_skipped
 from asr_server.cli.evaluate import references
-from asr_server.cli.evaluate.answers import AnswerFiles
-from asr_server.cli.evaluate.references import Reference
+from asr_server.cli.evaluate.references import AnswerFiles, Reference
 from asr_server.cli.failure import Exit, UsageError, complain, shown
 from asr_server.cli.formats import Format
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.cli.evaluate.answers import AnswerFiles, SystemAnswer
+from asr_server.cli.evaluate.references import AnswerFiles, SystemAnswer
 from asr_server.cli.failure import AlreadyDone, Failure
 from asr_server.cli.formats import Format
 from asr_server.cli.recording_files import RecordingSource
