@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from asr_server.cli import arguments, formats, recording_files
-from asr_server.cli.failure import AlreadyDone, Exit, Failure, UsageError, complain, shown
+from asr_server.cli.failure import AlreadyDone, CommandError, Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.given_text import STANDARD
 from asr_server.cli.progress import Event, ProgressBars, clock_text, speed_text
@@ -46,14 +46,12 @@ class Run:
     formats: Sequence[Format]  # to write
 
     def run(self) -> Exit:
-        """Report what is skipped, and process the rest. Raises `UsageError`, `NoServer`, `SettingsError` and
-        `PlanError`."""
+        """Report what is skipped, and process the rest. Raises `CommandError`, `SettingsError` and `PlanError`."""
         found, skipped = recording_files.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
         if not self.parsed.quiet:
             report_skipped(self.command, skipped)
         if not found:
-            complain(self.command, "there is no recording among the files")
-            return Exit.FAILED
+            raise CommandError("there is no recording among the files")
         return self.process(found, self.sink(found))
 
     def sink(self, found: Sequence[RecordingSource]) -> Sink:

@@ -102,10 +102,9 @@ def _run(parsed: argparse.Namespace) -> int:
     except BrokenPipeError:  # of standard output, not of the connection
         raise
     except InvalidInput as error:
-        raise _SourceError(f"{shown(str(parsed.file))}: {error.message}") from None
+        raise CommandError(f"{shown(str(parsed.file))}: {error.message}") from None
     except (OSError, LiveError, WebSocketException) as error:
-        complain("live", str(error))
-        return Exit.FAILED
+        raise CommandError(str(error)) from None
     return Exit.DONE if ended or parsed.mic else Exit.INTERRUPTED
 
 
@@ -137,10 +136,6 @@ def _writers(parsed: argparse.Namespace, wanted: Format) -> Iterator[list[Finals
         yield writers
 
 
-class _SourceError(CommandError):
-    """The audio cannot be had. The message says why and what to do."""
-
-
 def _stream(client: LiveClient, chunks: Iterator[bytes], writers: Sequence[FinalsWriter], *, can_wait: bool) -> bool:
     """Run until the last line. Returns False after Ctrl-C; the text of all audio sent until then is shown.
 
@@ -154,10 +149,10 @@ def _stream(client: LiveClient, chunks: Iterator[bytes], writers: Sequence[Final
         sender.stop.set()
         _show(client, writers, sender.sent)
         return False
-    if isinstance(sender.error, _SourceError):
+    if isinstance(sender.error, CommandError):
         raise sender.error
     if sender.error is not None:
-        raise _SourceError(f"the microphone ended: {sender.error}")
+        raise CommandError(f"the microphone ended: {sender.error}")
     return True
 
 
@@ -227,7 +222,7 @@ def _microphone(device: str | None) -> Iterator[bytes]:
     try:
         import sounddevice
     except (ImportError, OSError):  # OSError: the package is there, the PortAudio library is not
-        raise _SourceError(
+        raise CommandError(
             "the microphone needs the package 'sounddevice' (pip install sounddevice) and PortAudio; "
             "or stream a recording: asr-server live --file recording.wav"
         ) from None
@@ -241,7 +236,7 @@ def _record(sounddevice: Any, device: str | None) -> Iterator[bytes]:
     except (ValueError, sounddevice.PortAudioError) as error:
         microphones = [found["name"] for found in sounddevice.query_devices() if found["max_input_channels"] >= 1]
         there = ", ".join(microphones) or "none"
-        raise _SourceError(
+        raise CommandError(
             f"the microphone cannot be used ({error}). There are: {there}.{did_you_mean(device or '', microphones)}"
         ) from None
     print("Listening; Ctrl-C ends.", file=sys.stderr)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server.cli import arguments
-from asr_server.cli.failure import Exit, UsageError
+from asr_server.cli.failure import CommandError, UsageError
 
 if TYPE_CHECKING:
     from asr_server.features.wyoming.home_names import HomeNames
@@ -46,8 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
-def _run(parsed: argparse.Namespace) -> Exit:
-    """Returns 0 after SIGTERM, 1 where the port cannot be used. Raises `UsageError`."""
+def _run(parsed: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from loguru import logger
@@ -70,8 +68,7 @@ def _run(parsed: argparse.Namespace) -> Exit:
         try:
             bridge = open_parts.enter_context(Bridge(parsed.host, parsed.port, target))
         except (OSError, OverflowError) as error:
-            print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
-            return Exit.FAILED
+            raise CommandError(f"cannot listen on {parsed.host}:{parsed.port}: {error}") from None
         # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
         print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, for the server {server}", flush=True)
@@ -81,7 +78,6 @@ def _run(parsed: argparse.Namespace) -> Exit:
         else:
             logger.info("the server is ready", server=server)
         bridge.serve_forever()
-    return Exit.DONE
 
 
 def _home(parsed: argparse.Namespace) -> HomeNames | None:

@@ -17,7 +17,7 @@ from asr_server.cli import arguments, recording_files, requests
 from asr_server.cli.batch import Run, report_skipped
 from asr_server.cli.evaluate import references
 from asr_server.cli.evaluate.references import AnswerFiles, Reference
-from asr_server.cli.failure import Exit, UsageError, complain, shown
+from asr_server.cli.failure import CommandError, Exit, UsageError, shown
 from asr_server.cli.formats import Format
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
@@ -74,13 +74,11 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         from asr_server.cli.evaluate import results
     except ImportError as error:
-        complain(COMMAND, f"the package {error.name} is not installed: pip install '.[evaluate]'")
-        return Exit.FAILED
+        raise CommandError(f"the package {error.name} is not installed: pip install '.[evaluate]'") from None
     other = results.previous(parsed.compare) if parsed.compare else None
     found = _references(parsed)
     if not found:
-        complain(COMMAND, "there is no recording with a text")
-        return Exit.FAILED
+        raise CommandError("there is no recording with a text")
     kept: Path = parsed.json.with_name(f"{parsed.json.name}.part")
     if parsed.force:
         shutil.rmtree(kept, ignore_errors=True)
