@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from asr_server.cli import arguments, formats, recording_files
-from asr_server.cli.failure import AlreadyDone, CommandError, Exit, Failure, UsageError, complain, shown
+from asr_server.cli.failure import CommandError, Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.given_text import STANDARD
 from asr_server.cli.progress import Event, ProgressBars, clock_text, speed_text
@@ -184,14 +184,15 @@ class RecordingBatch:
     async def _process_next(self, backend: Backend, remaining: Iterator[RecordingSource]) -> None:
         for source in remaining:
             try:
+                if self.sink.is_done(source):
+                    self.totals.skipped += 1
+                    continue
                 result = await self._process(backend, source)
                 await self._deliver(backend, source, result)
                 self.totals.done += 1
                 self.totals.audio_s += math.nan if result.duration_s is None else result.duration_s
                 for note in () if self.of.parsed.quiet else notes(self.of.request, result):
                     self._report(source, note)
-            except AlreadyDone:
-                self.totals.skipped += 1
             except Failure as failure:
                 self.totals.failed += 1
                 with self.bars.paused():
@@ -204,7 +205,6 @@ class RecordingBatch:
                 raise
 
     async def _process(self, backend: Backend, source: RecordingSource) -> Result:
-        self.sink.check(source)
         with source.open() as recording, self.bars.bar(shown(source.below.name)) as draw:
 
             def show(event: Event) -> None:

@@ -45,10 +45,6 @@ class Failure(CommandError):
         self.job_goes_on = job_goes_on
 
 
-class AlreadyDone(Exception):
-    """The files of a recording all exist, and are kept; it is skipped."""
-
-
 def shown(text: str) -> str:
     """`text` for a terminal: control characters, and what UTF-8 cannot encode, become question marks."""
     return "".join(c if c.isprintable() else "?" for c in text)

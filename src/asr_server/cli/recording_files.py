@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from asr_server.audio import sniff
-from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
+from asr_server.cli.failure import Failure, UsageError, shown
 from asr_server.cli.formats import Format, suffix
 from asr_server.cli.given_text import STANDARD
 
@@ -166,9 +166,10 @@ Contents = Mapping[Format, str | bytes]
 class Sink:
     """Gets either `deliver` or `drop`, once for every source."""
 
-    def check(self, source: RecordingSource) -> None:
-        """Raise `Failure` if `deliver` would fail, `AlreadyDone` if it would do nothing. Called before the recording is
+    def is_done(self, source: RecordingSource) -> bool:
+        """Return True if `deliver` would do nothing. Raises `Failure` if it would fail. Called before the recording is
         processed."""
+        return False
 
     def delta(self, source: RecordingSource, text: str) -> None:
         """Write new text while the recording is processed."""
@@ -242,16 +243,15 @@ class FileSink(Sink):
         self._replace = replace
         self._skip = skip
 
-    def check(self, source: RecordingSource) -> None:
-        """Directories of the files are created, and must be writable."""
+    def is_done(self, source: RecordingSource) -> bool:
+        """Return True if all files exist. Directories of the others are created, and must be writable."""
         targets = list(self._targets[source].values())
         missing = [target for target in targets if not _is_kept(target, replace=self._replace)]
         if len(missing) < len(targets) and not self._keeps(source):
             raise exists(next(target for target in targets if target not in missing))
-        if not missing:
-            raise AlreadyDone
         for target in missing:
             _make_directory(target)
+        return not missing
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Write each content to a temporary file in the same directory, then move it."""
