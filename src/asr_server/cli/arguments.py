@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -232,15 +231,6 @@ def address(given: str | None, variable: str) -> str:
         return server_address(stated)
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"{variable}: {error}.") from None
-
-
-def result_command(parsed: argparse.Namespace, job: str) -> str:
-    """Return the command that fetches the result of a job from the same server, for a shell."""
-    header = ""
-    if key(parsed):
-        known = f"$(cat {shlex.quote(str(parsed.api_key_file))})" if parsed.api_key_file else "$ASR_API_KEY"
-        header = f' -H "Authorization: Bearer {known}"'
-    return f"curl {server(parsed)}/v1/jobs/{job}/result{header}"
 
 
 def key(parsed: argparse.Namespace) -> str:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import math
 import os
+import shlex
 import sys
 import time
 from collections import defaultdict
@@ -229,8 +230,12 @@ class RecordingBatch:
             await backend.forget(job)
 
     def _result_command(self, source: RecordingSource) -> str:
-        """Return how to continue with the job of a source, and what its result is if that is not what was asked for."""
-        command = arguments.result_command(self.of.parsed, self._job_ids[source])
+        """Return a shell command that fetches the result of the job, and its format if another one was asked for."""
+        parsed, header = self.of.parsed, ""
+        if arguments.key(parsed):
+            key = f"$(cat {shlex.quote(str(parsed.api_key_file))})" if parsed.api_key_file else "$ASR_API_KEY"
+            header = f' -H "Authorization: Bearer {key}"'
+        command = f"curl {arguments.server(parsed)}/v1/jobs/{self._job_ids[source]}/result{header}"
         given = self.of.request.output.response_format
         return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"
 

@@ -7,13 +7,9 @@ import signal
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from asr_server.cli import arguments
 from asr_server.cli.failure import CommandError, UsageError
-
-if TYPE_CHECKING:
-    from asr_server.features.wyoming.home_names import HomeNames
 
 _DEFAULT_PORT = 10_300
 # The bridge begins without the names of a home that takes longer.
@@ -52,6 +48,7 @@ def _run(parsed: argparse.Namespace) -> None:
 
     from asr_server.core.logger import configure
     from asr_server.core.setting_types import LogLevel
+    from asr_server.features.wyoming.home_names import HomeNames
     from asr_server.features.wyoming.wyoming import Bridge, BridgeTarget
     from asr_server.text import languages
 
@@ -59,8 +56,10 @@ def _run(parsed: argparse.Namespace) -> None:
     configure(LogLevel(parsed.log_level), as_json=False)
     target = BridgeTarget(server, arguments.key(parsed), languages.code(parsed.language) if parsed.language else "")
     with ExitStack() as open_parts:
-        if (home := _home(parsed)) is not None:
-            names = open_parts.enter_context(home)
+        if address := arguments.address(parsed.ha_url, "ASR_HA_URL"):
+            if not (token := arguments.secret(parsed.ha_token_file, "--ha-token-file", "ASR_HA_TOKEN")):
+                raise UsageError("--ha-url takes a token of that Home Assistant: --ha-token-file, or ASR_HA_TOKEN.")
+            names = open_parts.enter_context(HomeNames(address, token))
             names.tried.wait(_FIRST_NAMES_S)
             if names.refusal:
                 raise UsageError(f"{names.refusal} Make one in the profile of an administrator.")
@@ -78,14 +77,3 @@ def _run(parsed: argparse.Namespace) -> None:
         else:
             logger.info("the server is ready", server=server)
         bridge.serve_forever()
-
-
-def _home(parsed: argparse.Namespace) -> HomeNames | None:
-    """Return the names of the home that is stated, None where none is. Raises `UsageError`."""
-    from asr_server.features.wyoming.home_names import HomeNames
-
-    if not (address := arguments.address(parsed.ha_url, "ASR_HA_URL")):
-        return None
-    if not (token := arguments.secret(parsed.ha_token_file, "--ha-token-file", "ASR_HA_TOKEN")):
-        raise UsageError("--ha-url takes a token of that Home Assistant: --ha-token-file, or ASR_HA_TOKEN.")
-    return HomeNames(address, token)
