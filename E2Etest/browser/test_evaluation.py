@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from asr_server import demo
-from asr_server.cli.evaluate.answers import SystemAnswer
-from asr_server.cli.evaluate.references import Reference
+from asr_server.cli.evaluate.references import Reference, SystemAnswer
 from asr_server.cli.evaluate.results import page as evaluation_page
 from asr_server.cli.evaluate.results import results
 from asr_server.cli.recording_files import RecordingSource

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from asr_server.cli import arguments, recording_files, requests
-from asr_server.cli.batch import STANDARD_OUTPUT, backend_of, notes
-from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
+from asr_server.cli.batch import notes
+from asr_server.cli.failure import UsageError, complain, shown
 from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
 from asr_server.cli.recording_files import RecordingSource
@@ -49,37 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run, job=False)
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> None:
     if parsed.recording == parsed.text == STANDARD:
         raise UsageError("the recording and the text cannot both be standard input.")
-    target = None if parsed.output in (None, STANDARD_OUTPUT) else Path(parsed.output)
-    try:
-        request = AlignmentRequest(
-            text=given_text(parsed.text),
-            language=parsed.language or "",
-            model=requests.model(parsed),
-            answer=_format(parsed.format, target),
-        )
-        (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
-        _align(parsed, source, request, target)
-    except Failure as failure:
-        complain("align", f"{failure.code}: {failure.message}")
-        return Exit.FAILED
-    return Exit.DONE
-
-
-def _format(given: str | None, target: Path | None) -> AlignmentFormat:
-    if given is not None:
-        return AlignmentFormat(given)
-    if target is None:
-        return AlignmentFormat.JSON
-    ending = target.suffix.lower().removeprefix(".")
-    if ending not in set(AlignmentFormat):
-        raise UsageError(f"--output {shown(str(target))} ends like no format; say --format.")
-    return AlignmentFormat(ending)
-
-
-def _align(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest, target: Path | None) -> None:
+    target = None if parsed.output in (None, STANDARD) else Path(parsed.output)
+    request = AlignmentRequest(
+        text=given_text(parsed.text),
+        language=parsed.language or "",
+        model=requests.model(parsed),
+        answer=_format(parsed.format, target),
+    )
+    (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
     # A file that cannot be written is known before the recording is processed.
     if target is None:
         result = asyncio.run(_answer(parsed, source, request))
@@ -93,7 +73,20 @@ def _align(parsed: argparse.Namespace, source: RecordingSource, request: Alignme
         complain("align", note)
 
 
+def _format(given: str | None, target: Path | None) -> AlignmentFormat:
+    if given is not None:
+        return AlignmentFormat(given)
+    if target is None:
+        return AlignmentFormat.JSON
+    ending = target.suffix.lower().removeprefix(".")
+    if ending not in set(AlignmentFormat):
+        raise UsageError(f"--output {shown(str(target))} ends like no format; say --format.")
+    return AlignmentFormat(ending)
+
+
 async def _answer(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest) -> Result:
+    from asr_server.cli.backends import backend_of
+
     bars = ProgressBars(wanted=not parsed.quiet)
     async with backend_of(parsed) as backend:
         with source.open() as recording, bars, bars.bar(shown(source.below.name)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -60,7 +59,6 @@ def add_recognition(group: argparse._ArgumentGroup) -> None:
 
 
 def add_language(group: argparse._ActionsContainer) -> None:
-    """Add the spoken language."""
     group.add_argument(
         "-l", "--language", type=language, help="code or name of the spoken language (default: detect it)"
     )
@@ -92,7 +90,7 @@ def add_speakers(group: argparse._ArgumentGroup) -> None:
 
 
 def add_formats(
-    group: argparse._ActionsContainer, allowed: Sequence[Format] = tuple(Format), *, several: bool = True
+    group: argparse._ActionsContainer, allowed: Sequence[Format] = formats.FORMATS, *, several: bool = True
 ) -> None:
     """Add the option for one or more formats. `formats.chosen` has the rules."""
     names = ", ".join(allowed)
@@ -124,7 +122,7 @@ def add_target(group: argparse._ArgumentGroup, *, required: bool) -> None:
     group.add_argument("--bilingual", action="store_true", help="include the source text")
     group.add_argument(
         "--term",
-        type=_term,
+        type=partial(_pair, example="kitchen=Küche"),
         action="append",
         default=[],
         metavar="TERM=TRANSLATION",
@@ -158,7 +156,7 @@ def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
         help="a file such as talk.srt; a directory where PATH has no ending or there are several files; - for "
         "standard output",
     )
-    _add_alias(place, "--output_dir", dest="output", type=_directory)
+    _add_alias(place, "--output_dir", dest="output", type=lambda text: f"{text.rstrip('/')}/")
     usual = " (default)" if beside else ""
     place.add_argument("--beside", action="store_true", default=beside, help=f"files beside each recording{usual}")
     existing = group.add_mutually_exclusive_group()
@@ -234,15 +232,6 @@ def address(given: str | None, variable: str) -> str:
         raise UsageError(f"{variable}: {error}.") from None
 
 
-def result_command(parsed: argparse.Namespace, job: str) -> str:
-    """Return the command that fetches the result of a job from the same server, for a shell."""
-    header = ""
-    if key(parsed):
-        known = f"$(cat {shlex.quote(str(parsed.api_key_file))})" if parsed.api_key_file else "$ASR_API_KEY"
-        header = f' -H "Authorization: Bearer {known}"'
-    return f"curl {server(parsed)}/v1/jobs/{job}/result{header}"
-
-
 def key(parsed: argparse.Namespace) -> str:
     """Return the key for the server; "" for none. Raises `UsageError`, which does not show the key."""
     return secret(parsed.api_key_file, "--api-key-file", "ASR_API_KEY")
@@ -256,24 +245,21 @@ def secret(file: Path | None, option: str, variable: str) -> str:
 
 def word_of(file: Path, option: str) -> str:
     """Return the key or the secret in the file that an option names. Raises `UsageError`, which does not show it."""
-    return _word(_content(file, option), shown(str(file)))
+    name = shown(str(file))
+    try:
+        content = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"{option} {name} cannot be read: {reason}.") from None
+    if not content:
+        raise UsageError(f"{option} {name} is empty.")
+    return _word(content, name)
 
 
 def _word(text: str, where: str) -> str:
     if not text.isascii() or not text.isprintable() or " " in text:
         raise UsageError(f"{where} holds no key (one word of ASCII).")
     return text
-
-
-def _content(file: Path, option: str) -> str:
-    try:
-        content = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"{option} {shown(str(file))} cannot be read: {reason}.") from None
-    if not content:
-        raise UsageError(f"{option} {shown(str(file))} is empty.")
-    return content
 
 
 def server_address(text: str) -> str:
@@ -312,10 +298,6 @@ def _language_error(text: str, error: InvalidInput) -> argparse.ArgumentTypeErro
     return argparse.ArgumentTypeError(f"{text!r} is not a language.{guess}" if guess else error.message)
 
 
-def _directory(text: str) -> str:
-    return f"{text.rstrip('/')}/"
-
-
 def count(text: str) -> int:
     """Return a whole number above 0."""
     if not text.isdigit() or not int(text):
@@ -323,17 +305,15 @@ def count(text: str) -> int:
     return int(text)
 
 
-def _term(text: str) -> tuple[str, str]:
-    term, _, translation = (part.strip() for part in text.partition("="))
-    if not term or not translation:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form kitchen=Küche")
-    return term, translation
+def _pair(text: str, example: str) -> tuple[str, str]:
+    name, _, value = (part.strip() for part in text.partition("="))
+    if not name or not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {example}")
+    return name, value
 
 
 def _known_speaker(text: str) -> tuple[str, Path]:
-    name, _, file = (part.strip() for part in text.partition("="))
-    if not name or not file:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form Ann=ann.wav")
+    name, file = _pair(text, "Ann=ann.wav")
     return name, Path(file)
 
 

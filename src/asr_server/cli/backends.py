@@ -14,17 +14,19 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
 from asr_server.cli import arguments
 from asr_server.cli.failure import Failure, NoServer, UsageError, no_server
 from asr_server.cli.progress import Event
-from asr_server.client import files
 from asr_server.client.connection import AsyncConnection
+from asr_server.client.files import AsyncFileClient, Duration, FileError, ServerUnreachable
 from asr_server.client.jobs import AsyncJobClient
+from asr_server.client.speech import AsyncSpeechClient
 from asr_server.core.errors import ModelUnavailable, TranslationUnavailable
 from asr_server.features.alignments.requests import AlignmentRequest
 from asr_server.processes.unix_sockets import unnamed_socket
@@ -45,46 +47,55 @@ T = TypeVar("T")
 C = TypeVar("C", bound=AsyncConnection)
 
 
-class RemoteBackend:
-    """A server, which may process many recordings at once.
+class Client(AsyncFileClient, AsyncJobClient, AsyncSpeechClient):
+    """All that commands ask of a server, over one pool of connections."""
 
-    `as_job`: every recording is submitted as a job. `socket`: see `AsyncConnection`.
-    """
 
-    def __init__(self, server: str, key: str = "", *, socket: Path | None = None, as_job: bool = False) -> None:
-        self._server = server
-        self._as_job = as_job
-        self._files = files.AsyncFileClient(server, key=key, socket=socket)
-        self._jobs = AsyncJobClient(server, key=key, socket=socket)
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that runs."""
 
-    async def __aenter__(self) -> Self:
-        return self
+    address: str
+    key: str = ""
+    socket: Path | None = None  # see `AsyncConnection`
+    watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext  # explains errors of the requests in it
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._files.close()
-        await self._jobs.close()
+    def connect(self, client: Callable[..., C]) -> C:
+        return client(self.address, key=self.key, socket=self.socket)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A server, which may process many recordings at once."""
+
+    server: Server
+    client: Client
+    as_job: bool  # every recording is submitted as a job
 
     async def process(
         self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show = lambda _: None
     ) -> Result:
         """Return the answer for a recording, which is a file on disk. Raises `Failure`, `NoServer` and `UsageError`."""
         try:
-            return await while_full(lambda: self._process(recording, request, show))
-        except files.ServerUnreachable as error:
-            raise no_server(self._server, ", or run without one (--local)") from error
-        except files.FileError as error:
+            async with self.server.watched():
+                return await while_full(lambda: self._process(recording, request, show))
+        except ServerUnreachable as error:
+            raise no_server(self.server.address, ", or run without one (--local)") from error
+        except FileError as error:
             raise Failure(error.code, error.message) from error
 
     async def forget(self, job: str) -> None:
         """Remove a job. A server that cannot be reached removes it itself when its time is over."""
-        with suppress(files.FileError):
-            await self._jobs.delete(job)
+        with suppress(FileError):
+            await self.client.delete(job)
 
     async def _process(self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show) -> Result:
-        if self._as_job and not isinstance(request, AlignmentRequest):
+        if self.as_job and not isinstance(request, AlignmentRequest):
             return await self._follow_job(recording, request, show)
-        if isinstance(request, TranscriptionRequest) and request.stream:
-            async with aclosing(self._files.deltas(recording, request)) as deltas:
+        if not isinstance(request, TranscriptionRequest):
+            return await self.client.process(recording, request)
+        if request.stream:
+            async with aclosing(self.client.deltas(recording, request)) as deltas:
                 async for delta in deltas:
                     show(Event(text=delta))
             return Result(b"\n", "text/plain")
@@ -93,12 +104,12 @@ class RemoteBackend:
             or request.speakers
             or request.response_format is not ResponseFormat.TEXT
         ):
-            return await self._files.process(recording, request)
+            return await self.client.process(recording, request)
         # This route reports progress; the one for whole answers does not.
         text, end_s = "", 0.0
-        async with aclosing(self._files.spans(recording, request)) as items:
+        async with aclosing(self.client.spans(recording, request)) as items:
             async for item in items:
-                if isinstance(item, files.Duration):
+                if isinstance(item, Duration):
                     show(Event(duration_s=item.seconds))
                 else:
                     text, end_s = item.text, item.end_s
@@ -107,24 +118,24 @@ class RemoteBackend:
 
     async def _follow_job(self, recording: BinaryIO, request: Request, show: Show) -> Result:
         """Follow a job also across a restart of the server."""
-        job = await self._jobs.submit(recording, request)
+        job = await self.client.submit(recording, request)
         show(Event(job=job.id))
         last_change_s = time.monotonic()
         while not job.is_over:
             try:
-                async with aclosing(self._jobs.watch(job.id)) as changes:
+                async with aclosing(self.client.watch(job.id)) as changes:
                     async for job in changes:
                         last_change_s = time.monotonic()
                         show(Event(done_s=job.done_s, duration_s=job.duration_s))
-            except files.FileError as error:
-                lost = isinstance(error, files.ServerUnreachable) or error.code in _RESTARTING
+            except FileError as error:
+                lost = isinstance(error, ServerUnreachable) or error.code in _RESTARTING
                 if not lost or time.monotonic() - last_change_s > _MAX_RESTART_S:
                     raise Failure(error.code, error.message, job_goes_on=lost) from error
                 await asyncio.sleep(_RETRY_S)
         if job.error is not None:
             await self.forget(job.id)
             raise Failure(job.error.code, job.error.message)
-        return replace(await self._jobs.result(job.id), duration_s=job.duration_s)
+        return replace(await self.client.result(job.id), duration_s=job.duration_s)
 
 
 async def while_full(send: Callable[[], Awaitable[T]]) -> T:
@@ -133,7 +144,7 @@ async def while_full(send: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await send()
-        except files.FileError as error:
+        except FileError as error:
             if error.code != "rate_limit_exceeded" or error.retry_after_s is None:
                 raise
             wait_s = max(1.0, error.retry_after_s)
@@ -153,7 +164,7 @@ _STOP_S = 5.0
 # A worker that was killed closes its connections a moment before its end is known.
 _END_S = 1.0
 _LOG_TAIL_BYTES = 2_000
-WORKER_ADDRESS = "http://localhost"
+_WORKER_ADDRESS = "http://localhost"
 
 
 def local_settings(model_id: str | None) -> Settings:
@@ -180,42 +191,32 @@ def local_settings(model_id: str | None) -> Settings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LocalWorker:
-    """A worker process of `--local`."""
+@asynccontextmanager
+async def _watched(ended: asyncio.Task[int], log: IO[bytes]) -> AsyncIterator[None]:
+    """Raise `UsageError` if the settings have caused a request's error, `NoServer` if the worker's end has."""
+    try:
+        yield
+    except FileError as error:
+        if error.code in _SETTINGS_ERRORS:
+            raise UsageError(error.message) from error
+        if error.code in _GONE:
+            await asyncio.wait([ended], timeout=_END_S)
+            if ended.done():
+                raise NoServer(_end_of(ended.result(), log)) from error
+        raise
 
-    socket: Path  # where it listens
-    key: str  # "" if it has none
-    _ended: asyncio.Task[int]
-    _log: IO[bytes]
 
-    @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
-        """Raise `UsageError` if the settings have caused a request's error, `NoServer` if the worker's end has."""
-        try:
-            yield
-        except files.FileError as error:
-            if error.code in _SETTINGS_ERRORS:
-                raise UsageError(error.message) from error
-            if error.code in _GONE:
-                await self._check_alive()
-            raise
-
-    async def _check_alive(self) -> None:
-        """Wait a moment for the end of the worker. Raises `NoServer`, with its last output, if it has ended."""
-        await asyncio.wait([self._ended], timeout=_END_S)
-        if not self._ended.done():
-            return
-        code = self._ended.result()
-        reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - _LOG_TAIL_BYTES))
-        log = self._log.read().decode(errors="replace").strip()
-        raise NoServer(f"the worker process of --local {reason}" + (f"; it wrote:\n{log}" if log else "."))
+def _end_of(code: int, log: IO[bytes]) -> str:
+    """Return how a worker has ended, with its last output."""
+    reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - _LOG_TAIL_BYTES))
+    text = log.read().decode(errors="replace").strip()
+    return f"the worker process of --local {reason}" + (f"; it wrote:\n{text}" if text else ".")
 
 
 @asynccontextmanager
-async def worker(settings: Settings) -> AsyncIterator[LocalWorker]:
+async def worker(settings: Settings) -> AsyncIterator[Server]:
     """Start a worker, which loads the model for the first request, and end it.
 
     Raises `PlanError` for settings that cannot work together, `NoServer` if the worker ends by itself.
@@ -236,7 +237,7 @@ async def worker(settings: Settings) -> AsyncIterator[LocalWorker]:
         ended = asyncio.create_task(process.wait())
         try:
             # The worker has the keys of the environment and of .env, if there are any.
-            yield LocalWorker(socket.path, next(iter(settings.keys), ""), ended, log)
+            yield Server(_WORKER_ADDRESS, next(iter(settings.keys), ""), socket.path, partial(_watched, ended, log))
             if not ended.done():
                 process.terminate()
                 await asyncio.wait([ended], timeout=_STOP_S)
@@ -248,43 +249,31 @@ async def worker(settings: Settings) -> AsyncIterator[LocalWorker]:
             await ended
 
 
-class LocalBackend(RemoteBackend):
-    """A worker."""
+@asynccontextmanager
+async def server_of(parsed: argparse.Namespace) -> AsyncIterator[Server]:
+    """Yield the server that the arguments name, or a worker with `--local`."""
+    if parsed.local:
+        async with worker(local_settings(getattr(parsed, "model", None))) as started:
+            yield started
+    else:
+        yield Server(arguments.server(parsed), arguments.key(parsed))
 
-    def __init__(self, settings: Settings) -> None:
-        self._context = worker(settings)
 
-    async def __aenter__(self) -> Self:
-        self._worker = await self._context.__aenter__()
-        super().__init__(WORKER_ADDRESS, self._worker.key, socket=self._worker.socket)
-        return self
+@asynccontextmanager
+async def backend(server: AbstractAsyncContextManager[Server], *, as_job: bool = False) -> AsyncIterator[Backend]:
+    async with server as running, running.connect(Client) as client:
+        yield Backend(running, client, as_job)
 
-    async def __aexit__(self, *error: Any) -> None:
-        await super().__aexit__()
-        await self._context.__aexit__(*error)
 
-    async def spoken(self, text: str) -> bytes:
-        """Return the text as a WAV file. Raises `FileError`."""
-        from asr_server.client.speech import AsyncSpeechClient
-
-        async with AsyncSpeechClient(WORKER_ADDRESS, key=self._worker.key, socket=self._worker.socket) as client:
-            return b"".join([part async for part in client.stream(text, format="wav")])
-
-    async def _process(self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show) -> Result:
-        async with self._worker.watched():
-            return await super()._process(recording, request, show)
+def backend_of(parsed: argparse.Namespace) -> AbstractAsyncContextManager[Backend]:
+    """Return what processes recordings. Raises `UsageError`."""
+    if parsed.local and parsed.job:
+        raise UsageError("--job is for a server; leave out --local.")
+    return backend(server_of(parsed), as_job=parsed.job)
 
 
 @asynccontextmanager
 async def connected(client: Callable[..., C], parsed: argparse.Namespace) -> AsyncIterator[C]:
     """Yield a client of the server that the arguments name, or of a worker with `--local`."""
-    if not parsed.local:
-        async with client(arguments.server(parsed), key=arguments.key(parsed)) as opened:
-            yield opened
-        return
-    async with (
-        worker(local_settings(None)) as started,
-        started.watched(),
-        client(WORKER_ADDRESS, key=started.key, socket=started.socket) as opened,
-    ):
+    async with server_of(parsed) as server, server.watched(), server.connect(client) as opened:
         yield opened

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
+import shlex
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from asr_server.cli import arguments, formats, recording_files
-from asr_server.cli.failure import AlreadyDone, Exit, Failure, UsageError, complain, shown
+from asr_server.cli.failure import CommandError, Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import Format
+from asr_server.cli.given_text import STANDARD
 from asr_server.cli.progress import Event, ProgressBars, clock_text, speed_text
 from asr_server.cli.recording_files import RecordingSource, Sink, Skipped
 from asr_server.features.alignments.requests import AlignmentRequest
 from asr_server.recordings.requests import Request, Result, TranscriptionRequest, TranslationRequest
 
 if TYPE_CHECKING:
-    from asr_server.cli.backends import RemoteBackend
+    from asr_server.cli.backends import Backend
 
+Opening: TypeAlias = "AbstractAsyncContextManager[Backend]"
 # Nobody reads a longer list.
 _MAX_SKIPPED_SHOWN = 3
-STANDARD_OUTPUT = "-"
 _TIME_NOTES = {
     "estimated": "its times are estimated: no aligner helped",
     "mixed": "some of its times are estimated: the aligner did not help with all words",
@@ -43,37 +47,31 @@ class Run:
     formats: Sequence[Format]  # to write
 
     def run(self) -> Exit:
-        """Raises `UsageError`, `NoServer`, `SettingsError` and `PlanError`."""
-        found = self.find()
-        return self.process(found, self.sink(found)) if found else Exit.FAILED
-
-    def find(self) -> list[RecordingSource]:
-        """Return all recordings. Reports where there are none, and what was skipped."""
+        """Report what is skipped, and process the rest. Raises `CommandError`, `SettingsError` and `PlanError`."""
         found, skipped = recording_files.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
         if not self.parsed.quiet:
             report_skipped(self.command, skipped)
         if not found:
-            complain(self.command, "there is no recording among the files")
-        return found
+            raise CommandError("there is no recording among the files")
+        return self.process(found, self.sink(found))
 
     def sink(self, found: Sequence[RecordingSource]) -> Sink:
-        """Return the sink for the results. Raises `UsageError`."""
         targets = self.targets(found)
         if targets is not None:
             return recording_files.FileSink(targets, replace=self.parsed.force, skip=self.parsed.skip_existing)
         if len(self.formats) > 1:
             raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
-        if self.formats[0].is_binary:
+        if self.formats[0] is Format.DOCX:
             raise UsageError(f"{self.formats[0]} is no text: say --beside, or --output FILE.")
         return recording_files.StdoutSink(found)
 
     def targets(self, found: Sequence[RecordingSource]) -> recording_files.Targets | None:
         """Return the files for each result; None for standard output. Raises `UsageError`."""
         output: str | None = self.parsed.output
-        if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
+        if output == STANDARD or (output is None and not self.parsed.beside):
             return None
         tag = f".{self.request.language}" if isinstance(self.request, TranslationRequest) else ""
-        endings = {one: f"{tag}{one.suffix}" for one in self.formats}
+        endings = {one: f"{tag}{formats.suffix(one)}" for one in self.formats}
         if output is None:
             return recording_files.targets(found, None, endings)
         place = Path(output)
@@ -88,9 +86,13 @@ class Run:
         recording_files.check_distinct(chosen)
         return chosen
 
-    def process(self, found: Sequence[RecordingSource], sink: Sink, backend: RemoteBackend | None = None) -> Exit:
+    def process(
+        self, found: Sequence[RecordingSource], sink: Sink, backend: AbstractAsyncContextManager[Backend] | None = None
+    ) -> Exit:
         """Process all recordings, with the backend that the arguments name, or with another. After Ctrl-C, raises
         `KeyboardInterrupt` with what is kept."""
+        from asr_server.cli.backends import backend_of
+
         stream = isinstance(self.request, TranscriptionRequest) and self.request.stream
         # Text that streams to a terminal shows the progress by itself.
         bars = ProgressBars(wanted=not (self.parsed.quiet or (stream and sys.stdout.isatty())))
@@ -112,19 +114,6 @@ def report_skipped(command: str, skipped: Sequence[Skipped]) -> None:
         complain(command, f"skipped ({reason}): {listed}")
 
 
-def backend_of(parsed: argparse.Namespace) -> RemoteBackend:
-    """Return what processes recordings: a worker with `--local`, or a server. Raises `UsageError`."""
-    if parsed.local:
-        from asr_server.cli.backends import LocalBackend, local_settings
-
-        if parsed.job:
-            raise UsageError("--job is for a server; leave out --local.")
-        return LocalBackend(local_settings(parsed.model))
-    from asr_server.cli.backends import RemoteBackend
-
-    return RemoteBackend(arguments.server(parsed), arguments.key(parsed), as_job=parsed.job)
-
-
 def notes(request: Request | AlignmentRequest, result: Result) -> list[str]:
     """Return what the user should know about the quality of subtitles and translations."""
     found = []
@@ -142,12 +131,7 @@ class Totals:
     done: int = 0
     skipped: int = 0
     failed: int = 0
-    audio_s: float | None = 0.0  # length of those that are done; None if one has no known length
-
-    def count(self, duration_s: float | None) -> None:
-        """Count a recording that is done."""
-        self.done += 1
-        self.audio_s = None if self.audio_s is None or duration_s is None else self.audio_s + duration_s
+    audio_s: float = 0.0  # length of those that are done; NaN if one has no known length
 
     def kept(self, count: int) -> str:
         """Return what is kept of `count` recordings when the command is stopped."""
@@ -158,12 +142,10 @@ class Totals:
         )
 
     def summary(self, elapsed_s: float) -> str:
-        """Return the totals in one line."""
-        parts = [f"{self.done} done"]
-        parts += [f"{self.skipped} skipped, their files exist"] if self.skipped else []
-        parts += [f"{self.failed} failed"] if self.failed else []
-        line = ", ".join(parts)
-        if self.audio_s:
+        line = f"{self.done} done"
+        line += f", {self.skipped} skipped, their files exist" if self.skipped else ""
+        line += f", {self.failed} failed" if self.failed else ""
+        if self.audio_s > 0:
             speed = speed_text(self.audio_s, elapsed_s)
             line += f"; {clock_text(self.audio_s)} of audio in {clock_text(elapsed_s)}, {speed} real time"
         return line
@@ -174,7 +156,7 @@ class RecordingBatch:
     """Processes many recordings, a few at a time. The failure of one does not stop the others."""
 
     of: Run
-    backend: RemoteBackend
+    backend: Opening
     sink: Sink
     bars: ProgressBars
     totals: Totals = field(default_factory=Totals)
@@ -184,13 +166,13 @@ class RecordingBatch:
         """Process all sources, `jobs` at a time. Raises `NoServer` and `UsageError`, which end the batch."""
         remaining = iter(sources)
         start_s = time.monotonic()
-        async with self.backend:
+        async with self.backend as backend:
             with self.bars:
                 try:
                     # All tasks draw from one iterator; on one event loop that needs no lock.
                     async with asyncio.TaskGroup() as group:
                         for _ in range(min(jobs, len(sources))):
-                            group.create_task(self._process_next(remaining))
+                            group.create_task(self._process_next(backend, remaining))
                 except ExceptionGroup as failed:
                     raise failed.exceptions[0] from None
                 finally:  # finished results that wait for their turn are written
@@ -200,30 +182,30 @@ class RecordingBatch:
             complain(self.of.command, self.totals.summary(time.monotonic() - start_s))
         return Exit.FAILED if self.totals.failed else Exit.DONE
 
-    async def _process_next(self, remaining: Iterator[RecordingSource]) -> None:
-        """Process sources until none remains."""
+    async def _process_next(self, backend: Backend, remaining: Iterator[RecordingSource]) -> None:
         for source in remaining:
             try:
-                result = await self._process(source)
-                await self._deliver(source, result)
-                self.totals.count(result.duration_s)
+                if self.sink.is_done(source):
+                    self.totals.skipped += 1
+                    continue
+                result = await self._process(backend, source)
+                await self._deliver(backend, source, result)
+                self.totals.done += 1
+                self.totals.audio_s += math.nan if result.duration_s is None else result.duration_s
                 for note in () if self.of.parsed.quiet else notes(self.of.request, result):
                     self._report(source, note)
-            except AlreadyDone:
-                self.totals.skipped += 1
             except Failure as failure:
                 self.totals.failed += 1
                 with self.bars.paused():
                     self.sink.drop(source, failure)
                 advice = f" The server keeps its job: {self._result_command(source)}" if failure.job_goes_on else ""
-                self._report(source, f"{failure.code}: {failure.message}{advice}")
+                self._report(source, f"{failure}{advice}")
             except (asyncio.CancelledError, OSError):  # OSError: standard output is closed or its disk is full
                 if source in self._job_ids:
                     self._report(source, f"goes on as a job: {self._result_command(source)}")
                 raise
 
-    async def _process(self, source: RecordingSource) -> Result:
-        self.sink.check(source)
+    async def _process(self, backend: Backend, source: RecordingSource) -> Result:
         with source.open() as recording, self.bars.bar(shown(source.below.name)) as draw:
 
             def show(event: Event) -> None:
@@ -233,9 +215,9 @@ class RecordingBatch:
                     self.sink.delta(source, event.text)
                 draw(event)
 
-            return await self.backend.process(recording, self.of.request, show)
+            return await backend.process(recording, self.of.request, show)
 
-    async def _deliver(self, source: RecordingSource, result: Result) -> None:
+    async def _deliver(self, backend: Backend, source: RecordingSource, result: Result) -> None:
         """Write the result. Its job is removed only after that."""
         try:
             contents = formats.convert(result.content.decode(), self.of.request.response_format, self.of.formats)
@@ -245,12 +227,16 @@ class RecordingBatch:
             failure.job_goes_on = source in self._job_ids
             raise
         if job := self._job_ids.pop(source, None):
-            await self.backend.forget(job)
+            await backend.forget(job)
 
     def _result_command(self, source: RecordingSource) -> str:
-        """Return how to continue with the job of a source, and what its result is if that is not what was asked for."""
-        command = arguments.result_command(self.of.parsed, self._job_ids[source])
-        given = self.of.request.response_format.value
+        """Return a shell command that fetches the result of the job, and its format if another one was asked for."""
+        parsed, header = self.of.parsed, ""
+        if arguments.key(parsed):
+            key = f"$(cat {shlex.quote(str(parsed.api_key_file))})" if parsed.api_key_file else "$ASR_API_KEY"
+            header = f' -H "Authorization: Bearer {key}"'
+        command = f"curl {arguments.server(parsed)}/v1/jobs/{self._job_ids[source]}/result{header}"
+        given = self.of.request.response_format
         return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"
 
     def _report(self, source: RecordingSource, line: str) -> None:

@@ -219,7 +219,7 @@ async def test_a_job_is_removed_after_its_result_is_delivered(tmp_path, capsys):
     backend = _Scripted()
     places = {sources[0]: {Format.TEXT: tmp_path / "a.txt"}, sources[1]: {Format.TEXT: tmp_path / "b.txt"}}
     filed = FileSink(places)
-    filed.check = lambda source: (tmp_path / "b.txt").write_text("in the way")
+    filed.is_done = lambda source: not (tmp_path / "b.txt").write_text("in the way")
     batch, _ = _batch(backend, sources, filed, command="subtitles")
     assert await batch.run(sources, jobs=1) is Exit.FAILED
     assert backend.forgotten == ["job_one"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asr_server import __version__, demo
 from asr_server.cli import arguments
-from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
+from asr_server.cli.failure import CommandError, Exit, Failure
 from asr_server.cli.listening import address_error, certificate_error
 from asr_server.client.connection import FileError
 from asr_server.core.errors import ModelUnavailable
@@ -229,19 +229,19 @@ def _self_test(settings: Settings) -> Findings:
         yield from asyncio.run(_transcribe(bundled, sample))
     except PlanError:
         yield Finding(Mark.FAIL, "self-test", "not done: the settings above cannot work")
-    except (Failure, NoServer, UsageError) as error:
-        yield Finding(Mark.FAIL, "self-test", str(error))
+    except CommandError as error:
+        yield Finding(Mark.FAIL, "self-test", error.message if isinstance(error, Failure) else str(error))
 
 
 async def _transcribe(bundled: str, sample: demo.Sample) -> list[Finding]:
-    from asr_server.cli.backends import LocalBackend, local_settings
+    from asr_server.cli.backends import backend, local_settings, worker
 
     async def transcribed(recording: bytes) -> Result:
         request = TranscriptionRequest(response_format=ResponseFormat.TEXT)
-        return await backend.process(io.BytesIO(recording), request)
+        return await opened.process(io.BytesIO(recording), request)
 
     start_s, recording = time.monotonic(), sample.recording.read_bytes()
-    async with LocalBackend(local_settings(bundled)) as backend:
+    async with backend(worker(local_settings(bundled))) as opened:
         await transcribed(recording)
         loaded_s = time.monotonic()
         result = await transcribed(recording)
@@ -255,7 +255,7 @@ async def _transcribe(bundled: str, sample: demo.Sample) -> list[Finding]:
             Finding(Mark.OK, "speed", f"{speed}; {loaded_s - start_s:.1f} s with loading"),
         ]
         try:
-            speech = await backend.spoken(sample.text)
+            speech = b"".join([part async for part in opened.client.stream(sample.text, format="wav")])
         except FileError as error:
             mark = Mark.OFF if error.code == "speech_unavailable" else Mark.FAIL
             return [*found, Finding(mark, "spoken words", error.message)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from asr_server.cli.failure import Exit, UsageError, complain
+from asr_server.cli.failure import CommandError, UsageError
 
 EXAMPLES = """\
 examples:
@@ -36,21 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(run=_run)
 
 
-def _run(parsed: argparse.Namespace) -> int:
-    from asr_server.core.errors import ModelUnavailable
-
+def _run(parsed: argparse.Namespace) -> None:
     output = parsed.output
     if output.is_dir() or not output.parent.is_dir():
         raise UsageError(f"--output {output}: name a file in a directory that exists.")
     try:
         print(f"{output}: {parsed.act(parsed)}")
-    except ModelUnavailable as error:
-        complain("export", error.message)
-        return Exit.FAILED
     except ImportError as error:
-        complain("export", f"the package {error.name} is not installed{parsed.packages}")
-        return Exit.FAILED
-    return Exit.DONE
+        raise CommandError(f"the package {error.name} is not installed{parsed.packages}") from None
 
 
 def _onnx(parsed: argparse.Namespace) -> str:

@@ -17,26 +17,32 @@ class Exit(IntEnum):
     BROKEN_PIPE = 141
 
 
-class UsageError(Exception):
+class CommandError(Exception):
+    """An error that is shown in one line. It ends the command unless it is the failure of one recording among many."""
+
+    exit_code = Exit.FAILED
+
+
+class UsageError(CommandError):
     """The arguments or the settings are wrong; nothing was done."""
 
+    exit_code = Exit.USAGE
 
-class NoServer(Exception):
+
+class NoServer(CommandError):
     """The server cannot be reached, so the command ends. The message says what to do."""
 
+    exit_code = Exit.NO_SERVER
 
-class Failure(Exception):
+
+class Failure(CommandError):
     """A recording failed; the others go on. `code` is stable. `job_goes_on`: its job on the server has not failed."""
 
     def __init__(self, code: str, message: str, *, job_goes_on: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
         self.job_goes_on = job_goes_on
-
-
-class AlreadyDone(Exception):
-    """The files of a recording all exist, and are kept; it is skipped."""
 
 
 def shown(text: str) -> str:

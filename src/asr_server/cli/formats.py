@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +15,23 @@ from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue
 from asr_server.text import languages, scripts
 
-
-class Format(StrEnum):
-    """The formats of the server, and others that are made of their cues."""
-
-    TEXT = "text"
-    JSON = "json"
-    VERBOSE_JSON = "verbose_json"
-    DIARIZED_JSON = "diarized_json"
-    SRT = "srt"
-    VTT = "vtt"
-    MARKDOWN = "markdown"
-    DOCX = "docx"
-
-    @property
-    def suffix(self) -> str:
-        return _SUFFIXES.get(self, f".{self.value}")
-
-    @property
-    def is_binary(self) -> bool:
-        return self is Format.DOCX
-
-
+Format = ResponseFormat
+# In the order of the help texts. The first is the default of most commands.
+FORMATS = tuple(map(Format, ("text", "json", "verbose_json", "diarized_json", "srt", "vtt", "markdown", "docx")))
+CUE_FORMATS = (Format.SRT, Format.VTT)
 _SUFFIXES = {
     Format.TEXT: ".txt",
     Format.VERBOSE_JSON: ".json",
     Format.DIARIZED_JSON: ".json",
     Format.MARKDOWN: ".md",
 }
-DOCUMENTS = (Format.MARKDOWN, Format.DOCX)
-CUE_FORMATS = (Format.SRT, Format.VTT)
 # The formats that Whisper's command writes for `all`. Its json lists the segments.
 _ALL = (Format.TEXT, Format.VTT, Format.SRT, Format.VERBOSE_JSON)
 _JSON_FIELDS = ("text", "language", "language_code", "languages", "usage")
+
+
+def suffix(wanted: Format) -> str:
+    return _SUFFIXES.get(wanted, f".{wanted}")
 
 
 def parse(text: str) -> list[Format]:
@@ -58,52 +41,50 @@ def parse(text: str) -> list[Format]:
     for name in text.lower().split(","):
         if name == "all":
             found += _ALL
-        elif name in (*Format, "txt"):
+        elif name in (*FORMATS, "txt"):
             found.append(Format.TEXT if name == "txt" else Format(name))
         else:
-            raise argparse.ArgumentTypeError(unknown_name(name, [*Format, "all"]))
+            raise argparse.ArgumentTypeError(unknown_name(name, [*FORMATS, "all"]))
     return found
 
 
-def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = tuple(Format)) -> list[Format]:
+def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = FORMATS) -> list[Format]:
     """Return the formats of `--format`, or the one that the name of `--output` ends with, or the first that is allowed.
 
     Raises `UsageError` for one that is not allowed, and for two that would be one file.
     """
-    wanted = list(dict.fromkeys(parsed.format or [])) or _by_suffix(parsed.output, allowed) or [allowed[0]]
+    ending = Path(parsed.output or "").suffix.lower()
+    by_name = [one for one in allowed if suffix(one) == ending] or allowed
+    wanted = list(dict.fromkeys(parsed.format or by_name[:1]))
     for one in wanted:
         if one not in allowed:
             raise UsageError(f"--format {one} is not possible here; choose from {', '.join(allowed)}.")
-    same = [one for one in wanted if one.suffix == Format.JSON.suffix]
+    same = [one for one in wanted if suffix(one) == suffix(Format.JSON)]
     if len(same) > 1:
         raise UsageError(f"{same[0]} and {same[1]} would be the same file; verbose_json holds all that the others do.")
     return wanted
 
 
-def _by_suffix(output: str | None, allowed: Sequence[Format]) -> list[Format]:
-    suffix = Path(output or "").suffix.lower()
-    return [one for one in allowed if one.suffix == suffix][:1]
-
-
 def answer_options(wanted: Sequence[Format], *, speakers: bool = False) -> dict[str, Any]:
     """Return the options of a request whose answer `convert` can turn into all formats."""
-    cues = [one for one in wanted if one in CUE_FORMATS]
-    if len(wanted) == 1 and wanted[0].value in set(ResponseFormat) and wanted[0] not in DOCUMENTS:
-        answer = ResponseFormat(wanted[0].value)
-    else:
+    cues = [one for one in wanted if one.is_subtitles]
+    if len(wanted) == 1 and not wanted[0].is_document:
+        answer = wanted[0]
+    elif len(cues) == len(wanted):
         # A name of a speaker is text in SRT, and has its place in VTT.
-        file_of_cues = ResponseFormat.VTT if speakers else ResponseFormat.SRT
-        answer = file_of_cues if len(cues) == len(wanted) else ResponseFormat.VERBOSE_JSON
-    has_cues = answer is ResponseFormat.VERBOSE_JSON and bool(cues)
+        answer = Format.VTT if speakers else Format.SRT
+    else:
+        answer = Format.VERBOSE_JSON
+    has_cues = answer is Format.VERBOSE_JSON and bool(cues)
     return {"response_format": answer} | ({"timestamp_granularities": ("segment", "cue")} if has_cues else {})
 
 
-def convert(answer: str, given: ResponseFormat, wanted: Sequence[Format]) -> dict[Format, str | bytes]:
+def convert(answer: str, given: Format, wanted: Sequence[Format]) -> dict[Format, str | bytes]:
     """Return the files' contents from an answer in the format that `answer_options` has chosen."""
-    if [given.value] == list(wanted):
+    if [given] == list(wanted):
         return {wanted[0]: _ended(answer)}
     if given.is_subtitles:
-        parse_cues = files.parse_vtt if given is ResponseFormat.VTT else files.parse_srt
+        parse_cues = files.parse_vtt if given is Format.VTT else files.parse_srt
         content, cues = {}, parse_cues(answer)
     else:
         content = json.loads(answer)
@@ -115,9 +96,26 @@ def convert(answer: str, given: ResponseFormat, wanted: Sequence[Format]) -> dic
 
 
 def _content(content: dict[str, Any], cues: Sequence[Cue], wanted: Format) -> str | bytes:
-    if wanted in CUE_FORMATS:
+    if wanted.is_subtitles:
         return render(cues, wanted)
-    return _document(content, wanted) if wanted in DOCUMENTS else _ended(_text_format(content, wanted))
+    if wanted.is_document:
+        return _document(content, wanted)
+    if wanted is Format.TEXT:
+        turns = [(segment.get("speaker", ""), segment["text"]) for segment in content["segments"]]
+        return _ended(scripts.dialogue(turns) if any(speaker for speaker, _ in turns) else content["text"])
+    if wanted is Format.DIARIZED_JSON:
+        names = ("start", "end", "text", "speaker")
+        segments = [
+            {"type": "transcript.text.segment", "id": f"seg_{number}", **{name: segment[name] for name in names}}
+            for number, segment in enumerate(content["segments"])
+        ]
+        facts = {name: content[name] for name in ("task", "duration", "text")}
+        content = {**facts, "segments": segments, "usage": content["usage"]}
+    elif wanted is Format.JSON:
+        content = {name: content[name] for name in _JSON_FIELDS}
+        # Here it is the model's name, and there the same in lower case.
+        content["language"] = languages.normalize(content["language_code"]) or "auto"
+    return _ended(json.dumps(content, ensure_ascii=False))
 
 
 def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
@@ -129,38 +127,12 @@ def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
         for one in content["paragraphs"]
     ]
     written = FORMATS[wanted.value][0](Document(parts))
-    return written if wanted.is_binary else written.decode()
+    return written if wanted is Format.DOCX else written.decode()
 
 
 def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
     """Return a file of cues; `first`: the number of its first cue, if it numbers them."""
     return files.render_srt(cues, first) if wanted is Format.SRT else files.render_vtt(cues)
-
-
-def _text_format(content: dict[str, Any], wanted: Format) -> str:
-    """Return a format without cues, of the content of verbose_json."""
-    if wanted is Format.TEXT:
-        turns = [(segment.get("speaker", ""), segment["text"]) for segment in content["segments"]]
-        return scripts.dialogue(turns) if any(speaker for speaker, _ in turns) else str(content["text"])
-    if wanted is Format.DIARIZED_JSON:
-        return json.dumps(_diarized(content), ensure_ascii=False)
-    if wanted is Format.JSON:
-        content = {name: content[name] for name in _JSON_FIELDS}
-        # Here it is the model's name, and there the same in lower case.
-        content["language"] = languages.normalize(content["language_code"]) or "auto"
-    return json.dumps(content, ensure_ascii=False)
-
-
-def _diarized(content: dict[str, Any]) -> dict[str, Any]:
-    segments = [
-        {"type": "transcript.text.segment", "id": f"seg_{number}"}
-        | {name: segment[name] for name in ("start", "end", "text", "speaker")}
-        for number, segment in enumerate(content["segments"])
-    ]
-    return {name: content[name] for name in ("task", "duration", "text")} | {
-        "segments": segments,
-        "usage": content["usage"],
-    }
 
 
 def _ended(text: str) -> str:

@@ -11,7 +11,7 @@ from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import CUE_FORMATS, Format
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.recordings.render import render
-from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
+from asr_server.recordings.requests import TranscriptionRequest
 from asr_server.subtitle.cues import CueConfig
 
 WORDS = tuple(
@@ -31,10 +31,9 @@ DIALOGUE = replace(
         for name, text, words in (("A", "Turn on", WORDS[:2]), ("Smith, Ann", "the lights", WORDS[2:]))
     ),
 )
-SERVER_FORMATS = [Format(one.value) for one in ResponseFormat]
 # Without speakers there is no diarized_json, and with them json shows none of them. Documents are made of paragraphs.
-PLAIN_FORMATS = [one for one in SERVER_FORMATS if one not in (Format.DIARIZED_JSON, *formats.DOCUMENTS)]
-SPEAKER_FORMATS = [one for one in SERVER_FORMATS if one not in (Format.JSON, *formats.DOCUMENTS)]
+PLAIN_FORMATS = [one for one in Format if one is not Format.DIARIZED_JSON and not one.is_document]
+SPEAKER_FORMATS = [one for one in Format if one is not Format.JSON and not one.is_document]
 
 
 def _answer(request, transcript=SPEECH):
@@ -45,7 +44,7 @@ def _request(wanted, **how):
     return TranscriptionRequest(**formats.answer_options(wanted, **how))
 
 
-def _chosen(given=None, output=None, allowed=tuple(Format)):
+def _chosen(given=None, output=None, allowed=formats.FORMATS):
     return formats.chosen(argparse.Namespace(format=given, output=output), allowed)
 
 
@@ -56,7 +55,7 @@ def test_a_format_is_the_same_alone_and_among_others(one, others):
     wanted = list(dict.fromkeys([one, *others]))
     request = _request(wanted)
     made = formats.convert(_answer(request), request.response_format, wanted)
-    alone = _answer(TranscriptionRequest(response_format=ResponseFormat(one.value)))
+    alone = _answer(TranscriptionRequest(response_format=one))
     assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
     assert set(made) == set(wanted)
 
@@ -68,7 +67,7 @@ def test_a_format_with_speakers_is_the_same_alone_and_among_others(one, others):
     wanted = list(dict.fromkeys([one, *others]))
     request = _request(wanted, speakers=True)
     made = formats.convert(_answer(request, DIALOGUE), request.response_format, wanted)
-    alone = _answer(TranscriptionRequest(response_format=ResponseFormat(one.value)), DIALOGUE)
+    alone = _answer(TranscriptionRequest(response_format=one), DIALOGUE)
     assert "Smith, Ann" in alone
     assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
 
@@ -83,18 +82,18 @@ def test_formats_of_cues_have_the_same_cues(one):
 def test_names_may_be_repeated_listed_and_short():
     """`txt` is text; `all` is what Whisper's command writes, whose json has the segments."""
     assert formats.parse("SRT,txt") == [Format.SRT, Format.TEXT]
-    assert [one.suffix for one in formats.parse("all")] == [".txt", ".vtt", ".srt", ".json"]
+    assert [formats.suffix(one) for one in formats.parse("all")] == [".txt", ".vtt", ".srt", ".json"]
     assert _chosen([Format.SRT, Format.TEXT, Format.SRT]) == [Format.SRT, Format.TEXT]
 
 
 @pytest.mark.parametrize(
     ("output", "allowed", "wanted"),
     [
-        ("talk.srt", tuple(Format), Format.SRT),
-        ("a/talk.TXT", tuple(Format), Format.TEXT),
-        ("talk.json", tuple(Format), Format.JSON),
-        ("talk.md", tuple(Format), Format.MARKDOWN),
-        ("talk.rtf", tuple(Format), Format.TEXT),
+        ("talk.srt", formats.FORMATS, Format.SRT),
+        ("a/talk.TXT", formats.FORMATS, Format.TEXT),
+        ("talk.json", formats.FORMATS, Format.JSON),
+        ("talk.md", formats.FORMATS, Format.MARKDOWN),
+        ("talk.rtf", formats.FORMATS, Format.TEXT),
         ("-", CUE_FORMATS, Format.SRT),
         (None, CUE_FORMATS, Format.SRT),
     ],
@@ -115,7 +114,7 @@ def test_two_formats_are_never_one_file():
         _chosen([Format.JSON, Format.VERBOSE_JSON])
     with pytest.raises(UsageError, match="same file"):
         _chosen([Format.DIARIZED_JSON, Format.SRT, Format.VERBOSE_JSON])
-    suffixes = [one.suffix for one in Format if one not in (Format.VERBOSE_JSON, Format.DIARIZED_JSON)]
+    suffixes = [formats.suffix(one) for one in Format if one not in (Format.VERBOSE_JSON, Format.DIARIZED_JSON)]
     assert len(set(suffixes)) == len(suffixes)
 
 

@@ -15,13 +15,19 @@ _TIMEOUT_S = 4.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments: the settings name the address."""
     parser.set_defaults(run=lambda _: healthcheck(settings_module.load()))
 
 
 def healthcheck(settings: Settings) -> int:
     """Returns 0 when `/livez` answers with 200, 1 otherwise."""
-    connection = _connection(settings)
+    host = connectable(settings.host)
+    connection = http.client.HTTPConnection(host, settings.port, timeout=_TIMEOUT_S)
+    if settings.ssl_certfile:
+        # The certificate is for another name than this address, and nothing secret is sent.
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(host, settings.port, timeout=_TIMEOUT_S, context=context)
     try:
         connection.request("GET", "/livez")
         status = connection.getresponse().status
@@ -32,17 +38,6 @@ def healthcheck(settings: Settings) -> int:
     finally:
         connection.close()
     return 0 if status == http.client.OK else 1
-
-
-def _connection(settings: Settings) -> http.client.HTTPConnection:
-    host = connectable(settings.host)
-    if not settings.ssl_certfile:
-        return http.client.HTTPConnection(host, settings.port, timeout=_TIMEOUT_S)
-    # The certificate is for another name than this address, and nothing secret is sent.
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return http.client.HTTPSConnection(host, settings.port, timeout=_TIMEOUT_S, context=context)
 
 
 def connectable(host: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
-from typing import Any
 
 from asr_server.core.settings import Settings
 
@@ -15,10 +15,14 @@ def address_error(host: str, port: int) -> str:
     port."""
     reason = ""
     try:
-        for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            reason = _bind(family, kind, address)
-            if not reason:
+        for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            try:
+                socket.create_server(address, family=family).close()
                 return ""
+            except OSError as error:
+                reason = os.strerror(error.errno or errno.EINVAL)
+                if error.errno != errno.EADDRNOTAVAIL:  # the name may have other addresses, which this machine has
+                    break
     except OSError as error:
         return error.strerror or str(error)
     return reason
@@ -36,23 +40,6 @@ def certificate_error(settings: Settings) -> str:
         return f"no PEM certificate and key that belong together: {error}"
     except (OSError, ValueError) as error:
         return str(error)
-    return ""
-
-
-def _bind(family: int, kind: int, address: Any) -> str:
-    """Bind the address as asyncio's servers do. Returns an error only where this machine does not have the address,
-    since a name may have others that it has. Raises OSError for every other reason."""
-    with socket.socket(family, kind) as probe:
-        # Otherwise a port that was closed a moment ago would count as in use.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        try:
-            probe.bind(address)
-        except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                return error.strerror or str(error)
-            raise
     return ""
 
 

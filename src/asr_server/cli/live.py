@@ -16,8 +16,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TextIO
 
-from asr_server.cli import arguments, formats
-from asr_server.cli.failure import Exit, UsageError, complain, no_server, shown
+from asr_server.cli import arguments, formats, recording_files
+from asr_server.cli.failure import CommandError, Exit, UsageError, complain, no_server, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.parser import did_you_mean
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
@@ -26,7 +26,7 @@ from asr_server.core.errors import InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.subtitle.cue_segmentation import Passage, cues
 from asr_server.subtitle.cues import Cue, CueConfig
-from asr_server.text import words
+from asr_server.text import scripts, words
 
 EXAMPLES = (
     "asr-server live --file talk.mp3",
@@ -94,16 +94,17 @@ def _run(parsed: argparse.Namespace) -> int:
         speakers=parsed.speakers,
     )
     try:
-        chunks = _file(parsed.file, parsed.speed) if parsed.file else _microphone(parsed.device)
+        chunks = paced(asyncio.run(decoded(parsed.file)), parsed.speed) if parsed.file else _microphone(parsed.device)
         with _connect(arguments.server(parsed), options) as client, _writers(parsed, wanted[0]) as writers:
             ended = _stream(client, chunks, writers, can_wait=not parsed.mic)
             if client.speakers_lost:
                 complain("live", client.speakers_lost)
     except BrokenPipeError:  # of standard output, not of the connection
         raise
-    except (OSError, LiveError, WebSocketException, _SourceError) as error:
-        complain("live", str(error))
-        return Exit.FAILED
+    except InvalidInput as error:
+        raise CommandError(f"{shown(str(parsed.file))}: {error.message}") from None
+    except (OSError, LiveError, WebSocketException) as error:
+        raise CommandError(str(error)) from None
     return Exit.DONE if ended or parsed.mic else Exit.INTERRUPTED
 
 
@@ -116,14 +117,14 @@ def _connect(server: str, options: LiveOptions) -> LiveClient:
 
 @contextmanager
 def _writers(parsed: argparse.Namespace, wanted: Format) -> Iterator[list[FinalsWriter]]:
-    """Make what shows and writes the finals. Raises `OSError`, and `_SourceError` for a file that exists."""
+    """Make what shows and writes the finals. Raises `OSError`, and `Failure` for a file that exists."""
     with ExitStack() as stack:
         writers = []
         if parsed.output:
             try:
                 file = stack.enter_context(open(parsed.output, "w" if parsed.force else "x", encoding="utf-8"))
             except FileExistsError:
-                raise _SourceError(f"output_exists: {shown(parsed.output)} exists; --force replaces it.") from None
+                raise recording_files.exists(parsed.output) from None
             writers.append(FinalsWriter(file, wanted, speakers=parsed.speakers))
             wanted = Format.TEXT
         if wanted is Format.TEXT:
@@ -133,10 +134,6 @@ def _writers(parsed: argparse.Namespace, wanted: Format) -> Iterator[list[Finals
         for writer in writers:
             stack.callback(writer.close)
         yield writers
-
-
-class _SourceError(Exception):
-    """The audio cannot be had. The message says why and what to do."""
 
 
 def _stream(client: LiveClient, chunks: Iterator[bytes], writers: Sequence[FinalsWriter], *, can_wait: bool) -> bool:
@@ -152,10 +149,10 @@ def _stream(client: LiveClient, chunks: Iterator[bytes], writers: Sequence[Final
         sender.stop.set()
         _show(client, writers, sender.sent)
         return False
-    if isinstance(sender.error, _SourceError):
+    if isinstance(sender.error, CommandError):
         raise sender.error
     if sender.error is not None:
-        raise _SourceError(f"the microphone ended: {sender.error}")
+        raise CommandError(f"the microphone ended: {sender.error}")
     return True
 
 
@@ -171,8 +168,11 @@ def _show(client: LiveClient, writers: Sequence[FinalsWriter], sent: threading.E
         except ConnectionClosed as cut:
             for writer in writers:
                 writer.clear()
-            try:
-                _reconnect(client, cut)
+            if cut.rcvd is not None and cut.rcvd.code in _FINAL_CLOSES:
+                raise
+            print("The connection broke; reconnecting.", file=sys.stderr)
+            try:  # as long as a server may still have the session
+                client.resume_within(_RESUME_WITHIN_S)
             finally:
                 if client.last_words is not None:  # no other server hears them
                     for writer in writers:
@@ -182,14 +182,6 @@ def _show(client: LiveClient, writers: Sequence[FinalsWriter], sent: threading.E
                     client.flush()
         else:
             raise LiveError("connection_lost", "the server ended the session before all audio was transcribed")
-
-
-def _reconnect(client: LiveClient, cut: ConnectionClosed) -> None:
-    """Resume the session, as long as a server may still have it. Raises the last error."""
-    if cut.rcvd is not None and cut.rcvd.code in _FINAL_CLOSES:
-        raise cut
-    print("The connection broke; reconnecting.", file=sys.stderr)
-    client.resume_within(_RESUME_WITHIN_S)
 
 
 class _Sender(threading.Thread):
@@ -226,18 +218,11 @@ class _Sender(threading.Thread):
                 time.sleep(CHUNK_MS / 1000)
 
 
-def _file(path: Path, speed: float) -> Iterator[bytes]:
-    try:
-        return paced(asyncio.run(decoded(path)), speed)
-    except InvalidInput as error:
-        raise _SourceError(f"{shown(str(path))}: {error.message}") from None
-
-
 def _microphone(device: str | None) -> Iterator[bytes]:
     try:
         import sounddevice
     except (ImportError, OSError):  # OSError: the package is there, the PortAudio library is not
-        raise _SourceError(
+        raise CommandError(
             "the microphone needs the package 'sounddevice' (pip install sounddevice) and PortAudio; "
             "or stream a recording: asr-server live --file recording.wav"
         ) from None
@@ -251,7 +236,7 @@ def _record(sounddevice: Any, device: str | None) -> Iterator[bytes]:
     except (ValueError, sounddevice.PortAudioError) as error:
         microphones = [found["name"] for found in sounddevice.query_devices() if found["max_input_channels"] >= 1]
         there = ", ".join(microphones) or "none"
-        raise _SourceError(
+        raise CommandError(
             f"the microphone cannot be used ({error}). There are: {there}.{did_you_mean(device or '', microphones)}"
         ) from None
     print("Listening; Ctrl-C ends.", file=sys.stderr)
@@ -278,7 +263,6 @@ class FinalsWriter:
         self._write(self._head)
 
     def show(self, line: Line) -> None:
-        """Show a line, or another version of it."""
         if not line.final:
             self.show_open(line)
         elif line.text and line.utterance > self._passed:
@@ -288,7 +272,7 @@ class FinalsWriter:
                 self._pass_first()
 
     def show_open(self, line: Line) -> None:
-        """Do nothing: only finals are written."""
+        """Only finals are written."""
 
     def is_ready(self, line: Line) -> bool:
         """Return True if the final will not change. One whose times do not come before those of the next one, after a
@@ -297,14 +281,12 @@ class FinalsWriter:
         return timed and (line.speakers_settled or not self._speakers)
 
     def is_complete(self, line: Line) -> bool:
-        """Return True if nothing more comes for the last line."""
         return not line.text or self._wanted is Format.TEXT or bool(line.words)
 
     def clear(self) -> None:
-        """Do nothing: there is no open line."""
+        """There is no open line."""
 
     def close(self) -> None:
-        """Write what waits: nothing more comes."""
         while self._waiting:
             self._pass_first()
 
@@ -312,7 +294,8 @@ class FinalsWriter:
         self._passed = next(iter(self._waiting))
         line = self._waiting.pop(self._passed)
         if self._wanted is Format.TEXT:
-            self._write(f"{_spoken(line)}\n")
+            turns = [(run.speaker or "", run.text.strip()) for run in line.speakers]
+            self._write(f"{scripts.dialogue(turns) or line.text}\n")
         else:
             start_ms, end_ms = round(1000 * line.start_s), round(1000 * line.end_s)
             timed = cues(_passages(line), CueConfig(), end_ms) if line.words else [Cue(start_ms, end_ms, line.text)]
@@ -343,14 +326,6 @@ class LineView(FinalsWriter):
     def _pass_first(self) -> None:
         self.clear()
         super()._pass_first()
-
-
-def _spoken(line: Line) -> str:
-    """Return the text; where speakers are distinguished, a line for each run of one speaker."""
-    if not line.speakers:
-        return line.text
-    texts = ((run.speaker, run.text.strip()) for run in line.speakers)
-    return "\n".join(f"{speaker}: {text}" if speaker else text for speaker, text in texts)
 
 
 def _passages(line: Line) -> list[Passage]:

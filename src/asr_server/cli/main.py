@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from asr_server import __version__
-from asr_server.cli.failure import Exit, NoServer, UsageError
+from asr_server.cli.failure import CommandError, Exit, UsageError
 from asr_server.cli.parser import Parser
 from asr_server.core.environment import prefer
 
-# Each module has `add_arguments(parser)`, which sets `run(parsed) -> exit code`. Only the module of the command that
-# runs is imported: importing the server's libraries takes half a second.
+# Each module has `add_arguments(parser)`, which sets `run(parsed)`. It returns an exit code, or None for 0. Only the
+# module of the command that runs is imported: importing the server's libraries takes half a second.
 COMMANDS = {
     "serve": "run the server with the environment's settings",
     "engine": "run an engine that several servers of this machine share",
@@ -51,17 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _allow_any_text()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _run(given)
+        parser = build_parser(given[0] if given else "")
+        if not given:
+            parser.print_help(sys.stderr)
+            parser.exit(Exit.USAGE)
+        parsed = parser.parse_args(given)
+        return int(parsed.run(parsed) or Exit.DONE)
     except SystemExit:  # of help: it need not wait for the imports below
         raise
     except KeyboardInterrupt as error:  # its text says what is kept
         return _fail(f"asr-server {given[0]}: {str(error) or 'stopped, and no file was written'}.", Exit.INTERRUPTED)
-    except UsageError as error:
-        return _fail(f"asr-server {given[0]}: {error}", Exit.USAGE)
-    except NoServer as error:
-        return _fail(f"asr-server {given[0]}: {error}", Exit.NO_SERVER)
+    except CommandError as error:
+        return _fail(f"asr-server {given[0]}: {error}", error.exit_code)
     except _settings_errors() as error:
         return _fail(f"asr-server cannot start:\n{error}", Exit.USAGE)
+    except _model_unavailable() as error:
+        return _fail(f"asr-server {given[0]}: {error}", Exit.FAILED)
     except BrokenPipeError:  # the reader of standard output has ended, which is not an error
         _drop_output()
         return Exit.BROKEN_PIPE
@@ -70,15 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _drop_output()
         return _fail(f"asr-server {given[0]}: cannot_write: {error.strerror}.", Exit.FAILED)
-
-
-def _run(given: Sequence[str]) -> int:
-    parser = build_parser(given[0] if given else "")
-    if not given:
-        parser.print_help(sys.stderr)
-        parser.exit(Exit.USAGE)
-    parsed = parser.parse_args(given)
-    return int(parsed.run(parsed))
 
 
 def _replace_closed_outputs() -> None:
@@ -130,6 +126,13 @@ def _settings_errors() -> tuple[type[Exception], ...]:
     from asr_server.engine.plan import PlanError
 
     return SettingsError, PlanError
+
+
+def _model_unavailable() -> type[Exception]:
+    """Imported only after a failure, like those above."""
+    from asr_server.core.errors import ModelUnavailable
+
+    return ModelUnavailable
 
 
 def _fail(line: str, code: Exit) -> Exit:

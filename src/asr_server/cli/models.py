@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from asr_server.cli.failure import Exit, UsageError, complain
+from asr_server.cli.failure import UsageError
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -25,23 +25,22 @@ exit codes: 0 done; 1 not found, incomplete or not downloaded; 2 wrong arguments
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.set_defaults(run=_run)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     actions.add_parser(
         "list", help="list the models that are bundled, downloaded and downloadable, and whether they are complete"
-    ).set_defaults(act=_list)
+    ).set_defaults(run=_list)
     download = actions.add_parser("download", help="download a model into the hub's cache")
     download.add_argument("model", metavar="ID", help="hub id: owner/name")
     _add_revision(download)
-    download.set_defaults(act=_download)
+    download.set_defaults(run=_download)
     verify = actions.add_parser("verify", help="check the files of a model and the headers of its weights")
     verify.add_argument("model", metavar="ID|DIR", help="hub id, directory, 'demo' or 'moonshine-tiny-en'")
     _add_revision(verify)
-    verify.set_defaults(act=_verify)
+    verify.set_defaults(run=_verify)
     remove = actions.add_parser("remove", help="delete a model from the hub's cache")
     remove.add_argument("model", metavar="ID", help="hub id: owner/name")
     remove.add_argument("--yes", action="store_true", help="do not ask")
-    remove.set_defaults(act=_remove)
+    remove.set_defaults(run=_remove)
 
 
 def _add_revision(action: argparse.ArgumentParser) -> None:
@@ -79,17 +78,6 @@ def size_text(size_bytes: int) -> str:
         if size_bytes >= scale:
             return f"{size_bytes / scale:.3g} {unit}"
     return f"{size_bytes} B"
-
-
-def _run(parsed: argparse.Namespace) -> int:
-    from asr_server.core.errors import ModelUnavailable
-
-    try:
-        parsed.act(parsed)
-    except ModelUnavailable as error:
-        complain("models", error.message)
-        return Exit.FAILED
-    return Exit.DONE
 
 
 def _list(parsed: argparse.Namespace) -> None:

@@ -7,11 +7,12 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 from asr_server.cli.failure import Exit, shown
 
-_ARGUMENT = re.compile(r"argument (?P<names>[^:]+): ")
+_ARGUMENT = re.compile(r"argument ([^:]+): ")
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -46,7 +47,8 @@ class Parser(argparse.ArgumentParser):
         """Exit with 2 after two lines: what is wrong, and how to see all arguments."""
         message = message.replace("the following arguments are required: ", "missing argument: ")
         message = message if message.endswith((".", "?")) else f"{message}."
-        message = _ARGUMENT.sub(lambda found: f"{_longest(found['names'].split('/'))}: ", message, count=1)
+        # argparse lists all names of an argument; the longest is enough.
+        message = _ARGUMENT.sub(lambda found: f"{max(found[1].split('/'), key=len)}: ", message, count=1)
         self.exit(Exit.USAGE, f"{self.prog}: {shown(message)}\n  Arguments and examples: {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -56,14 +58,9 @@ class Parser(argparse.ArgumentParser):
             option = unknown[0].partition("=")[0]
             if not option.startswith("-"):
                 self.error(f"unexpected argument {option!r}")
-            self.error(f"unknown option {option}.{did_you_mean(option, self.options)}")
+            known = [action.option_strings for action in self._actions if action.help != argparse.SUPPRESS]
+            self.error(f"unknown option {option}.{did_you_mean(option, chain.from_iterable(known))}")
         return parsed, []
-
-    @property
-    def options(self) -> dict[str, argparse.Action]:
-        """Return the arguments of all options in the help, by each of their names."""
-        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
-        return {name: action for action in shown for name in action.option_strings}
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Check a value as argparse does, with other words in the message."""
@@ -80,7 +77,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def unknown_name(name: str, known: Sequence[str]) -> str:
-    """Return the error for a value that is none of a few."""
     return f"{name!r} is not one of {', '.join(known)}.{did_you_mean(name, known)}"
 
 
@@ -89,8 +85,3 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_folded = {option.lower(): option for option in known}
     close = difflib.get_close_matches(name.lower(), by_folded, n=1)
     return f" Did you mean {by_folded[close[0]]}?" if close else ""
-
-
-def _longest(names: Sequence[str]) -> str:
-    """Return an argument by its long name; argparse lists all of them."""
-    return max((name.strip() for name in names), key=len)

@@ -32,13 +32,6 @@ class ProgressBars:
         self._live: Live | None = None
 
     def __enter__(self) -> ProgressBars:
-        self._start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-
-    def _start(self) -> None:
         """Make a new display each time: one that is resumed would clear as many lines above it as it last had."""
         if self._progress:
             from rich.live import Live
@@ -51,8 +44,9 @@ class ProgressBars:
                 redirect_stderr=False,
             )
             self._live.start()
+        return self
 
-    def _stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
             self._live = None
@@ -83,11 +77,11 @@ class ProgressBars:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """The bars are not shown while the block runs."""
-        self._stop()
+        self.__exit__()
         try:
             yield
         finally:
-            self._start()
+            self.__enter__()
 
 
 def speed_text(done_s: float, elapsed_s: float) -> str:

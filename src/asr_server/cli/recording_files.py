@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from asr_server.audio import sniff
-from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
-from asr_server.cli.formats import Format
+from asr_server.cli.failure import Failure, UsageError, shown
+from asr_server.cli.formats import Format, suffix
+from asr_server.cli.given_text import STANDARD
 
-_RESULT_SUFFIXES = {one.suffix for one in Format}
+_RESULT_SUFFIXES = set(map(suffix, Format))
 _TEXT = "a text or a subtitle file"
-STDIN = "-"
 _EXISTS = "output_exists"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
@@ -82,26 +82,18 @@ def find(
                 f"{shown(argument)} is a URL, and recordings are read from files. Fetch it first: "
                 f"curl -L {shlex.quote(shown(argument))} | asr-server {command} -"
             )
-        if argument == STDIN:
-            if STDIN not in sources:
-                sources[STDIN] = _standard_input()
+        if argument == STANDARD:
+            if sys.stdin is None or sys.stdin.isatty():
+                raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
+            if STANDARD not in sources:
+                sources[STANDARD] = RecordingSource(None, Path("stdin"), _spool(sys.stdin.buffer))
         elif os.path.isdir(argument):  # pathlib raises where a directory cannot be entered
             for item in _within(Path(argument), recursive, skipped):
                 sources.setdefault(os.path.abspath(str(item.path)), item)
         elif os.path.abspath(argument) not in sources:
-            sources[os.path.abspath(argument)] = _named(Path(argument))
+            path = Path(argument)
+            sources[os.path.abspath(argument)] = RecordingSource(path, Path(path.name), _pipe_content(path))
     return list(sources.values()), skipped
-
-
-def _named(path: Path) -> RecordingSource:
-    try:
-        pipe = path.open("rb") if path.is_fifo() else None
-    except OSError:
-        pipe = None  # opening it again gives the error
-    if pipe is None:
-        return RecordingSource(path, Path(path.name))
-    with pipe:
-        return RecordingSource(path, Path(path.name), _spool(pipe))
 
 
 def _within(directory: Path, recursive: bool, skipped: list[Skipped]) -> Iterator[RecordingSource]:
@@ -148,10 +140,16 @@ def _skip_file(path: Path) -> str:
     return _TEXT if path.suffix in _RESULT_SUFFIXES else "no audio or video"
 
 
-def _standard_input() -> RecordingSource:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
-    return RecordingSource(None, Path("stdin"), _spool(sys.stdin.buffer))
+def _pipe_content(path: Path) -> BinaryIO | None:
+    """Return the content of a named pipe, None for a file."""
+    try:
+        pipe = path.open("rb") if path.is_fifo() else None
+    except OSError:
+        return None  # opening it again gives the error
+    if pipe is None:
+        return None
+    with pipe:
+        return _spool(pipe)
 
 
 def _spool(stream: BinaryIO) -> BinaryIO:
@@ -168,9 +166,10 @@ Contents = Mapping[Format, str | bytes]
 class Sink:
     """Gets either `deliver` or `drop`, once for every source."""
 
-    def check(self, source: RecordingSource) -> None:
-        """Raise `Failure` if `deliver` would fail, `AlreadyDone` if it would do nothing. Called before the recording is
+    def is_done(self, source: RecordingSource) -> bool:
+        """Return True if `deliver` would do nothing. Raises `Failure` if it would fail. Called before the recording is
         processed."""
+        return False
 
     def delta(self, source: RecordingSource, text: str) -> None:
         """Write new text while the recording is processed."""
@@ -179,7 +178,7 @@ class Sink:
         """Deliver the result in each format; after deltas, its end. Raises `Failure`."""
 
     def drop(self, source: RecordingSource, failure: Failure) -> None:
-        """Note that this source has failed."""
+        """This source has failed."""
 
     def close(self) -> None:
         """Write what has been held back: no more sources will come."""
@@ -190,57 +189,44 @@ class StdoutSink(Sink):
 
     def __init__(self, sources: Sequence[RecordingSource], out: BinaryIO | None = None) -> None:
         self._out = out or sys.stdout.buffer
-        self._order = list(sources)
-        self._ready: dict[RecordingSource, str | None] = {}
-        self._next = 0
-        self._first = True
+        self._several = len(sources) > 1
+        self._waiting = deque(sources)
+        self._ready: dict[RecordingSource, str | None] = {}  # None: it has failed
+        self._streamed: RecordingSource | None = None  # the source of the last delta
+        self._gap = ""  # before a header
 
     def delta(self, source: RecordingSource, text: str) -> None:
         """Written at once: streamed sources are processed one by one."""
-        if source not in self._ready:
-            self._ready[source] = ""
-            self._write(self._header(source))
-        self._write(text)
+        self._write(source, text)
+        self._streamed = source
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Written after all sources before it. There is one format."""
         (content,) = contents.values()
         assert isinstance(content, str), "other formats have files"
-        if source in self._ready:  # its deltas have been written
-            self._write(content)
-            self._next += 1
-            return
         self._ready[source] = content
         self._write_ready()
 
     def drop(self, source: RecordingSource, failure: Failure) -> None:
         """Drop a source. The sources after it no longer wait for it."""
-        if source in self._ready:
-            self._write("\n")
-        self._ready[source] = None
+        self._ready[source] = "\n" if source is self._streamed else None
         self._write_ready()
 
     def close(self) -> None:
         """Write the results that wait for sources which will not come."""
-        for source in self._order[self._next :]:
-            self._ready.setdefault(source, None)
+        self._ready = dict.fromkeys(self._waiting) | self._ready
         self._write_ready()
 
     def _write_ready(self) -> None:
-        while self._next < len(self._order) and self._order[self._next] in self._ready:
-            source = self._order[self._next]
-            content = self._ready[source]
-            if content is not None:
-                self._write(self._header(source) + content)
-            self._next += 1
+        while self._waiting and self._waiting[0] in self._ready:
+            source = self._waiting.popleft()
+            if (content := self._ready[source]) is not None:
+                self._write(source, content)
 
-    def _header(self, source: RecordingSource) -> str:
-        if len(self._order) == 1:
-            return ""
-        gap, self._first = ("" if self._first else "\n"), False
-        return f"{gap}==> {source.name} <==\n"
-
-    def _write(self, text: str) -> None:
+    def _write(self, source: RecordingSource, text: str) -> None:
+        if self._several and source is not self._streamed:
+            text = f"{self._gap}==> {source.name} <==\n{text}"
+            self._gap = "\n"
         self._out.write(text.encode())
         self._out.flush()
 
@@ -257,16 +243,15 @@ class FileSink(Sink):
         self._replace = replace
         self._skip = skip
 
-    def check(self, source: RecordingSource) -> None:
-        """Directories of the files are created, and must be writable."""
+    def is_done(self, source: RecordingSource) -> bool:
+        """Return True if all files exist. Directories of the others are created, and must be writable."""
         targets = list(self._targets[source].values())
         missing = [target for target in targets if not _is_kept(target, replace=self._replace)]
         if len(missing) < len(targets) and not self._keeps(source):
-            raise _exists(next(target for target in targets if target not in missing))
-        if not missing:
-            raise AlreadyDone
+            raise exists(next(target for target in targets if target not in missing))
         for target in missing:
             _make_directory(target)
+        return not missing
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Write each content to a temporary file in the same directory, then move it."""
@@ -289,7 +274,9 @@ def targets(sources: Sequence[RecordingSource], place: Path | None, endings: Map
     `talk.wav` becomes `talk.txt`; where two would share a file, both keep their whole name: `talk.wav.txt`. Raises
     `UsageError` where a file would be a recording of the same command.
     """
-    bases = {source: _base(source, place) for source in sources}
+    if place is None and any(source.path is None for source in sources):
+        raise UsageError("standard input has no directory; say --output FILE, or --output - for standard output.")
+    bases = {source: place / source.below if place else source.path or source.below for source in sources}
     counts = Counter(base.with_suffix("") for base in bases.values())
     chosen = {
         source: {
@@ -300,14 +287,6 @@ def targets(sources: Sequence[RecordingSource], place: Path | None, endings: Map
     }
     check_distinct(chosen)
     return chosen
-
-
-def _base(source: RecordingSource, place: Path | None) -> Path:
-    if place is not None:
-        return place / source.below
-    if source.path is None:
-        raise UsageError("standard input has no directory; say --output FILE, or --output - for standard output.")
-    return source.path
 
 
 def check_distinct(chosen: Targets) -> None:
@@ -328,7 +307,7 @@ def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """Open a file to write, which becomes `target` when the block ends without an error. Its directory is made. Raises
     `Failure`."""
     if _is_kept(target, replace=replace):
-        raise _exists(target)
+        raise exists(target)
     _make_directory(target)
     whole = target.resolve()
     # Not named after the target: its name may have the maximum length already.
@@ -339,7 +318,7 @@ def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         if _is_kept(whole, replace=replace):  # since a moment ago
-            raise _exists(target)
+            raise exists(target)
         part.replace(whole)
     except OSError as error:
         raise _unwritable(target, error) from None
@@ -366,7 +345,7 @@ def _make_directory(target: Path) -> None:
         raise Failure("cannot_write", f"{shown(str(target.parent))} is not writable.")
 
 
-def _exists(target: Path) -> Failure:
+def exists(target: Path | str) -> Failure:
     return Failure(_EXISTS, f"{shown(str(target))} exists; --force replaces it.")
 
 

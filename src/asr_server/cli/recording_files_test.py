@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from asr_server import demo
 from asr_server.cli import recording_files
-from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
+from asr_server.cli.failure import Failure, UsageError, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.recording_files import FileSink, RecordingSource, StdoutSink, check_distinct, new_file, targets
 
@@ -268,9 +268,9 @@ def test_a_file_that_exists_is_kept_without_force(tmp_path):
     """The command fails before any work, and also when the file came while the work was done."""
     target = tmp_path / "a.txt"
     filed = FileSink({A: _text(target)})
-    filed.check(A)
+    assert not filed.is_done(A)
     target.write_text("mine")
-    for step in (lambda: filed.check(A), lambda: filed.deliver(A, _text("theirs\n"))):
+    for step in (lambda: filed.is_done(A), lambda: filed.deliver(A, _text("theirs\n"))):
         with pytest.raises(Failure) as failure:
             step()
         assert failure.value.code == "output_exists"
@@ -284,12 +284,11 @@ def test_what_exists_is_skipped_and_what_is_missing_is_made(tmp_path, source, sk
     files = {Format.TEXT: tmp_path / "a.txt", Format.SRT: tmp_path / "a.srt"}
     filed = FileSink({source: files}, skip=skip)
     files[Format.TEXT].write_text("mine")
-    filed.check(source)
+    assert not filed.is_done(source)
     filed.deliver(source, {Format.TEXT: "theirs\n", Format.SRT: "cues\n"})
     assert [path.read_text() for path in files.values()] == ["mine", "cues\n"]
-    with pytest.raises(AlreadyDone):
-        filed.check(source)
-    FileSink({source: files}, replace=True).check(source)
+    assert filed.is_done(source)
+    FileSink({source: files}, replace=True).is_done(source)
 
 
 def test_force_replaces_what_a_link_leads_to(tmp_path):
@@ -298,7 +297,7 @@ def test_force_replaces_what_a_link_leads_to(tmp_path):
     real.write_text("old")
     link.symlink_to(real)
     filed = FileSink({A: _text(link)}, replace=True)
-    filed.check(A)
+    assert not filed.is_done(A)
     filed.deliver(A, _text("new\n"))
     assert link.is_symlink()
     assert real.read_text() == "new\n"
@@ -306,7 +305,7 @@ def test_force_replaces_what_a_link_leads_to(tmp_path):
 
 def test_a_new_file_has_the_rights_of_any_new_file(tmp_path):
     """The rights are not those of a temporary file."""
-    FileSink({A: _text(tmp_path / "deep" / "a.txt")}).check(A)
+    FileSink({A: _text(tmp_path / "deep" / "a.txt")}).is_done(A)
     FileSink({A: _text(tmp_path / "deep" / "a.txt")}).deliver(A, _text("x\n"))
     (tmp_path / "plain").write_text("")
     assert (tmp_path / "deep" / "a.txt").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -318,21 +317,21 @@ def test_what_is_no_file_is_not_replaced(tmp_path, existing):
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", tmp_path):
         with pytest.raises(Failure):
-            FileSink({A: _text(place)}, **existing).check(A)
+            FileSink({A: _text(place)}, **existing).is_done(A)
 
 
 def test_a_place_that_cannot_be_written_fails_before_the_work(tmp_path):
     """A directory that would have to be made inside a file."""
     (tmp_path / "file").write_text("")
     with pytest.raises(Failure) as failure:
-        FileSink({A: _text(tmp_path / "file" / "a.txt")}).check(A)
+        FileSink({A: _text(tmp_path / "file" / "a.txt")}).is_done(A)
     assert failure.value.code == "cannot_write"
 
 
 def test_a_name_that_no_file_can_have_is_a_failure():
     """The others go on."""
     with pytest.raises(Failure, match="too long") as failure:
-        FileSink({A: _text(Path("a" * 300))}, replace=True).check(A)
+        FileSink({A: _text(Path("a" * 300))}, replace=True).is_done(A)
     assert failure.value.code == "cannot_write"
 
 

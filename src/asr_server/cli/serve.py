@@ -151,17 +151,6 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
     gc.freeze()  # else full collections of garbage walk all of the app, and stop the event loop
     server = http_server(app, drain_and_end, address, failed.is_set, granian=settings.use_granian)
     server.announce = functools.partial(announce, settings)
-    code = _serve_app(server, listener)
-    return _FAILED if failed.is_set() else code
-
-
-def configure_logging(settings: Settings) -> None:
-    """Log to standard error, at the level and in the format of the settings."""
-    logger.configure(settings.log_level, as_json=settings.log_json)
-    logging.getLogger("uvicorn.error").addFilter(_is_loggable)
-
-
-def _serve_app(server: _Server, listener: socket.socket | None = None) -> int:
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
     # default handlers would turn an orderly end into a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -170,7 +159,15 @@ def _serve_app(server: _Server, listener: socket.socket | None = None) -> int:
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
     # which a restart waits.
     gc.freeze()
+    if failed.is_set():
+        return _FAILED
     return 0 if server.started else 1
+
+
+def configure_logging(settings: Settings) -> None:
+    """Log to standard error, at the level and in the format of the settings."""
+    logger.configure(settings.log_level, as_json=settings.log_json)
+    logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
 def http_server(
@@ -218,7 +215,10 @@ def _is_loggable(record: logging.LogRecord) -> bool:
 def announce(settings: Settings, port: int | None) -> None:
     """Print a few lines on a terminal, or write lines of the log elsewhere, the address last. `port`: None for the
     server of `--local`, which others do not call."""
-    there, about = _model(settings)
+    try:
+        there, about = models.state(settings)
+    except ModelUnavailable as error:
+        there, about = False, error.message
     pages = _pages(settings, port) if port else []
     if pages and sys.stderr.isatty() and not settings.log_json and settings.log_level in _SHOWS_INFO:
         _print(pages, about, there)
@@ -229,13 +229,6 @@ def announce(settings: Settings, port: int | None) -> None:
         loguru.logger.info("the model is on this machine", model=about)
     if pages:
         loguru.logger.info("ready", page=" ".join(pages))
-
-
-def _model(settings: Settings) -> tuple[bool, str]:
-    try:
-        return models.state(settings)
-    except ModelUnavailable as error:
-        return False, error.message
 
 
 def _pages(settings: Settings, port: int) -> list[str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from asr_server.cli import arguments
-from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
+from asr_server.cli.failure import Failure, no_server, shown
 
 if TYPE_CHECKING:
-    from asr_server.client.voices import VoiceClient
+    from asr_server.client.connection import Connection
 
 EXAMPLES = (
     "asr-server speakers list",
@@ -19,6 +21,7 @@ EXAMPLES = (
     "asr-server speakers delete ID",
 )
 _CODES = "exit codes: 0 done; 1 refused, or there is no such voice or file; 2 wrong arguments; 3 no server"
+_ROUTE = "/v1/speakers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,39 +38,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     deleting = actions.add_parser("delete", help="delete a voice")
     deleting.add_argument("id", metavar="ID", help="the id from the list: spk_...")
-    for action, act in ((listing, _list), (adding, _add), (deleting, lambda client, parsed: client.delete(parsed.id))):
+    for action, act in ((listing, _list), (adding, _add), (deleting, _delete)):
         arguments.add_server(action)
         arguments.add_key(action)
         action.set_defaults(run=_run, act=act)
 
 
-def _run(parsed: argparse.Namespace) -> int:
-    from asr_server.client.connection import FileError, ServerUnreachable
-    from asr_server.client.voices import VoiceClient
+def _run(parsed: argparse.Namespace) -> None:
+    from asr_server.client.connection import Connection, FileError, ServerUnreachable
 
     server = arguments.server(parsed)
-    act: Callable[[VoiceClient, argparse.Namespace], None] = parsed.act
     try:
-        with VoiceClient(server, key=arguments.key(parsed)) as client:
-            act(client, parsed)
+        with Connection(server, key=arguments.key(parsed)) as client:
+            parsed.act(client, parsed)
     except ServerUnreachable as error:
         raise no_server(server) from error
-    except (FileError, Failure) as error:
-        complain("speakers", f"{error.code}: {error.message}")
-        return Exit.FAILED
-    return Exit.DONE
+    except FileError as error:
+        raise Failure(error.code, error.message) from error
 
 
-def _list(client: VoiceClient, parsed: argparse.Namespace) -> None:
-    for voice in client.voices():
-        day = time.strftime("%Y-%m-%d", time.gmtime(voice.created_at))
-        print(f"{voice.id}  {day}  {shown(voice.name)}  ({shown(voice.consent)})")
+def _answer(client: Connection, method: str, route: str, **content: Any) -> Any:
+    with client.answer(method, route, **content) as answer:
+        return json.loads(answer.read())
 
 
-def _add(client: VoiceClient, parsed: argparse.Namespace) -> None:
+def _list(client: Connection, _: argparse.Namespace) -> None:
+    for voice in _answer(client, "GET", _ROUTE)["data"]:
+        day = time.strftime("%Y-%m-%d", time.gmtime(voice["created_at"]))
+        print(f"{voice['id']}  {day}  {shown(voice['name'])}  ({shown(voice['consent'])})")
+
+
+def _add(client: Connection, parsed: argparse.Namespace) -> None:
+    from asr_server.client.connection import upload
+
+    fields = {"name": parsed.name, "consent": parsed.consent}
     try:
-        voice = client.add(parsed.name, consent=parsed.consent, recordings=parsed.files)
+        with ExitStack() as opened:
+            files = [("files[]", opened.enter_context(upload(file))) for file in parsed.files]
+            voice = _answer(client, "POST", _ROUTE, data=fields, files=files)
     except OSError as error:
         code = "no_such_file" if isinstance(error, FileNotFoundError) else "cannot_read"
         raise Failure(code, f"{shown(str(error.filename))}: {error.strerror}.") from error
-    print(voice.id)
+    print(voice["id"])
+
+
+def _delete(client: Connection, parsed: argparse.Namespace) -> None:
+    _answer(client, "DELETE", f"{_ROUTE}/{quote(parsed.id, safe='')}")

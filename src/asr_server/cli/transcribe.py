@@ -35,12 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`."""
     wanted = formats.chosen(parsed)
-    if parsed.stream:
-        _check_stream(parsed, wanted)
-    return Run("transcribe", parsed, requests.transcription_request(parsed, wanted), wanted).run()
-
-
-def _check_stream(parsed: argparse.Namespace, wanted: list[Format]) -> None:
     for contradicts, line in (
         (wanted != [Format.TEXT], "is for --format text"),
         (parsed.output or parsed.beside, "writes to standard output; leave out --output and --beside"),
@@ -48,5 +42,6 @@ def _check_stream(parsed: argparse.Namespace, wanted: list[Format]) -> None:
         ((parsed.jobs or 1) > 1, "processes one recording at a time; leave out --jobs"),
         (parsed.job, "prints text while it is decoded, and --job the result of a job; leave out one of them"),
     ):
-        if contradicts:
+        if parsed.stream and contradicts:
             raise UsageError(f"--stream {line}.")
+    return Run("transcribe", parsed, requests.transcription_request(parsed, wanted), wanted).run()

@@ -7,14 +7,14 @@ import argparse
 from asr_server.cli import arguments, formats, requests
 from asr_server.cli.batch import Run
 from asr_server.cli.failure import UsageError
-from asr_server.cli.formats import CUE_FORMATS, Format
+from asr_server.cli.formats import CUE_FORMATS, FORMATS, Format
 
 EXAMPLES = (
     "asr-server translate talk.mp3 --to de",
     "asr-server translate talk.mp4 --to French -f srt,vtt --bilingual --beside",
     "asr-server translate -r recordings --to pt-BR --term kitchen=cozinha --output texts",
 )
-_FORMATS = tuple(one for one in Format if one is not Format.DIARIZED_JSON)
+_FORMATS = tuple(one for one in FORMATS if one is not Format.DIARIZED_JSON)
 NOTE = (
     "The server needs a translation endpoint (docs/use/translation.md); "
     "with --local the environment's settings name it."

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 import threading
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from asr_server.cli import arguments
-from asr_server.cli.failure import Exit, UsageError
-
-if TYPE_CHECKING:
-    from asr_server.features.wyoming.home_names import HomeNames
+from asr_server.cli.failure import CommandError, UsageError
 
 _DEFAULT_PORT = 10_300
 # The bridge begins without the names of a home that takes longer.
@@ -46,14 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
-def _run(parsed: argparse.Namespace) -> int:
-    """Returns 0 after SIGTERM, 1 where the port cannot be used. Raises `UsageError`."""
+def _run(parsed: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from loguru import logger
 
     from asr_server.core.logger import configure
     from asr_server.core.setting_types import LogLevel
+    from asr_server.features.wyoming.home_names import HomeNames
     from asr_server.features.wyoming.wyoming import Bridge, BridgeTarget
     from asr_server.text import languages
 
@@ -61,8 +56,10 @@ def _run(parsed: argparse.Namespace) -> int:
     configure(LogLevel(parsed.log_level), as_json=False)
     target = BridgeTarget(server, arguments.key(parsed), languages.code(parsed.language) if parsed.language else "")
     with ExitStack() as open_parts:
-        if (home := _home(parsed)) is not None:
-            names = open_parts.enter_context(closing(home))
+        if address := arguments.address(parsed.ha_url, "ASR_HA_URL"):
+            if not (token := arguments.secret(parsed.ha_token_file, "--ha-token-file", "ASR_HA_TOKEN")):
+                raise UsageError("--ha-url takes a token of that Home Assistant: --ha-token-file, or ASR_HA_TOKEN.")
+            names = open_parts.enter_context(closing(HomeNames(address, token)))
             names.tried.wait(_FIRST_NAMES_S)
             if names.refusal:
                 raise UsageError(f"{names.refusal} Make one in the profile of an administrator.")
@@ -70,8 +67,7 @@ def _run(parsed: argparse.Namespace) -> int:
         try:
             bridge = open_parts.enter_context(Bridge(parsed.host, parsed.port, target))
         except (OSError, OverflowError) as error:
-            print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
-            return Exit.FAILED
+            raise CommandError(f"cannot listen on {parsed.host}:{parsed.port}: {error}") from None
         # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
         print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, for the server {server}", flush=True)
@@ -81,15 +77,3 @@ def _run(parsed: argparse.Namespace) -> int:
         else:
             logger.info("the server is ready", server=server)
         bridge.serve_forever()
-    return Exit.DONE
-
-
-def _home(parsed: argparse.Namespace) -> HomeNames | None:
-    """Return the names of the home that is stated, None where none is. Raises `UsageError`."""
-    from asr_server.features.wyoming.home_names import HomeNames
-
-    if not (address := arguments.address(parsed.ha_url, "ASR_HA_URL")):
-        return None
-    if not (token := arguments.secret(parsed.ha_token_file, "--ha-token-file", "ASR_HA_TOKEN")):
-        raise UsageError("--ha-url takes a token of that Home Assistant: --ha-token-file, or ASR_HA_TOKEN.")
-    return HomeNames(address, token)

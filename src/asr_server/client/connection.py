@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar
+from types import SimpleNamespace
+from typing import Any, BinaryIO, Self
 
 import httpx
 
@@ -23,8 +22,9 @@ _TIMEOUT = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
 # The proxies of the environment are not used for this machine.
 _LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
-T = TypeVar("T")
 Recording = str | Path | BinaryIO
+# One TLS context for all clients: to read the certificates takes longer than many a request.
+_tls = cache(httpx.create_ssl_context)
 
 
 class FileError(Exception):
@@ -56,12 +56,6 @@ def client_options(server: str, key: str, timeout_s: float | None = None) -> dic
     }
 
 
-@cache
-def _tls() -> ssl.SSLContext:
-    """Return one TLS context for all clients: to read the certificates takes longer than many a request."""
-    return httpx.create_ssl_context()
-
-
 class Connection:
     """The base of the clients that block: a context that closes its connection at the end.
 
@@ -75,14 +69,21 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the connection. The server cancels the request that is running on it."""
         self._http.close()
+
+    @contextmanager
+    def answer(self, method: str, route: str, **content: Any) -> Iterator[httpx.Response]:
+        """Yield a successful answer, whose body has not been read. Raises `FileError` for any other."""
+        with map_errors(), self._http.stream(method, route, **content) as answer:
+            if not answer.is_success:
+                answer.read()
+                raise error_of(answer)
+            yield answer
 
 
 class AsyncConnection:
@@ -109,14 +110,22 @@ class AsyncConnection:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
         """Close the connections. The server cancels the requests that are running on them."""
         await self._http.aclose()
+
+    @asynccontextmanager
+    async def answer(self, method: str, route: str, **content: Any) -> AsyncIterator[httpx.Response]:
+        """Yield a successful answer, whose body has not been read. Raises `FileError` for any other."""
+        with map_errors():
+            async with self._http.stream(method, route, **content) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise error_of(answer)
+                yield answer
 
 
 def result(content: bytes, headers: Mapping[str, str]) -> Result:
@@ -135,27 +144,18 @@ def result(content: bytes, headers: Mapping[str, str]) -> Result:
 @contextmanager
 def upload(recording: Recording) -> Iterator[tuple[str, Any]]:
     """File name and open file for the form. A file that the caller opened stays open."""
-    with ExitStack() as stack:
-        if isinstance(recording, str | Path):
-            file: BinaryIO = stack.enter_context(Path(recording).open("rb"))
-        else:
-            file = recording
+    if isinstance(recording, str | Path):
+        with Path(recording).open("rb") as file, upload(file) as part:
+            yield part
+    else:
+        try:
+            has_length = stat.S_ISREG(os.fstat(recording.fileno()).st_mode)
+        except (AttributeError, OSError):  # no file descriptor: httpx finds the length of a file in memory by seeking
+            has_length = True
+        # A pipe's descriptor is hidden: httpx would take the size of its inode, 0, as the length of the upload.
+        sent = recording if has_length else SimpleNamespace(read=recording.read)
         # A form part without a name is not a file. The server goes by the content, so any name will do.
-        yield "recording", file if _has_length(file) else _Pipe(file)
-
-
-class _Pipe:
-    """Hides the file descriptor: httpx would take the size of the pipe's inode, 0, as the length of the upload."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.read = stream.read
-
-
-def _has_length(file: BinaryIO) -> bool:
-    try:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except (AttributeError, OSError):  # no file descriptor: httpx finds the length of a file in memory by seeking
-        return True
+        yield "recording", sent
 
 
 @contextmanager
@@ -180,22 +180,6 @@ def error_of(answer: httpx.Response) -> FileError:
     return FileError(code, message, retry_after_s=float(wait_s) if wait_s.isdigit() else None)
 
 
-def items(events: list[dict[str, Any]], item_of: Callable[[dict[str, Any]], T | None]) -> Iterator[T]:
-    """`item_of` each event, without the Nones. Raises `FileError` for an event that states an error."""
-    for event in events:
-        if event.keys() == {"error"}:
-            raise FileError(str(event["error"]["code"]), str(event["error"]["message"]))
-        item = item_of(event)
-        if item is not None:
-            yield item
-
-
-def check_ended(stream: EventStream) -> None:
-    """Raise `FileError` where the stream stopped before its last event."""
-    if not stream.ended:
-        raise FileError("connection_lost", "The server's answer broke off.")
-
-
 _DATA = b"data: "
 _OPENAI_END = b"[DONE]"
 
@@ -207,20 +191,23 @@ class EventStream:
         self._partial = b""
         self.ended = False
 
-    def feed(self, chunk: bytes) -> list[dict[str, Any]]:
-        """Return the events that `chunk` completes. Comments, which only keep a connection open, are skipped."""
+    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the events that `chunk` completes. Comments, which only keep a connection open, are skipped. Raises
+        `FileError` for an event that states an error."""
         *frames, self._partial = (self._partial + chunk).split(b"\n\n")
-        events = []
         for frame in frames:
             if not frame.startswith(_DATA):
                 continue
             body = frame.removeprefix(_DATA)
-            if body == _OPENAI_END:
-                self.ended = True
-                continue
-            event = json.loads(body)
+            event: dict[str, Any] = {"done": True} if body == _OPENAI_END else json.loads(body)
             if event.get("done"):
                 self.ended = True
+            elif event.keys() == {"error"}:
+                raise FileError(str(event["error"]["code"]), str(event["error"]["message"]))
             else:
-                events.append(event)
-        return events
+                yield event
+
+    def check_ended(self) -> None:
+        """Raise `FileError` where the stream stopped before its last event."""
+        if not self.ended:
+            raise FileError("connection_lost", "The server's answer broke off.")

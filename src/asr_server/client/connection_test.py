@@ -34,5 +34,5 @@ def test_how_the_bytes_are_cut_changes_nothing(texts, cuts, end):
 def test_a_stream_without_its_last_event_has_not_ended():
     """However whole the events before it are."""
     stream = EventStream()
-    assert stream.feed(_wire(["a"])) == [{"text": "a"}]
+    assert list(stream.feed(_wire(["a"]))) == [{"text": "a"}]
     assert not stream.ended

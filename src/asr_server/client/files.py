@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
-
-import httpx
+from typing import Any, TypeVar
 
 from asr_server.client import connection
-from asr_server.client.connection import EventStream, FileError, Recording, ServerUnreachable, T
+from asr_server.client.connection import EventStream, FileError, Recording, ServerUnreachable
 from asr_server.core.audio import s_to_ms
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.features.alignments.requests import AlignedWord, AlignmentFormat, AlignmentRequest
@@ -67,6 +64,8 @@ ROUTES = {
 _SPANS_ROUTE = "/v1/audio/transcriptions/stream"
 
 Form = dict[str, str | list[str]]
+T = TypeVar("T")
+ItemOf = Callable[[dict[str, Any]], T | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,88 +104,64 @@ class FileClient(connection.Connection):
 
     def process(self, recording: Recording, request: Request | AlignmentRequest) -> Result:
         """Return the answer to any request: a transcript, subtitles, a translation or an alignment."""
-        with self._post(ROUTES[request.task], recording, form(request)) as answer:
+        with connection.upload(recording) as file, self.answer("POST", **_sent(file, request)) as answer:
             return connection.result(answer.read(), answer.headers)
 
     def deltas(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> Generator[str, None, None]:
         """Return the text as it is decoded. All deltas joined are the text. To stop early, close the iterator."""
-        fields = form(replace(request, stream=True))
-        return self._events(ROUTES[request.task], recording, fields, _delta)
+        return self._items(recording, replace(request, stream=True), _delta)
 
     def spans(
         self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT
     ) -> Generator[Duration | Span, None, None]:
         """Yield each span of speech when it is finished, in the order of the recording, then the whole."""
-        return self._events(_SPANS_ROUTE, recording, form(request), _span)
+        return self._items(recording, request, _span, route=_SPANS_ROUTE)
 
-    def _events(
-        self, route: str, recording: Recording, fields: Form, item_of: Callable[[dict[str, Any]], T | None]
+    def _items(
+        self, recording: Recording, request: TranscriptionRequest, item_of: ItemOf[T], route: str = ""
     ) -> Generator[T, None, None]:
         stream = EventStream()
-        with self._post(route, recording, fields) as answer:
+        with connection.upload(recording) as file, self.answer("POST", **_sent(file, request, route)) as answer:
             for chunk in answer.iter_bytes():
-                yield from connection.items(stream.feed(chunk), item_of)
-        connection.check_ended(stream)
-
-    @contextmanager
-    def _post(self, route: str, recording: Recording, fields: Form) -> Iterator[httpx.Response]:
-        with (
-            connection.map_errors(),
-            connection.upload(recording) as file,
-            self._http.stream("POST", route, data=fields, files=_parts(file, fields)) as answer,
-        ):
-            if not answer.is_success:
-                answer.read()
-                raise connection.error_of(answer)
-            yield answer
+                yield from filter(None, map(item_of, stream.feed(chunk)))
+        stream.check_ended()
 
 
 class AsyncFileClient(connection.AsyncConnection):
-    """`FileClient` for an event loop. The recording is read from disk on the loop, 64 KiB at a time."""
+    """`FileClient` for an event loop. The recording is read from disk on the loop, 64 KiB at a time.
+
+    To stop `deltas` and `spans` early, close the iterator (`aclosing`).
+    """
 
     async def transcribe(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> str:
-        """Return the text of the answer, in the format of the request: plain text by default."""
         return (await self.process(recording, request)).content.decode()
 
     async def align(self, recording: Recording, request: AlignmentRequest) -> list[AlignedWord]:
-        """Return the words of the text, in order, with their times. The format of the request has no effect."""
         return _words(await self.process(recording, replace(request, answer=AlignmentFormat.JSON)))
 
     async def process(self, recording: Recording, request: Request | AlignmentRequest) -> Result:
-        """Return the answer to any request: a transcript, subtitles, a translation or an alignment."""
-        async with self._post(ROUTES[request.task], recording, form(request)) as answer:
-            return connection.result(await answer.aread(), answer.headers)
+        with connection.upload(recording) as file:
+            async with self.answer("POST", **_sent(file, request)) as answer:
+                return connection.result(await answer.aread(), answer.headers)
 
     def deltas(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> AsyncGenerator[str, None]:
-        """Return the text as it is decoded. All deltas joined are the text. To stop early, close the iterator
-        (`aclosing`)."""
-        fields = form(replace(request, stream=True))
-        return self._events(ROUTES[request.task], recording, fields, _delta)
+        return self._items(recording, replace(request, stream=True), _delta)
 
     def spans(
         self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT
     ) -> AsyncGenerator[Duration | Span, None]:
-        """Yield each span of speech when it is finished, in the order of the recording, then the whole."""
-        return self._events(_SPANS_ROUTE, recording, form(request), _span)
+        return self._items(recording, request, _span, route=_SPANS_ROUTE)
 
-    async def _events(
-        self, route: str, recording: Recording, fields: Form, item_of: Callable[[dict[str, Any]], T | None]
+    async def _items(
+        self, recording: Recording, request: TranscriptionRequest, item_of: ItemOf[T], route: str = ""
     ) -> AsyncGenerator[T, None]:
         stream = EventStream()
-        async with self._post(route, recording, fields) as answer:
-            async for chunk in answer.aiter_bytes():
-                for item in connection.items(stream.feed(chunk), item_of):
-                    yield item
-        connection.check_ended(stream)
-
-    @asynccontextmanager
-    async def _post(self, route: str, recording: Recording, fields: Form) -> AsyncIterator[httpx.Response]:
-        with connection.map_errors(), connection.upload(recording) as file:
-            async with self._http.stream("POST", route, data=fields, files=_parts(file, fields)) as answer:
-                if not answer.is_success:
-                    await answer.aread()
-                    raise connection.error_of(answer)
-                yield answer
+        with connection.upload(recording) as file:
+            async with self.answer("POST", **_sent(file, request, route)) as answer:
+                async for chunk in answer.aiter_bytes():
+                    for item in filter(None, map(item_of, stream.feed(chunk))):
+                        yield item
+        stream.check_ended()
 
 
 def form(request: Request | AlignmentRequest) -> Form:
@@ -216,24 +191,22 @@ def _field(value: Any) -> str | list[str]:
             return str(value)
 
 
-def _parts(file: tuple[str, Any], fields: Form) -> dict[str, tuple[str, Any]]:
-    """Return the parts that are files: the recording and, taken out of the fields, a text, which may be longer than
-    they."""
-    text = fields.pop("text", None)
-    return {"file": file} if text is None else {"file": file, "text": ("text", str(text).encode())}
+def _sent(file: tuple[str, Any], request: Request | AlignmentRequest, route: str = "") -> dict[str, Any]:
+    """Return the arguments of `answer`. A text is a part like a file, since it may be longer than fields are."""
+    data, parts = form(request), {"file": file}
+    if "text" in data:
+        parts["text"] = ("text", str(data.pop("text")).encode())
+    return {"route": route or ROUTES[request.task], "data": data, "files": parts}
 
 
 def _words(result: Result) -> list[AlignedWord]:
-    return [
-        AlignedWord(
-            word["word"],
-            word["score"],
-            None
-            if word["source"] is None
-            else Word(word["word"], s_to_ms(word["start"]), s_to_ms(word["end"]), TimeSource(word["source"])),
-        )
-        for word in json.loads(result.content)["words"]
-    ]
+    words = []
+    for word in json.loads(result.content)["words"]:
+        text, source, time = word["word"], word["source"], None
+        if source is not None:
+            time = Word(text, s_to_ms(word["start"]), s_to_ms(word["end"]), TimeSource(source))
+        words.append(AlignedWord(text, word["score"], time))
+    return words
 
 
 def _delta(event: dict[str, Any]) -> str | None:

@@ -11,15 +11,13 @@ async with AsyncJobClient("http://127.0.0.1:8100") as client:
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Unpack
 from urllib.parse import quote
-
-import httpx
 
 from asr_server.client import connection
 from asr_server.client.connection import AsyncConnection, EventStream, FileError, Recording, ServerUnreachable
@@ -54,7 +52,6 @@ class JobStatus:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing more will happen."""
         return self.state not in (JobState.QUEUED, JobState.RUNNING)
 
 
@@ -68,15 +65,14 @@ class AsyncJobClient(AsyncConnection):
         breaks before the answer, the recording is sent again, unless it is a pipe.
         """
         fields = {**form(request), "task": request.task}
-        begin = recording.tell() if not isinstance(recording, str | Path) and recording.seekable() else None
-
-        async def post(headers: dict[str, str]) -> httpx.Response:
-            if begin is not None and not isinstance(recording, str | Path):
-                recording.seek(begin)
-            with connection.upload(recording) as file:
-                return await self._http.post(_ROUTE, data=fields, files={"file": file}, headers=headers)
-
-        return await _accepted(post, key, again=begin is not None or isinstance(recording, str | Path))
+        with connection.upload(recording) as part:
+            # httpx sends a file from its beginning each time.
+            again = hasattr(part[1], "seekable") and part[1].seekable()
+            return await _accepted(
+                lambda headers: self._state("POST", _ROUTE, data=fields, files={"file": part}, headers=headers),
+                key,
+                again=again,
+            )
 
     async def submit_text(
         self, text: str | Sequence[tuple[str, str]], *, key: str = "", **fields: Unpack[SpeechFields]
@@ -88,23 +84,20 @@ class AsyncJobClient(AsyncConnection):
             body = {"chapters": [{"title": title, "text": content} for title, content in text]}
         sent = json_request(body, fields)
         own = sent.pop("headers", {})
-        return await _accepted(lambda headers: self._http.post(_SPEECH_ROUTE, **sent, headers={**own, **headers}), key)
+        return await _accepted(
+            lambda headers: self._state("POST", _SPEECH_ROUTE, **sent, headers={**own, **headers}), key
+        )
 
     async def status(self, identity: str) -> JobStatus:
-        """Return the state of the job now."""
-        return _status((await self._send("GET", identity)).json())
+        return await self._state("GET", _path(identity))
 
     async def watch(self, identity: str) -> AsyncGenerator[JobStatus, None]:
         """The state of the job now, and again at every change, until it is over."""
         stream, last = EventStream(), None
-        with connection.map_errors():
-            async with self._http.stream("GET", f"{_path(identity)}/events") as answer:
-                if not answer.is_success:
-                    await answer.aread()
-                    raise connection.error_of(answer)
-                async for chunk in answer.aiter_bytes():
-                    for last in connection.items(stream.feed(chunk), _status):
-                        yield last
+        async with self.answer("GET", f"{_path(identity)}/events") as answer:
+            async for chunk in answer.aiter_bytes():
+                for last in map(_status, stream.feed(chunk)):
+                    yield last
         if last is None or not last.is_over:
             await self.status(identity)  # raises where the job has been removed
             raise FileError("connection_lost", "The server's answer broke off.")
@@ -112,42 +105,38 @@ class AsyncJobClient(AsyncConnection):
     async def result(self, identity: str, response_format: ResponseFormat | None = None) -> Result:
         """Return the result of a job that has succeeded, of a recording in any format."""
         query = "" if response_format is None else f"?response_format={response_format}"
-        answer = await self._send("GET", identity, f"/result{query}")
-        return connection.result(answer.content, answer.headers)
+        async with self.answer("GET", f"{_path(identity)}/result{query}") as answer:
+            return connection.result(await answer.aread(), answer.headers)
 
     async def stream_result(self, identity: str) -> AsyncGenerator[bytes, None]:
         """Yield the result of a job that has succeeded, in pieces: speech may be larger than the memory."""
-        with connection.map_errors():
-            async with self._http.stream("GET", f"{_path(identity)}/result") as answer:
-                if not answer.is_success:
-                    await answer.aread()
-                    raise connection.error_of(answer)
-                async for piece in answer.aiter_bytes():
-                    yield piece
+        async with self.answer("GET", f"{_path(identity)}/result") as answer:
+            async for piece in answer.aiter_bytes():
+                yield piece
 
     async def cancel(self, identity: str) -> JobStatus:
         """End the job without a result, if it waits or runs, and return its state."""
-        return _status((await self._send("POST", identity, "/cancel")).json())
+        return await self._state("POST", f"{_path(identity)}/cancel")
 
     async def delete(self, identity: str) -> None:
         """Stop the job if it runs, and remove it with its recording and its result."""
-        await self._send("DELETE", identity)
+        async with self.answer("DELETE", _path(identity)):
+            pass
 
-    async def _send(self, method: str, identity: str, below: str = "") -> httpx.Response:
-        with connection.map_errors():
-            return _good(await self._http.request(method, f"{_path(identity)}{below}"))
+    async def _state(self, method: str, route: str, **content: Any) -> JobStatus:
+        async with self.answer(method, route, **content) as answer:
+            return _status(json.loads(await answer.aread()))
 
 
 async def _accepted(
-    post: Callable[[dict[str, str]], Awaitable[httpx.Response]], key: str, *, again: bool = True
+    post: Callable[[dict[str, str]], Awaitable[JobStatus]], key: str, *, again: bool = True
 ) -> JobStatus:
     """Return the job that `post` creates, which is called again with the same key where its answer was lost."""
     headers = {"Idempotency-Key": key or secrets.token_urlsafe(18)}
     pauses_s, was_lost = iter(_PAUSES_S if again else ()), False
     while True:
         try:
-            with connection.map_errors():
-                return _status(_good(await post(headers)).json())
+            return await post(headers)
         except FileError as error:
             # A server that cannot be reached at first has got nothing; after a loss it may be starting again.
             was_lost |= error.code == _LOST
@@ -159,12 +148,6 @@ async def _accepted(
 
 def _path(identity: str) -> str:
     return f"{_ROUTE}/{quote(identity, safe='')}"
-
-
-def _good(answer: httpx.Response) -> httpx.Response:
-    if not answer.is_success:
-        raise connection.error_of(answer)
-    return answer
 
 
 def _status(body: dict[str, Any]) -> JobStatus:

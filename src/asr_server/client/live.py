@@ -17,19 +17,23 @@ import socket
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlencode
 
-from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocketException
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus, WebSocketException
+from websockets.sync.client import ClientConnection, connect
 
-from asr_server.client.live_connection import LiveError, LiveOptions, SessionConnection, open_connection
 from asr_server.client.live_input import LiveInput
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.text.stable_merge import continued
 
+# A proxy may start a server before it accepts the connection, and no model is loaded before its first message.
+_OPEN_TIMEOUT_S, _HELLO_TIMEOUT_S = 10.0, 30.0
+_DROP_TIMEOUT_S = 1.0
 # Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.
 _BUFFER_BYTES = 8 * 1024 * 1024
 _LINES_KEPT = 64  # words and speakers of a line may follow it
@@ -37,6 +41,27 @@ _ASK_EVERY_S = 5  # of audio, after which the client asks which audio is finishe
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.25, 5.0  # between tries to reach a server
 _FINAL_CODES = {"session_closed", "audio_lost"}  # errors that a further try cannot mend
 _LETTER = re.compile("[A-Z]|A[A-N]")  # of one of 40 speakers; anything else is the name of a stored voice
+
+
+class LiveError(Exception):
+    """The server refused the session or a message. `code` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """The options with which a session begins. None and "" leave the choice to the server."""
+
+    language: str = ""
+    sample_rate_hz: int = SAMPLE_RATE
+    use_server_vad: bool | None = None
+    hotwords: tuple[str, ...] = ()  # names and terms to expect
+    token: str = ""  # the key, where the server has keys
+    words: Literal["", "accurate", "fast"] = ""  # for word times, "" for none
+    speakers: bool = False  # distinguish speakers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +84,14 @@ class Line:
 
     @property
     def text(self) -> str:
-        """Committed and tentative text."""
         return self.committed + self.tentative
 
     @property
     def final(self) -> bool:
-        """True if the line is the last one of its utterance."""
         return bool(self.ending)
 
 
 def line_of(message: dict[str, Any]) -> Line:
-    """Return a text message as a line."""
     return Line(
         utterance=message["utterance"],
         committed=message["committed"],
@@ -97,9 +119,52 @@ def runs_of(message: dict[str, Any]) -> tuple[SpeakerRun, ...]:
 
 
 def word_of(word: dict[str, Any]) -> Word:
-    """Return a word of a message with word times."""
     times_ms = round(1000 * word["start"]), round(1000 * word["end"])
     return Word(word["word"], *times_ms, TimeSource(word["source"]), speaker=word.get("speaker"))
+
+
+def _opened(url: str, options: LiveOptions, **more: str) -> tuple[ClientConnection, dict[str, Any]]:
+    """Connect to a new session, or with `session_id` and `received` in `more` to a known one.
+
+    Returns the connection and the server's first message. Raises `LiveError` where the server refuses it, `OSError` or
+    `WebSocketException` where none answers.
+    """
+    # In a header: proxies log addresses.
+    headers = {"Authorization": f"Bearer {options.token}"} if options.token else None
+    try:
+        opened = connect(
+            f"{url}?{_query(options, more)}",
+            additional_headers=headers,
+            max_size=None,
+            compression=None,
+            open_timeout=_OPEN_TIMEOUT_S,
+        )
+    except InvalidStatus as rejected:
+        # The HTTP answer with which the server rejected the socket.
+        try:
+            error = json.loads(rejected.response.body or b"")["error"]
+            refusal = LiveError(str(error["code"]), str(error["message"]))
+        except (ValueError, KeyError, TypeError):
+            status = rejected.response.status_code
+            refusal = LiveError("connection_refused", f"The server answered with HTTP {status}.")
+        raise refusal from None
+    try:
+        hello = json.loads(opened.recv(timeout=_HELLO_TIMEOUT_S))
+    except TimeoutError:
+        opened.close_socket()  # a close in order would end the utterance of a session that is resumed
+        raise
+    if "error" in hello:
+        opened.close()
+        raise LiveError(hello["code"], hello["error"]["message"])
+    return opened, hello
+
+
+def _query(options: LiveOptions, more: Mapping[str, str]) -> str:
+    query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, "words": options.words}
+    query |= {"speakers": "true"} if options.speakers else {}
+    if options.use_server_vad is not None:
+        query["use_server_vad"] = str(options.use_server_vad).lower()
+    return urlencode({name: value for name, value in {**query, **more}.items() if value})
 
 
 class LiveClient:
@@ -131,22 +196,18 @@ class LiveClient:
         self._closed = False
         self.speakers_lost = ""
         self.last_words: Line | None = None
-        first = open_connection(self._url, self._options)
-        self._socket, self.hello = first.socket, first.hello
+        self._socket, self.hello = _opened(self._url, self._options)
         if self._options.hotwords:
             self.configure(hotwords=list(self._options.hotwords))
 
     def __enter__(self) -> LiveClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def session_id(self) -> str:
-        """Return the id under which the session can be resumed."""
         return str(self.hello["session_id"])
 
     @property
@@ -280,14 +341,14 @@ class LiveClient:
         if not self._leaving:
             known = {"session_id": self.session_id, "received": str(self._received - self._received_before)}
             try:
-                self._go_on(open_connection(self._url, self._options, **known))
+                self._go_on(*_opened(self._url, self._options, **known))
                 return
             except LiveError as error:
                 if error.code != "session_not_found":
                     raise
         last = self._lines.get(self._received)
         place = "pause" if last is None or last.ending == "pause" else "speech"
-        self._go_on(open_connection(self._url, self._options, reopened=place))
+        self._go_on(*_opened(self._url, self._options, reopened=place))
 
     def resume_within(self, limit_s: float) -> None:
         """Call `resume` with growing pauses until it succeeds, for at most `limit_s` seconds and one more try.
@@ -348,20 +409,20 @@ class LiveClient:
         values.pop("action", None)
         return values
 
-    def _go_on(self, fresh: SessionConnection) -> None:
+    def _go_on(self, fresh: ClientConnection, hello: dict[str, Any]) -> None:
         """Continue over this connection. Raises `LiveError` and changes nothing if that is impossible."""
-        is_new = not fresh.hello.get("resumed")
         with self._lock:
             refusal = None
             if self._closed:
                 refusal = LiveError("session_closed", "The client was closed.")
-            elif not (self._input.reopen(self._first_actions()) if is_new else self._resumed(fresh.hello)):
+            elif not self._can_go_on(hello):
                 refusal = LiveError("audio_lost", "More audio had not arrived than is kept to be sent again.")
             if refusal is not None:
-                fresh.leave()
+                fresh.close_timeout = _DROP_TIMEOUT_S  # the server is not waited for for long
+                fresh.close()
                 raise refusal
-            self._socket, self.hello, self._leaving, self.last_words = fresh.socket, fresh.hello, False, None
-            if is_new:
+            self._socket, self.hello, self._leaving, self.last_words = fresh, hello, False, None
+            if not hello.get("resumed"):
                 self._sessions += 1
                 self._received_before = self._received
                 unsettled = [line for line in self._lines.values() if line.speakers and not line.speakers_settled]
@@ -369,12 +430,13 @@ class LiveClient:
             with suppress(ConnectionClosed):  # it is kept, and `lines` raises the error
                 self._send_pending()
 
-    def _resumed(self, hello: dict[str, Any]) -> bool:
-        return self._input.resume(int(hello["received_bytes"]), int(hello["actions"]))
-
-    def _first_actions(self) -> list[tuple[str, str]]:
-        """Return the action that gives a new session the changed configuration."""
-        return [("config", json.dumps({"action": "config", **self._changes}))] if self._changes else []
+    def _can_go_on(self, hello: dict[str, Any]) -> bool:
+        """Place the input where the session of this first message needs it. A new one gets the changed configuration
+        first. Returns False if that is not held any more."""
+        if hello.get("resumed"):
+            return self._input.resume(int(hello["received_bytes"]), int(hello["actions"]))
+        changed = {"action": "config", **self._changes}
+        return self._input.reopen([("config", json.dumps(changed))] if self._changes else [])
 
 
 __all__ = ["ConnectionClosed", "Line", "LiveClient", "LiveError", "LiveOptions", "WebSocketException"]

@@ -36,15 +36,10 @@ class LiveInput:
         self._half = b""  # of a sample: sent with the rest of it
         self._actions: list[Action] = []
         self._numbered = 0  # actions of the present session
-        self._begin = 0  # the position at which the present session's count of bytes begins
+        self.begin = 0  # the position at which the present session's count of bytes begins
         self._finished = 0  # all audio before is silence, was discarded or has its final
         # The present connection was given all audio before this position, and this many of the held actions.
         self._cursor = self._given = 0
-
-    @property
-    def begin(self) -> int:
-        """Return the position at which the present session begins."""
-        return self._begin
 
     @property
     def held_bytes(self) -> int:
@@ -96,7 +91,7 @@ class LiveInput:
 
         Returns False and changes nothing if that is not held any more.
         """
-        position = self._begin + received_bytes
+        position = self.begin + received_bytes
         missing = [action for action in self._actions if action.number > received_actions]
         if position < self._start or len(missing) < self._numbered - received_actions:
             return False
@@ -111,8 +106,8 @@ class LiveInput:
         """
         if self._start > self._finished:
             return False
-        self._begin = self._cursor = self._finished
-        self._actions = [*(Action(self._begin, *action) for action in first), *self._actions]
+        self.begin = self._cursor = self._finished
+        self._actions = [*(Action(self.begin, *action) for action in first), *self._actions]
         for number, action in enumerate(self._actions, start=1):
             action.number = number
         self._numbered, self._given = len(self._actions), 0

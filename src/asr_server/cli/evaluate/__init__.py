@@ -16,9 +16,8 @@ from pathlib import Path
 from asr_server.cli import arguments, recording_files, requests
 from asr_server.cli.batch import Run, report_skipped
 from asr_server.cli.evaluate import references
-from asr_server.cli.evaluate.answers import AnswerFiles
-from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
+from asr_server.cli.evaluate.references import AnswerFiles, Reference
+from asr_server.cli.failure import CommandError, Exit, UsageError, shown
 from asr_server.cli.formats import Format
 from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
 
@@ -75,13 +74,11 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         from asr_server.cli.evaluate import results
     except ImportError as error:
-        complain(COMMAND, f"the package {error.name} is not installed: pip install '.[evaluate]'")
-        return Exit.FAILED
+        raise CommandError(f"the package {error.name} is not installed: pip install '.[evaluate]'") from None
     other = results.previous(parsed.compare) if parsed.compare else None
     found = _references(parsed)
     if not found:
-        complain(COMMAND, "there is no recording with a text")
-        return Exit.FAILED
+        raise CommandError("there is no recording with a text")
     kept: Path = parsed.json.with_name(f"{parsed.json.name}.part")
     if parsed.force:
         shutil.rmtree(kept, ignore_errors=True)
@@ -93,13 +90,10 @@ def run(parsed: argparse.Namespace) -> int:
         written = {parsed.json: results.as_json(content)}
         if parsed.html:
             written[parsed.html] = results.page(content, parsed.html.parent)
-        try:
-            for target, text in written.items():
-                with recording_files.new_file(target, replace=parsed.force) as file:
-                    file.write(text)
-        except Failure as failure:  # the answers stay, so that the same command need not ask for them again
-            complain(COMMAND, f"{failure.code}: {failure.message}")
-            return Exit.FAILED
+        # After a failure the answers stay, so that the same command need not ask for them again.
+        for target, text in written.items():
+            with recording_files.new_file(target, replace=parsed.force) as file:
+                file.write(text)
         for line in results.report(content, parsed.worst):
             print(line)
     shutil.rmtree(kept, ignore_errors=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.cli.evaluate.answers import AnswerFiles, SystemAnswer
-from asr_server.cli.failure import AlreadyDone, Failure
+from asr_server.cli.evaluate.references import AnswerFiles, SystemAnswer
+from asr_server.cli.failure import Failure
 from asr_server.cli.formats import Format
 from asr_server.cli.recording_files import RecordingSource
 
@@ -28,7 +28,7 @@ def _files(folder, system=SYSTEM):
 
 
 def _deliver(files, source, content=ANSWER):
-    files.check(source)
+    assert not files.is_done(source)
     files.deliver(source, {Format.VERBOSE_JSON: json.dumps(content)})
 
 
@@ -40,8 +40,7 @@ def test_a_second_run_continues_where_the_first_ended(tmp_path):
         _deliver(_files(folder), source)
     files = _files(folder)
     assert files.read() == {"a\udcff.wav": READ, "c/d.wav": READ}
-    with pytest.raises(AlreadyDone):
-        files.check(SOURCES[1])
+    assert files.is_done(SOURCES[1])
     _deliver(files, SOURCES[2])
     assert set(_files(folder).read()) == {"a\udcff.wav", "c/d.wav", "../b.wav"}
     assert len(list(folder.iterdir())) == 3

@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 from asr_server.cli.evaluate import results as module
-from asr_server.cli.evaluate.answers import SystemAnswer
-from asr_server.cli.evaluate.references import Reference
+from asr_server.cli.evaluate.references import Reference, SystemAnswer
 from asr_server.cli.evaluate.results import page, results
 from asr_server.cli.recording_files import RecordingSource
 

@@ -15,8 +15,7 @@ from urllib.parse import quote
 
 from asr_server import __version__
 from asr_server.cli.evaluate import scoring
-from asr_server.cli.evaluate.answers import SystemAnswer
-from asr_server.cli.evaluate.references import Reference
+from asr_server.cli.evaluate.references import Reference, SystemAnswer
 from asr_server.cli.evaluate.scoring import KINDS, LEAST_UNITS, Bounds, score
 from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.progress import clock_text

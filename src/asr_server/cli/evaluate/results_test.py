@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.cli.evaluate.answers import SystemAnswer
-from asr_server.cli.evaluate.references import Reference
+from asr_server.cli.evaluate.references import Reference, SystemAnswer
 from asr_server.cli.evaluate.results import Other, as_json, previous, report, results
 from asr_server.cli.failure import UsageError
 from asr_server.cli.recording_files import RecordingSource
