@@ -263,7 +263,7 @@ def test_idle_processes_end_and_start_again(start):
     with start(IDLE_TIMEOUT="0.5") as server:
         for _ in range(2):
             assert speak(server, f"{SHORT} {time.monotonic()}").status_code == 200
-            pids = [server.speech_engine.pid, server.speech.encoder.pid]
+            pids = [server.speech_pid, server.speech.encoder.pid]
             assert all(pids)
             server.wait_for(lambda h, pids=pids: h["speech_state"] == "unloaded" and not any(map(exists, pids)))
         assert value(scrape(server), "asr_speech_encoder_running") == 0
@@ -278,7 +278,7 @@ def espeak(start):
 
 
 def pid_of(server, process):
-    return server.speech.encoder.pid if process == "encoder" else server.speech_engine.pid
+    return server.speech.encoder.pid if process == "encoder" else server.speech_pid
 
 
 FAILURES = [("encoder", "encoder_unavailable"), ("engine", "speech_failed")]

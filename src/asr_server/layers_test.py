@@ -49,7 +49,7 @@ _WEB = {"net", "recordings", "live", "jobs", "ops", "services", "server_feature"
 # Libraries that are heavy or belong to one task, and the only packages and modules that may import them.
 ONLY_IN = {
     "tools": set(),  # not in the wheel
-    "asr_server_fake": {"engine.core", "features.speech_output.engines.registry"},
+    "asr_server_fake": {"engine.core", "features.speech_output.build"},
     "asr_server_ray": set(),
     "asr_server_telephony": set(),
     "asr_training": set(),

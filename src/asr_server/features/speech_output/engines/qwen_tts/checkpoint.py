@@ -9,12 +9,12 @@ from typing import Any
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr.checkpoint import OnDownload, Wanted, find, missing_weights, read_json
+from asr_server.features.speech_output.engines.protocol import SpeechTraits
 from asr_server.features.speech_output.engines.qwen_tts.model import (
     BASE,
     CUSTOM_VOICE,
     FRAME_SAMPLES,
-    LANGUAGES,
-    Abilities,
+    traits_of_config,
 )
 
 MODEL_TYPE, CODEC_TYPE = "qwen3_tts", "qwen3_tts_tokenizer_12hz"
@@ -30,7 +30,7 @@ class SpeechCheckpoint:
     """A directory that was checked, and what is in it."""
 
     directory: Path
-    abilities: Abilities
+    traits: SpeechTraits
     generation: dict[str, Any]  # content of generation_config.json
 
 
@@ -60,7 +60,7 @@ def checked(directory: Path, wanted: Wanted) -> SpeechCheckpoint:
             f"{wanted}: the checkpoint is incomplete, it lacks {', '.join(missing)}. Download it again."
         )
     _check_codec(read_json(directory / CODEC / "config.json", wanted), wanted)
-    return SpeechCheckpoint(directory, Abilities.of_config(config), read_json(directory / GENERATION, wanted))
+    return SpeechCheckpoint(directory, traits_of_config(config), read_json(directory / GENERATION, wanted))
 
 
 def _check_codec(config: dict[str, Any], wanted: Wanted) -> None:
@@ -88,8 +88,8 @@ def _check_config(config: dict[str, Any], wanted: Wanted) -> None:
         raise ModelUnavailable(
             f"{wanted}: this is a '{purpose}' checkpoint, {advice}; name a CustomVoice or a Base checkpoint."
         )
-    abilities = Abilities.of_config(config)
-    if purpose == CUSTOM_VOICE and not abilities.speakers:
+    traits = traits_of_config(config)
+    if purpose == CUSTOM_VOICE and not traits.voices:
         raise ModelUnavailable(f"{wanted}: config.json names no voices (spk_id). Download it again.")
-    if not set(abilities.languages) & set(LANGUAGES.values()):
+    if not traits.languages:
         raise ModelUnavailable(f"{wanted}: config.json names no language that the server knows. Download it again.")

@@ -32,13 +32,12 @@ from asr_server.features.speech_output.engines.protocol import (
 )
 from asr_server.features.speech_output.engines.qwen_tts import checkpoint
 from asr_server.features.speech_output.engines.qwen_tts.model import (
-    BASE,
     FRAME_SAMPLES,
     LANGUAGES,
-    Abilities,
     SpeechModel,
     frame_budget,
     missing,
+    traits_of_name,
 )
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
@@ -66,15 +65,12 @@ class QwenSpeechEngine(SpeechEngine):
         self._model, self._on_progress, self._on_load_progress = model, on_progress, on_load_progress
         self._wanted = Wanted(model.setting, model.model_id, revision=model.revision)
         self._files = checkpoint.local(self._wanted)
-        self.model_id, self.traits = model.model_id, self._abilities.traits
+        self.model_id = model.model_id
+        self.traits = self._files.traits if self._files is not None else traits_of_name(model.model_id)
         self._sdk: Any = None  # the SDK's model once it is loaded
         self._control: list[str] = []
         self._voices: OrderedDict[str, Any] = OrderedDict()  # the SDK's prompts by `VoiceSample.key`
         self._waiting: dict[int, Sentence] = {}
-
-    @property
-    def _abilities(self) -> Abilities:
-        return self._files.abilities if self._files is not None else Abilities.of_name(self._model.model_id)
 
     @property
     def loaded(self) -> bool:
@@ -97,7 +93,7 @@ class QwenSpeechEngine(SpeechEngine):
         if reason := missing():
             raise ModelUnavailable(f"{self._wanted}: {reason}.")
         self._files = checkpoint.locate(self._wanted, lambda size_bytes: self._on_load_progress())
-        self.traits = self._abilities.traits
+        self.traits = self._files.traits
         prefer("OMP_WAIT_POLICY", "PASSIVE")  # as for the recogniser, see `RowEngine.load`
         from asr_server.engine.torch import device
         from asr_server.features.speech_output.engines.qwen_tts import sdk
@@ -135,22 +131,20 @@ class QwenSpeechEngine(SpeechEngine):
         self._waiting[key] = item
 
     def _check(self, sentence: Sentence) -> None:
-        abilities = self._abilities
-        if (sentence.sample is not None) != (abilities.kind == BASE):
+        voices = [voice.id for voice in self.traits.voices]
+        if (sentence.sample is not None) != self.traits.imitates:
             raise InvalidInput(
                 "A Base checkpoint imitates a recording, and others have voices.",
                 code="unsupported_value",
                 param="voice",
             )
-        if sentence.sample is None and sentence.voice not in abilities.speakers:
-            voices = ", ".join(abilities.speakers)
-            raise InvalidInput(
-                f"This model has no such voice; it has {voices}.", code="unsupported_value", param="voice"
-            )
-        if sentence.instructions and not abilities.follows_instructions:
+        if sentence.sample is None and sentence.voice not in voices:
+            message = f"This model has no such voice; it has {', '.join(voices)}."
+            raise InvalidInput(message, code="unsupported_value", param="voice")
+        if sentence.instructions and not self.traits.follows_instructions:
             message = "This model follows no instructions; the 1.7B CustomVoice model does."
             raise InvalidInput(message, code="unsupported_value", param="instructions")
-        if LANGUAGES.get(sentence.language) not in abilities.languages:
+        if sentence.language not in self.traits.languages:
             raise UnsupportedLanguage("This model does not speak the language.", param="language")
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -82,45 +82,31 @@ class SpeechModel(SharedModel):
     pack, unpack = staticmethod(protocol.pack), staticmethod(protocol.unpack)
 
 
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    """The abilities of a checkpoint."""
+def traits_of_config(config: Mapping[str, Any]) -> SpeechTraits:
+    """Read the abilities of a checkpoint from its `config.json`, which was checked."""
+    talker = config["talker_config"]
+    is_small = config.get("tts_model_size") == _SMALL
+    return _traits(config["tts_model_type"] == BASE, is_small, talker.get("spk_id") or (), talker["codec_language_id"])
 
-    kind: str  # CustomVoice or Base, in the words of the configuration
-    follows_instructions: bool
-    speakers: tuple[str, ...]  # its own names of voices
-    languages: tuple[str, ...]  # its own names of languages
 
-    @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> Abilities:
-        """Read the abilities from a checkpoint's `config.json`, which was checked."""
-        kind, talker = str(config["tts_model_type"]), config["talker_config"]
-        named = kind == CUSTOM_VOICE
-        return cls(
-            kind,
-            follows_instructions=named and config.get("tts_model_size") != _SMALL,
-            speakers=tuple(talker.get("spk_id") or ()) if named else (),
-            languages=tuple(talker.get("codec_language_id") or ()),
-        )
+def traits_of_name(model_id: str) -> SpeechTraits:
+    """Return the abilities of a released checkpoint of this name, for one that is not downloaded yet."""
+    name = model_id.lower()
+    return _traits(name.endswith("-base"), "0.6b" in name, _KNOWN, LANGUAGES.values())
 
-    @classmethod
-    def of_name(cls, model_id: str) -> Abilities:
-        """Return the abilities of a released checkpoint of this name, for one that is not downloaded yet."""
-        name = model_id.lower()
-        kind = BASE if name.endswith("-base") else CUSTOM_VOICE
-        named = kind == CUSTOM_VOICE
-        return cls(kind, named and "0.6b" not in name, tuple(_KNOWN) if named else (), tuple(LANGUAGES.values()))
 
-    @property
-    def traits(self) -> SpeechTraits:
-        return SpeechTraits(
-            voices=tuple(_KNOWN.get(name, Voice(name, "A voice of this checkpoint.")) for name in self.speakers),
-            openai_voices={other: own for other, own in _OPENAI.items() if own in self.speakers},
-            languages=tuple(code for code, name in LANGUAGES.items() if name in self.languages),
-            imitates=self.kind == BASE,
-            follows_instructions=self.follows_instructions,
-            samples_randomly=True,
-        )
+def _traits(imitates: bool, is_small: bool, speakers: Iterable[str], languages: Iterable[str] | None) -> SpeechTraits:
+    """Return the traits of a Base checkpoint, which `imitates`, or of one with voices of its own."""
+    own = () if imitates else tuple(speakers)
+    spoken = frozenset(languages or ())
+    return SpeechTraits(
+        voices=tuple(_KNOWN.get(name, Voice(name, "A voice of this checkpoint.")) for name in own),
+        openai_voices={other: name for other, name in _OPENAI.items() if name in own},
+        languages=tuple(code for code, name in LANGUAGES.items() if name in spoken),
+        imitates=imitates,
+        follows_instructions=not (imitates or is_small),
+        samples_randomly=True,
+    )
 
 
 def frame_budget(text: str, language: str = "") -> int:

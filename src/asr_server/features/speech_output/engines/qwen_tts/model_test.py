@@ -3,7 +3,13 @@
 import pytest
 
 from asr_server.features.speech_output.engines.protocol import MAX_SENTENCE_CHARS
-from asr_server.features.speech_output.engines.qwen_tts.model import LANGUAGES, MAX_FRAMES, Abilities, frame_budget
+from asr_server.features.speech_output.engines.qwen_tts.model import (
+    LANGUAGES,
+    MAX_FRAMES,
+    frame_budget,
+    traits_of_config,
+    traits_of_name,
+)
 
 NINE = ("vivian", "serena", "uncle_fu", "dylan", "eric", "ryan", "aiden", "ono_anna", "sohee")
 FRAME_S = 0.08
@@ -20,7 +26,7 @@ PIECES = {
 
 def test_the_nine_voices_have_descriptions_and_openais_names():
     """All thirteen of OpenAI's voices are one of them."""
-    traits = Abilities.of_name("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice").traits
+    traits = traits_of_name("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice")
     assert tuple(voice.id for voice in traits.voices) == NINE
     assert len({voice.description for voice in traits.voices}) == 9
     assert set(traits.openai_voices.values()) <= set(NINE)
@@ -43,7 +49,7 @@ def test_the_nine_voices_have_descriptions_and_openais_names():
 )
 def test_released_checkpoints_are_known_by_name(name, imitates, follows):
     """The abilities are known before the checkpoint is downloaded."""
-    traits = Abilities.of_name(name).traits
+    traits = traits_of_name(name)
     assert (traits.imitates, traits.follows_instructions, bool(traits.voices)) == (imitates, follows, not imitates)
 
 
@@ -51,7 +57,7 @@ def test_a_tuned_checkpoint_has_the_voices_that_it_names():
     """OpenAI's names stand for those voices alone."""
     talker = {"spk_id": {"marie": 3000, "ryan": 3061}, "codec_language_id": {"french": 2061, "beijing_dialect": 2074}}
     config = {"tts_model_type": "custom_voice", "tts_model_size": "1b7", "talker_config": talker}
-    traits = Abilities.of_config(config).traits
+    traits = traits_of_config(config)
     assert [voice.id for voice in traits.voices] == ["marie", "ryan"]
     assert traits.openai_voices == {"alloy": "ryan", "verse": "ryan"}
     assert traits.languages == ("fr",)
