@@ -17,7 +17,7 @@ _MAX_TEXT_BYTES = 256 * 1024
 
 
 class _Endpointing(BaseModel):
-    """How utterances end: at a pause or a flush, or only at a flush (`manual`). `use_server_vad` is the older name.
+    """The end of utterances: at a pause or a flush, or only at a flush (`manual`). `use_server_vad` is an older name.
 
     A pause counts by the speech before it (`semantic`) or by its length only (`pause`). `auto` leaves that to the
     server.

@@ -74,7 +74,7 @@ Json = dict[str, Any]
 
 
 class SessionPart:
-    """What a feature adds to one session. Methods to override; these change nothing.
+    """A feature's part of one session. Methods to override; these change nothing.
 
     All are called on the event loop and must return at once. `close` may be called more than once.
     """

@@ -29,7 +29,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Which web pages may call (by `Origin`), and under which host names (by `Host`)."""
+    """The web pages that may call (by `Origin`) and the host names that they may use (by `Host`)."""
 
     allowed: frozenset[str]  # origins in lower case, or `*`
     keyless: bool = False  # no key is needed, so host names are checked against DNS rebinding

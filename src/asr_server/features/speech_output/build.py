@@ -8,9 +8,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from loguru import logger
-
-from asr_server.core.metrics import ReadMetrics
 from asr_server.features.speech_output import operations, route, speech_jobs, speech_socket
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.engines import piper
@@ -23,7 +20,6 @@ from asr_server.features.speech_output.session import SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechMetrics, SpeechProcessor
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
-from asr_server.schedule.model import ModelState
 from asr_server.schedule.thread import EngineThread
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED
 from asr_server.server_feature import CoreParts, ServerFeature
@@ -55,7 +51,7 @@ def build(core: CoreParts) -> FeatureParts:
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     engines, metrics = _speaking(core, own, thread), SpeechMetrics(core.registry)
     processor = SpeechProcessor(engines, encoder, admission, settings, settings.request_timeout, metrics)
-    core.registry.register(ReadMetrics(lambda: operations.gauges(processor)))
+    core.registry.register(operations.gauges(processor))
     sessions = SpeechSessions(processor)
 
     async def close() -> None:
@@ -107,7 +103,7 @@ def _own_thread(named: dict[str, SpeechEngine], core: CoreParts, watch: Sentence
         named.pop(DEFAULT),
         others=named,
         idle_timeout_s=core.settings.idle_timeout,
-        on_state=_log_state,
+        on_state=operations.log_state,
         watch=watch,
         on_failure=core.on_failure,
     )
@@ -125,11 +121,6 @@ def _speaking(
     if not clients[SPEECH]:
         return core.plan.reason(SPEECH)
     return SpeechEngines((*clients[SPEECH], *clients[OTHERS]), next(iter(clients[CLONE]), None))
-
-
-def _log_state(model: str, state: ModelState, took_s: float) -> None:
-    named = {"model": model} if model else {}
-    logger.info("speech engine", state=state.value, took_s=round(took_s, 3), **named)
 
 
 SERVER = ServerFeature(
