@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from asr_server import feature_list
 from asr_server.core.settings import Settings
@@ -69,12 +69,18 @@ def _events(heading: str, meanings: dict[str, str]) -> str:
 
 def speech_client_messages() -> str:
     """Return the table of the messages that a client of the speech socket may send."""
-    return _messages(speech_socket.CLIENT)
+    return _messages({name: _meaning(model) for name, model in speech_socket.MODELS.items()})
 
 
 def speech_server_messages() -> str:
     """Return the table of the messages that the speech socket sends."""
     return _messages(speech_socket.SERVER)
+
+
+def _meaning(model: type[BaseModel]) -> str:
+    """Return the docstring of a message as a phrase."""
+    text = " ".join((model.__doc__ or "").split())
+    return text[:1].lower() + text[1:].removesuffix(".")
 
 
 def _messages(meanings: dict[str, str]) -> str:

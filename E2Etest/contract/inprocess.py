@@ -24,9 +24,9 @@ from asr_server.engine.registry import pass_tokens
 from asr_server.features.speakers import route as speakers_route
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers, ToneSpeakers
 from asr_server.features.speech_output import build as speech_build
+from asr_server.features.speech_output.build import engines_named
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import SpeechEngine
-from asr_server.features.speech_output.engines.registry import build as build_speech_engine
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.services import Services
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
@@ -83,7 +83,7 @@ class InProcessServer(Server):
         with (
             mock.patch.object(engine_core.registry, "build_aligning", self._build_engine),
             mock.patch.object(speakers_route, "SpeakerClient", build_speakers),
-            mock.patch.object(speech_build.registry, "build", self._build_speech_engine),
+            mock.patch.object(speech_build, "engines_named", self._build_speech_engine),
         ):
             self._app = composition.create_app(self._settings)
             drain = functools.partial(composition.drain, self._app)
@@ -139,12 +139,18 @@ class InProcessServer(Server):
         """What its routes speak with."""
         return self._app.state.services.of(SpeechProcessor)
 
+    @property
+    def speech_pid(self) -> int | None:
+        """The process that speaks, None while there is none."""
+        process = self.speech_engine.process
+        return process.pid if process is not None else None
+
     def _build_speech_engine(self, name, *args):
         if self._scripted_speech:
             self.speech_engine = fake = FakeSpeechEngine(self._script)
             self._parts.append(fake)
             return (fake,)
-        engines = build_speech_engine(name, *args)
+        engines = engines_named(name, *args)
         self.speech_engine = engines[0]
         return engines
 

@@ -115,6 +115,6 @@ def test_hostile_text_is_spoken(live_server, name):
     answer = live_server.client.post(URL, json=body, timeout=30)
     assert answer.status_code == 200, answer.text
     assert answer.content
-    pid = live_server.speech_engine.pid
+    pid = live_server.speech_pid
     assert live_server.client.post(URL, json={"input": f"After {name}."}).status_code == 200
-    assert live_server.speech_engine.pid == pid
+    assert live_server.speech_pid == pid

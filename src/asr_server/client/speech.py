@@ -10,7 +10,7 @@ with SpeechClient("http://127.0.0.1:8100") as client, open("hello.mp3", "wb") as
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
@@ -103,15 +103,13 @@ def voices_of(answer: httpx.Response) -> list[SpeakingVoice]:
     """Return the voices of an answer to `VOICES_ROUTE`. Raises `FileError`."""
     if not answer.is_success:
         raise connection.error_of(answer)
-    return [voice_of(one) for one in answer.json()["data"]]
-
-
-def voice_of(listed: Mapping[str, Any]) -> SpeakingVoice:
-    """Return a voice of the list that the server answers with."""
-    return SpeakingVoice(
-        str(listed["id"]),
-        str(listed["description"]),
-        tuple(listed["languages"]),
-        listed["alias_of"] or "",
-        tuple(listed.get("also_alias_of", ())),
-    )
+    return [
+        SpeakingVoice(
+            str(listed["id"]),
+            str(listed["description"]),
+            tuple(listed["languages"]),
+            listed["alias_of"] or "",
+            tuple(listed.get("also_alias_of", ())),
+        )
+        for listed in answer.json()["data"]
+    ]

@@ -1,16 +1,9 @@
-"""A worker process as seen from the server: start it when it is needed, ask it, end it. One request at a time.
-
-`WorkerProcess` is for the event loop and many callers, `BlockingProcess` for a thread that waits.
-"""
+"""A worker process as seen from the server: start it when it is needed, ask it, end it. One request at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import select
-import subprocess
-import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
@@ -128,76 +121,6 @@ class WorkerProcess:
         with suppress(ProcessLookupError):  # it has ended by itself
             self._child.kill()
         await self._child.wait()
-
-
-class ProcessLost(Exception):
-    """The process has ended, hangs, or does not keep to its protocol. It was killed. The text ends a sentence."""
-
-
-class BlockingProcess:
-    """A running process, or one that was lost. For one thread, which waits for it."""
-
-    def __init__(self, module: str, *arguments: str) -> None:
-        """Raises OSError."""
-        self._process = subprocess.Popen(
-            python_command(module, *arguments),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a library's messages may quote a caller's text
-            env=child_environment(),
-            start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def send(self, content: dict[str, Any]) -> None:
-        """Send a request. Raises `ProcessLost`."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(messages.packed(content))
-        except OSError:
-            self.end()
-            raise ProcessLost("was lost; try again") from None
-
-    def receive(self, limit_s: float, most_bytes: int) -> Message:
-        """Return the next message. Raises `ProcessLost` if one of its parts does not come in time."""
-        try:
-            message = messages.read(lambda size: self._exactly(size, limit_s), most_bytes)
-        except ValueError:
-            self.end()
-            raise ProcessLost("does not keep to its protocol") from None
-        assert message is not None, "`_exactly` raises at the end"
-        return message
-
-    def end(self) -> None:
-        """Kill it. Its children die with it."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-    def _exactly(self, size: int, limit_s: float) -> bytes:
-        assert self._process.stdout is not None
-        fd, give_up_s, parts = self._process.stdout.fileno(), time.monotonic() + limit_s, []
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        while size:
-            ready = poll.poll(max(0.0, give_up_s - time.monotonic()) * 1000)
-            part = os.read(fd, size) if ready else b""
-            if not part:
-                self.end()
-                raise ProcessLost("was lost; try again")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
 
 
 P = TypeVar("P", bound=WorkerProcess)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asr_server.engine.feature import Asked, Feature, SharedModel
 from asr_server.engine.protocol import Option
+from asr_server.features.speech_output.engines import protocol
 from asr_server.server_feature import ServerFeature, ServerHook
 
 if TYPE_CHECKING:
-    from asr_server.engine.feature import OnProgress, Packed
-    from asr_server.features.speech_output.engines.protocol import SpeechEngine
+    from asr_server.engine.feature import OnProgress
 
 
 # The options are imported when they are asked for: child processes import this package for less.
@@ -33,24 +33,12 @@ def _models(asked: Asked) -> Mapping[str, SharedModel]:
     return options.models(asked)
 
 
-def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProgress) -> SpeechEngine:
+def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProgress) -> protocol.SpeechEngine:
     from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
     from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
     assert isinstance(model, SpeechModel), "a model of another feature"
     return QwenSpeechEngine(model, on_progress, on_load_progress)
-
-
-def _pack(value: Any) -> Packed:
-    from asr_server.features.speech_output.engines import protocol
-
-    return protocol.pack(value)
-
-
-def _unpack(packed: Packed) -> Any:
-    from asr_server.features.speech_output.engines import protocol
-
-    return protocol.unpack(packed)
 
 
 def _server() -> ServerFeature:
@@ -69,7 +57,7 @@ FEATURE = Feature(
     conflicts=_conflicts,
     shared_models=_models,
     build_shared=_build,
-    pack_shared=_pack,
-    unpack_shared=_unpack,
+    pack_shared=protocol.pack,
+    unpack_shared=protocol.unpack,
     extends=(ServerHook(_server),),
 )

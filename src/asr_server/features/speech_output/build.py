@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from loguru import logger
@@ -11,9 +13,9 @@ from loguru import logger
 from asr_server.core.metrics import ReadMetrics
 from asr_server.features.speech_output import operations, speech_jobs
 from asr_server.features.speech_output.encoding.client import AudioEncoder
-from asr_server.features.speech_output.engines import registry
+from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
-from asr_server.features.speech_output.engines.protocol import Sentence
+from asr_server.features.speech_output.engines.protocol import FAKE, Sentence
 from asr_server.features.speech_output.operations import SentenceMetrics
 from asr_server.features.speech_output.options import CLONE, OTHERS, SPEECH
 from asr_server.features.speech_output.script import SpeechEngines
@@ -22,7 +24,7 @@ from asr_server.features.speech_output.synthesis import SpeechMetrics, SpeechPro
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.thread import EngineThread, Scheduler
+from asr_server.schedule.thread import EngineThread
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED
 from asr_server.server_feature import CoreParts
 from asr_server.services import FeatureParts
@@ -41,31 +43,20 @@ def build(core: CoreParts) -> FeatureParts:
     sentences = SentenceMetrics(core.registry)
     core.observers.add(Sentence, sentences)
     own = _own_engines(core)
-    named = {name: engine for engines in own.values() for name, engine in engines.items()}
-    thread = _own_thread(dict(named), core, sentences) if named else None
+    thread = _own_thread({name: engine for _, name, engine in own}, core, sentences) if own else None
     admission = Admission(
         settings.max_queue_audio_s,
         # The only key of a server shares it with nobody.
         share_s=math.inf if len(settings.keys) == 1 else settings.max_queue_audio_s / 2,
         time_limit_s=settings.request_timeout,
         engine_s=lambda: (thread if thread is not None else core.thread).with_recordings_s,
-        first_guess_speed=min(
-            (engine.traits.first_guess_speed for engine in named.values()), default=FIRST_GUESS_SPEED
-        ),
+        first_guess_speed=min((engine.traits.first_guess_speed for _, _, engine in own), default=FIRST_GUESS_SPEED),
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     engines, metrics = _speaking(core, own, thread), SpeechMetrics(core.registry)
     processor = SpeechProcessor(engines, encoder, admission, settings, settings.request_timeout, metrics)
     core.registry.register(ReadMetrics(lambda: operations.gauges(processor)))
     sessions = SpeechSessions(processor)
-
-    async def warm_up() -> None:
-        if not processor.silent_because:
-            await processor.warm_up()
-
-    async def drain() -> None:
-        processor.drain()
-        await sessions.drain()
 
     async def close() -> None:
         if thread is not None:
@@ -77,20 +68,36 @@ def build(core: CoreParts) -> FeatureParts:
         jobs=[speech_jobs.SpeechJobs(processor)],
         idle_owners=[encoder],
         failure=lambda: operations.speech_failure(processor),
-        warm_up=warm_up,
-        drain=drain,
+        warm_up=processor.warm_up,
+        drain=sessions.drain,
         close=close,
     )
 
 
-def _own_engines(core: CoreParts) -> dict[str, dict[str, SpeechEngine]]:
-    """Return the engines that use no accelerator, by their options and their names on their thread."""
-    own: dict[str, dict[str, SpeechEngine]] = {}
+def engines_named(name: str, fake_script: Path | None = None) -> tuple[SpeechEngine, ...]:
+    """Return the engines of a value of SPEECH: one of `options.NAMES`, or voices of Piper. Their libraries are imported
+    here."""
+    if name == FAKE:
+        from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
+
+        return (FakeSpeechEngine(fake_script),)
+    if piper.takes(name):
+        from asr_server.features.speech_output.engines.piper.engine import PiperEngine
+
+        return tuple(PiperEngine(voice, name) for voice in piper.voices(name))
+    from asr_server.features.speech_output.engines.espeak.engine import EspeakEngine
+
+    return (EspeakEngine(),)
+
+
+def _own_engines(core: CoreParts) -> list[tuple[str, str, SpeechEngine]]:
+    """Return the engines that use no accelerator, after their options and their names on their thread."""
+    own: list[tuple[str, str, SpeechEngine]] = []
     for option in _OPTIONS:
         if (value := core.plan.value(option)) and option not in core.models:
-            engines = registry.build(value, core.settings.fake_engine_script)
-            first = option if own else DEFAULT
-            own[option] = {f"{option}/{number}" if number else first: each for number, each in enumerate(engines)}
+            for number, engine in enumerate(engines_named(value, core.settings.fake_engine_script)):
+                name = f"{option}/{number}" if number else option
+                own.append((option, name if own else DEFAULT, engine))
     return own
 
 
@@ -107,21 +114,17 @@ def _own_thread(named: dict[str, SpeechEngine], core: CoreParts, watch: Sentence
 
 
 def _speaking(
-    core: CoreParts, own: dict[str, dict[str, SpeechEngine]], thread: EngineThread | None
+    core: CoreParts, own: list[tuple[str, str, SpeechEngine]], thread: EngineThread | None
 ) -> SpeechEngines | str:
     """Return the engines with their threads, or the reason why the server does not speak."""
-    clients = {name: [_client(core.thread, cast("SpeechEngine", model), name)] for name, model in core.models.items()}
-    if thread is not None:
-        for option, engines in own.items():
-            clients[option] = [_client(thread, engine, name) for name, engine in engines.items()]
-    if SPEECH not in clients:
+    shared = [(name, name, cast("SpeechEngine", model)) for name, model in core.models.items()]
+    clients = defaultdict(list)
+    for option, name, engine in (*shared, *own):
+        on = thread if thread is not None and option not in core.models else core.thread
+        clients[option].append(SpeechEngineClient(on, engine.traits, engine.model_id, name))
+    if not clients[SPEECH]:
         return core.plan.reason(SPEECH)
-    (clone,) = clients.get(CLONE, (None,))
-    return SpeechEngines((*clients[SPEECH], *clients.get(OTHERS, ())), clone)
-
-
-def _client(thread: Scheduler, engine: SpeechEngine, name: str) -> SpeechEngineClient:
-    return SpeechEngineClient(thread, engine.traits, engine.model_id, name)
+    return SpeechEngines((*clients[SPEECH], *clients[OTHERS]), next(iter(clients[CLONE]), None))
 
 
 def _log_state(model: str, state: ModelState, took_s: float) -> None:

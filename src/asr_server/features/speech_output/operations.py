@@ -128,5 +128,5 @@ def speech_failure(speech: SpeechProcessor) -> str:
     """
     if speech.silent_because:
         return ""
-    engine = speech.engines.named[0].snapshot()
+    engine = speech.engines.named[0].thread.snapshot()
     return engine.failure or ("" if engine.alive else "the thread of the speech engine has ended")

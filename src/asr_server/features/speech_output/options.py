@@ -16,9 +16,8 @@ from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.protocol import FAKE
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
-from asr_server.features.speech_output.engines.registry import NAMES
 
-OFF, AUTO = "off", "auto"
+OFF, AUTO, NAMES = "off", "auto", (ESPEAK, FAKE)
 SPEECH, OTHERS, CLONE = "speech", "speech_other_languages", "speech_clone_model"
 _SCRIPTED = "tones by a script; for tests only"
 _QWEN_REASON = (
@@ -27,7 +26,7 @@ _QWEN_REASON = (
 
 
 def options(asked: Asked) -> Iterator[Option]:
-    """Yield the options; `engines.registry.build` takes their values."""
+    """Yield the options; `build.engines_named` takes their values."""
     yield from _speech(asked.settings)
     clone = asked.settings.speech_clone_model
     if clone:

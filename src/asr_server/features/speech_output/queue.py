@@ -102,11 +102,8 @@ class SpeechQueue:
         self._queued_s += sum(one.duration_s for one in found)
         self._hold_all(how)
         for one in found:
-            self._put(one)
+            self.put(one)
         self._look_ahead()
-
-    def mark(self, mark: QueueMark) -> None:
-        self._put(mark)
 
     def count_waiting(self, counts: bool) -> None:
         """Count the sentences that are not begun in the admission, or leave them out while nobody takes any."""
@@ -151,7 +148,8 @@ class SpeechQueue:
         self.current = None
         self._release()
 
-    def _put(self, item: QueuedSentence | QueueMark) -> None:
+    def put(self, item: QueuedSentence | QueueMark) -> None:
+        """Add an item, which `first` returns in its turn."""
         self._items.append(item)
         self.characters += _characters(item)
         self._arrived.set()
@@ -173,7 +171,7 @@ class SpeechQueue:
         if self._ticket is None:
             with ExitStack() as begun:
                 ticket = begun.enter_context(self._hold())
-                begun.enter_context(how.client.lease())
+                begun.enter_context(how.client.thread.lease(model=how.client.model))
                 self._held, self._ticket = begun.pop_all(), ticket
         self._admission.measure(self._ticket, max(self._queued_s, self._expected_s))
 

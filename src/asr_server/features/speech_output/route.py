@@ -88,15 +88,13 @@ async def create_speech(request: Request, services: ServicesDep) -> Response:
 async def stream_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text in events of one sentence each, with its text and its samples (16 bits, mono, 24 kHz) in base64.
     `data: [DONE]` is the last."""
-    prepared = await _prepared(request, services, await _samples_request(request, services))
-    return await _events(request, services, prepared, SentenceFrames())
+    return await _events(request, services, await _samples(request, services), SentenceFrames())
 
 
 @router.post("/speech/stream/pcm", response_class=Response, responses=_SAMPLES | _ERRORS, openapi_extra=_SCHEMA)
 async def stream_samples(request: Request, services: ServicesDep) -> Response:
     """Speak a text as samples of 16 bits, mono, 24 kHz, without a header."""
-    prepared = await _prepared(request, services, await _samples_request(request, services))
-    return await _audio_response(request, services, prepared)
+    return await _audio_response(request, services, await _samples(request, services))
 
 
 @router.post("/speech/clone", response_class=Response, responses=_AUDIO | _ERRORS, openapi_extra=clone_schema())
@@ -182,9 +180,10 @@ def _check(wanted: SpeechRequest, services: Services) -> None:
     services.catalog.find_speech(wanted.model)
 
 
-async def _samples_request(request: Request, services: Services) -> SpeechRequest:
+async def _samples(request: Request, services: Services) -> SpeechScript:
+    """Return the script of the body, for an answer in PCM."""
     wanted = await _received(request, services)
-    return wanted.model_copy(update={"response_format": SpeechFormat.PCM})
+    return await _prepared(request, services, wanted.model_copy(update={"response_format": SpeechFormat.PCM}))
 
 
 async def _response(
@@ -306,16 +305,12 @@ def _openai_frames(event: SpeechEvent) -> list[str]:
         case AudioChunk(data=data):
             return [event_stream.frame({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})]
         case SpeechDone():
-            usage = _usage(event)
+            # Characters of the text and frames of 80 ms are in the place of OpenAI's tokens.
+            characters, frames = event.characters, -(-event.samples * 25 // (2 * SPEECH_RATE))
+            usage = {"input_tokens": characters, "output_tokens": frames, "total_tokens": characters + frames}
             return [event_stream.frame({"type": "speech.audio.done", "usage": usage})]
         case _:
             return []
-
-
-def _usage(done: SpeechDone) -> dict[str, int]:
-    """Return characters of the text and frames of 80 ms in the place of OpenAI's tokens."""
-    frames = -(-done.samples * 25 // (2 * SPEECH_RATE))
-    return {"input_tokens": done.characters, "output_tokens": frames, "total_tokens": done.characters + frames}
 
 
 class SentenceFrames:
@@ -326,31 +321,20 @@ class SentenceFrames:
         self._data = bytearray()
 
     def __call__(self, event: SpeechEvent) -> list[str]:
-        match event:
-            case SentenceBegun():
-                frames = self._sentence()
-                self._begun = event
-                return frames
-            case AudioChunk(data=data):
-                self._data += data
-                return []
-            case SpeechDone():
-                return [*self._sentence(), "data: [DONE]\n\n"]
-            case _:
-                return []
-
-    def _sentence(self) -> list[str]:
-        begun, data = self._begun, bytes(self._data)
-        self._begun, self._data = None, bytearray()
-        if begun is None:
+        if isinstance(event, AudioChunk):
+            self._data += event.data
             return []
-        content = {
-            "index": begun.index,
-            "text": begun.text,
-            "start": begun.start,
-            "end": begun.end,
-            "sample_rate": SPEECH_RATE,
-            "duration": round(len(data) / 2 / SPEECH_RATE, 3),
-            "audio": base64.b64encode(data).decode(),
-        }
-        return [event_stream.frame(content)]
+        frames = []
+        if (begun := self._begun) is not None:
+            content = {
+                "index": begun.index,
+                "text": begun.text,
+                "start": begun.start,
+                "end": begun.end,
+                "sample_rate": SPEECH_RATE,
+                "duration": round(len(self._data) / 2 / SPEECH_RATE, 3),
+                "audio": base64.b64encode(self._data).decode(),
+            }
+            frames.append(event_stream.frame(content))
+        self._begun, self._data = (event if isinstance(event, SentenceBegun) else None), bytearray()
+        return [*frames, "data: [DONE]\n\n"] if isinstance(event, SpeechDone) else frames

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from asr_server.core.errors import EngineError, InvalidInput, UnsupportedLanguage
-from asr_server.core.settings import SpeechSettings
+from asr_server.core.errors import InvalidInput, UnsupportedLanguage
 from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, VoiceSample
-from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechOptions, SpeechRequest
+from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechOptions
 from asr_server.features.speech_output.spoken_form import spoken_form
 from asr_server.schedule.job import Priority
 from asr_server.schedule.model import ModelState, ModelStatus
-from asr_server.text import languages, scripts
+from asr_server.text import scripts
 from asr_server.text.scripts import UNSPACED
-from asr_server.text.sentences import SentenceStream, TextSpan, sentences
+from asr_server.text.sentences import SentenceStream, TextSpan
 
 _ANY_VOICE, _OF_KOKORO = "default", re.compile(r"[a-z][fm]_[a-z]+")
 # The blocks of a script and the languages that are written in it. The first is assumed where nothing else is known.
@@ -103,23 +102,15 @@ class SpeechEngines:
     @property
     def status(self) -> ModelStatus:
         """The state of the first engine that is not unloaded; never waits."""
-        found = [client.status for client in self.named]
+        found = [client.thread.snapshot().models[client.model] for client in self.named]
         return next((one for one in found if one.state is not ModelState.UNLOADED), found[0])
-
-    def check(self, *, imitates: bool) -> None:
-        """Raise `speech_unavailable` if the text needs an imitated voice and no engine imitates voices."""
-        if imitates and self.clone is None:
-            raise EngineError(
-                "This server imitates no voices: SPEECH_CLONE_MODEL is not set.", code="speech_unavailable"
-            )
 
     def choose(self, voice: str | None, language: str) -> tuple[SpeechEngineClient, str, str]:
         """Return the engine for a voice, None for that of a recording, and its names of the voice and of the language.
 
-        Raises `speech_unavailable`, `invalid_value` for a voice that no engine has, `UnsupportedLanguage` for a
-        language that the engines with the voice do not speak.
+        Raises `invalid_value` for a voice that no engine has, `UnsupportedLanguage` for a language that the engines
+        with the voice do not speak.
         """
-        self.check(imitates=voice is None)
         engines = self.named if voice is not None or self.clone is None else (self.clone,)
         found = [(one, name) for one in engines if (name := _voice(one.traits, voice)) is not None]
         if not found:
@@ -176,49 +167,10 @@ class SpeechScript:
 
     how: Delivery
     characters: int
-    spans: tuple[TextSpan, ...]
+    spans: Sequence[TextSpan]
     share: str = ""  # the caller that it counts for, a key or an address
     priority: Priority = Priority.INTERACTIVE
     timeout_s: float = 0.0  # 0: the server's limit
-
-
-def delivery(
-    options: SpeechOptions,
-    text: str,
-    engines: SpeechEngines,
-    settings: SpeechSettings,
-    sample: VoiceSample | None = None,
-) -> Delivery:
-    """Return how a text is spoken, whose script decides a language that is not stated.
-
-    Raises for a wrong voice or language, and `speech_unavailable`.
-    """
-    default = settings.speech_language
-    language = languages.find(options.language).tag if options.language else language_of(text, default)
-    chosen = engines.choose(None if sample is not None else options.voice, language.lower())
-    return Delivery(options, sample, *chosen, settings.speech_loudness_lufs)
-
-
-def prepare(
-    request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings, sample: VoiceSample | None = None
-) -> SpeechScript:
-    """Return the script of a request. Raises for a wrong request, and `speech_unavailable`."""
-    limit = settings.max_speech_chars
-    if len(request.input) > limit:
-        raise InvalidInput(
-            f"The text has more than {limit} characters; longer ones are jobs.",
-            code="string_above_max_length",
-            param="input",
-        )
-    return script_of(delivery(request, request.input, engines, settings, sample), request.input)
-
-
-def script_of(how: Delivery, text: str) -> SpeechScript:
-    """Return the script of a text, which need not be that of the request. Raises `invalid_value`."""
-    spans = tuple(sentences(text, how.language))
-    if not spans:
-        raise InvalidInput("The text has nothing to speak: no letter and no digit.", param="input")
-    return SpeechScript(how, len(text), spans)
 
 
 def _voice(traits: SpeechTraits, wanted: str | None) -> str | None:

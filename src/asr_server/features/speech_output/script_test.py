@@ -17,7 +17,8 @@ from asr_server.core.settings import SpeechSettings
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import Voice, VoiceSample
 from asr_server.features.speech_output.requests import SpeechRequest
-from asr_server.features.speech_output.script import ArrivingText, SpeechEngines, language_of, prepare, spoken_s
+from asr_server.features.speech_output.script import ArrivingText, SpeechEngines, language_of, spoken_s
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.text.sentences import sentences
 
 
@@ -93,10 +94,10 @@ def client(**changes):
     return SimpleNamespace(traits=replace(FakeSpeechEngine.traits, **changes), model_id="scripted")
 
 
-def prepared(engines=None, **fields):
-    sample = fields.pop("sample", None)
+def prepared(engines=None, settings=SETTINGS, sample=None, **fields):
     request = SpeechRequest(**{**REQUEST.model_dump(), **fields})
-    return prepare(request, engines or SpeechEngines((client(),)), SETTINGS, sample)
+    processor = SpeechProcessor(engines or SpeechEngines((client(),)), None, None, settings, 1.0)
+    return processor.prepare(request, sample=sample)
 
 
 def rows(made):
@@ -223,7 +224,7 @@ def test_a_faster_text_is_shorter():
 
 def test_the_loudness_of_the_settings_is_the_encoders():
     settings = SpeechSettings(max_speech_chars=200, speech_loudness_lufs=-18.0)
-    made = prepare(REQUEST, SpeechEngines((client(),)), settings)
+    made = prepared(settings=settings)
     assert made.how.encoding.loudness_lufs == -18.0
 
 

@@ -30,7 +30,7 @@ from asr_server.features.speech_output.events import (
 from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, SpeechQueue
 from asr_server.features.speech_output.requests import SpeechOptions
 from asr_server.features.speech_output.script import ArrivingText, Delivery
-from asr_server.features.speech_output.synthesis import FilePlace, SpeechProcessor
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.net.credentials import fingerprint
 from asr_server.net.loop_time import TimeSlice
 from asr_server.text.sentences import TextSpan
@@ -153,21 +153,18 @@ class SpeechSession:
                     self._add(self._text.push(piece[begin : begin + _SLICE_CHARACTERS]))
                 await asyncio.sleep(_REST * (time.monotonic() - began_s))
 
-    def flush(self) -> None:
-        """Speak everything that has arrived, and complete its file. Raises as `push`."""
+    def flush(self, *, ends: bool = False) -> None:
+        """Speak everything that has arrived, and complete its file; then `events` ends if `ends`. Raises as `push`."""
         self._check_not_ended()
         if self._draining:
             return
-        self._check_room(1)
-        self._end_text(QueueMark.FLUSH)
-
-    def end(self) -> None:
-        """Speak everything that has arrived; then `events` ends. Raises as `push`."""
-        self._check_not_ended()
-        if self._draining:
-            return
-        self._ended = True
-        self._end_text(QueueMark.END)
+        if not ends:
+            self._check_room(1)
+        self._ended = ends
+        try:
+            self._add(self._text.end())
+        finally:  # also where the rest of the text cannot be spoken
+            self.queue.put(QueueMark.END if ends else QueueMark.FLUSH)
 
     async def cancel(self) -> None:
         """Cancel the engine's jobs and forget all that waits. Returns when the client was told so.
@@ -178,11 +175,11 @@ class SpeechSession:
         self._outbox.drop_speech()
         await self._stop()
         if self._draining:
-            self._outbox.close(_shutting_down())
+            self._outbox.close(ShuttingDown())
             return
         self._file_begin_samples = self.sent_samples
         if self._ended:
-            self.queue.mark(QueueMark.END)
+            self.queue.put(QueueMark.END)
         self._begin()
         await self._outbox.put(SpeechCancelled(self.sentences_done, self.sent_samples))
         await asyncio.sleep(self._rest_after_cancel_s())
@@ -232,11 +229,11 @@ class SpeechSession:
         """Speak the present sentence to its end, and no others; then `events` raises `ShuttingDown`."""
         self._draining = True
         if self._delivery is None:
-            self._outbox.close(_shutting_down())
+            self._outbox.close(ShuttingDown())
             return
         self._text.clear()
         self.queue.clear()
-        self.queue.mark(QueueMark.STOP)
+        self.queue.put(QueueMark.STOP)
 
     async def close(self) -> None:
         """Cancel everything; no more events come."""
@@ -259,12 +256,6 @@ class SpeechSession:
                 code="string_above_max_length",
                 param="text",
             )
-
-    def _end_text(self, mark: QueueMark) -> None:
-        try:
-            self._add(self._text.end())
-        finally:  # also where the rest of the text cannot be spoken
-            self.queue.mark(mark)
 
     def _add(self, found: list[str]) -> None:
         self.queue.add([TextSpan(text, 0, len(text)) for text in found], self._delivered)
@@ -303,8 +294,8 @@ class SpeechSession:
         while True:
             item = await self.queue.first()
             if isinstance(item, QueuedSentence):
-                place = FilePlace(self.sentences_begun, self._file_begin_samples)
-                spoken = await self._processor.speak_file(self.queue, self._outbox.put, place)
+                earlier = self.sentences_begun, self._file_begin_samples
+                spoken = await self._processor.speak_file(self.queue, self._outbox.put, earlier)
                 self._file_begin_samples += spoken.encoded.samples
                 continue
             self.queue.begin(item)
@@ -316,12 +307,8 @@ class SpeechSession:
                     self._outbox.close()
                     return
                 case QueueMark.STOP:
-                    self._outbox.close(_shutting_down())
+                    self._outbox.close(ShuttingDown())
                     return
-
-
-def _shutting_down() -> ShuttingDown:
-    return ShuttingDown()
 
 
 class SpeechSessions:
@@ -360,7 +347,8 @@ class SpeechSessions:
         )
 
     async def drain(self) -> None:
-        """Let every open session speak its present sentence, and end it with `ShuttingDown`."""
+        """Take no more texts. Let every open session speak its present sentence, and end it with `ShuttingDown`."""
+        self._processor.is_draining = True
         sessions = list(self._open)
         for session in sessions:
             session.finish_sentence()

@@ -163,7 +163,7 @@ async def test_a_text_is_told_sentence_by_sentence(made):
     session, events = await made.session(pause_ms=100)
     await session.push("One. Tw")
     await session.push("o")
-    session.end()
+    session.flush(ends=True)
     told = await _all(events)
     kinds = [type(event) for event in told if not isinstance(event, AudioChunk)]
     assert kinds == [SentenceBegun, SentenceEnded, SentenceBegun, SentenceEnded, SessionDone]
@@ -219,7 +219,7 @@ async def test_after_a_cancel_the_next_text_is_spoken_as_the_first(made):
     sent = len(_audio(first)) // 2
     assert await _cancelled(session, events) == [SpeechCancelled(2, sent)]
     await session.push("One. Two.")
-    session.end()
+    session.flush(ends=True)
     second = await _all(events)
     assert _audio(second) == _audio(first)
     begun = [event for event in second if isinstance(event, SentenceBegun)]
@@ -232,7 +232,7 @@ async def test_a_cancel_after_the_end_still_ends(made):
     made.voice.held = {"Two."}
     session, events = await made.session()
     await session.push(TEN)
-    session.end()
+    session.flush(ends=True)
     with raises("invalid_event"):
         await session.push("More")
     assert await _cancelled(session, events) == [SpeechCancelled(0, 0)]
@@ -280,7 +280,7 @@ async def test_more_text_than_may_wait_is_refused_whole(made):
         await session.push("refused.")
     assert isinstance(await anext(events), SentenceBegun)
     await session.push("taken.")
-    session.end()
+    session.flush(ends=True)
     begun = [event.text for event in await _all(events) if isinstance(event, SentenceBegun)]
     assert begun == [f"{words}taken."]
 
@@ -290,10 +290,10 @@ async def test_a_text_in_a_language_without_a_voice_is_forgotten(made):
     session, events = await made.session()
     with pytest.raises(UnsupportedLanguage):
         await session.push("Раз. Два. Т")
-    for mark, answer in ((session.flush, Flushed), (session.end, SessionDone)):
+    for ends, answer in ((False, Flushed), (True, SessionDone)):
         await session.push("Раз")
         with pytest.raises(UnsupportedLanguage):
-            mark()
+            session.flush(ends=ends)
         assert isinstance(await anext(events), answer)
 
 
@@ -402,7 +402,6 @@ async def test_at_the_servers_end_the_present_sentence_is_finished(made):
     unstarted = made.sessions.open()
     await session.push(TEN)
     told = [await anext(events) for _ in range(2)]
-    made.processor.drain()
     draining = asyncio.create_task(made.sessions.drain())
     await asyncio.sleep(0)
     await session.push("Ignored. ")
@@ -452,7 +451,7 @@ async def test_who_takes_nothing_stops_only_itself(made):
     await stuck.push(TEN)
     session, events = await made.session()
     await session.push("One.")
-    session.end()
+    session.flush(ends=True)
     assert isinstance((await _all(events))[-1], SessionDone)
 
 

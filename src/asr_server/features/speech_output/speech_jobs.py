@@ -6,9 +6,9 @@ Files list their chapters at the beginning, so nothing is encoded before everyth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from typing import BinaryIO, ClassVar, TypeVar
@@ -23,7 +23,7 @@ from asr_server.core.errors import AsrError, DeadlineExceeded, EncoderUnavailabl
 from asr_server.features.speech_output.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat, with_length
 from asr_server.features.speech_output.events import AudioChunk, SentenceBegun, SpeechEvent
 from asr_server.features.speech_output.requests import MAX_JOB_CHARS, Chapter, SpeechJobBody, SpeechJobRequest
-from asr_server.features.speech_output.script import SpeechScript, script_of, spoken_s
+from asr_server.features.speech_output.script import SpeechScript, spoken_s
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.jobs.record import JobRequest
 from asr_server.jobs.route import KEY_PARAMETER, JobBody, accepted, idempotency_key, job_options
@@ -59,32 +59,24 @@ class TextPart:
     """Some sentences of a chapter."""
 
     chapter: int
-    begin: int  # characters of all chapters before the first sentence
-    text: str
+    begin: int  # characters of the chapters before this one
+    spans: list[TextSpan]  # of the text of the chapter
 
 
 def text_parts(chapters: tuple[Chapter, ...], language: str) -> list[TextPart]:
     """Return all sentences, in parts of about two minutes. A part ends with its chapter."""
-    found, begin = [], 0
+    found: list[TextPart] = []
+    begin = 0
     for number, chapter in enumerate(chapters):
-        for spans in _grouped(sentences(chapter.text, language)):
-            start, end = spans[0].start, spans[-1].end
-            found.append(TextPart(number, begin + start, chapter.text[start:end]))
+        part_s = _PART_S
+        for span in sentences(chapter.text, language):
+            if part_s >= _PART_S:
+                found.append(TextPart(number, begin, []))
+                part_s = 0.0
+            found[-1].spans.append(span)
+            part_s += spoken_s(span.text)
         begin += len(chapter.text)
     return found
-
-
-def _grouped(spans: list[TextSpan]) -> Iterator[list[TextSpan]]:
-    group: list[TextSpan] = []
-    group_s = 0.0
-    for span in spans:
-        group.append(span)
-        group_s += spoken_s(span.text)
-        if group_s >= _PART_S:
-            yield group
-            group, group_s = [], 0.0
-    if group:
-        yield group
 
 
 def beginning(chapters: tuple[Chapter, ...]) -> str:
@@ -129,8 +121,7 @@ class SpeechJobs:
         with await asyncio.to_thread(run.new_file) as file:
             spoken = _SpokenParts(run, file, request)
             for part in await in_thread(text_parts, chapters, how.language):
-                script = await in_thread(script_of, how, part.text)
-                script = replace(script, priority=Priority.BULK, timeout_s=run.timeout_s)
+                script = SpeechScript(how, 0, part.spans, priority=Priority.BULK, timeout_s=run.timeout_s)
                 await _again_if_lost(partial(spoken.speak, self._speech, part, script))
             audio_format = request.response_format
             options = EncodingOptions(audio_format, pause_ms=0, trim=False, chapters=spoken.marks(chapters))
@@ -179,7 +170,7 @@ class _SpokenParts:
         await speech.speak(script, take)
         self._starts.setdefault(part.chapter, begin)
         self._samples = samples
-        self._report(samples, part.begin + len(part.text))
+        self._report(samples, part.begin + part.spans[-1].end)
 
     def marks(self, chapters: tuple[Chapter, ...]) -> tuple[ChapterMark, ...]:
         """Return where chapters begin and end, or nothing if there is only one."""

@@ -32,34 +32,37 @@ from asr_server.services import Services
 MAX_MESSAGE_CHARS = 256 * 1024
 
 
+# The docstrings of these models are a table of the docs.
 class Start(SpeechOptions):
-    """Set the options of speaking for the texts of the socket."""
+    """Set how to speak: `voice`, `language`, `response_format` (`pcm` if it is not given), `speed`, `instructions`,
+    `seed`, `spell_out`, `pause_ms`, as for `POST /v1/audio/speech`; the first message, or left out; answered by
+    `started`."""
 
     type: Literal["start"] = "start"
     response_format: StreamedFormat = SpeechFormat.PCM
 
 
 class TextPiece(BaseModel):
-    """The next piece of the text."""
+    """`text`: the next piece of the text, cut anywhere."""
 
     type: Literal["text"]
     text: Text
 
 
 class FlushText(BaseModel):
-    """Speak the text that has arrived."""
+    """Speak all that has arrived, also a sentence without an end; answered by `flushed`."""
 
     type: Literal["flush"]
 
 
 class Cancel(BaseModel):
-    """Stop speaking and forget the text that has arrived."""
+    """Stop at once and forget all that has arrived; answered by `cancelled`."""
 
     type: Literal["cancel"]
 
 
 class End(BaseModel):
-    """Speak the text that has arrived, then close."""
+    """Speak all that has arrived; answered by `done`, and the socket is closed with 1000."""
 
     type: Literal["end"]
 
@@ -133,18 +136,6 @@ def _ms(samples: int) -> int:
     return round(samples * 1000 / SPEECH_RATE)
 
 
-CLIENT: dict[str, str] = {
-    "start": (
-        "how to speak: `voice`, `language`, `response_format` (`pcm` if it is not given), `speed`, `instructions`, "
-        "`seed`, `spell_out`, `pause_ms`, as for `POST /v1/audio/speech`; the first message, or left out; answered by "
-        "`started`"
-    ),
-    "text": "`text`: the next piece of the text, cut anywhere",
-    "flush": "speak all that has arrived, also a sentence without an end; answered by `flushed`",
-    "cancel": "stop at once and forget all that has arrived; answered by `cancelled`",
-    "end": "speak all that has arrived; answered by `done`, and the socket is closed with 1000",
-}
-
 SERVER: dict[str, str] = {
     "started": (
         "`id` (in the log), `sample_rate`, `format`, `ignored`: options that the engine has no use for; before "
@@ -217,7 +208,7 @@ async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog)
         case Cancel():
             await session.cancel()
         case End():
-            session.end()
+            session.flush(ends=True)
 
 
 async def _write(socket: WebSocket, session: SpeechSession) -> None:

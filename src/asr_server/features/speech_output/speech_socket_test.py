@@ -21,11 +21,6 @@ from asr_server.features.speech_output.events import (
 from asr_server.features.speech_output.speech_socket import MAX_MESSAGE_CHARS, parse
 
 
-def test_the_reference_has_every_message():
-    """One row for each model."""
-    assert list(speech_socket.CLIENT) == list(speech_socket.MODELS)
-
-
 def test_samples_are_the_default():
     """Unlike a request, whose default is OpenAI's."""
     assert parse('{"type": "start"}').response_format is SpeechFormat.PCM

@@ -7,17 +7,16 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from asr_server.core.errors import DeadlineExceeded, EngineError, ShuttingDown
+from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput, ShuttingDown
 from asr_server.core.metrics import with_series
 from asr_server.core.settings import SpeechSettings
 from asr_server.engine.client import until
-from asr_server.features.speech_output import script
 from asr_server.features.speech_output.encoding.client import AudioEncoder, EncodedStream
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.protocol import SpeechFinish, VoiceSample
@@ -32,10 +31,12 @@ from asr_server.features.speech_output.events import (
 )
 from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, SpeechQueue
 from asr_server.features.speech_output.requests import SpeechOptions, SpeechRequest
-from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript
+from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript, language_of
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
 from asr_server.schedule.ports import JobEnd
+from asr_server.text import languages
+from asr_server.text.sentences import sentences
 
 # The most bytes of one event. A reader that is slow holds a bounded number of events.
 _CHUNK_BYTES = 64 * 1024
@@ -74,17 +75,6 @@ class SpeechMetrics:
         with_series(self.answers, SpeechFormat, JobEnd)
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlace:
-    """The place of a file in a session."""
-
-    sentence: int = 0
-    sample: int = 0
-
-
-BEGINNING = FilePlace()
-
-
 EmitOfFile = Callable[[FileEvent], Awaitable[None]]
 
 
@@ -93,41 +83,42 @@ class SpokenFile:
     """The sentences of a queue, spoken in turn into one file."""
 
     queue: SpeechQueue
+    queued: QueuedSentence  # the present sentence, or the last
     encoded: EncodedStream
     emit: EmitOfFile  # returns when the reader has taken the event
     metrics: SpeechMetrics
-    place: FilePlace = BEGINNING
+    # How many there were in its session before this file.
+    earlier_sentences: int = 0
+    earlier_samples: int = 0
     sentences: int = 0
     cut_short: int = 0  # sentences that the engine stopped at its budget
     first_audio_s: float = 0.0  # after the arrival of its sentence
     size_bytes: int = 0
 
-    async def speak(self, queued: QueuedSentence) -> None:
-        """Speak `queued`, which is the first, and all sentences up to the next mark."""
-        following: QueuedSentence | QueueMark = queued
-        while isinstance(following, QueuedSentence):
-            queued = following
+    async def speak(self) -> None:
+        """Speak all sentences up to the next mark."""
+        while isinstance(queued := await self.queue.first(), QueuedSentence):
+            self.queued = queued
             await self._speak(queued)
-            following = await self.queue.first()
-        await self._push(self.encoded.finish(), queued)
+        await self._push(self.encoded.finish())
 
     async def _speak(self, queued: QueuedSentence) -> None:
         self.queue.begin(queued)
         assert queued.stream is not None
-        span, index, begin = queued.span, self.place.sentence + self.sentences, self.encoded.samples
-        await self.emit(SentenceBegun(index, span.text, span.start, span.end, self.place.sample + begin))
+        span, index, begin = queued.span, self.earlier_sentences + self.sentences, self.encoded.samples
+        await self.emit(SentenceBegun(index, span.text, span.start, span.end, self.earlier_samples + begin))
         encode_s = 0.0
         async for block in queued.stream:
-            encode_s += await self._push(self.encoded.push(block), queued)
+            encode_s += await self._push(self.encoded.push(block))
         finish = (await queued.stream.answer()).finish
-        encode_s += await self._push(self.encoded.push(_NOTHING, ends_sentence=True), queued)
+        encode_s += await self._push(self.encoded.push(_NOTHING, ends_sentence=True))
         self.queue.finish()
         self.sentences += 1
         self.cut_short += finish is SpeechFinish.BUDGET
         self.metrics.encoding.observe(encode_s)
         await self.emit(SentenceEnded(index, self.encoded.samples - begin))
 
-    async def _push(self, pushing: Awaitable[bytes], queued: QueuedSentence) -> float:
+    async def _push(self, pushing: Awaitable[bytes]) -> float:
         """Emit what is ready, and return the time in the encoder.
 
         The samples of compressed audio are those that the encoder has received.
@@ -136,15 +127,15 @@ class SpokenFile:
         data = await pushing
         ended_s = time.perf_counter()
         if data and not self.size_bytes:
-            self.first_audio_s = ended_s - queued.arrived_s
+            self.first_audio_s = ended_s - self.queued.arrived_s
             if self.queue.priority is not Priority.BULK:
                 self.metrics.first_audio.observe(self.first_audio_s)
-        is_pcm = queued.how.encoding.format is SpeechFormat.PCM
+        is_pcm = self.queued.how.encoding.format is SpeechFormat.PCM
         for begin in range(0, len(data), _CHUNK_BYTES):
             chunk = data[begin : begin + _CHUNK_BYTES]
             self.size_bytes += len(chunk)
             samples = self.size_bytes // 2 if is_pcm else self.encoded.samples
-            await self.emit(AudioChunk(chunk, self.place.sample + samples))
+            await self.emit(AudioChunk(chunk, self.earlier_samples + samples))
         return ended_s - began_s
 
 
@@ -167,7 +158,7 @@ class SpeechProcessor:
         self.settings = settings
         self.timeout_s = timeout_s
         self._metrics = metrics or SpeechMetrics()
-        self._is_draining = False
+        self.is_draining = False  # no text is taken any more
         self.queues: set[SpeechQueue] = set()  # of all requests and sessions
         self.encoder = encoder
         self.admission = admission
@@ -192,25 +183,33 @@ class SpeechProcessor:
     def sentences_left(self) -> int:
         return sum(queue.sentences for queue in self.queues)
 
-    def drain(self) -> None:
-        self._is_draining = True
-
     def check(self, *, imitates: bool = False) -> None:
         """Raise `speech_unavailable` if the server does not speak; with `imitates` also if it imitates no voices."""
-        self.engines.check(imitates=imitates)
+        if self.engines.clone is None and imitates:
+            raise EngineError(
+                "This server imitates no voices: SPEECH_CLONE_MODEL is not set.", code="speech_unavailable"
+            )
 
     def check_open(self) -> None:
         """Raise `speech_unavailable` and `ShuttingDown` if no text is taken."""
         self.check()
-        if self._is_draining:
+        if self.is_draining:
             raise ShuttingDown()
 
     async def warm_up(self) -> None:
-        await self.speak(self.prepare(SpeechRequest(input=_WARM_UP, response_format=SpeechFormat.PCM)), _drop)
+        if not self.silent_because:
+            await self.speak(self.prepare(SpeechRequest(input=_WARM_UP, response_format=SpeechFormat.PCM)), _drop)
 
-    def delivery(self, options: SpeechOptions, text: str) -> Delivery:
-        """Return how a text is spoken. Raises as `script.delivery`."""
-        return script.delivery(options, text, self.engines, self.settings)
+    def delivery(self, options: SpeechOptions, text: str, sample: VoiceSample | None = None) -> Delivery:
+        """Return how a text is spoken, whose script decides a language that is not stated.
+
+        Raises for a wrong voice or language, and `speech_unavailable`.
+        """
+        self.check(imitates=sample is not None)
+        default = self.settings.speech_language
+        language = languages.find(options.language).tag if options.language else language_of(text, default)
+        chosen = self.engines.choose(None if sample is not None else options.voice, language.lower())
+        return Delivery(options, sample, *chosen, self.settings.speech_loudness_lufs)
 
     def prepare(self, request: SpeechRequest, share: str = "", sample: VoiceSample | None = None) -> SpeechScript:
         """Return the script of a request. Raises for a wrong request, `speech_unavailable` and `ShuttingDown`.
@@ -218,8 +217,18 @@ class SpeechProcessor:
         `share`: the owner, or an address.
         """
         self.check_open()
-        prepared = script.prepare(request, self.engines, self.settings, sample)
-        return replace(prepared, share=share)
+        limit, text = self.settings.max_speech_chars, request.input
+        if len(text) > limit:
+            raise InvalidInput(
+                f"The text has more than {limit} characters; longer ones are jobs.",
+                code="string_above_max_length",
+                param="input",
+            )
+        how = self.delivery(request, text, sample)
+        spans = sentences(text, how.language)
+        if not spans:
+            raise InvalidInput("The text has nothing to speak: no letter and no digit.", param="input")
+        return SpeechScript(how, len(text), spans, share)
 
     async def speak(self, prepared: SpeechScript, emit: Emit) -> SpeechDone:
         """Emit the audio as it is made, `SpeechDone` at last. Cancelling cancels all work.
@@ -230,7 +239,7 @@ class SpeechProcessor:
         self.queues.add(answer.queue)
         try:
             answer.queue.add(prepared.spans, prepared.how)
-            answer.queue.mark(QueueMark.END)
+            answer.queue.put(QueueMark.END)
             limit = until(prepared.how.client.clock, answer.deadline_s)
             spoken = await self.speak_file(answer.queue, answer.emit, limit=limit)
         finally:
@@ -245,17 +254,20 @@ class SpeechProcessor:
         self,
         queue: SpeechQueue,
         emit: EmitOfFile,
-        place: FilePlace = BEGINNING,
+        earlier: tuple[int, int] = (0, 0),
         limit: AbstractAsyncContextManager[object] | None = None,
     ) -> SpokenFile:
-        """Speak the sentences of a queue up to its next mark, as one file. Raises as `speak`."""
+        """Speak the sentences of a queue up to its next mark, as one file. Raises as `speak`.
+
+        `earlier`: the sentences and samples of its session before this file.
+        """
         queued = await queue.first()
         assert isinstance(queued, QueuedSentence)
         encoding = queued.how.encoding
         with self._counted(encoding.format):
             async with limit or nullcontext(), self.encoder.stream(encoding) as encoded:
-                file = SpokenFile(queue, encoded, emit, self._metrics, place)
-                await file.speak(queued)
+                file = SpokenFile(queue, queued, encoded, emit, self._metrics, *earlier)
+                await file.speak()
         return file
 
     @contextmanager

@@ -243,7 +243,7 @@ async def test_a_server_that_stops_takes_no_more_texts(speech):
     made = speech(step_s=0.002)
     under_way = asyncio.create_task(events_of(made.processor, request()))
     await until(lambda: made.processor.texts)
-    made.processor.drain()
+    made.processor.is_draining = True
     with pytest.raises(ShuttingDown):
         made.processor.prepare(request())
     assert (await under_way)[1].sentences == 20

@@ -57,7 +57,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
             process, number = await self._running(), next(self._numbers)
             try:
                 stream = EncodedStream(process, number)
-                await stream.start(options)
+                await stream.ask("start", options=asdict(options))
                 yield stream
             finally:
                 process.drop(number)
@@ -82,9 +82,6 @@ class EncodedStream:
         self._process = process
         self._number = number
 
-    async def start(self, options: EncodingOptions) -> None:
-        await self._ask("start", options=asdict(options))
-
     async def push(self, samples: NDArray[np.float32], *, ends_sentence: bool = False) -> bytes:
         """Return what is ready of the file. `samples`: float32 (n,), mono, `SPEECH_RATE`. Beyond [-1, 1] they are
         clipped.
@@ -95,14 +92,14 @@ class EncodedStream:
         for begin in range(0, max(1, len(samples)), _BLOCK_SAMPLES):
             block = np.ascontiguousarray(samples[begin : begin + _BLOCK_SAMPLES], np.float32).tobytes()
             is_end = ends_sentence and begin + _BLOCK_SAMPLES >= len(samples)
-            ready += await self._ask("push", block, ends_sentence=is_end)
+            ready += await self.ask("push", block, ends_sentence=is_end)
         return bytes(ready)
 
     async def finish(self) -> bytes:
         """Return the rest. Nothing can be pushed afterwards."""
-        return await self._ask("finish")
+        return await self.ask("finish")
 
-    async def _ask(self, action: str, data: bytes = b"", **fields: Any) -> bytes:
+    async def ask(self, action: str, data: bytes = b"", **fields: Any) -> bytes:
         content = {"action": action, "stream": self._number, **fields}
         answer = await self._process.request(content, data)
         if "error" in answer.content:

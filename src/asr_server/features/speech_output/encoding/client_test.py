@@ -258,7 +258,7 @@ async def test_a_request_has_a_second_of_sound_at_most(encoder: AudioEncoder, mo
         return b""
 
     async with encoder.stream(PCM) as stream:
-        monkeypatch.setattr(client_module.EncodedStream, "_ask", ask)
+        monkeypatch.setattr(client_module.EncodedStream, "ask", ask)
         await stream.push(np.zeros(5 * SPEECH_RATE // 2, np.float32), ends_sentence=True)
     assert asked == [(SPEECH_RATE, False), (SPEECH_RATE, False), (SPEECH_RATE // 2, True)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
 
 import av
 import numpy as np
@@ -15,24 +14,9 @@ from asr_server.core.audio import SPEECH_RATE, wav_header
 from asr_server.features.speech_output.encoding.formats import ChapterMark, SpeechFormat
 from asr_server.features.speech_output.encoding.sentences import Samples
 
-if TYPE_CHECKING:
-    from av.container.core import Chapter
 
-
-class Writer(Protocol):
-    """The file of one request. `samples` is how many were written."""
-
-    samples: int
-
-    def write(self, samples: Samples) -> bytes:
-        """Return what is ready of the file. Samples over full scale are clipped."""
-
-    def finish(self) -> bytes:
-        """Return the rest."""
-
-
-def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) -> Writer:
-    """Return a new file."""
+def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) -> PcmWriter | LibavWriter:
+    """Return a new file. Its `write` returns what is ready, with samples over full scale clipped; `finish` the rest."""
     if speech_format is SpeechFormat.PCM:
         return PcmWriter()
     if speech_format is SpeechFormat.WAV:
@@ -50,7 +34,7 @@ class PcmWriter:
     """Int16, little-endian, after a header."""
 
     def __init__(self, header: bytes = b"") -> None:
-        self.samples = 0
+        self.samples = 0  # written so far
         self._header = header
 
     def write(self, samples: Samples) -> bytes:
@@ -105,7 +89,19 @@ class LibavWriter:
         self._stream.codec_context.thread_count = 1
         self._stream.codec_context.flags |= av.codec.context.Flags.bitexact
         if chapters and codec.chapter_options is not None:
-            self._container.set_chapters([_chapter(number, mark) for number, mark in enumerate(chapters)])
+            time_base = Fraction(1, SPEECH_RATE)
+            self._container.set_chapters(
+                [
+                    {
+                        "id": n,
+                        "start": one.start,
+                        "end": one.end,
+                        "time_base": time_base,
+                        "metadata": {"title": one.title},
+                    }
+                    for n, one in enumerate(chapters)
+                ]
+            )
         self._container.start_encoding()
         self._format = codec.sample_format
 
@@ -127,16 +123,6 @@ class LibavWriter:
         frame.sample_rate, frame.time_base, frame.pts = SPEECH_RATE, Fraction(1, SPEECH_RATE), self.samples
         self.samples += len(samples)
         self._container.mux(self._stream.encode(frame))
-
-
-def _chapter(number: int, mark: ChapterMark) -> Chapter:
-    return {
-        "id": number,
-        "start": mark.start,
-        "end": mark.end,
-        "time_base": Fraction(1, SPEECH_RATE),
-        "metadata": {"title": mark.title},
-    }
 
 
 class _Written:

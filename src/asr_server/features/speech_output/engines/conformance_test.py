@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.features.speech_output.engines import piper, registry
+from asr_server.features.speech_output.build import engines_named
+from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.protocol import (
     FAKE,
     MAX_SENTENCE_CHARS,
@@ -20,6 +21,7 @@ from asr_server.features.speech_output.engines.protocol import (
     SpeechFinish,
     VoiceSample,
 )
+from asr_server.features.speech_output.options import NAMES
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 
 TEXTS = (
@@ -34,9 +36,9 @@ TEXTS = (
 _SECONDS = np.arange(3 * SPEECH_RATE) / SPEECH_RATE
 
 
-@pytest.fixture(scope="module", params=(*registry.NAMES, piper.DEFAULT))
+@pytest.fixture(scope="module", params=(*NAMES, piper.DEFAULT))
 def engine(request):
-    (made,) = registry.build(request.param)
+    (made,) = engines_named(request.param)
     made.load()
     yield made
     made.unload()
@@ -163,7 +165,7 @@ def test_it_speaks_the_same_after_it_was_unloaded(engine, sentences, alone):
     engine.unload()
     engine.unload()
     assert not engine.loaded
-    assert engine.pid is None
+    assert getattr(engine, "process", None) is None
     assert engine.traits is traits
     engine.load()
     assert engine.loaded

@@ -104,7 +104,6 @@ class SpeechEngine(Batch):
 
     model_id: str
     traits: SpeechTraits  # known without loading
-    pid: int | None = None  # of a child process that speaks
 
     @property
     def fits(self) -> bool:

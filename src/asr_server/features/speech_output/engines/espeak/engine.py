@@ -35,18 +35,14 @@ class EspeakEngine(SpeechEngine):
         library = package.find()
         assert library is not None, "the plan has looked"
         self._library = library
-        self._process: EspeakProcess | None = None
+        self.process: EspeakProcess | None = None
         self._row: tuple[int, Sentence] | None = None
         self._languages = voices.languages(library.data)
         self.traits = voices.traits(library.data)
 
     @property
-    def pid(self) -> int | None:  # type: ignore[override]
-        return self._process.pid if self._process is not None else None
-
-    @property
     def loaded(self) -> bool:
-        return self._process is not None and self._process.is_running
+        return self.process is not None and self.process.is_running
 
     @property
     def free_slots(self) -> int:
@@ -54,10 +50,10 @@ class EspeakEngine(SpeechEngine):
 
     def load(self) -> None:
         self.unload()
-        self._process = EspeakProcess(self._library)
+        self.process = EspeakProcess(self._library)
 
     def unload(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is not None:
             process.end()
 
@@ -83,12 +79,12 @@ class EspeakEngine(SpeechEngine):
 
     def _spoken(self, sentence: Sentence) -> Iterator[NDArray[np.float32]]:
         """Yield the samples at `SPEECH_RATE`, in [-1, 1]."""
-        if self._process is None:
+        if self.process is None:
             raise ModelUnavailable("eSpeak NG is not loaded.")
         resampler = soxr.ResampleStream(worker.RATE, SPEECH_RATE, 1, dtype="float32", quality="HQ")
         for language, text in script_runs(sentence.text, sentence.language):
             voice = f"{self._languages[language]}+{sentence.voice}"
-            for block in self._process.speak(worker.SpeakRequest(text, voice)):
+            for block in self.process.speak(worker.SpeakRequest(text, voice)):
                 yield resampler.resample_chunk(block.astype(np.float32) / 32768).clip(-1.0, 1.0)
         yield resampler.resample_chunk(np.zeros(0, np.float32), last=True).clip(-1.0, 1.0)
 

@@ -34,12 +34,10 @@ def missing(value: str) -> str:
     """Return why these voices cannot speak; "" if they can."""
     if reason := espeak.missing():
         return f"the phonemes come from eSpeak NG. {reason}"
-    if value == DEFAULT and not (installed(voice.DISTRIBUTION, voice.VERSION) or voice.is_stored(value)):
-        return _MISSING
     try:
         voices(value)
     except voice.UnusableVoice as error:
-        return str(error)
+        return _MISSING if value == DEFAULT and not installed(voice.DISTRIBUTION, voice.VERSION) else str(error)
     return ""
 
 

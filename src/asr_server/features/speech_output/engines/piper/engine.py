@@ -22,7 +22,7 @@ from asr_server.features.speech_output.engines.espeak import package, voices
 from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
 from asr_server.features.speech_output.engines.espeak.script_runs import script_runs
 from asr_server.features.speech_output.engines.espeak.worker import Clause
-from asr_server.features.speech_output.engines.piper.network import PhonemeUtterance, PiperNetwork
+from asr_server.features.speech_output.engines.piper.network import PiperNetwork
 from asr_server.features.speech_output.engines.piper.voice import END, PAD, START, PiperVoice
 from asr_server.features.speech_output.engines.protocol import (
     Sentence,
@@ -60,13 +60,9 @@ class PiperEngine(SpeechEngine):
     def __init__(self, voice: PiperVoice, model_id: str) -> None:
         self._voice, self.model_id = voice, model_id
         self._network: PiperNetwork | None = None
-        self._process: EspeakProcess | None = None
+        self.process: EspeakProcess | None = None
         self._rows: dict[int, _Row] = {}
         self.traits = voice.traits
-
-    @property
-    def pid(self) -> int | None:  # type: ignore[override]
-        return self._process.pid if self._process is not None else None
 
     @property
     def loaded(self) -> bool:
@@ -82,7 +78,7 @@ class PiperEngine(SpeechEngine):
         idle.trim_heap()
 
     def unload(self) -> None:
-        self._network, process, self._process = None, self._process, None
+        self._network, process, self.process = None, self.process, None
         self._rows.clear()
         if process is not None:
             process.end()
@@ -131,7 +127,7 @@ class PiperEngine(SpeechEngine):
         speaker = voice.speakers[sentence.voice]
         resampler = soxr.ResampleStream(voice.rate, SPEECH_RATE, 1, dtype="float32", quality="HQ")
         for number, phonemes in enumerate(found):
-            frames = network.frames(PhonemeUtterance(phonemes, speaker, sentence.speed, (sentence.seed, number)))
+            frames = network.frames(phonemes, speaker, sentence.speed, (sentence.seed, number))
             for samples in network.samples(frames, speaker):
                 yield resampler.resample_chunk(samples).clip(-1.0, 1.0)
         yield resampler.resample_chunk(np.zeros(0, np.float32), last=True).clip(-1.0, 1.0)
@@ -144,12 +140,12 @@ class PiperEngine(SpeechEngine):
         library = package.find()
         if library is None:
             raise ModelUnavailable("eSpeak NG was removed while the server ran.")
-        if self._process is not None and not self._process.is_running:
-            self._process.end()
-            self._process = None
-        self._process = self._process or EspeakProcess(library)
+        if self.process is not None and not self.process.is_running:
+            self.process.end()
+            self.process = None
+        self.process = self.process or EspeakProcess(library)
         own = language in voice.languages
-        return self._process.clauses(text, voice.espeak_voice if own else voices.languages(library.data)[language])
+        return self.process.clauses(text, voice.espeak_voice if own else voices.languages(library.data)[language])
 
 
 def utterances(clauses: Iterable[Clause], known: Collection[str]) -> list[list[str]]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeechFailed
-from asr_server.features.speech_output.engines import registry
+from asr_server.features.speech_output.build import engines_named
 from asr_server.features.speech_output.engines.conformance_test import ask, samples
 from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
 from asr_server.features.speech_output.engines.espeak.worker import Clause
@@ -23,7 +23,7 @@ SHORT = Sentence("A short one.", VOICE)
 
 @pytest.fixture(scope="module")
 def engine():
-    (made,) = registry.build(DEFAULT)
+    (made,) = engines_named(DEFAULT)
     made.load()
     yield made
     made.unload()
@@ -56,9 +56,9 @@ def test_who_has_heard_least_is_next(engine):
 def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
     """Sentences that have their phonemes go on, and the next one starts a process again."""
     (first,) = samples(engine, SHORT)
-    kill(engine.pid)
+    kill(engine.process.pid)
     np.testing.assert_array_equal(samples(engine, SHORT)[0], first)
-    kill(engine.pid)
+    kill(engine.process.pid)
     with monkeypatch.context() as patched:
         patched.setattr(EspeakProcess, "is_running", True)  # it is lost while it is asked
         engine.admit(1, SHORT)
@@ -100,7 +100,7 @@ def test_a_voice_that_reads_letters_gets_letters(voice_file):
     ask(made, Sentence("Hallo.", made.traits.voices[0].id, "de"))
     first, second = samples(made, *(Sentence(text, made.traits.voices[0].id, "en") for text in ("Hallo.", "hallo.")))
     np.testing.assert_array_equal(first, second)
-    assert made.pid is None
+    assert made.process is None
     made.unload()
 
 

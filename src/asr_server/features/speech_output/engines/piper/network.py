@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,16 +30,6 @@ _CHANNELS = {graph.NOISES[0]: 2, graph.NOISES[1]: 192}
 _FRAMES_OF_A_PHONEME, _FRAMES_MORE = 32, 256
 
 
-@dataclass(frozen=True, slots=True)
-class PhonemeUtterance:
-    """A sentence that a voice is to speak."""
-
-    phonemes: Sequence[str]
-    speaker: int  # its number in the voice
-    speed: float  # 2 takes half of the time
-    seed: Sequence[int]
-
-
 class PiperNetwork:
     """A loaded voice. For one thread."""
 
@@ -59,17 +48,18 @@ class PiperNetwork:
         self._takes_speaker = {one.name for one in self._acoustic.get_inputs()} >= {"sid"}
         self._vocoder_takes_speaker = {one.name for one in self._vocoder.get_inputs()} >= {"sid"}
 
-    def frames(self, utterance: PhonemeUtterance) -> NDArray[np.float32]:
-        """Return the frames (1, channels, n) of an utterance."""
-        voice, ids = self._voice, self._ids(utterance.phonemes)
-        random = np.random.default_rng(utterance.seed)
-        length_scale = voice.length_scale / utterance.speed
-        most_frames = int((_FRAMES_OF_A_PHONEME * len(utterance.phonemes) + _FRAMES_MORE) * max(1.0, length_scale))
+    def frames(self, phonemes: Sequence[str], speaker: int, speed: float, seed: Sequence[int]) -> NDArray[np.float32]:
+        """Return the frames (1, channels, n) of phonemes that the voice knows. At speed 2 they are half as many."""
+        voice = self._voice
+        ids = [one for sign in (START, *phonemes) for one in (*voice.ids[sign], *voice.ids[PAD])] + [*voice.ids[END]]
+        random = np.random.default_rng(seed)
+        length_scale = voice.length_scale / speed
+        most_frames = int((_FRAMES_OF_A_PHONEME * len(phonemes) + _FRAMES_MORE) * max(1.0, length_scale))
         values = {
             "input": np.array([ids], np.int64),
             "input_lengths": np.array([len(ids)], np.int64),
             "scales": np.array([voice.noise_scale, length_scale, voice.duration_noise_scale], np.float32),
-            **_speaker(utterance.speaker if self._takes_speaker else None),
+            **_speaker(speaker if self._takes_speaker else None),
         }
         lengths = {graph.NOISES[0]: len(ids), graph.NOISES[1]: most_frames}
         for one in self._acoustic.get_inputs():
@@ -90,15 +80,6 @@ class PiperNetwork:
             hop = len(samples) // (last - first)
             yield samples[(begin - first) * hop : (end - first) * hop]
             begin = end
-
-    def _ids(self, phonemes: Sequence[str]) -> list[int]:
-        """Return the network's numbers; phonemes that it does not know are left out."""
-        ids = self._voice.ids
-        found = [*ids[START], *ids[PAD]]
-        for phoneme in phonemes:
-            if phoneme in ids:
-                found += [*ids[phoneme], *ids[PAD]]
-        return [*found, *ids[END]]
 
 
 def _speaker(number: int | None) -> dict[str, NDArray[np.int64]]:

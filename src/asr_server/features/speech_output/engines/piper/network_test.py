@@ -8,15 +8,15 @@ import pytest
 
 from asr_server.core.errors import ModelUnavailable
 from asr_server.features.speech_output.engines.piper import graph, voice
-from asr_server.features.speech_output.engines.piper.network import PhonemeUtterance, PiperNetwork
+from asr_server.features.speech_output.engines.piper.network import PiperNetwork
 from asr_server.features.speech_output.engines.piper.network import _session as session
 
-SPOKEN = PhonemeUtterance(tuple("ðə kwˈɪk bɹˈaʊn fˈɑːks dʒˈʌmps ˌoʊvɚ ðə lˈeɪzi dˈɑːɡ."), 0, 1.0, (7, 0))
+SPOKEN = (tuple("ðə kwˈɪk bɹˈaʊn fˈɑːks dʒˈʌmps ˌoʊvɚ ðə lˈeɪzi dˈɑːɡ."), 0, 1.0, (7, 0))
 
 
 def test_windows_give_the_samples_of_all_frames(network, monkeypatch):
     """The frames around a window are enough. The first window is the shortest."""
-    frames = network.frames(SPOKEN)
+    frames = network.frames(*SPOKEN)
     windows = list(network.samples(frames, 0))
     monkeypatch.setattr("asr_server.features.speech_output.engines.piper.network._WINDOWS", (frames.shape[2],))
     (whole,) = network.samples(frames, 0)
@@ -28,7 +28,7 @@ def test_windows_give_the_samples_of_all_frames(network, monkeypatch):
 def test_enough_random_numbers_are_drawn_for_slow_speech(network):
     """The numbers are enough also for the least text at the least speed, and for a sign that is held long."""
     for phonemes in (("h", "m", "."), tuple("aː" * 40), (".",) * 60):
-        frames = network.frames(PhonemeUtterance(phonemes, 0, 0.25, (1, 1)))
+        frames = network.frames(phonemes, 0, 0.25, (1, 1))
         assert np.isfinite(frames).all()
 
 
@@ -51,7 +51,7 @@ def test_another_voice_needs_no_package(voice_file, monkeypatch):
     file = voice_file("en_US-own-medium", None)
     monkeypatch.setattr(voice, "installed", lambda distribution, version: False)
     monkeypatch.setattr(voice, "packaged", lambda: pytest.fail("it was looked for"))
-    assert PiperNetwork(voice.read(file)).frames(SPOKEN).shape[1] == 192
+    assert PiperNetwork(voice.read(file)).frames(*SPOKEN).shape[1] == 192
 
 
 def _other_digest(file, mode):
@@ -69,12 +69,12 @@ def _resident_mb():
 def test_a_voice_that_is_dropped_gives_its_memory_back(packaged):
     """The weights are 63 MB."""
     loaded = PiperNetwork(packaged)
-    loaded.frames(SPOKEN)
+    loaded.frames(*SPOKEN)
     del loaded
     gc.collect()
     before = _resident_mb()
     for _ in range(3):
-        PiperNetwork(packaged).frames(SPOKEN)
+        PiperNetwork(packaged).frames(*SPOKEN)
         gc.collect()
     assert _resident_mb() - before < 40
 

@@ -71,11 +71,8 @@ class PiperVoice:
 
 
 def packaged() -> Path:
-    """Return the file of the packaged voice. Raises `UnusableVoice` if the package is not there."""
-    try:
-        return Path(str(metadata.distribution(DISTRIBUTION).locate_file(f"{_DIRECTORY}/{_FILE}")))
-    except metadata.PackageNotFoundError:
-        raise UnusableVoice(f"the package {DISTRIBUTION} is not installed") from None
+    """Return the file of the packaged voice, which is installed."""
+    return Path(str(metadata.distribution(DISTRIBUTION).locate_file(f"{_DIRECTORY}/{_FILE}")))
 
 
 def read_all(path: Path) -> list[PiperVoice]:
@@ -215,13 +212,6 @@ def stored(name: str) -> Path:
     if not all(isinstance(path, str) for path in found):
         raise UnusableVoice(f"the voice is not on this machine: asr-server models download {name}")
     return Path(str(found[0]))
-
-
-def is_stored(name: str) -> bool:
-    try:
-        return stored(name).is_file()
-    except UnusableVoice:
-        return False
 
 
 def _hub_files(name: str) -> list[str]:
