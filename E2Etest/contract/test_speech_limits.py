@@ -49,7 +49,7 @@ def speaking(server, text=LONG, **fields):
 
 def is_idle(server):
     """Whether nothing is left of any request: in the engine, in its queue, in the encoder, in the admission."""
-    snapshot = server.speech.engines.named[0].snapshot()
+    snapshot = server.speech.engines.named[0].thread.snapshot()
     engine = snapshot.running or any(snapshot.depth.values())
     return not (engine or server.speech.encoder.streams or server.speech.texts or server.speech.admission.held_s)
 
@@ -180,7 +180,7 @@ def test_a_client_that_leaves_frees_everything(start):
         server.wait_for(lambda _: is_idle(server))
         with closing(http.client.HTTPConnection("127.0.0.1", server.port)) as caller:
             caller.request("POST", URL, json.dumps({"input": f"slow. {LONG}"}), {"Content-Type": "application/json"})
-            server.wait_for(lambda _: server.speech.engines.named[0].snapshot().running)
+            server.wait_for(lambda _: server.speech.engines.named[0].thread.snapshot().running)
         server.wait_for(lambda _: is_idle(server) and len(lines(server, "outcome=request_cancelled")) == 2)
         grew = moved(before, scrape(server))
         assert grew("asr_speech_answers_total", end="left") == 2
@@ -291,7 +291,7 @@ def test_a_killed_process_before_the_first_audio_is_a_503(espeak, process, code)
     os.kill(pid, signal.SIGSTOP)  # so that the text is in the middle of its work
     with ThreadPoolExecutor(1) as pool:
         work = pool.submit(speak, espeak)
-        at_work = espeak.speech.engines.named[0].snapshot
+        at_work = espeak.speech.engines.named[0].thread.snapshot
         espeak.wait_for(lambda _: espeak.speech.encoder.streams and (process == "encoder" or at_work().running))
         time.sleep(0.2)
         os.kill(pid, signal.SIGKILL)

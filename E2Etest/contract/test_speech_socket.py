@@ -158,7 +158,7 @@ def test_after_a_cancel_nothing_of_the_text_follows(speaking):
 
 def _is_idle(services):
     speech = services.of(SpeechProcessor)
-    snapshot = speech.engines.named[0].snapshot()
+    snapshot = speech.engines.named[0].thread.snapshot()
     return snapshot.running == 0 and not any(snapshot.depth.values()) and speech.admission.held_s == 0
 
 
