@@ -32,7 +32,7 @@ def _models(asked: Asked) -> Mapping[str, SharedModel]:
     return options.models(asked)
 
 
-def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProgress) -> protocol.SpeechEngine:
+def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProgress) -> SpeechEngine:
     from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
     from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
