@@ -7,7 +7,7 @@ line import this module, so it imports nothing heavy.
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -37,7 +37,10 @@ CONTEXT_IGNORED = "prompt and hotwords are ignored: the loaded model has no use 
 
 _COUNTS = ("num_speakers", "min_speakers", "max_speakers")
 _NAMES, _REFERENCES = "known_speaker_names", "known_speaker_references"
-_CONTROLS = ("Cc", "Cs", "Zl", "Zp")
+# Halves of surrogate pairs, which JSON may hold and UTF-8 may not.
+_SURROGATES = re.compile("[\ud800-\udfff]")
+# Also control characters and line breaks (Cc, Zl, Zp): names stand in files whose lines have a meaning.
+_NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class ResponseFormat(StrEnum):
@@ -267,9 +270,9 @@ class RecordingRequest(RecordingOptions):
         only the format asks for them. Raises the leaves of `InvalidInput` for fields that contradict each other."""
         hotwords = (*self.hotwords, *self.keywords)
         for name, words in (("hotwords", self.hotwords), ("keywords", self.keywords)):
-            _refuse_characters(name, words, ("Cs",), "it cannot be written in UTF-8")
+            _refuse_characters(name, words, _SURROGATES, "it cannot be written in UTF-8")
         _refuse_characters(
-            _NAMES, self.known_speaker_names, _CONTROLS, "a name has no control characters and no line breaks"
+            _NAMES, self.known_speaker_names, _NOT_IN_NAMES, "a name has no control characters and no line breaks"
         )
         if sum(map(len, hotwords)) > MAX_TEXT_CHARS:
             raise InvalidInput(f"The hotwords are longer than {MAX_TEXT_CHARS} characters together.", param="hotwords")
@@ -479,7 +482,6 @@ def _normalized(value: str, param: str) -> str | None:
         raise
 
 
-def _refuse_characters(name: str, words: Sequence[str], categories: Sequence[str], reason: str) -> None:
-    """Raise `invalid_value` for characters that JSON may hold and a tokenizer or a file of lines may not."""
-    if any(unicodedata.category(char) in categories for word in words for char in word):
+def _refuse_characters(name: str, words: Sequence[str], refused: re.Pattern[str], reason: str) -> None:
+    if any(map(refused.search, words)):
         raise InvalidInput(f"Invalid value for '{name}': Value error, {reason}.", param=name)
