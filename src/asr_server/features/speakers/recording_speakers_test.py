@@ -16,7 +16,6 @@ from asr_server.core.errors import SpeakersUnavailable
 from asr_server.core.transcript import MAX_SPEAKERS, Segment, TimeSource, Token, UnheardReason, Word
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn
 from asr_server.features.speakers.recording_speakers import RecordingSpeakers, labelled, speaker_step
-from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.requests import TranscriptionRequest
 from asr_server.recordings.segmenter import RecordingSignal
@@ -236,7 +235,7 @@ async def test_blocks_are_taken_after_a_failure_and_the_labels_raise_it(error, b
 )
 async def test_as_many_people_are_looked_for_as_the_caller_says(options, count):
     client = Client()
-    prepare = speaker_step(client, SpeakerNames(client, None, Voices()))
+    prepare = speaker_step(client, None, Voices())
     begin = await prepare(TranscriptionRequest(speakers=True, **options), RunOptions())
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         step = begin(RecordingSignal(), group)
