@@ -66,9 +66,7 @@ class JobRun:
     recording: BinaryIO  # the uploaded file, or the stored text
     new_file: Callable[[], BinaryIO]  # opens an empty file. Waits for the disk and raises `OSError`
     timeout_s: float  # of the whole run
-    report: Callable[
-        ..., None
-    ]  # publishes its progress: takes `done_s`, `duration_s` and `done_characters` of a record
+    report: Callable[..., None]  # publishes progress: `done_s`, `duration_s` and `done_characters` of the record
 
 
 @dataclass(frozen=True, slots=True)
