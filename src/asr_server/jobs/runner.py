@@ -349,7 +349,7 @@ class JobRunner:
     async def _succeeded(self, identity: str, owner: str) -> tuple[JobRequest, Result]:
         record = await self.get(identity, owner)
         if record.result is None:
-            reason = f"The job has no result: it is {record.state.value}."
+            reason = f"The job has no result: its status is {record.state.value}."
             raise InvalidInput(reason, code="job_not_finished", param="job_id")
         return record.request, record.result
 
