@@ -358,4 +358,4 @@ def _log_plan(settings: Settings, resolved: Plan) -> None:
         advice = "; ".join(f"{name}: {instead}" for name, instead in unused.items())
         logger.warning("settings without effect", settings=advice)
     if not sandbox.filters_calls():
-        logger.warning("decoders are confined by limits alone: no system call filter on this kernel or machine")
+        logger.warning("decoders are confined only by limits: no system call filter on this kernel or machine")

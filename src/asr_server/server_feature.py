@@ -1,7 +1,7 @@
 """The hooks by which features add to the server: routes, health, and parts that are built together with it.
 
 `Feature.server` names the module whose `SERVER` is the `ServerFeature`. It is imported where a server, or a command
-that runs alone, is built: to resolve a plan imports no routes.
+that runs without a server, is built: to resolve a plan imports no routes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ObserverByItem(SchedulerObserver):
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
-    """The parts of the core that those of features are built from."""
+    """The parts of the core from which features build their own."""
 
     settings: Settings
     plan: Plan

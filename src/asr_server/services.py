@@ -75,7 +75,7 @@ class FeatureParts:
     check: Callable[[RecordingRequest], None] = _accept
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     jobs: Sequence[JobKind] = ()
-    follow_ups: Sequence[FollowUpKind] = ()  # of jobs, in the order in which those of one job are sent
+    follow_ups: Sequence[FollowUpKind] = ()  # of jobs, in the order in which a job's are sent
     idle_owners: Sequence[IdleOwner] = ()  # their processes are ended when they are idle
     failure: Callable[[], str] = lambda: ""  # why the process should be restarted, "" if it should not
     warm_up: Callable[[], Awaitable[None]] = _nothing  # after the preload of the models
@@ -86,7 +86,7 @@ class FeatureParts:
 @dataclass
 class Machinery:
     """The parts that turn recordings into text and texts into speech, without a wire: the server's core, and all of a
-    command that runs alone."""
+    command that runs without a server."""
 
     infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
     thread: Scheduler

@@ -476,7 +476,7 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> Outcome:
 
 
 class _Output:
-    """Writes the PCM frames. The channels of the first block are those of the file."""
+    """Writes the PCM frames. The file has the channels of its first block."""
 
     def __init__(self, out_fd: int, request: DecodeRequest) -> None:
         self._out_fd, self._max_channels, self._rate_hz = out_fd, request.max_channels, request.rate_hz

@@ -199,7 +199,7 @@ class SpanCutter:
         return onset - self._end > self._max_gap or end - (self._start or 0) > self._max_span
 
     def _emit(self, end: int, running: tuple[int, int] | None = None) -> None:
-        """Close the open span at `end`; `running`: a region that goes on beyond."""
+        """Close the open span at `end`; `running`: a region that continues beyond."""
         start = self._start or 0
         found = [*self._regions, *([running] if running else [])]
         inside = tuple(
@@ -228,7 +228,7 @@ class _SpeechRegions:
 
     @property
     def onset(self) -> int:
-        """Return the first frame of what goes on, which may still prove a click; in silence the next frame."""
+        """Return the first frame of the current region, which may still prove a click; in silence the next frame."""
         return self._frame - self._speech.frames
 
     def add(self, probability: float) -> tuple[int, int] | None:
@@ -238,7 +238,7 @@ class _SpeechRegions:
         return self.finish() if self._speech.quiet_frames > self._min_silence else None
 
     def running(self) -> tuple[int, int] | None:
-        """Return the region that goes on, as far as it is certain; None if there is none, or it may still prove a
+        """Return the current region, as far as it is certain; None if there is none, or it may still prove a
         click."""
         if not self._speech.frames or self._speech.voiced_frames < self._min_speech:
             return None
@@ -291,7 +291,7 @@ class VoiceActivity(Enum):
 
     SILENT = "silent"  # no speech, or not yet enough of it to be more than a click
     ONSET = "onset"  # speech is certain now; it began `Endpointer.onset_frames` ago, this frame included
-    VOICED = "voiced"  # speech goes on
+    VOICED = "voiced"  # speech continues
     PAUSED = "paused"  # a pause inside the utterance, `Endpointer.quiet_frames` long so far
     ENDPOINT = "endpoint"  # the pause is long enough: the utterance is over
 

@@ -80,7 +80,7 @@ def add_speakers(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="a name, and a recording of 2 to 10 s in which that person alone speaks; repeatable",
+        help="a name, and a recording of 2 to 10 s in which only that person speaks; repeatable",
     )
     group.add_argument(
         "--channel-mode",

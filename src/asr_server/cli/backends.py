@@ -1,6 +1,6 @@
 """The backends of commands: a server over HTTP, or a worker process of `--local`, used through the same client.
 
-The worker never outlives the command. It is in a session of its own, so that Ctrl-C reaches this process alone, which
+The worker never outlives the command. It is in a session of its own, so that Ctrl-C reaches only this process, which
 then kills the worker's process group. If this process is killed, the worker's standard input ends, and the worker ends
 itself (`processes/supervisor.py`).
 """
@@ -186,7 +186,7 @@ def local_settings(model_id: str | None) -> Settings:
         key_max_requests=0,
         key_rate=0,
         drain_delay_s=0,
-        # No directory can be made below a device, so this worker has no jobs: those of a server are not for it to run.
+        # No directory can be made below a device, so this worker has no jobs: it must not run the jobs of a server.
         state_dir=os.devnull,
     )
 

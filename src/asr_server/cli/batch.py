@@ -131,7 +131,7 @@ class Totals:
     done: int = 0
     skipped: int = 0
     failed: int = 0
-    audio_s: float = 0.0  # length of those that are done; NaN if one has no known length
+    audio_s: float = 0.0  # length of the finished recordings; NaN if one has no known length
 
     def kept(self, count: int) -> str:
         """Return what is kept of `count` recordings when the command is stopped."""

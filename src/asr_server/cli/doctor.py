@@ -39,7 +39,7 @@ EXAMPLES = (
 # The largest released checkpoint, as downloaded.
 _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
-# The least share of right words. Of those of the two bundled recordings 31 of 32 are right.
+# The least share of right words. In the two bundled recordings 31 of 32 are right.
 _LEAST_HEARD = 0.7
 # The instruction sets that decide the engine's speed, newest first, by the kernel's names.
 _CPU_FLAGS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")

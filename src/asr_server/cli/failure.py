@@ -36,7 +36,7 @@ class NoServer(CommandError):
 
 
 class Failure(CommandError):
-    """A recording failed; the others go on. `code` is stable. `job_goes_on`: its job on the server has not failed."""
+    """One recording failed. `code` is stable. `job_goes_on`: its job on the server has not failed."""
 
     def __init__(self, code: str, message: str, *, job_goes_on: bool = False) -> None:
         super().__init__(f"{code}: {message}")

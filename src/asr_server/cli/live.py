@@ -329,7 +329,7 @@ class LineView(FinalsWriter):
 
 
 def _passages(line: Line) -> list[Passage]:
-    """Return the words of a line, those of each speaker by themselves."""
+    """Return the words of a line by speaker."""
     if not line.speakers:
         return [Passage(line.text, line.words)]
     spoken = [word.text for word in line.words]

@@ -181,7 +181,7 @@ class Sink:
         """This source has failed."""
 
     def close(self) -> None:
-        """Write what has been held back: no more sources will come."""
+        """Write the results that were held back: no more sources will come."""
 
 
 class StdoutSink(Sink):

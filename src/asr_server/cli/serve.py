@@ -87,7 +87,7 @@ class _Server(uvicorn.Server):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
+    parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: only this machine)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
     parser.add_argument(
         "--model",

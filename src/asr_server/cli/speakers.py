@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     adding = actions.add_parser("add", help="store the voice of a person; one of the same name is replaced")
     adding.add_argument("name", metavar="NAME", help="the person's name, which transcripts show")
     adding.add_argument(
-        "files", nargs="+", metavar="FILE", help="recordings of 2 to 60 s in which that person speaks alone"
+        "files", nargs="+", metavar="FILE", help="recordings of 2 to 60 s in which only that person speaks"
     )
     adding.add_argument(
         "--consent", required=True, metavar="NOTE", help="on what ground the voice is stored; the server keeps the note"

@@ -56,7 +56,7 @@ class JobStatus:
 
 
 class AsyncJobClient(AsyncConnection):
-    """All errors are `FileError`. Jobs go on when the client is closed."""
+    """All errors are `FileError`. Jobs continue when the client is closed."""
 
     async def submit(self, recording: Recording, request: Request, *, key: str = "") -> JobStatus:
         """Send the recording and create a job. When this returns, the server has the whole recording.

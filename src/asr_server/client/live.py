@@ -225,7 +225,7 @@ class LiveClient:
     def send(self, pcm: bytes) -> None:
         """Send the next audio: 16-bit little-endian at `sample_rate_hz`, mono, cut anywhere.
 
-        Raises `ConnectionClosed`; the audio is kept all the same, and `resume` sends it again.
+        Raises `ConnectionClosed`; the audio is kept anyway, and `resume` sends it again.
         """
         with self._lock:
             self._input.add_audio(pcm)
@@ -388,7 +388,7 @@ class LiveClient:
                 raise  # the caller knows that it was not sent
 
     def _send_pending(self) -> None:
-        """Send what has not been sent over this connection. The caller holds the lock."""
+        """Send all input not yet sent over this connection. The caller holds the lock."""
         while (frame := self._input.next_frame()) is not None:
             self._socket.send(frame)
 

@@ -41,9 +41,9 @@ class SpeakingVoice:
 
     id: str
     description: str
-    languages: tuple[str, ...]  # codes of those that it speaks
+    languages: tuple[str, ...]  # codes of the languages that it speaks
     alias_of: str = ""  # the voice that this name stands for, "" for one's own
-    also_alias_of: tuple[str, ...] = ()  # those of further engines, for languages that this one does not speak
+    also_alias_of: tuple[str, ...] = ()  # aliases of further engines, for languages that this one does not speak
 
 
 class SpeechClient(connection.Connection):

@@ -9,7 +9,7 @@ SAMPLE_RATE = 16_000  # Hz: the feature extractor of Qwen3-ASR and the Silero VA
 # Hz, of all speech that the server makes: what OpenAI's `pcm` has, and Qwen3-TTS makes.
 SPEECH_RATE = 24_000
 
-# The Silero VAD was trained on frames of this length alone. Segmentation and endpointing decide once a frame.
+# The Silero VAD was trained only on frames of this length. Segmentation and endpointing decide once a frame.
 FRAME_SAMPLES = 512
 FRAME_MS = 1000 * FRAME_SAMPLES / SAMPLE_RATE
 

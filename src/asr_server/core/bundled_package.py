@@ -1,4 +1,4 @@
-"""Installed packages whose files alone are used, such as the weights of bundled models; their code is not run."""
+"""Installed packages of which only files are used, such as the weights of bundled models; their code is not run."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def client_variable(name: str) -> str:
-    """Return a variable of client commands, "" for none, from the environment of the process alone: a `.env` file in
+    """Return a variable of client commands, "" for none, only from the environment of the process: a `.env` file in
     the working directory, or an invalid setting in it, concerns a server and must not affect a client."""
     return os.environ.get(name, "").strip()
 
@@ -27,10 +27,10 @@ def process_environment(**changes: str) -> dict[str, str]:
 
 
 def restore_directory() -> None:
-    """Make the directory for temporary files again, for this user alone, if it has vanished while the server runs.
+    """Make the directory for temporary files again, only for this user, if it has vanished while the server runs.
 
     It is the one that `tempfile` chose at its first use (`TMPDIR`, `/tmp`), and never another: a smaller disk would
-    fill. Does nothing where it cannot be made: whoever creates a file gets the error.
+    fill. Does nothing if it cannot be made: the code that creates a file gets the error.
     """
     import tempfile  # here, as client commands import this module
 

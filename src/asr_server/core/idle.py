@@ -3,7 +3,7 @@
 One task ends all child processes that are idle. Models are not on it: only the engine thread may touch them, between
 two of its steps, and it sleeps until the first of them is due anyway (`schedule/thread.py`).
 
-Free memory of glibc's heap goes back to the system; its defaults suit short programs. Other C libraries are left alone.
+Free memory of glibc's heap goes back to the system; its defaults suit short programs. Other C libraries keep theirs.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def end_expired(owners: Sequence[IdleOwner]) -> None:
     for owner in owners:
         if owner.idle.expired:
             await owner.close_idle()
-            owner.idle.touch()  # asked again after another timeout: it may have had a reason to go on
+            owner.idle.touch()  # asked again after another timeout: it may have had a reason to stay
 
 
 _LIBRARY = "libc.so.6"

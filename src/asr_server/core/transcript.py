@@ -123,7 +123,7 @@ class Segment:
     cut_short: UnheardReason | None = None  # why the answer was stopped or failed; None if the model ended it
     repaired: RepairReason | None = None  # why an answer before this one was discarded, and the audio heard again
     words: tuple[Word, ...] = ()
-    spoken: tuple[Token, ...] = ()  # the tokens of the text alone
+    spoken: tuple[Token, ...] = ()  # only the tokens of the text
     prompt_tokens: int = 0  # of the model's input
     audio_tokens: int = 0  # of the model's input
     speaker: str | None = None  # a letter or a name, None where speakers are not distinguished

@@ -171,7 +171,7 @@ class AligningEngine:
             self._transcribing.discard(key)
             self._engine.drop(key)
         elif not self._pending and self._state is AlignerState.LOADING:
-            # Nobody waits for it any more. It goes on being located, and is not loaded.
+            # Nobody waits for it any more. It is still located, but not loaded.
             self._state = AlignerState.UNLOADED
 
     def poll_idle(self) -> float | None:

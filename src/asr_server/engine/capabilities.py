@@ -27,7 +27,7 @@ class Capabilities:
     torch_cuda: bool  # the installed torch is a build for such a GPU
     qwen: bool = True  # the packages of the Qwen engine are installed, in one of its libraries
     torch: bool = True  # torch is installed
-    packages: frozenset[str] = frozenset()  # those of `OPTIONAL` that are installed
+    packages: frozenset[str] = frozenset()  # the installed ones of `OPTIONAL`
     gpus: Gpus = NO_GPU  # what is known of driver, cards and torch
     cpu_flags: frozenset[str] = frozenset()  # the processor's instruction sets by the kernel's names
     cpu: CpuShare = ONE_THREAD  # how much of the processor this process may use

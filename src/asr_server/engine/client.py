@@ -1,7 +1,7 @@
 """The engine thread as coroutines: transcribe, stream and align, each with its own result type.
 
 The only way from the event loop to the engine. Everything here runs on the event loop; the engine thread reaches it
-through futures and `call_soon_threadsafe` alone, so nothing here needs a lock.
+only through futures and `call_soon_threadsafe`, so nothing here needs a lock.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class EngineClient:
 class ModelDrafts:
     """Transcripts of a smaller model as drafts of another, and what they have saved. Used on the event loop.
 
-    A draft saves the steps for those of its tokens that come true, and changes no answer; see `Utterance.draft`.
+    A draft saves the steps of its tokens that prove right, and changes no answer; see `Utterance.draft`.
     `client`: of the smaller model.
     """
 

@@ -49,7 +49,7 @@ NOBODY = Watch()
 class EngineCore:
     """The engines and their thread."""
 
-    infos: Callable[[], Mapping[str, EngineInfo]]  # of those that hear, by the names of their models
+    infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines that recognise speech, by the names of their models
     speaking: Mapping[str, Batch]  # those that speak, by their options
     thread: Scheduler
 

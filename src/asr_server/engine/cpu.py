@@ -41,7 +41,7 @@ def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShar
     for the rest of each period, and a pass waits for its slowest thread.
     """
     allowed = allowed or os.sched_getaffinity(0)
-    # Each logical CPU by those of its core.
+    # The CPUs of the core of each logical CPU.
     siblings = {cpu: root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list" for cpu in allowed}
     cores = len({_text(file) or str(cpu) for cpu, file in siblings.items()})
     quota = min(_quotas(root), default=float(cores))

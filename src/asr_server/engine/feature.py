@@ -1,7 +1,7 @@
 """The plan of an engine, and the hooks by which features add to it and to the server.
 
 A feature lives in its own folder below `features/`, and the rest of the server does not know its name. The plan is
-resolved with the features of the process and carries them to whoever builds something from it.
+resolved with the features of the process and carries them to the code that builds from it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Plan:
     max_batch: int
     kv_budget_mb: int  # MiB for keys and values; 0: a share of what is free
     options: tuple[Option, ...]
-    aligner_id: str = ""  # "" where there is none
+    aligner_id: str = ""  # "" for none
     model_revision: str = ""  # commit of a hub id, "" for any
     aligner_revision: str = ""  # commit of a hub id, "" for any
     traits: EngineTraits = DEFAULT_TRAITS

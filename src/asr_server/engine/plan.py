@@ -88,7 +88,7 @@ def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[F
 
 
 def _of_models(asked: Asked) -> Plan:
-    """Return the plan of the default model with those of the models in addition to it."""
+    """Return the plan of the default model together with the plans of further models."""
     settings, conflicts = asked.settings, list[str]()
     if settings.model_id == AUTO_MODEL and settings.model_names:
         asked = replace(asked, settings=settings.model_copy(update={"model_id": settings.model_names[0]}))
@@ -233,7 +233,7 @@ def _beside(settings: Settings, model_id: str) -> list[str]:
 
 
 def _of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> Settings:
-    """Return the settings for a model in addition to MODEL_ID, without those that mean MODEL_ID alone.
+    """Return the settings for a model in addition to MODEL_ID, without those that are only for MODEL_ID.
 
     What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs on a machine with a
     GPU too.
@@ -272,7 +272,7 @@ def _model_conflicts(settings: Settings, model_id: str) -> Iterator[str]:
     if (settings.dual_model or settings.use_speculative) and settings.fast_model_id == model_id:
         yield f"FAST_MODEL_ID is MODEL_ID={model_id}: a second copy gains nothing; name a smaller model."
     if AUTO_MODEL in _beside(settings, model_id):
-        yield f"MODELS and FAST_MODEL_ID name models: `{AUTO_MODEL}` is for MODEL_ID alone."
+        yield f"MODELS and FAST_MODEL_ID name models: `{AUTO_MODEL}` is only for MODEL_ID."
     if len(_beside(settings, model_id)) >= MAX_MODELS:
         yield f"MODELS: at most {MAX_MODELS} models are resident."
 

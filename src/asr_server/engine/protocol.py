@@ -192,10 +192,10 @@ class EngineInfo:
     gpu_reserved_mb: int = 0
     slots: int = 0  # rows that fit together
     kv_budget_mb: int = 0  # what keys and values may take in all
-    kv_cache_mb: int = 0  # what those of rows take
+    kv_cache_mb: int = 0  # MiB of the keys and values of rows
     sessions_mb: int = 0  # what is kept for live sessions
     downloaded_mb: int = 0  # what a download of the model has brought while it is under way
-    converted: float = 0.0  # the share of its weights that a first load has converted, while it goes on
+    converted: float = 0.0  # the share of its weights that a first load in progress has converted
     aligner_id: str = ""
     aligner_state: AlignerState = AlignerState.UNLOADED
     aligner_error: str = ""  # why the aligner could not be loaded, "" when it could or was not asked for
@@ -206,7 +206,7 @@ class EngineInfo:
 class EngineTraits:
     """The abilities of an engine, for those who prepare its work."""
 
-    languages: tuple[str, ...] = model_languages()  # the model's names of those it knows
+    languages: tuple[str, ...] = model_languages()  # that it knows, by the model's names
     max_audio_s: float = 120.0  # the most audio that a row should have
     max_pause_s: float = MAX_GAP_S  # the longest pause in it
     margin_ms: int = PAD_MS  # silence that should be kept before and after its speech

@@ -123,7 +123,7 @@ class _SharedEngine:
 
 
 class EngineProcess:
-    """A `Scheduler` whose jobs run in another process, in one batch and by one heap with those of all its servers.
+    """A `Scheduler` whose jobs run in another process, in one batch and one heap with the jobs of its other servers.
 
     The process is started for the first row. With GATEWAY_MODE it ends when no row and no lease has needed it for
     IDLE_TIMEOUT. An engine that `asr-server engine` runs is connected to at once, and again whenever it has ended. Rows

@@ -144,7 +144,7 @@ class EngineServer(SchedulerObserver):
                 _end_process(EngineFailed("The engine makes no progress."))
 
     def state(self) -> wire.EngineState:
-        """Return the present state, without what is reported to one server alone."""
+        """Return the current state, without what is reported to only one server."""
         thread = self.core.thread
         return wire.EngineState(
             snapshot=thread.snapshot(),

@@ -31,7 +31,7 @@ MOST_SAMPLE_BYTES = 32 * 1024 * 1024
 MOST_JSON_BYTES = 8 * 1024 * 1024
 # The engine process publishes its state this often.
 PUBLISH_S = 1.0
-# What is read of a socket at once while no frame is begun.
+# Bytes read from a socket at once while no frame has begun.
 _STAGE_BYTES = 64 * 1024
 
 Samples = NDArray[np.float32]

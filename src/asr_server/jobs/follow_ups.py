@@ -1,8 +1,8 @@
 """Requests that are sent when a job has ended: at least once each, one after the other, and bounded in number and time.
 
-They are part of the job's record, so that they survive a restart, and another server goes on with those of one that is
-gone. One that fails is sent again after a while that grows; one that is given up does not stop those after it. A
-server that ends between an answer and the record of it sends the request once more.
+They are part of the job's record, so that they survive a restart, and another server continues with the requests of a
+server that is gone. A failed request is sent again after a growing wait. One that is given up does not stop the next
+ones. A server that ends between an answer and its record sends the request once more.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FollowUps:
 
     @property
     def pending(self) -> int:
-        """Jobs whose requests are under way, or wait for this server alone."""
+        """Jobs whose requests are in progress, or wait for only this server."""
         return len(self._under_way) + self._store.waiting_follow_ups
 
     def asked(self, values: Mapping[str, object]) -> tuple[FollowUp, ...]:
@@ -141,6 +141,6 @@ class FollowUps:
 
 
 def _wait_s(attempts: int) -> float:
-    """Return the wait after so many attempts. It is a random part, so that those of many jobs do not come together."""
+    """Return the wait after this many attempts. It is randomised, so that the requests of many jobs spread."""
     longest_s: float = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * _GROWTH ** (attempts - 1))
     return random.uniform(0.5, 1.0) * longest_s

@@ -76,7 +76,7 @@ class JobError:
 
 
 class JobPriority(StrEnum):
-    """The place of a job among those of its owner."""
+    """The priority of a job among its owner's jobs."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -194,7 +194,7 @@ class RecordFormat:
     """Writes and reads records whose requests are of these types, which differ in their `task`."""
 
     def __init__(self, request_types: Iterable[type[JobRequest]]) -> None:
-        union: Any = Union[tuple(request_types)]  # noqa: UP007 - the types are known at run time alone
+        union: Any = Union[tuple(request_types)]  # noqa: UP007 - the types are known only at run time
         self._requests: TypeAdapter[JobRequest] = TypeAdapter(union)
 
     def dumped(self, record: JobRecord) -> str:

@@ -133,7 +133,7 @@ def _reporting(run: JobRun) -> Emit:
 
 
 async def process(kind: JobKind, record: JobRecord, opened: Awaitable[JobRun]) -> JobOutcome:
-    """Do one job. Raises `AsrError` alone."""
+    """Do one job. Raises only `AsrError`."""
     try:
         return await kind.process(await opened)
     except AsrError:
@@ -211,7 +211,7 @@ class _Watch:
 class JobRunner:
     """Accepts jobs, runs them, and answers for them. Used from the event loop.
 
-    Jobs of another owner are not found. Every method raises `JobsUnavailable` where there can be no jobs now.
+    Jobs of another owner are not found. Every method raises `JobsUnavailable` if there can be no jobs now.
     """
 
     def __init__(

@@ -190,7 +190,7 @@ def not_ready(services: Services) -> str:
         return "draining"
     if not services.ready:
         return "the model is being loaded"
-    # A server that is full for recordings alone stays ready, or a load balancer would send live sessions nowhere.
+    # A server that is full only for recordings stays ready, or a load balancer would send live sessions nowhere.
     if services.admission.saturated:
         return "saturated"
     snapshot = services.thread.snapshot()

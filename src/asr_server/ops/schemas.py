@@ -96,7 +96,7 @@ class HealthBody(BaseModel):
     gpu_reserved_mb: int
     slots: int = Field(description="Rows that fit together; 0 while no model is loaded.")
     kv_budget_mb: int = Field(description="MiB that keys and values may take: rows and live sessions.")
-    kv_cache_mb: int = Field(description="MiB that those of rows take.")
+    kv_cache_mb: int = Field(description="MiB of the keys and values of rows.")
     sessions_mb: int = Field(description="MiB kept for live sessions between partials.")
     aligner_id: str
     aligner_state: Literal["unloaded", "loading", "loaded", "failed"]

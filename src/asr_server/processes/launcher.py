@@ -158,7 +158,7 @@ class ForkServer:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=child_environment(),
-                start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
+                start_new_session=True,  # a Ctrl-C in the terminal reaches only the server
             )
         except OSError as error:
             ours.close()

@@ -1,6 +1,6 @@
 """The limits and the system call filter of a child process, set before it reads a caller's bytes.
 
-Three layers, so that none is trusted alone: resource limits (memory, CPU, no new descriptor), no privileges (root
+Three layers, so that no single one is trusted: resource limits (memory, CPU, no new descriptor), no privileges (root
 becomes nobody, gains no new ones, dies with its parent) and a system call filter: calls that are missing from `_CALLS`
 fail with EPERM, so even an exploited decoder can open, connect, signal, trace and execute nothing.
 """
@@ -40,7 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def filters_calls() -> bool:
     """True if there is a system call filter for this machine, and a kernel that takes it. If not, limits and lost
-    privileges alone confine a decode."""
+    only privileges confine a decode."""
     return bool(_FILTER) and _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
 
 

@@ -211,7 +211,7 @@ class Supervisor:
     def __init__(self, spawn: Spawn, config: SupervisorConfig) -> None:
         self._spawn, self._config = spawn, config
         self._policy = RestartPolicy()
-        # Set, and replaced by a fresh one, at every change of state: whoever waits for one gets exactly the next.
+        # Set, and replaced by a fresh one, at every change of state: a waiter gets exactly the next change.
         self._changed = asyncio.Event()
         self._process: Process | None = None
         self._ready: RunningProcess | None = None
@@ -242,7 +242,7 @@ class Supervisor:
             await self._changed.wait()
 
     async def lost(self, running: RunningProcess) -> None:
-        """Wait, after a connection to this process broke, until the process is gone too or evidently goes on."""
+        """Wait, after a connection to this process broke, until the process is gone too or evidently still runs."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_WAIT_S):
                 await running.gone.wait()
@@ -390,7 +390,7 @@ async def _connectable(path: Path) -> None:
 def starter(module: tuple[str, ...], settings: Settings, *, output: int | None = None) -> Spawn:
     """Return a function that starts a module with these arguments and `--socket`, the descriptor of its socket.
 
-    It has the same settings. `output`: the file descriptor that it writes to; None for those of this process.
+    It has the same settings. `output`: the file descriptor that it writes to; None for this process's own.
     """
     environment = {**environment_of(settings), "PYTHONPATH": python_path()}
 

@@ -53,7 +53,7 @@ def serve(
             gc.collect()  # some of it may be in cycles, such as those of PyAV's containers
         try:
             message = answer(content, data, kept)
-        except Exception as error:  # it concerns one of those that are kept
+        except Exception as error:  # it concerns one of the kept streams
             message = messages.packed({"error": type(error).__name__})
         answers.write(message)
         answers.flush()

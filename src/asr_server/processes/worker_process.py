@@ -28,7 +28,7 @@ class WorkerProcess:
 
     module: ClassVar[str]
     purpose: ClassVar[str]  # a verb with its object, for messages
-    unavailable: ClassVar[type[EngineError]]  # told to all who use a lost process
+    unavailable: ClassVar[type[EngineError]]  # raised for all who use a lost process
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
@@ -46,7 +46,7 @@ class WorkerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=child_environment(),
-                start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
+                start_new_session=True,  # a Ctrl-C in the terminal reaches only the server
             )
         except OSError as error:
             raise cls.unavailable(f"The process that {cls.purpose} cannot be started.") from error
@@ -88,7 +88,7 @@ class WorkerProcess:
     def _on_exchanged(self, caller: str, exchange: asyncio.Task[Message]) -> None:
         self._order.give_back(caller)
         if not exchange.cancelled():
-            exchange.exception()  # whoever asked may have gone
+            exchange.exception()  # its caller may have gone
 
     async def _exchanged(self, content: dict[str, Any], data: bytes, work_s: float) -> Message:
         dropped, self._dropped = self._dropped, []  # taken before the first `await`, so that no other request has them

@@ -137,7 +137,7 @@ def _stretches(duration_ms: int, segments: Sequence[Segment]) -> Iterator[tuple[
     owners: list[Segment | None] = [None] * (len(edges) - 1)
     for segment in sorted(segments, key=lambda one: (not one.complete, bool(one.text))):
         first, last = bisect_left(edges, segment.start_ms), bisect_left(edges, segment.end_ms)
-        owners[first:last] = [segment] * (last - first)  # in place of those that count less
+        owners[first:last] = [segment] * (last - first)  # replaces segments that count less
     for (start_ms, end_ms), owner in zip(pairwise(edges), owners, strict=True):
         yield start_ms, end_ms, owner
 

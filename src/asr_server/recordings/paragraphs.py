@@ -37,7 +37,7 @@ class SpokenPiece:
     end_ms: int  # which may be before the end of an earlier piece
     speaker: str | None
     segment: int  # the number of the text that it is a part of, from 0 on
-    word: int | None = None  # the number of its word among those of all texts, None where they have no times
+    word: int | None = None  # the number of its word among the words of all texts, None if they have no times
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _pieces(segments: Sequence[Segment]) -> Iterator[SpokenPiece]:
 
 
 def _word_starts(segment: Segment) -> list[int]:
-    """Return where each word begins in the text; nothing where the words are not those of the text."""
+    """Return where each word begins in the text, or nothing if the text does not have these words."""
     starts, position = [], 0
     for word in segment.words:
         found = segment.text.find(word.text, position)

@@ -103,7 +103,7 @@ Emit = Callable[[Event], Awaitable[None]]
 
 
 async def ignore(event: Event) -> None:
-    """Ignore the event. For callers that want the transcript alone."""
+    """Ignore the event. For callers that want only the transcript."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class RunOptions:
     keeps_words: bool = False  # whether words have times, estimated ones, where the answer needs none
     caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
     owner: str = ""  # whose stored voices are recognised
-    steps: Sequence[PrepareStep] = ()  # of this recording alone, after those of all recordings
+    steps: Sequence[PrepareStep] = ()  # only of this recording, after the steps of all recordings
     reports_gaps: bool = False  # the answer reports untranscribed spans, so one of them may fail without the others
 
 
@@ -399,7 +399,7 @@ class _Assembly:
         self._text = ""
         # Results whose language is not decided; in all not much longer than `LONGEST_S` and a span.
         self._waiting: list[tuple[SpanTask, SpanResult]] = []
-        self._decided: deque[SpanResult] = deque(maxlen=REACH)  # the last of those before them, with text
+        self._decided: deque[SpanResult] = deque(maxlen=REACH)  # the last ones before them, with text
         self.answered: list[Segment] = []  # of all spans, in the order of the recording, also without text
         self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
         self._queue_s = self._infer_s = self._load_s = 0.0

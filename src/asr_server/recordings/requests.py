@@ -32,7 +32,7 @@ DEFAULT_MODEL = "whisper-1"
 MAX_KNOWN_SPEAKERS = 4
 MAX_CLIPS_BYTES = 6_000_000
 
-# Told to the caller and in the log, where the loaded model has no use for them.
+# Reported to the caller and in the log if the loaded model has no use for them.
 CONTEXT_IGNORED = "prompt and hotwords are ignored: the loaded model has no use for them"
 
 _COUNTS = ("num_speakers", "min_speakers", "max_speakers")

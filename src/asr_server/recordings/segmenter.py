@@ -81,7 +81,7 @@ class Segmenter:
     ) -> None:
         self._levels, self._vad, self._config = levels, vad, config
         self._frames = 0
-        self._settled = 0  # the sample before which all is in a span, or left out for good; with `advise` alone
+        self._settled = 0  # the sample before which all is in a span, or left out for good; only with `advise`
         self._most_samples = int(1000 * config.max_span_s / FRAME_MS) * FRAME_SAMPLES
         self._speech = SpeechProbability()
         self._cutter = SpanCutter(config)
@@ -119,7 +119,7 @@ class Segmenter:
             yield from self._doubtful(span.start, 1)
             yield span
             self._settled = span.end
-        # A pause may go on for hours: it is judged in pieces, and its audio need not be kept.
+        # A pause may last for hours: it is judged in pieces, and its audio need not be kept.
         yield from self._doubtful(end, 1 if is_last else self._most_samples + 1)
 
     def _doubtful(self, end: int, least: int) -> Iterator[SpeechSpan]:
@@ -158,7 +158,7 @@ class Segmenter:
 
     def _speech_span(self, span: AudioSpan) -> SpeechSpan:
         start, end, peak = span.start_samples, span.end_samples, span.peak_probability
-        if self._vad is not VoiceDetection.STRICT:  # the cutter was told more, or nothing
+        if self._vad is not VoiceDetection.STRICT:  # the cutter knows more, or nothing
             peak = self._levels.peak_probability(start // FRAME_SAMPLES, -(-end // FRAME_SAMPLES))
         has_speech = self._vad is not VoiceDetection.OFF or peak >= self._config.threshold
         return SpeechSpan(start, end, self._audio(span), peak, span.speech_regions, has_speech=has_speech)

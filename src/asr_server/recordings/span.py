@@ -57,7 +57,7 @@ class CheckedAnswer:
     """An answer, and what its check found."""
 
     answer: Transcription
-    is_replaced: bool = False  # the first answer was words of the context alone; this one was made without it
+    is_replaced: bool = False  # the first answer was only words of the context; this one was made without it
     biased: frozenset[int] = frozenset()  # the numbers of its words that it has because of the context
 
 
@@ -65,7 +65,7 @@ class ContextCheck:
     """Checks the answers to utterances with a context. This one accepts all."""
 
     async def is_doubtful(self, context: str, text: str) -> bool:
-        """Return True if an answer that begins with this text may have been made of the context alone."""
+        """Return True if an answer that begins with this text may consist only of the context."""
         return False
 
     async def checked(
@@ -74,7 +74,7 @@ class ContextCheck:
         """Return the answer to the utterance, or one without its context.
 
         `is_sent`: the text cannot be replaced any more. `marks`: `biased` is wanted, which may take another pass.
-        Raises what `ask` raises, but for `ROW_FAILURES`: `answer` is one then that was not checked. Cancelling cancels
+        Raises what `ask` raises, except `ROW_FAILURES`: `answer` is one then that was not checked. Cancelling cancels
         what was asked.
         """
         return CheckedAnswer(answer)
@@ -135,7 +135,7 @@ class SpanTask:
     """A span at work in the recording's task group. The job is queued at once.
 
     Text that was taken out of `deltas` is final. A span is therefore not tried again once any of its text was taken,
-    and gives no more deltas once it is tried again. Text that may be the context's alone is held back.
+    and gives no more deltas once it is tried again. Text that may only repeat the context is held back.
     """
 
     def __init__(self, context: SpanContext, span: SpeechSpan, priority: Priority) -> None:
@@ -201,7 +201,7 @@ class SpanTask:
         """Return the likelier of `result` and a result for the same audio in the language of the other results of its
         speaker. The audio is heard again only if it might be in that.
 
-        Raises what the engine raises, but for failures of this row: `result` is an answer without a second opinion.
+        Raises what the engine raises, except failures of this row: `result` is an answer without a second opinion.
         """
         answer, speaker = result.answer, result.segment.speaker
         other = rival(result.heard, (one.heard for one in others if one.segment.speaker == speaker))
@@ -385,7 +385,7 @@ async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask)
 
 
 def part_of(utterance: Utterance, answer: Transcription) -> Utterance:
-    """Return the utterance that `answer`, one of those of `retry`, is for."""
+    """Return the utterance of `answer`, which is an answer of `retry`."""
     is_whole = answer.end - answer.start == len(utterance.audio)
     return utterance if is_whole else _greedy(utterance, answer.start, answer.end)
 

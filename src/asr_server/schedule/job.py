@@ -62,7 +62,7 @@ class Job(Generic[R]):
     begun: bool = False  # set by the engine thread: the batch had an outcome for it
     key: int = field(default_factory=lambda: next(_numbers))  # the row's key in the batch
     future: Future[R] = field(default_factory=Future)  # cancelled to cancel the job: there is no other flag
-    # that of the code that made the job: what the engine thread logs for this job alone has the id of its request
+    # that of the code that made the job: what the engine thread logs only for this job has the id of its request
     context: Context = field(default_factory=copy_context)
 
     @property
@@ -200,7 +200,7 @@ class JobQueue:
 
 
 class RequestClock:
-    """Monotonic seconds, without those of loads. The methods may be called from any thread.
+    """Monotonic seconds, not counting loads. The methods may be called from any thread.
 
     A load that shows no progress stops the clock for at most `patience_s`, and each sign of progress begins that time
     anew. `clock` is the system's monotonic seconds.
@@ -209,7 +209,7 @@ class RequestClock:
     def __init__(self, patience_s: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience_s = patience_s
         self._clock = clock
-        # Guards what follows. Nothing else is locked or called while it is held, but for `clock`.
+        # Guards the following fields. Nothing except `clock` is locked or called while it is held.
         self._lock = threading.Lock()
         self._loads = 0  # under way
         self._moved_s = 0.0  # the last sign of progress of any of them, by the system's clock

@@ -91,7 +91,7 @@ class ServedModel:
         return max(0.0, self.load_ended_s - max(self.load_began_s, queued_s))
 
     def _end_of_load(self, state: ModelState, began_s: float) -> None:
-        # Before the state changes: whoever sees that no load is under way takes an old heartbeat for a hang.
+        # Before the state changes: without a load in progress, an old heartbeat counts as a hang.
         self.heartbeat.tick()
         self._change(state, self.idle.clock() - began_s)
 

@@ -29,7 +29,7 @@ class RowDone:
 
 @dataclass(frozen=True, slots=True)
 class RowFailed:
-    """A row failed alone and has left the batch; the others are unharmed."""
+    """Only this row failed, and has left the batch."""
 
     key: int  # the row's, as given to `admit`
     error: Exception
@@ -73,7 +73,7 @@ class Batch(Protocol):
         """Move every row that has begun by one step, then begin others. Raises only when no row can be told to be at
         fault.
 
-        Each outcome is yielded as soon as it is known: those of rows that had begun before the first of the others.
+        Yields each outcome as soon as it is known: outcomes of rows that had begun come before the first of the others.
         `begin_s`: about how long the rows that have begun can wait for others to begin; None leaves it to the batch.
         """
 

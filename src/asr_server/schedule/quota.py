@@ -120,7 +120,7 @@ class Quota:
     def _refusal(self, usage: _CallerUsage, *, live: bool) -> Overloaded | None:
         if self._at_once and len(usage.places) >= self._at_once:
             return Overloaded(f"This caller has {self._at_once} requests and sessions under way, and may have no more.")
-        # One caller gets another session only while more are free than it has: alone it can take half of them.
+        # One caller gets another session only while more are free than it has: a single caller can take half of them.
         if live and self._max_live and usage.live >= self._max_live - self.live:
             return Overloaded(
                 "The server has all the live sessions that it can give this caller; try again later.",

@@ -8,7 +8,7 @@ job gets that error.
 
 What two threads touch, and what guards it:
 - the queue, the idle timers and `_stopping`: `_wake`, a condition, which the thread also sleeps on;
-- the rows of a model: changed by the engine thread alone, with `_wake` held so that `snapshot` sees a whole dict; the
+- the rows of a model: changed only by the engine thread, with `_wake` held so that `snapshot` sees a whole dict; the
   engine thread reads them without;
 - a job's future: has its own lock. The caller may cancel at any moment, and `Job` decides who was first;
 - a job's times: written before its future is done, read after.
@@ -73,7 +73,7 @@ class Scheduler(Protocol):
 
 
 class EngineThread:
-    """A queue of jobs in front of one thread that drives a `Batch`, and those of `others`: further models by name.
+    """A queue of jobs in front of one thread that drives a `Batch` and the batches of `others`, further models by name.
 
     After `idle_timeout_s` without a job or a lease a model is unloaded; 0 keeps it for ever. Where memory is short for
     one, others that have no rows are unloaded, the least recently used first. `live_reserve` slots of each batch are
@@ -326,7 +326,7 @@ class EngineThread:
         context = rows[0].context if len(rows) == 1 else Context()
         try:
             context.run(self._run_step, model, time_spent, begin_s)
-        except Exception as error:  # no row could be told to be at fault: all that are left fail, and the loop goes on
+        except Exception as error:  # no single row is at fault: all remaining ones fail
             for job in list(model.rows.values()):
                 model.batch.drop(job.key)
                 self._hand_out(job, RowFailed(job.key, error))

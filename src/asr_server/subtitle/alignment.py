@@ -2,7 +2,7 @@
 
 An aligner gives times for pieces of the text: without punctuation, perhaps in another case or divided differently
 (several Han characters in one piece, one word in two), and perhaps not for all of it. Pieces and words are matched by
-their letters and digits alone. The times are then made fit for subtitles: in order, disjoint, never empty, inside the
+only their letters and digits. The times are then made fit for subtitles: in order, disjoint, never empty, inside the
 span.
 
 Without an aligner, words are spread over the regions of speech in proportion to their syllables. No word extends over a

@@ -7,7 +7,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 _TAIL = re.compile(r"[^\w\u0300-\u036f]*")  # of the reversed word: a search for the end takes quadratic time
-# Includes scripts that occur in translations alone: Armenian, Ethiopic, Khmer, Burmese, Tibetan.
+# Includes scripts that occur only in translations: Armenian, Ethiopic, Khmer, Burmese, Tibetan.
 _CLAUSE = re.compile("[,;:、，；：､،؛—–՝፣၊]")
 SENTENCE_MARKS = ".!?…。．！？｡।॥؟۔։።។။།"
 _SENTENCE = re.compile(f"[{SENTENCE_MARKS}]")

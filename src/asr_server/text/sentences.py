@@ -136,7 +136,7 @@ class _Divider:
     def _end(self, text: str, *, complete: bool) -> int | None:
         """Return the end of the sentence that begins at `position`; None if it cannot be known yet."""
         start, limit = self.position, self.position + MAX_CHARACTERS
-        # One character more shows whether a line ends at the limit, and whether a grapheme goes on there.
+        # One character more shows whether a line ends at the limit, and whether a grapheme continues there.
         visible = text[start : limit + 1]
         view = _View(visible, self._language, complete and len(text) <= limit)
         line_start, column, in_list_item = 0, self._column, self._in_list_item

@@ -1,4 +1,4 @@
-"""Estimates how long a written word takes to say, in syllables, from its script alone.
+"""Estimates how long a written word takes to say, in syllables, from its script only.
 
 The unit is the syllable because its rate is what languages have in common: 5.2 to 7.8 a second in seven languages
 (Pellegrino, Coupé and Marsico, "A cross-language perspective on speech information rate", Language 87, 2011). The

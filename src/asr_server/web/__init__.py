@@ -21,7 +21,7 @@ LIST = "files.json"
 _FOLDER = Path(__file__).parent
 _SUBFOLDERS = ("messages", "vendor")
 
-# The ending decides what a browser is told that a file is; what is not listed here is not served.
+# The content type by the ending. Other files are not served.
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

@@ -32,7 +32,7 @@ def page_count(tokens: int) -> int:
 class PageSpan:
     """Tokens of one row that are run in a pass."""
 
-    pages: list[int]  # those of the row
+    pages: list[int]  # of the row
     start: int  # position of the first token
     count: int  # tokens from there on
 

@@ -121,7 +121,7 @@ def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made], bit
     """Return the matrices of a checkpoint from disk, mapped; where they are missing or damaged they are made, and
     written in place of those of its earlier weights.
 
-    A disk that cannot be written is told in the log, and the matrices are those in memory.
+    A disk that cannot be written is logged, and the matrices in memory are used.
     """
     if state_dir is None:
         return Kept(*make())

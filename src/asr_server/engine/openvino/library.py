@@ -33,7 +33,7 @@ class NumberFormats:
     """The number formats that a model computes in, and its threads.
 
     With integers keys and values are in 8 bits too, and products in float32, or in integers where the processor can. In
-    4 bits are the layers of the language model alone: its head, the embeddings and the encoder are in 8.
+    Only the layers of the language model have 4 bits: its head, the embeddings and the encoder have 8.
     """
 
     bits: int  # 8, or 4, of integers; 0 for numbers of the checkpoint's own format
@@ -64,7 +64,7 @@ class Matrices:
 
     matrix: Matrix
     options: tuple[Option, ...]  # what is known of matrices of integers, as an option of the plan
-    kept: Kept  # those of integers
+    kept: Kept  # weights as integers
 
 
 def matrices(

@@ -204,7 +204,7 @@ def _in_order(scores: Scores, inside: Scores) -> NDArray[np.floating]:
 
 
 def medians(weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Turn (n, slots) probabilities of each stamp alone into (n,) medians in slots, never falling, with fractions.
+    """Turn (n, slots) probabilities of each stamp by itself into (n,) medians in slots, never falling, with fractions.
 
     The likeliest slots of the stamps may run backwards, and then something has to be repaired by rule. Here the stamps
     are a chain instead, t(1) <= t(2) <= ..., each link as likely as the head says and no order preferred among those

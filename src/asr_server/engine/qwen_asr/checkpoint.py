@@ -149,7 +149,7 @@ def _snapshot(wanted: Wanted, check: Check, on_download: OnDownload | None) -> P
 def _growth_of(directory: Path, report: OnDownload) -> Iterator[None]:
     """Report, until the block ends, by how many bytes the files of a directory have grown, whenever they have.
 
-    The hub's client reports the bytes of a file to the terminal alone.
+    The hub's client reports the bytes of a file only to the terminal.
     """
     ended = threading.Event()
     begin = _size(directory)

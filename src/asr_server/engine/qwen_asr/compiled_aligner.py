@@ -1,4 +1,4 @@
-"""An aligner in compiled graphs, for CPUs: prompts are run in parts, between which other work can go on."""
+"""An aligner in compiled graphs, for CPUs: prompts are run in parts, between which other work can run."""
 
 from __future__ import annotations
 

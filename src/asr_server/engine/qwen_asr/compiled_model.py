@@ -24,7 +24,7 @@ from asr_server.engine.qwen_asr.runtime import LoadedModel, aligner_bytes
 from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
 
 _TEXT, _HEAD = "thinker.model.", "thinker.lm_head.weight"
-# Where the head has no weights of its own, it has those of the embeddings.
+# A head without its own weights uses the weights of the embeddings.
 _TIED = f"{_TEXT}embed_tokens.weight"
 _BITS = {"": 0, Quantization.INT8: 8, Quantization.INT4: 4}
 # Bytes of a number of the aligner's weights.

@@ -53,7 +53,7 @@ def likeliest(logits: torch.Tensor, watched: int) -> torch.Tensor:
 
 
 def _with_logprobs(logits: torch.Tensor, tokens: torch.Tensor, watched: int) -> torch.Tensor:
-    """Return tokens (n,) and their log-probabilities among all tokens, and those of one that is watched."""
+    """Return tokens (n,), their log-probabilities among all tokens, and the log-probabilities of one watched token."""
     asked = torch.stack([tokens, torch.full_like(tokens, watched)], dim=-1)
     logprobs = logits.gather(-1, asked) - logits.logsumexp(-1, keepdim=True)
     # Every id is exact in a double.

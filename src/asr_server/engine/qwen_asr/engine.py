@@ -41,7 +41,7 @@ _LOG_DOWNLOAD_S = 5.0
 _PUBLISH_S = 1.0
 # Rows in sequence whose numbers leave the range of float16 until float32 is loaded.
 _MOST_OVERFLOWS = 3
-# Passes without a failure after which twice as many rows are tried: those of about one short answer.
+# Double the row limit after this many passes without a failure (about one short answer).
 _RECOVERY_PASSES = 64
 # Rows that may be seated before one that has no room yet: about those that are in a batch when it comes.
 _MOST_OVERTAKING = 32
@@ -143,7 +143,7 @@ class QwenEngine:
 
         Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`.
         """
-        prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
+        prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and learns nothing else
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: with another busy
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at the
         # first import of torch.

@@ -1,4 +1,4 @@
-"""The files of a checkpoint but for its weights: configuration, tokenizer, template, features, end tokens.
+"""The files of a checkpoint except its weights: configuration, tokenizer, template, features, end tokens.
 
 Read in either layout; see `hf_layout`. Nothing here imports torch.
 """

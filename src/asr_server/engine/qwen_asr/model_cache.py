@@ -108,7 +108,7 @@ def remove(model_id: str) -> int:
         raise ModelUnavailable(f"{model_id} is not in the hub's cache; only what was downloaded there is removed.")
     from huggingface_hub import scan_cache_dir
 
-    # Delete this one alone: the library goes by commits, and a copy of a repository holds the same ones.
+    # Delete only this one: the library goes by commits, and a copy of a repository holds the same ones.
     cache = replace(scan_cache_dir(), repos=frozenset({repo}))
     strategy = cache.delete_revisions(*(revision.commit_hash for revision in repo.revisions))
     strategy.execute()

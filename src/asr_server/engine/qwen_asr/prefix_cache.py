@@ -52,7 +52,7 @@ class CachedPrefix:
     samples: int  # how many the closed windows are
     reach: int  # how many more samples their frames depend on
     probe: NDArray[np.float32]  # the last samples of the closed part
-    log10_mel: Frames  # those of the closed windows, (128, T), not clamped
+    log10_mel: Frames  # of the closed windows, (128, T), not clamped
     lowest: float  # the smallest value of `log10_mel`
     floor: float  # the clamp that they were encoded with
     windows: int  # how many windows are closed

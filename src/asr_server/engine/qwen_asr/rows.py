@@ -91,7 +91,7 @@ class AnswerRow(Row):
     generator: Any = None  # the source of chance where it is sampled: of torch or of numpy, as the decoder
     watched: bool = False  # the probability that nobody speaks is wanted
     expected: int = 0  # new tokens that it will hardly exceed
-    urgent: bool = False  # its prompt is run before those of others
+    urgent: bool = False  # its prompt is run before the prompts of others
     length: int = 0  # tokens whose keys and values are there
     no_speech_logprob: float | None = None  # set if it is wanted
     input: RowInput | None = None  # what is left of its prompt and of `proposed` after it, None once it decodes
@@ -179,7 +179,7 @@ class Rows(ABC):
 
     @abstractmethod
     def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
-        """Run a number of tokens of each of those rows' prompts, which must be ready, in one pass.
+        """Run a number of tokens of each row's prompt, which must be ready, in one pass.
 
         Rows that come to the end of theirs decode from then on. `ahead`: as in `step`, for the step after this pass.
         """

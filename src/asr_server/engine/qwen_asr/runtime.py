@@ -42,7 +42,7 @@ class LoadedModel:
     encoder: LoadedEncoder
     decoder: Rows
     capacity: memory.Capacity
-    options: tuple[Option, ...] = ()  # those of the plan with what loading has told
+    options: tuple[Option, ...] = ()  # the plan's options, completed by loading
     recorders: tuple[Recorder, ...] = ()  # record more passes than the decoder's
     # gives back what the first passes have read and made their own copy of
     release: Callable[[], None] = lambda: None
@@ -120,7 +120,7 @@ class Runtime:
         return work.prompt_tokens - (kept.count if kept is not None else 0)
 
     def _kept(self, work: Admitted) -> KeptTokens | None:
-        """Return keys and values of the prompt and of closed windows of the session, or those of the prompt alone."""
+        """Return the keys and values of the prompt and of the session's closed windows, or only of the prompt."""
         kv = work.clip.kv
         return kv if kv is not None else self.prefix_cache.prompt(work.prompt.before)
 
@@ -168,7 +168,7 @@ class Runtime:
                 with self.decoder.computing():
                     run()
                 return None
-            except Exception as error:  # whatever one row provokes, the others go on
+            except Exception as error:  # whatever one row provokes, the others continue
                 failure = faults.failure(error)
             if isinstance(failure, EngineFailed):
                 raise failure
@@ -218,7 +218,7 @@ class Runtime:
         logger.info("passes are recorded as CUDA graphs", count=sum(counts), took_s=took_s)
 
     def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
-        """Run that many tokens of the prompts of those rows; see `Rows.next_input` and `Rows.prefill`."""
+        """Run that many tokens of the rows' prompts; see `Rows.next_input` and `Rows.prefill`."""
         began_s = time.perf_counter()
         with self.decoder.computing():
             self._encode(parts)

@@ -105,7 +105,7 @@ class WindowedClip:
     """A clip whose windows are to be encoded."""
 
     encoder: Encoder
-    log10_mel: Frames  # those of the whole clip, (128, T), not clamped
+    log10_mel: Frames  # of the whole clip, (128, T), not clamped
     clamp: Frames  # its lower bound, a single number
     cached: CachedPrefix | None  # what an earlier partial of the session left of its first windows
 
@@ -174,5 +174,5 @@ class LoadedEncoder:
 
     encoder: Encoder
     audio: Callable[[LogMel, PrefixCache], AudioInput]
-    options: tuple[Option, ...] = ()  # those of the plan with what loading has told
+    options: tuple[Option, ...] = ()  # the plan's options, completed by loading
     uses_tower: bool = True  # it computes with the weights of the SDK's tower

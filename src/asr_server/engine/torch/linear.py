@@ -24,7 +24,7 @@ def plain(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
 
 
 def stacked(*parts: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight and bias of layers of one input as those of a single one."""
+    """The weights and biases of layers with one input, joined to those of a single layer."""
     weight = torch.cat([part.weight for part in parts])
     return weight, torch.cat([part.bias for part in parts]) if parts[0].bias is not None else None
 

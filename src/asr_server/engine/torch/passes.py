@@ -247,7 +247,7 @@ class PassShapes:
         self._lengths = sorted({min(length, arena.tokens) for length in (*_LONGEST, arena.tokens)})
 
     def steps(self) -> list[PassShape]:
-        """Return those of steps: of one token a row, and with proposals."""
+        """Return the shapes of steps: one token a row, and with proposals."""
         batches = {min(1 << n, self._rows) for n in range(self._rows.bit_length() + 1)}
         widths = self._lengths if self._variable else self._widths(_WIDEST)
         single = [PassShape(batch, batch, 1, width) for batch in batches for width in widths]
@@ -285,7 +285,7 @@ class PassShapes:
         return PassShape(rows, rows * query, query, width, stride)
 
     def prompts(self) -> list[PassShape]:
-        """Return those of prompts."""
+        """Return the shapes of prompts."""
         if self._variable:
             return [PassShape(_ROWS + 1, tokens, tokens, self._tokens) for tokens in _TOKENS]
         return [
@@ -407,7 +407,7 @@ class CudaCapture:
         graph = torch.cuda.CUDAGraph()
         run()  # what a kernel sets up when it is first used cannot be recorded
         # Recorded is what the current GPU is given, and that is the first one. Of another nothing would be recorded.
-        # Where the end of a capture fails, torch leaves its stream the current one: the passes would go on in it.
+        # If the end of a capture fails, torch leaves its stream the current one, and passes would continue in it.
         with (
             torch.cuda.device(self._device),
             torch.cuda.stream(torch.cuda.current_stream()),

@@ -131,7 +131,7 @@ async def detect_language(
 
 @asynccontextmanager
 async def _recording(form: FormData, options: AsrOptions, most_bytes: int = -1) -> AsyncGenerator[UploadFile, None]:
-    """Yield the recording, with a header where it has samples alone; of these at most so many bytes, -1 for all."""
+    """Yield the recording, with a header if it has only samples; at most this many bytes of samples, -1 for all."""
     file = body.upload(form, _FILE) or body.upload(form, "file")
     if file is None:
         raise InvalidInput(

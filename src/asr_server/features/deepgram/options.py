@@ -23,7 +23,7 @@ _NOT_SERVED = (
     *("replace", "search", "summarize", "topics", "intents", "sentiment", "detect_entities", "callback"),
     *("custom_topic", "custom_intent", "dictation", "measurements", "diarize_model"),
 )
-# What is served for recordings alone: live text cannot be taken back.
+# Served only for recordings: live text cannot be taken back.
 _NOT_LIVE = ("diarize", "redact", "profanity_filter", "numerals")
 _OFF = ("", "false", "0")
 _ANY_LANGUAGE = ("multi", "")

@@ -110,7 +110,7 @@ class CausalAudio:
         self._encoder, self._mel, self._cache = encoder, mel, cache
 
     def prepare(self, work: Utterance, before: tuple[int, ...]) -> CausalClip:
-        """Return the clip's new frames after those of the session's last partial."""
+        """Return the clip's frames after the frames of the session's last partial."""
         begin, kv, loudest = EncoderState(), None, -np.inf
         cached = self._cache.get(work.session) if work.session is not None else None
         if isinstance(cached, CausalPrefix) and cached.continues(work.audio, before):
@@ -140,7 +140,7 @@ def load(parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:
 
 
 class CausalEncoder(WindowedEncoder):
-    """Hears the past alone: the state after some frames is all that the next ones need."""
+    """Hears only the past: the state after some frames is all that the next ones need."""
 
     def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
         super().__init__(tower, make_linear)
@@ -223,7 +223,7 @@ class CausalEncoder(WindowedEncoder):
 
 
 def causal_features(log10_mel: NDArray[np.float32], loudest: float) -> tuple[NDArray[np.float32], float]:
-    """Clamp features as `frontend.features` does, but for an encoder that hears the past alone: each frame of (128, T)
+    """Clamp features as `frontend.features` does, for an encoder that hears only the past: each frame of (128, T)
     is clamped relative to the loudest value up to it, `loudest` among them. Returns the loudest value up to the end
     too.
     """

@@ -22,7 +22,7 @@ class Node:
     """A memory node with CPUs that this process may use."""
 
     number: int
-    cpus: tuple[int, ...]  # those of its CPUs that this process may use
+    cpus: tuple[int, ...]  # its CPUs that this process may use
     share: CpuShare  # how many threads fit on them
 
 

@@ -79,7 +79,7 @@ async def _decoded(process: _OpusProcess, stream: dict[str, int], data: bytes) -
 
 
 def endpoint(one: LiveEndpoint) -> LiveEndpoint:
-    """Return an endpoint for sockets of PCM, which `one` serves, and for those of Opus."""
+    """Return an endpoint for sockets of PCM, which `one` serves, and for sockets of Opus."""
 
     async def serve_socket(socket: WebSocket) -> None:
         if socket.query_params.get(_PARAMETER) == _OPUS:

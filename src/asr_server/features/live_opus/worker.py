@@ -22,7 +22,7 @@ _OGG = b"OggS"
 # The header of an Ogg page (RFC 3533, section 6): pattern, version, type, position, serial number, page number,
 # checksum, and the number of segments, whose sizes follow.
 _PAGE = struct.Struct("<4sBBqIIIB")
-_WHOLE_SEGMENT = 255  # the packet goes on in the next one
+_WHOLE_SEGMENT = 255  # the packet continues in the next one
 _MAX_PACKET_BYTES = 61_440  # 48 frames of 1,275 bytes and their lengths (RFC 6716, section 3.2)
 _MAX_SEGMENTS = 10_000  # of a request, with its pages: more than 20 s of the shortest packets have
 _HEADERS = (b"OpusHead", b"OpusTags")
@@ -33,7 +33,7 @@ class OggPackets:
 
     def __init__(self) -> None:
         self._bytes = bytearray()  # less than a page
-        self._packet = bytearray()  # the beginning of one that goes on in the next page
+        self._packet = bytearray()  # the beginning of one that continues in the next page
 
     def push(self, data: bytes) -> Iterator[bytes]:
         """Add a piece, and yield the packets that it completes. Raises ValueError for what is no Ogg stream."""

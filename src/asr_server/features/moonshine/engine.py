@@ -150,7 +150,7 @@ class MoonshineEngine:
             work = min(waiting, key=lambda work: not work.urgent)
             try:
                 work.cache = model.encode(work.utterance.audio, work.row.budget + 1)
-            except Exception as error:  # whatever this audio provokes, the other rows go on
+            except Exception as error:  # whatever this audio provokes, the other rows continue
                 yield self._failed(work.row, error)
                 return
             yield from self._decode(model, [work])

@@ -142,7 +142,7 @@ class Conversation:
         return self._config.input.turn_detection is None
 
     def _started(self, started: UtteranceStarted) -> list[Json]:
-        if self._open is not None:  # it was cut, and goes on
+        if self._open is not None:  # it was cut, and continues
             self._turn_of[started.utterance] = self._open
             return []
         turn = self._open = self._turn_of[started.utterance] = self._turn(announced=not self._by_commit)

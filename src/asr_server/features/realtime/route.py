@@ -115,7 +115,7 @@ class _RealtimeConnection:
             await self._take(connection, message)
 
     async def _take(self, connection: LiveConnection, message: Message) -> None:
-        """Process one frame. A frame with an error is answered with that error, and the session goes on."""
+        """Process one frame. An invalid frame is answered with an error, and the session continues."""
         event_id = None
         try:
             frame = message.get("text") or message.get("bytes") or ""

@@ -188,7 +188,7 @@ def _shown(row: _Row, answer: Answer) -> tuple[str, Finish]:
     text = continued(row.kept, text) if row.kept else text
     if len(text) > row.budget:
         return text[: row.budget], Finish.BUDGET
-    units = _UNIT.findall(text)[: None if answer.is_whole else -1]  # the last word may go on
+    units = _UNIT.findall(text)[: None if answer.is_whole else -1]  # the last word may be incomplete
     numbers = {unit.strip(): number for number, unit in enumerate(units)}
     ids = [numbers[unit.strip()] for unit in units]
     if repeated := loop(ids):

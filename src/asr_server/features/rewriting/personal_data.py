@@ -92,7 +92,7 @@ def _repeated(text: str, start: int, end: int, digits: str) -> tuple[int, int, s
 _RUN = re.compile(r"(?:[+(]\s?){0,3}\d(?:[\s().\-–/,、]{0,4}\d)*")
 _DAY, _YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
 _DATE = re.compile(f"{_YEAR}([-./]){_DAY}\\1{_DAY}|{_DAY}([-./]){_DAY}\\2{_YEAR}")
-# By commas alone: telephone numbers have blanks and points between groups of three digits, too.
+# By commas only: telephone numbers have blanks and points between groups of three digits, too.
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?")
 _CARD_DIGITS = range(13, 20)
 _MOST_COMPARED = 400

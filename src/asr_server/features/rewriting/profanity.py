@@ -1,4 +1,4 @@
-"""Finds the words of the operator's lists: whole words alone, in any case, also phrases of several words.
+"""Finds the words of the operator's lists: only whole words, in any case, also phrases of several words.
 
 The server brings no list. Those that are published have many words that offend nobody, such as the German words for
 donkey and for distance; which words a page must not show is for its operator to say.

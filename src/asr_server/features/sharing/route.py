@@ -1,4 +1,4 @@
-"""The routes of shared sessions: the owner of a session makes and revokes links, and readers have the token alone."""
+"""The routes of shared sessions: the owner of a session makes and revokes links, and readers have only the token."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShareBody(BaseModel):
 
 
 class SharedBody(BaseModel):
-    """A link to a live session. The addresses are paths of this server, and whoever has one may read."""
+    """A link to a live session. The addresses are paths of this server, and anybody who has one may read."""
 
     token: str
     expires_at: int = Field(description="Unix seconds. The link ends earlier with the session, or when it is revoked.")
@@ -73,7 +73,7 @@ async def share_session(request: Request, session_id: str, services: ServicesDep
 
 @router.delete("/v1/live/{session_id}/share/{token}", status_code=204, responses=_ERRORS)
 async def revoke_link(session_id: str, token: str, services: ServicesDep, caller: CallerDep) -> None:
-    """Revoke a link. Its readers are told so, and their streams end."""
+    """Revoke a link. Its readers are notified, and their streams end."""
     services.of(Sharing).revoke(session_id, caller.owner, token)
 
 

@@ -33,7 +33,7 @@ def labelled(segments: Sequence[Segment], turns: Sequence[Turn], names: Sequence
     """Return the segments, each of one speaker. `names`: of the speakers by index. Without turns nothing changes."""
     if not turns:
         return tuple(segments)
-    # A text without words, as of numbers alone, is one word here.
+    # A text without words, such as one of numbers, is one word here.
     words = [one.words or (Word(one.text, one.start_ms, one.end_ms, TimeSource.ESTIMATED),) for one in segments]
     speakers = iter(assignment.speakers([word for each in words for word in each], turns))
     found: list[Segment] = []
@@ -140,7 +140,7 @@ def _begin(
 
 
 class RecordingSpeakers(RecordingStep):
-    """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording goes on.
+    """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording is not affected.
 
     The blocks are a bounded queue: a recording that is decoded faster than its speakers are found waits. `name` finds
     the names of voices.

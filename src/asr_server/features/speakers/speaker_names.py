@@ -37,7 +37,7 @@ async def known_voices(
 
 
 class RecordingNames:
-    """Names the speakers of one recording, none twice. The caller's names come before those of stored voices.
+    """Names the speakers of one recording, each name once. The caller's names come before stored voices.
 
     `stored`: reads the voices that are compared. Both methods raise `SpeakersUnavailable`.
     """

@@ -135,7 +135,7 @@ class SpeechQueue:
         self.current = None
 
     def clear(self) -> None:
-        """Forget all that waits, and cancel its jobs. The present sentence goes on."""
+        """Forget all waiting sentences and cancel their jobs. The current sentence continues."""
         for item in reversed(self._items):  # else the engine begins the next when it has left the first
             _cancel(item)
         self._items.clear()

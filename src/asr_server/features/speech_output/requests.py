@@ -22,7 +22,7 @@ from asr_server.net.body import schema_of
 DEFAULT_VOICE = "alloy"
 # More than can be said in the longest recording.
 MAX_REFERENCE_CHARS = 2_000
-# Unicode's categories Cc and Cs, but for tabs and line ends.
+# Unicode's categories Cc and Cs, except tabs and line ends.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # Of a text that is spoken as a job.
 MAX_JOB_CHARS, MAX_CHAPTERS, MAX_TITLE_CHARS = 2_000_000, 1_000, 200

@@ -135,7 +135,7 @@ class SpeechSession:
         await self._outbox.put(SessionStarted(self.id, options.response_format, delivery.ignored))
 
     async def push(self, piece: str) -> None:
-        """Take the next piece of the text, a slice at a time: others go on while a long one is divided.
+        """Take the next piece of the text, a slice at a time: others continue while a long one is divided.
 
         Raises `string_above_max_length` and `Overloaded` and takes nothing of it if too much waits, and
         `UnsupportedLanguage` if no voice speaks the language of the text, which is then discarded.
@@ -167,7 +167,7 @@ class SpeechSession:
             self.queue.put(QueueMark.END if ends else QueueMark.FLUSH)
 
     async def cancel(self) -> None:
-        """Cancel the engine's jobs and forget all that waits. Returns when the client was told so.
+        """Cancel the engine's jobs and forget everything that waits. Return when the client has been notified.
 
         At the server's end the session is over instead.
         """

@@ -210,7 +210,7 @@ def _state_length(file: BinaryIO, audio_format: SpeechFormat, samples: int) -> N
     file.seek(0)
     header = file.read(_HEADER_BYTES)
     file.seek(0)
-    with suppress(ValueError):  # a WAV file over 4 GiB, whose readers go on to its end
+    with suppress(ValueError):  # a WAV file over 4 GiB, which is read to its end
         file.write(with_length(audio_format, header, samples))
 
 

@@ -369,7 +369,7 @@ class _Reader:
         return f"{whole}{self._words.rules.cents}{small}" if number.whole and small else None
 
     def _read_number(self, number: _Number, sign: re.Match[str]) -> tuple[str, int] | None:
-        """Return a number and its unit, or a number alone, which has no sign."""
+        """Return a number and its unit, or only a number, which has no sign."""
         after = number.after
         if currency := _CURRENCY_AFTER.match(after):
             names = self._currency_names(currency[1])

@@ -1,4 +1,4 @@
-"""Translates transcripts and cues. The times are those of the source; the endpoint gets texts alone."""
+"""Translates transcripts and cues. The times are those of the source; the endpoint gets only texts."""
 
 from __future__ import annotations
 

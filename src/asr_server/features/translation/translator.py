@@ -147,9 +147,9 @@ _LENGTH_FREE, _LENGTH_FACTOR = 80, 6
 _MARKUP_FACTOR = 3
 # A shorter text may be the same in both languages: names, numbers, "OK".
 _SAME_LETTERS = 12
-# Categories of visible characters: a cue of joiners and direction marks alone would look empty.
+# Categories of visible characters: a cue with only joiners and direction marks would look empty.
 _VISIBLE = "LNPS"
-# Latin letters occur in texts of every script: names, brands, formulas. This many alone are a wrong script.
+# Latin letters occur in texts of every script: names, brands, formulas. Only this many of them mean a wrong script.
 _LATIN_ALONE = 12
 # Letters of a third script do not occur by chance; a single one may be a symbol.
 _THIRD_ALONE = 2

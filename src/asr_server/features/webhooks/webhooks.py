@@ -44,7 +44,7 @@ def signed_headers(message_id: str, timestamp_s: int, body: bytes, keys: Iterabl
 class Webhooks:
     """Messages to the hosts that the operator lists, signed with his keys.
 
-    Without a `client` callbacks are refused, and those of an earlier start are given up.
+    Without a `client` callbacks are refused, and pending ones of an earlier start are dropped.
     """
 
     field: ClassVar[str] = "callback_url"

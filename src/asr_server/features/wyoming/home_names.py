@@ -147,7 +147,7 @@ class _Connection:
         return expected_names([name for place in places for name in (place["name"], *place["aliases"])], entities)
 
     def wait_for_change(self) -> None:
-        """Return some time after a change, once no other follows, or when it is time to read again all the same."""
+        """Return some time after a change, once no other follows, or when it is time to read again anyway."""
         with suppress(TimeoutError):
             if not self._is_changed:
                 self._receive(_REREAD_S)

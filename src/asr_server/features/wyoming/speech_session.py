@@ -195,7 +195,7 @@ class SpeechRequests:
             with contextlib.suppress(OSError):
                 while True:
                     await self._speak(client, *await self._parts.get())
-            # The client has gone. Whoever reads its connection notices, and must not wait here until then.
+            # The client has gone. The reader of its connection notices that, and must not wait here until then.
             while True:
                 await self._parts.get()
 

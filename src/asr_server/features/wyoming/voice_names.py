@@ -1,6 +1,6 @@
 """The names of voices for Wyoming clients: `nova` speaks any language, `nova@de` German.
 
-Home Assistant lets its users pick a language and then one of its voices, and sends the name of the voice alone. So the
+Home Assistant lets its users pick a language and then one of its voices, and sends only the name of the voice. So the
 name has to say the language.
 """
 

@@ -120,7 +120,7 @@ _PART: dict[str, Any] = {"name": "asr-server", "attribution": _ATTRIBUTION, "ver
 class BridgeTarget(ServerTarget):
     """The server, and the words that it is to expect."""
 
-    names: Callable[[], tuple[str, ...]] = tuple  # words to expect besides those of clients, as they are now
+    names: Callable[[], tuple[str, ...]] = tuple  # words to expect in addition to the words of clients
 
     def options(self, wanted: Transcribe) -> LiveOptions:
         """Return the options of a session for one utterance, with as many words as the server takes."""

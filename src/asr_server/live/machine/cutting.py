@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-# The slices in which a session processes what has arrived: 128 ms at 16 kHz.
+# The slices in which a session processes received audio: 128 ms at 16 kHz.
 SLICE_BYTES = 4 * 1024
 
 

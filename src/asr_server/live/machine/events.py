@@ -35,7 +35,7 @@ class Ending(Enum):
     """The reason why an utterance ended."""
 
     PAUSE = "pause"  # the speaker was silent for long enough
-    CUT = "cut"  # it reached the longest length; if not in a pause, the next utterance goes on with the next sample
+    CUT = "cut"  # it reached the longest length; if not in a pause, the next utterance continues with the next sample
     FLUSH = "flush"  # the caller asked
     CLOSE = "close"  # no more audio will come
 
@@ -68,7 +68,7 @@ class TurnConfig:
     sentence_silence_ms: int | None = None
     prefix_ms: int = 0  # of audio before the speech, if more than the margin
     model: str = ""  # the name of the model that transcribes, "" for the default
-    end_of_turn: EndOfTurnRules | None = None  # None: pauses alone decide
+    end_of_turn: EndOfTurnRules | None = None  # None: only pauses decide
 
 
 # -- events: what the session is given --------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SessionError:
-    """Something failed and the session goes on. If a final failed, its `Final` follows with what is known of it."""
+    """Something failed and the session continues. If a final failed, its `Final` follows with what is known of it."""
 
     code: str
     message: str

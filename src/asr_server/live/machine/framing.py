@@ -1,6 +1,6 @@
 """Bytes, however they are cut, to frames of 512 samples at 16 kHz.
 
-The input is cut into blocks of a fixed size before it is resampled, so that what comes out depends on the bytes alone
+The input is cut into blocks of a fixed size before it is resampled, so that the output depends only on the bytes
 and never on how the network had cut them. The event loop cuts bytes, and the thread of voice detection makes samples
 of them: each operation of numpy gives the interpreter away, and waits until other threads give it back.
 """

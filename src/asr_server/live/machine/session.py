@@ -313,7 +313,7 @@ class LiveMachine:
             self._out.append(EndOfTurnLikely(self._opened().number, probability, self._clock))
 
     def _forget_pause(self) -> None:
-        """Speech goes on, or the utterance is over: an estimate that still comes means nothing."""
+        """Ignore estimates that are still to come: speech continues, or the utterance is over."""
         self._end_of_turn = self._asked_samples = None
 
     # -- actions of the table ----------------------------------------------------------------------------------------

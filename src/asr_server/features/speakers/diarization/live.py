@@ -1,4 +1,4 @@
-"""The speakers of a live session, while it goes on.
+"""The speakers of a live session, found while it runs.
 
 Every second, the network finds who speaks in a window that ends now. The pieces of the session are clustered anew, and
 each cluster keeps the number of the speaker with whom it shares most speech. So a first guess can be wrong, and is

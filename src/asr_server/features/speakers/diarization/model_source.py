@@ -35,7 +35,7 @@ def missing_file(directory: str) -> str:
         if not first_of(directory, names):
             return f"it has neither {', '.join(names[:-1])} nor {names[-1]}"
     present = [name for name in (PLDA, TRANSFORM) if os.path.isfile(os.path.join(directory, name))]
-    return f"it has {present[0]} alone: {PLDA} and {TRANSFORM} belong together" if len(present) == 1 else ""
+    return f"it has only {present[0]}: {PLDA} and {TRANSFORM} belong together" if len(present) == 1 else ""
 
 
 def located(source: str) -> str:

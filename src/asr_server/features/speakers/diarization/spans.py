@@ -54,7 +54,7 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
             if own := tracks[track]:
                 nearest = min(own, key=lambda piece: _distance(piece, overlap))
                 spans.append(_span(overlap.begin, overlap.end, likeness[nearest]))
-    # Speech too short to be recognised is that of whoever speaks nearest to it; of speaker 0 if there is nobody.
+    # Speech too short to be recognised belongs to the speaker nearest to it, or to speaker 0 if there is none.
     known = [span for span in spans if span.speaker >= 0] or [VoiceSpan(0, 0, 0, 0.0)]
     named = iter(of_nearest([span for span in spans if span.speaker < 0], known))
     return [span if span.speaker >= 0 else next(named) for span in spans]

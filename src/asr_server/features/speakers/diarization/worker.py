@@ -24,7 +24,7 @@ from asr_server.processes import messages, worker
 Diarizer = RecordingDiarizer | LiveDiarizer
 
 # On top of what the loaded models take. Two hours of speech keep 5 MB until they end, and their end takes 55 MB for a
-# second. A recording that gets no memory fails alone.
+# second. If a recording gets no memory, only that one fails.
 _MEMORY_BYTES = 512 * 2**20
 # A block takes less than a second, the end of a recording of eight hours three.
 _REQUEST_CPU_S = 120.0

@@ -40,7 +40,7 @@ class SentenceJoiner:
         self._loudest = 0.0
 
     def push(self, samples: Samples, *, ends_sentence: bool) -> Iterator[SentenceFrame]:
-        """Yield the frames of the next samples, but for silence that may turn out to be the sentence's end."""
+        """Yield the frames of the next samples, except silence that may turn out to be the sentence's end."""
         samples = np.concatenate((self._rest, samples))
         until = len(samples) if ends_sentence else len(samples) - len(samples) % FRAME_SAMPLES
         self._rest = samples[until:].copy()

@@ -74,7 +74,7 @@ class Voice:
 
     id: str
     description: str
-    languages: tuple[str, ...] = ()  # codes of those it speaks well; all of the engine's if empty
+    languages: tuple[str, ...] = ()  # codes of the languages it speaks well; empty: all of the engine's
     licence: str = ""  # of what it was made from, as its maker says
     model_card: str = ""  # what its maker says about it
 
@@ -98,7 +98,7 @@ class SpeechEngine(Batch):
     """A `Batch` with typed items: `admit` takes a `Sentence`, `RowDelta` carries float32 samples (n,), mono, at
     24 kHz, in [-1, 1], and `RowDone` a `SpokenSentence`.
 
-    A row's samples are those that it has alone, in any batch and order. `load` raises `ModelUnavailable` with what to
+    A row has the same samples in any batch and order. `load` raises `ModelUnavailable` with what to
     do; `admit` raises what is wrong with one sentence; `drop` stops a row between two steps.
     """
 

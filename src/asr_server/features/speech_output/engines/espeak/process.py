@@ -44,7 +44,7 @@ class EspeakProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # a library's messages may quote a caller's text
                 env=child_environment(),
-                start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
+                start_new_session=True,  # a Ctrl-C in the terminal reaches only the server
             )
             self._receive(_START_S)
         except OSError as error:

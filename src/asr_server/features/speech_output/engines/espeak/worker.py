@@ -4,7 +4,7 @@ Run as a module with the arguments LIBRARY and DATA, and with pipes as standard 
 files when a voice is chosen, and nothing can be opened in the sandbox: so a child chooses its voice first, is confined,
 and only then speaks the caller's text. It keeps nothing of one caller for another.
 
-A request is a message. Its answer is messages with data alone, and at last one that says `spoken`: true if the sentence
+A request is a message. Its answer is messages with only data, and a last one that says `spoken`: true if the sentence
 was spoken to its end. The data are samples of 16 bits at `RATE`, or together a JSON array of clauses.
 """
 

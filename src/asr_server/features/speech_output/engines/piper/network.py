@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # A sample depends on 10 frames on each side in voices of medium quality. A window has more of them around it.
 _CONTEXT = 16
 # Windows are short at first, so that the first samples are soon there, and then longer, since the frames around a
-# window are computed for it alone.
+# window are computed only for it.
 _WINDOWS = (24, 96)
 # Channels of the random numbers: of the two flows of a duration, and of the features of a frame.
 _CHANNELS = {graph.NOISES[0]: 2, graph.NOISES[1]: 192}
@@ -69,7 +69,7 @@ class PiperNetwork:
         return np.asarray(frames, np.float32)
 
     def samples(self, frames: NDArray[np.float32], speaker: int) -> Iterator[NDArray[np.float32]]:
-        """Yield the samples (n,) at the voice's rate, those of a window at a time."""
+        """Yield the samples (n,) at the voice's rate, one window at a time."""
         count, begin, windows = frames.shape[2], 0, list(_WINDOWS)
         while begin < count:
             end = min(count, begin + (windows.pop(0) if len(windows) > 1 else windows[0]))
