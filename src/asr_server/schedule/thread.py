@@ -326,7 +326,7 @@ class EngineThread:
         context = rows[0].context if len(rows) == 1 else Context()
         try:
             context.run(self._run_step, model, time_spent, begin_s)
-        except Exception as error:  # no single row is at fault: all remaining ones fail
+        except Exception as error:  # the row at fault is unknown: all remaining ones fail
             for job in list(model.rows.values()):
                 model.batch.drop(job.key)
                 self._hand_out(job, RowFailed(job.key, error))
