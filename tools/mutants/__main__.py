@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tools.mutants import ROOT, Mutant, catalogue, drawn
 
-_COPIED = ("src", "tools", "extras", "E2Etest", "docs", "pyproject.toml")
+_COPIED = ("src", "tools", "extras", "E2Etest", "docs", "pyproject.toml", "README.md")
 _LIMIT_S = 600.0  # a fault that makes the tests hang is caught
 _BY_DAY = "not nightly and not performance"
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
