@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from asr_server.core.conftest import raises
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader, vtt
 
@@ -79,6 +81,18 @@ async def test_a_reader_who_does_not_read_is_cut_when_a_final_is_dropped_that_it
         captions.put(final(number, "x"))
     with raises("slow_reader"):
         await anext(taken)
+
+
+@pytest.mark.parametrize(
+    ("reason", "read"), [(EndReason.REVOKED, []), (EndReason.EXPIRED, []), (EndReason.SESSION, ["one"])]
+)
+async def test_a_reader_whose_link_is_no_longer_valid_gets_nothing_that_waits(reason, read):
+    """At the end of the session the last words are still sent."""
+    captions = Captions()
+    reader = joined(captions)
+    captions.put(final(1, "one"))
+    reader.end(reason)
+    assert await rest(reader) == read
 
 
 async def test_long_texts_count_by_their_characters():
