@@ -329,7 +329,7 @@ def test_models_are_resident_once_and_the_first_is_the_default(values, expected)
         ({"dual_model": True}, "DUAL_MODEL needs FAST_MODEL_ID"),
         ({"use_speculative": True}, "USE_SPECULATIVE needs FAST_MODEL_ID"),
         ({"model_id": "demo", "fast_model_id": "demo", "dual_model": True}, "FAST_MODEL_ID is MODEL_ID=demo"),
-        ({"models": "demo,auto"}, "`auto` is for MODEL_ID alone"),
+        ({"models": "demo,auto"}, "`auto` is only for MODEL_ID"),
         ({"models": ",".join("abcdefghi")}, "at most 8 models"),
     ],
 )

@@ -109,7 +109,7 @@ def test_the_features_are_those_of_the_framework(directory, metadata, recipe):
         (lambda d: _embedding(d / "embedding.onnx", metadata={"normalize_samples": 1}), "its normalize_samples is 1"),
         (lambda d: _plda(d, dimensions=256), "not an embedding of 80 numbers"),
         (lambda d: _plda(d) or (d / "plda.npz").write_bytes(b"PK"), "plda.npz: it lacks the arrays mu, tr, psi"),
-        (lambda d: _plda(d) or (d / "plda.npz").unlink(), "it has xvec_transform.npz alone"),
+        (lambda d: _plda(d) or (d / "plda.npz").unlink(), "it has only xvec_transform.npz"),
         (lambda d: (d / "embedding.onnx").unlink(), "it has neither embedding.onnx nor embedding.ort"),
     ],
 )
