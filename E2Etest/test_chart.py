@@ -237,7 +237,7 @@ def test_a_pod_has_the_time_to_drain(objects):
 
 @pytest.mark.nightly
 def test_a_pod_meets_the_restricted_standard(objects):
-    """It has the restrictions of docker-compose.yml and a system call filter. Its image has an exact version."""
+    """The pod has the restrictions of docker-compose.yml and a system call filter. Its image has an exact version."""
     pod, container = _pod(objects)["spec"], _container(objects)
     assert re.search(r"(:\d+\.\d+\.\d+|@sha256:\w{64})$", container["image"])
     assert ("ServiceAccount" in {kind.split()[0] for kind in objects}) == ("serviceAccountName" in pod)

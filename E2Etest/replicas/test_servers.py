@@ -45,7 +45,7 @@ def test_a_rolling_update_fails_no_request(tmp_path, scripted):
 
 @pytest.mark.websocket
 def test_a_live_session_that_loses_its_connection_resumes_at_its_server(tmp_path, scripted):
-    """Of six sessions, a proxy that ignores the id in the URL would send some to the other server. A link to a session
+    """A proxy that ignores the id in the URL would send some of six sessions to the other server. A link to a session
     leads to its server too."""
     speech = data(np.concatenate([recordings.samples(), np.zeros(16_000, np.int16)]))
     names = set()

@@ -197,7 +197,7 @@ GUARANTEES: dict[str, Guarantee] = {
     "shares": Guarantee(
         "One caller cannot take every place",
         "While one key sends files that decode slowly, leaves live sessions behind or fills the queue of jobs, a "
-        "recording of 4 s by another key takes at most {beside_ratio} times as long as alone. All abandoned live "
+        "recording of 4 s by another key takes at most {beside_ratio} times as long as by itself. All abandoned live "
         "sessions together hold at most {live_mib}.",
         {
             "beside_ratio": _time("time of another key's recording / alone", 4, "", asserted=10),

@@ -46,8 +46,8 @@ def draw(count: int, seed: int) -> list[Mutant]:
 
 
 def stages(mutant: Mutant) -> list[list[str]]:
-    """Return the tests to run one stage after the other, until one catches the fault: those of the module, those of its
-    folder, and the contract."""
+    """Return the tests to run in stages until one catches the fault: the tests of the module, of its folder, and the
+    contract."""
     module = ROOT / mutant.file
     folder = module.parent if any(module.parent.glob("*_test.py")) else module.parent.parent
     beside = sorted(folder.rglob("*_test.py"))

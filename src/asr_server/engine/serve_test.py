@@ -202,7 +202,7 @@ async def test_a_server_that_sends_what_none_sends_loses_its_connection(engine, 
 
 
 async def test_a_server_with_another_model_or_version_is_refused_by_their_names(engine):
-    """It gets nothing else, and what it sends is not read."""
+    """The refused server gets nothing else, and its rows are not read."""
     server, connect, _ = engine
     peer = await connect(MODEL_ID='"other"', VERSION='"0"', USE_LATER_SETTING="1")
     peer.ask(1)

@@ -73,7 +73,7 @@ def test_a_key_has_its_share_of_jobs(wanted, jobs, accepted):
     ],
 )
 def test_a_key_has_its_share_of_the_disk(wanted, kept, free, refused):
-    """It has the stated bytes, or, with several keys and no stated bytes, as much as stays free."""
+    """A key may use the stated bytes. With several keys and no stated bytes, it may use as much as stays free."""
     if refused is None:
         limits(**wanted).check_bytes(kept, free, "ann")
         limits(**wanted).check_bytes(kept, free, "")
@@ -230,8 +230,8 @@ async def test_a_priority_orders_the_jobs_of_one_owner_alone(jobs):
 
 
 async def test_one_server_at_a_time_sends_the_request_of_an_ended_job(jobs, server):
-    """It is the earliest due request of an owner who is not busy. After the time of an attempt a newer claim may send
-    it."""
+    """A server claims the earliest due request of an owner who is not busy. When the time of its attempt is over,
+    another server may claim it."""
     for owner in ("ann", "ben"):
         await accepted(jobs, owner, follow_ups=(FollowUp("callback_url", "https://a.test/"),))
         claim = await jobs.claim(time.time())

@@ -1,4 +1,4 @@
-"""Who ends an utterance, and what only a gateway may say; the rest of the protocol is tested in E2Etest/contract."""
+"""How the query decides when an utterance ends. E2Etest/contract tests the rest of the protocol."""
 
 import pytest
 

@@ -223,7 +223,7 @@ async def test_one_that_does_not_end_is_killed(supervise):
 
 
 async def test_a_stop_in_the_middle_of_a_start_leaves_no_process_behind(supervise):
-    """Whoever waits for it gets the next process."""
+    """A caller that waits for it gets the next process."""
     case = supervise("mute", "good")
     waiting = asyncio.create_task(case.supervisor.running())
     await _until(lambda: case.processes)

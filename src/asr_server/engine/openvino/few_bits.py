@@ -56,7 +56,7 @@ class Kept:
 
 
 def integers(weights: Sequence[Weight]) -> Integers:
-    """Return weights (out, in), one behind the other, as one matrix in 8 bits."""
+    """Return weights (out, in), concatenated, as one matrix in 8 bits."""
     parts = []
     for weight in weights:
         for begin in range(0, weight.shape[0], _OUTPUTS):
@@ -70,7 +70,7 @@ def integers(weights: Sequence[Weight]) -> Integers:
 
 
 def halves(weights: Sequence[Weight]) -> Integers:
-    """Return weights (out, in), one behind the other, as one matrix in 4 bits. `in` is a multiple of 64.
+    """Return weights (out, in), concatenated, as one matrix in 4 bits. `in` is a multiple of 64.
 
     Of some scales of each group the one with the least squared error is taken: a group's largest weight may be cut off.
     """

@@ -22,7 +22,7 @@ from asr_server.engine.weights import StoredWeights, Weight
 
 # The names of a graph's inputs that describe the rows of a pass, in the order of PagedAttention's own inputs.
 ROWS = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
-# The weights of each matrix of a graph, one behind the other, by the matrix's name.
+# The concatenated weights of each matrix of a graph, by the matrix's name.
 Parts = dict[str, tuple[str, ...]]
 # A matrix (out, in), float32, by its name.
 Matrix = Callable[[str], ov.Node]

@@ -23,8 +23,8 @@ _GROWTH = 64
 
 
 class RowInput:
-    """The part of a row's prompt that is not run yet, in embeddings (n, d); those of audio are made when they are
-    needed. `join` puts embeddings one behind the other."""
+    """The part of a row's prompt that is not run yet, in embeddings (n, d); embeddings of audio are made when they
+    are needed. `join` concatenates embeddings."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Rows(ABC):
 
     @abstractmethod
     def join(self, parts: Sequence[Embeddings]) -> Embeddings:
-        """Return embeddings one behind the other."""
+        """Return concatenated embeddings."""
 
     @abstractmethod
     def fits(self, tokens: int) -> bool:

@@ -125,7 +125,7 @@ class PassShape:
 
 
 class Layout:
-    """Tokens of rows, packed one behind the other, in the host's memory: only attention sees rows.
+    """Tokens of rows, packed without gaps, in the host's memory: only attention sees rows.
 
     `ids`: those of the tokens, if they are not given as embeddings. `shape`: the sizes that they are padded to, for a
     recorded pass. Padding is written to the arena's last place, sees what is there, and nobody looks at what comes of

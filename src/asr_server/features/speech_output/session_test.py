@@ -506,7 +506,7 @@ async def test_an_event_is_put_when_it_is_taken():
 
 
 async def test_a_cancel_takes_back_what_is_spoken_and_nothing_else():
-    """Whoever waits for an event that is taken back goes on."""
+    """A reader that waits for an event that is taken back continues."""
     outbox = SpeechOutbox()
     events = (AudioChunk(b"ab", 1), SpeechCancelled(1, 1), SentenceEnded(0, 1), Flushed(), SessionDone(1, 1))
     waiting = [asyncio.create_task(outbox.put(event)) for event in events]
