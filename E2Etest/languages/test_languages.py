@@ -4,8 +4,6 @@ Whisper makes errors of its own: each test compares with the answers of Whisper 
 """
 
 import os
-import subprocess
-import sys
 import time
 import unicodedata
 from itertools import pairwise
@@ -19,9 +17,10 @@ from asr_server.features.translation.conftest import ScriptedLlm, translation
 from asr_server.text.words import CLOSING, GLUED, measure
 from E2Etest import recordings
 from E2Etest.live import session
-from E2Etest.process import free_port, ready
+from E2Etest.process import ready, running
 
-WHISPER = recordings.REAL.parents[1] / ".venv" / "whisper"
+ROOT = recordings.REAL.parents[1]
+WHISPER = ROOT / ".venv" / "whisper"
 CODES = {"Chinese": "zh", "Cantonese": "zh", "Japanese": "ja"}  # Whisper base has no name for Cantonese
 CLIPS = [recordings.real_clips("fleurs", language=language)[0] for language in CODES]
 COLUMNS = 24
@@ -46,26 +45,12 @@ def errors(texts):
 
 
 @pytest.fixture(scope="module")
-def whisper():
+def whisper(tmp_path_factory):
     """The address of a server with Whisper base."""
-    port = free_port()
-    command = [sys.executable, "-m", "E2Etest.languages.whisper_server", str(port)]
-    with subprocess.Popen(
-        command, cwd=recordings.REAL.parents[1], env={**os.environ, "PYTHONPATH": str(WHISPER)}
-    ) as process:
-        try:
-            give_up_s = time.monotonic() + 120
-            while True:
-                assert process.poll() is None
-                assert time.monotonic() < give_up_s
-                try:
-                    httpx.get(f"http://127.0.0.1:{port}/v1/models").raise_for_status()
-                    break
-                except httpx.HTTPError:
-                    time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.kill()
+    program = ("-m", "E2Etest.languages.whisper_server")
+    path = os.pathsep.join(map(str, (WHISPER, ROOT)))
+    with running(tmp_path_factory.mktemp("whisper") / "log", program=program, PYTHONPATH=path) as started:
+        yield f"{started.base}/v1"
 
 
 @pytest.fixture(scope="module")

