@@ -14,8 +14,9 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from asr_server.core.transcript import Segment
-from asr_server.text import boundary, scripts
+from asr_server.text import scripts
 from asr_server.text.sentences import sentences
+from asr_server.text.words import SENTENCE_MARKS, ends_sentence
 
 PAUSE_MS = 2_000
 FULL_CHARS = 600
@@ -25,7 +26,7 @@ FULL_MS = 15_000
 MOST_MS = 30_000
 # The text around an end mark that decides whether it ends a sentence: words and abbreviations are shorter.
 _CONTEXT_CHARS = 60
-_MARK = re.compile(f"[{boundary.SENTENCE_MARKS}][^\\w\\s]*\\s*")
+_MARK = re.compile(f"[{SENTENCE_MARKS}][^\\w\\s]*\\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def _divided(turn: Sequence[SpokenPiece], offset: int, language: str) -> Iterato
 def _ends_sentence(text: str, end: int, language: str) -> bool:
     """True if a sentence of the text ends at `end`, with an end mark and what belongs to it."""
     start = max(0, end - _CONTEXT_CHARS)
-    if not boundary.ends_sentence(text[start:end]):
+    if not ends_sentence(text[start:end]):
         return False
     return any(span.end == end - start for span in sentences(text[start : end + _CONTEXT_CHARS], language))
 

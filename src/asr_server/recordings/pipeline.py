@@ -36,8 +36,7 @@ from asr_server.recordings.requests import (
     WordTimes,
 )
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
-from asr_server.recordings.span import ContextCheck, Deadline, SpanContext, SpanTask
-from asr_server.recordings.spoken_language import LONGEST_S, REACH, main_language
+from asr_server.recordings.span import LONGEST_S, REACH, ContextCheck, Deadline, SpanContext, SpanTask, main_language
 from asr_server.schedule.job import Priority
 from asr_server.subtitle.cues import CueConfig
 from asr_server.text import scripts

@@ -12,9 +12,9 @@ from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript
 from asr_server.recordings.paragraphs import Paragraph, paragraphs
 from asr_server.recordings.requests import CueLayout, RecordingRequest, ResponseFormat, Result
-from asr_server.subtitle import cue_segmentation, files
+from asr_server.subtitle import cue_segmentation
 from asr_server.subtitle.cue_segmentation import Passage
-from asr_server.subtitle.cues import Cue, CueConfig
+from asr_server.subtitle.cues import Cue, CueConfig, render_srt, render_vtt
 from asr_server.text import languages, scripts
 
 JSON = "application/json"
@@ -77,7 +77,7 @@ def time_source(segments: Iterable[Segment]) -> str:
 
 def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
     """Return the cues as an SRT or VTT file."""
-    write = files.render_vtt if response_format is ResponseFormat.VTT else files.render_srt
+    write = render_vtt if response_format is ResponseFormat.VTT else render_srt
     return write(cues).encode()
 
 

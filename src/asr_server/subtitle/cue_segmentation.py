@@ -33,10 +33,9 @@ from itertools import accumulate, groupby, pairwise
 
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.subtitle.cues import Cue, CueConfig, SpeakerStyle, named, text_lines
-from asr_server.text import boundary, words
-from asr_server.text.boundary import Boundary
+from asr_server.text import words
 from asr_server.text.scripts import is_unspaced, joint
-from asr_server.text.words import measure
+from asr_server.text.words import Boundary, boundary_after, measure
 
 _BREAKABLE_SPACE = re.compile(r"[^\S\u00a0\u2007\u202f]+")
 
@@ -106,7 +105,7 @@ def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
                 pause = spaced and last.ends is Boundary.NONE and is_unspaced(last.text[-1])
                 yield replace(last, ends=Boundary.CLAUSE) if pause else last
             last = Unit(
-                text, word.start_ms, word.end_ms, spaced, passage.speaker, *measure(text), ends=boundary.after(text)
+                text, word.start_ms, word.end_ms, spaced, passage.speaker, *measure(text), ends=boundary_after(text)
             )
     if last:
         yield last

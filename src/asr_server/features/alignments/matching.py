@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from asr_server.core.transcript import Word
 from asr_server.subtitle.alignment import letters, longest_rising
 from asr_server.text import scripts, words
-from asr_server.text.syllables import syllables
+from asr_server.text.words import syllables
 
 # About three words. Shorter runs occur by chance at other places of a long text, and longer ones less often in what was
 # heard with errors.
@@ -33,7 +33,7 @@ _ABOUT = 2  # one passage has about as many syllables as another if it has at mo
 
 # A recogniser may leave out this many words in a row. A longer passage would take the sound of other words.
 _FEW = 3
-# A second. The fastest of seven languages has 7.8 on average (see `text.syllables`).
+# A second. The fastest of seven languages has 7.8 on average (see `text.words`).
 _MOST_SYLLABLES = 8
 
 HeardWord = tuple[str, int]  # a word of the transcript, and the number of the span of speech in which it was heard

@@ -25,7 +25,7 @@ from asr_server.net.errors import ErrorBody
 from asr_server.recordings import forms
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
-from asr_server.text.normal_form import normal_form
+from asr_server.text.scripts import normal_form
 
 
 class SpeakerBody(BaseModel):
