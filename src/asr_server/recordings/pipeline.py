@@ -28,6 +28,7 @@ from asr_server.recordings.coverage import RecordingMetrics, SoundLevels, check_
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
+    ChannelMode,
     Request,
     ResponseFormat,
     Result,
@@ -38,7 +39,6 @@ from asr_server.recordings.requests import (
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
 from asr_server.recordings.span import LONGEST_S, REACH, ContextCheck, Deadline, SpanContext, SpanTask, main_language
 from asr_server.schedule.job import Priority
-from asr_server.subtitle.cues import CueConfig
 from asr_server.text import scripts
 
 if TYPE_CHECKING:
@@ -147,16 +147,13 @@ class RecordingStep:
         return segments
 
 
-# A step is prepared before anything is decoded, and begins when the signal is known. `prepare` returns None where the
-# request does not ask for the step, and raises what is wrong with the request.
+# A step is prepared before anything is decoded, which raises what is wrong with the request, and begins when the signal
+# is known.
 BeginStep = Callable[[RecordingSignal, asyncio.TaskGroup], RecordingStep]
-PrepareStep = Callable[["RecordingRequest", RunOptions], Awaitable[BeginStep | None]]
-OpenSignal = Callable[["Decoder", "Source", "RecordingRequest", str], Awaitable[RecordingSignal]]
-
-
-async def mixed_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> RecordingSignal:
-    """Return the mix of the channels, whatever the request says."""
-    return RecordingSignal()
+PrepareStep = Callable[["RecordingRequest", RunOptions], Awaitable[BeginStep]]
+SplitSignal = Callable[["Decoder", "Source", str], Awaitable[RecordingSignal]]  # takes the caller too
+# Writes a document within a time limit in seconds. Raises `invalid_value` and `DeadlineExceeded`.
+WriteDocument = Callable[[Transcript, ResponseFormat, float], Awaitable[Result]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +166,8 @@ class PipelineResources:
     timeout_s: float  # after which a recording without progress fails
     look_ahead: int = 16  # spans of one recording that are decoded and queued before the first of them is taken
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
-    open_signal: OpenSignal = mixed_signal  # takes the caller too
-    steps: Sequence[PrepareStep] = ()
+    split_signal: SplitSignal | None = None  # opens a recording whose channels are apart; None: they are mixed
+    steps: Mapping[str, PrepareStep] = field(default_factory=dict)  # by the option of a request that asks for them
     check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
     longest_s: float = math.inf  # after which any recording fails
     metrics: RecordingMetrics = field(default_factory=RecordingMetrics)
@@ -311,8 +308,8 @@ class _Producer:
     async def begin(self, source: Source) -> None:
         """Prepare the steps, and fill the queue in a task."""
         request, options = self._context.request, self._options
-        prepared = [await prepare(request, options) for prepare in (*self._resources.steps, *options.steps)]
-        begins = [begin for begin in prepared if begin is not None]
+        asked = [prepare for option, prepare in self._resources.steps.items() if getattr(request, option)]
+        begins = [await prepare(request, options) for prepare in (*asked, *options.steps)]
         self._work = self._context.group.create_task(self._run(source, begins))
 
     async def stop(self) -> None:
@@ -347,7 +344,9 @@ class _Producer:
 
     async def _produce(self, source: Source, begins: Sequence[BeginStep]) -> None:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
-        self.signal = signal = await self._resources.open_signal(decoder, source, request, self._options.caller)
+        if request.channel_mode is ChannelMode.SPLIT and (split_signal := self._resources.split_signal) is not None:
+            self.signal = await split_signal(decoder, source, self._options.caller)
+        signal = self.signal
         self.steps = [begin(signal, self._context.group) for begin in begins]
         config = segmentation_config(request.chunking_strategy, self._context.engine.traits)
         segmenter = signal.segmenter(config, self.levels, request.vad)
@@ -506,20 +505,8 @@ class TranscriptTranslator:
         raise TranslationUnavailable("This server does not translate.")
 
 
-class TranscriptWriter:
-    """Writes transcripts as documents. This one refuses them."""
-
-    def check(self, request: RecordingRequest) -> None:
-        """Raise `unsupported_value` if the request asks for a document that is not written. For the time before a
-        recording is decoded."""
-        if request.response_format.is_document:
-            raise InvalidInput(
-                "This server does not write documents.", code="unsupported_value", param="response_format"
-            )
-
-    async def answer(self, transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:
-        """Return the document within `limit_s`. Raises `unsupported_value`, `invalid_value` and `DeadlineExceeded`."""
-        raise InvalidInput("This server does not write documents.", code="unsupported_value", param="response_format")
+async def refuse_document(transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:
+    raise InvalidInput("This server does not write documents.", code="unsupported_value", param="response_format")
 
 
 class RequestProcessor:
@@ -531,13 +518,13 @@ class RequestProcessor:
         settings: Settings,
         clock: RequestClock,
         translator: TranscriptTranslator,
-        writer: TranscriptWriter,
+        write_document: WriteDocument = refuse_document,
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings
         self._clock = clock
         self.translator = translator
-        self.writer = writer
+        self._write_document = write_document
 
     async def process(
         self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
@@ -545,7 +532,7 @@ class RequestProcessor:
         """Return the answer, and the transcript that it was made of. `emit` gets the events of the transcription.
 
         A time limit in `options` is for all of it; otherwise the answer has the server's limit after the transcript.
-        Raises what the pipeline, the translator and the writer raise; cancelling cancels all work.
+        Raises what the pipeline, the translator and `write_document` raise; cancelling cancels all work.
         """
         options = options or RunOptions()
         began_s = self._clock.now_s()
@@ -556,27 +543,20 @@ class RequestProcessor:
         return await self.answer(transcript, request, left_s), transcript
 
     async def answer(self, transcript: Transcript, request: Request, limit_s: float) -> Result:
-        """Return the answer that the request asks for. Raises what the translator and the writer raise."""
+        """Return the answer that the request asks for. Raises what the translator and `write_document` raise."""
         if request.needed_word_times is WordTimes.NONE:  # words that were kept would change paragraphs
             without = (replace(segment, words=()) for segment in transcript.segments)
             transcript = replace(transcript, segments=tuple(without))
         if isinstance(request, TranslationRequest):
             return await self.translator.answer(transcript, request, limit_s)
         if request.response_format.is_document:
-            return await self.writer.answer(transcript, request.response_format, limit_s)
-        is_file = isinstance(request, SubtitleRequest) and request.response_format.is_subtitles
-        make = _subtitles if is_file else render
-        config = cue_config(self._settings, request)
+            return await self._write_document(transcript, request.response_format, limit_s)
         has_cues = "cue" in request.listed or request.response_format.is_subtitles
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
-            return make(transcript, request, config)
+            return render(transcript, request)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        return await in_thread(make, transcript, request, config)
-
-
-def _subtitles(transcript: Transcript, request: Request, config: CueConfig) -> Result:
-    return replace(
-        render(transcript, request, config),
-        file_name=f"subtitles.{request.response_format.value}",
-        time_source=time_source(transcript.segments),
-    )
+        result = await in_thread(render, transcript, request, cue_config(self._settings, request))
+        if isinstance(request, SubtitleRequest):
+            name = f"subtitles.{request.response_format.value}"
+            return replace(result, file_name=name, time_source=time_source(transcript.segments))
+        return result

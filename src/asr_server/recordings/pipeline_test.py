@@ -39,7 +39,6 @@ from asr_server.recordings.pipeline import (
     SegmentDone,
     Started,
     TextDelta,
-    TranscriptWriter,
 )
 from asr_server.recordings.requests import (
     ResponseFormat,
@@ -621,6 +620,4 @@ async def test_a_translation_has_what_is_left_of_the_time():
 
 
 def _processor(transcript, translator=None):
-    return RequestProcessor(
-        Transcribed(transcript), Settings(_env_file=None), RequestClock(), translator, TranscriptWriter()
-    )
+    return RequestProcessor(Transcribed(transcript), Settings(_env_file=None), RequestClock(), translator)

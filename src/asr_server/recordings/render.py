@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asr_server.core.audio import s_to_ms
-from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript
 from asr_server.recordings.paragraphs import Paragraph, paragraphs
 from asr_server.recordings.requests import CueLayout, RecordingRequest, ResponseFormat, Result
@@ -17,13 +16,16 @@ from asr_server.subtitle.cue_segmentation import Passage
 from asr_server.subtitle.cues import Cue, CueConfig, render_srt, render_vtt
 from asr_server.text import languages, scripts
 
+if TYPE_CHECKING:
+    from asr_server.core.settings import Settings
+
 JSON = "application/json"
 # OpenAI's clients parse anything that looks like JSON; the text formats must not.
 TEXT = "text/plain; charset=utf-8"
 
 
-def render(transcript: Transcript, request: RecordingRequest, cue_config: CueConfig) -> Result:
-    """Render the transcript in its format, which is none of a document. `cue_config` is for cues."""
+def render(transcript: Transcript, request: RecordingRequest, config: CueConfig | None = None) -> Result:
+    """Render the transcript in its format, which is none of a document. `config` is for cues."""
     match request.response_format:
         case ResponseFormat.JSON:
             return Result(dump(plain(transcript, request)), JSON)
@@ -33,16 +35,16 @@ def render(transcript: Transcript, request: RecordingRequest, cue_config: CueCon
                 words = "word" in request.listed
                 content["paragraphs"] = [one.listed(words=words) for one in paragraphs_of(transcript)]
             if "cue" in request.listed:
-                content["cues"] = _listed(cues(transcript, cue_config))
+                content["cues"] = _listed(cues(transcript, config or CueConfig()))
             return Result(dump(content), JSON)
         case ResponseFormat.TEXT:
             return Result(f"{text(transcript)}\n".encode(), TEXT)
         case ResponseFormat.DIARIZED_JSON:
             return Result(dump(_diarized(transcript)), JSON)
         case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
-            return Result(render_cues(cues(transcript, cue_config), subtitle_format), TEXT)
+            return Result(render_cues(cues(transcript, config or CueConfig()), subtitle_format), TEXT)
         case document:
-            raise ValueError(f"{document} is written by `TranscriptWriter`")
+            raise ValueError(f"{document} is written by `WriteDocument`")
 
 
 def cue_config(settings: Settings, request: RecordingRequest) -> CueConfig:

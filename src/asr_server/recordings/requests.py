@@ -165,6 +165,10 @@ class TextOptions:
         """Yield the names of the options that do not have their defaults."""
         yield from (one.name for one in fields(TextOptions) if getattr(self, one.name) != one.default)
 
+    @property
+    def is_rewritten(self) -> bool:
+        return any(self.asked)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingOptions(TextOptions):
@@ -383,6 +387,8 @@ class TranscriptionRequest(RecordingRequest):
             )
         if self.stream:
             self.check_redacted()
+            if answer.is_document:
+                raise _unsupported(f"'{answer}' is not streamed.", "stream")
 
     def check_redacted(self) -> None:
         """Raise `unsupported_value` if the text cannot be sent while the recording is transcribed."""

@@ -185,7 +185,8 @@ class SpanTask:
         held = ""
         async for text in self._stream:
             held += text
-            is_doubtful = not self._taken and await self._context.check.is_doubtful(self._utterance.context, held)
+            context, is_open = self._utterance.context, not self._taken
+            is_doubtful = bool(context) and is_open and await self._context.check.is_doubtful(context, held)
             if self._is_retried:
                 return None
             if not is_doubtful:
@@ -264,6 +265,8 @@ class SpanTask:
         is_doubtful = self._span.is_doubtful and not _has_support(first.hypothesis, first.end - first.start)
         if is_doubtful or (not self._taken and is_invented(first.hypothesis, self._span.peak_probability)):
             first = replace(first, hypothesis=replace(first.hypothesis, text=""))
+        if not utterance.context:
+            return await self._timed(CheckedAnswer(first))
         check = self._context.check
         if not self._taken and await check.is_doubtful(utterance.context, first.hypothesis.text):
             self._is_retried = not self._taken

@@ -5,7 +5,7 @@ import pytest
 from asr_server.core.conftest import raises
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.features.documents.route import DocumentWriter
+from asr_server.features.documents.route import write_transcript
 from asr_server.recordings.requests import ResponseFormat
 
 
@@ -16,9 +16,9 @@ def _transcript(text):
 @pytest.mark.parametrize("kind", [ResponseFormat.MARKDOWN, ResponseFormat.DOCX])
 async def test_a_transcript_that_is_too_long_is_refused(kind):
     with raises("invalid_value", match="1_000_000 characters"):
-        await DocumentWriter().answer(_transcript("word " * 200_001), kind, 60.0)
+        await write_transcript(_transcript("word " * 200_001), kind, 60.0)
 
 
 async def test_no_caller_waits_longer_than_its_limit():
     with pytest.raises(DeadlineExceeded, match="within 0 s"):
-        await DocumentWriter().answer(_transcript("word " * 150_000), ResponseFormat.DOCX, 0.001)
+        await write_transcript(_transcript("word " * 150_000), ResponseFormat.DOCX, 0.001)

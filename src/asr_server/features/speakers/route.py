@@ -187,7 +187,7 @@ def _build(core: CoreParts) -> FeatureParts:
     if client is None:
         return parts
     step = speaker_step(client, core.decoder, voices)
-    return replace(parts, steps=[step], idle_owners=[client], close=client.close)
+    return replace(parts, steps={"speakers": step}, idle_owners=[client], close=client.close)
 
 
 SERVER = ServerFeature(routers=[router], health=_health, build=_build)
