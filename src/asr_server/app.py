@@ -51,7 +51,6 @@ from asr_server.ops.engine_metrics import EngineMetrics, ModelMetrics
 from asr_server.ops.health import not_live
 from asr_server.processes import sandbox
 from asr_server.recordings import route as recordings
-from asr_server.recordings.coverage import RecordingMetrics
 from asr_server.recordings.pipeline import (
     PipelineResources,
     RecordingPipeline,
@@ -59,12 +58,12 @@ from asr_server.recordings.pipeline import (
     TranscriptTranslator,
     refuse_document,
 )
+from asr_server.recordings.segmenter import RecordingMetrics
 from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU
-from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
-from asr_server.services import FeatureParts, Machinery, Services
+from asr_server.services import CoreParts, FeatureParts, LiveEndpoint, Machinery, ObserverByItem, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2

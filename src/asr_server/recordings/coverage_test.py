@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE, samples_to_ms
 from asr_server.core.transcript import CoverageKind, CoveragePart, Segment, UnheardReason
-from asr_server.recordings.coverage import SoundLevels
+from asr_server.recordings.segmenter import SoundLevels
 
 WORDS, SILENCE, SOUND, UNHEARD = CoverageKind
 DETECTOR, LOOP, BUDGET = list(UnheardReason)[:3]

@@ -24,7 +24,6 @@ from asr_server.core.errors import DeadlineExceeded, InvalidInput, TranslationUn
 from asr_server.core.transcript import Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
 from asr_server.processes.caller_work import in_thread
-from asr_server.recordings.coverage import RecordingMetrics, SoundLevels, check_heard, damaged, since
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
@@ -36,7 +35,15 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     WordTimes,
 )
-from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
+from asr_server.recordings.segmenter import (
+    RecordingMetrics,
+    RecordingSignal,
+    SoundLevels,
+    check_heard,
+    damaged,
+    segmentation_config,
+    since,
+)
 from asr_server.recordings.span import LONGEST_S, REACH, ContextCheck, Deadline, SpanContext, SpanTask, main_language
 from asr_server.schedule.job import Priority
 from asr_server.text import scripts
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.core.settings import Settings
     from asr_server.engine.client import EngineClient, Transcription
-    from asr_server.recordings.paragraphs import Paragraph
+    from asr_server.recordings.render import Paragraph
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.recordings.span import SpanResult

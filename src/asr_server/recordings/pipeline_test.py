@@ -29,7 +29,6 @@ from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
-from asr_server.recordings.coverage import RecordingMetrics
 from asr_server.recordings.pipeline import (
     Finished,
     PipelineResources,
@@ -48,6 +47,7 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     VoiceDetection,
 )
+from asr_server.recordings.segmenter import RecordingMetrics
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed

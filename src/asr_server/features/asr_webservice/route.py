@@ -27,8 +27,7 @@ from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.requests import TranscriptionRequest, TranslationRequest
-from asr_server.server_feature import ServerFeature
-from asr_server.services import CallerDep, ServicesDep
+from asr_server.services import CallerDep, ServerFeature, ServicesDep
 
 router = APIRouter(tags=["audio"])
 

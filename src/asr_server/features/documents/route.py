@@ -19,13 +19,10 @@ from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
 from asr_server.processes.caller_work import in_thread
-from asr_server.recordings import paragraphs
-from asr_server.recordings.paragraphs import Paragraph, SpokenPiece
-from asr_server.recordings.render import paragraphs_of
+from asr_server.recordings.render import Paragraph, SpokenPiece, grouped, paragraphs_of
 from asr_server.recordings.requests import ResponseFormat, Result
 from asr_server.recordings.route import ParagraphBody, headers_of
-from asr_server.server_feature import ServerFeature
-from asr_server.services import FeatureParts, ServicesDep
+from asr_server.services import FeatureParts, ServerFeature, ServicesDep
 from asr_server.text import scripts
 
 router = APIRouter(tags=["text"])
@@ -131,7 +128,7 @@ def _made(given: Any) -> Response:
         for number, one in enumerate(wanted.segments)
     ]
     groups = [[piece] for piece in pieces] if wanted.joined else [pieces]
-    found = [one for group in groups for one in paragraphs.grouped(group, wanted.language)]
+    found = [one for group in groups for one in grouped(group, wanted.language)]
     if wanted.format is DocumentFormat.JSON:
         return JSONResponse({"paragraphs": [one.listed() for one in found]})
     translations = [one.translation for one in wanted.segments]

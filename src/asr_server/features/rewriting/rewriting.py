@@ -17,8 +17,7 @@ from asr_server.features.speech_output.spoken_form import readings
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.pipeline import RecordingStep
 from asr_server.recordings.requests import PersonalData, Profanity, TextFormat, TextOptions
-from asr_server.server_feature import CoreParts, ServerFeature
-from asr_server.services import FeatureParts
+from asr_server.services import CoreParts, FeatureParts, ServerFeature
 from asr_server.text import languages, scripts
 
 if TYPE_CHECKING:

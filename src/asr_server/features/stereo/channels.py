@@ -28,11 +28,9 @@ from asr_server.features.stereo.similarity import (
     frame_levels,
     highest_around,
 )
-from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.requests import VoiceDetection
-from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SpeechSpan
-from asr_server.server_feature import ServerFeature
-from asr_server.services import FeatureParts
+from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SoundLevels, SpeechSpan
+from asr_server.services import FeatureParts, ServerFeature
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source

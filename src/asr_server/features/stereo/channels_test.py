@@ -19,7 +19,6 @@ from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.features.stereo.channels import ChannelSegmenter, channel_signal
 from asr_server.features.stereo.similarity import ChannelComparison
-from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.pipeline import (
     RecordingPipeline,
     RunOptions,
@@ -31,7 +30,7 @@ from asr_server.recordings.requests import (
     TranscriptionRequest,
     VoiceDetection,
 )
-from asr_server.recordings.segmenter import RecordingSignal, Segmenter
+from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SoundLevels
 from E2Etest.channels import conversation, people, with_crosstalk
 from E2Etest.recordings import real_clips, waveform
 
