@@ -161,7 +161,7 @@ async def test_a_plain_wav_needs_no_process() -> None:
         assert progress.claimed_s == progress.decoded_s == 5.0
         assert registry.get_sample_value("asr_decoded_audio_seconds_total") == 5.0
         assert decoder.fork_server.pid is None
-        assert decoder._memory.held == 0
+        assert decoder.memory.held == 0
         with wav(pcm16(tone(1.0, 8_000)), 8_000) as file:
             assert is_tone(await decoded(decoder, file), 1.0)
         assert decoder.fork_server.pid is not None

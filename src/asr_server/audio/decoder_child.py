@@ -310,7 +310,6 @@ class _Gaps:
         self._has_begun = False
 
     def begin(self, starts: int | None, time_base: Fraction) -> None:
-        """The file begins no later than that."""
         if starts is not None and not self._has_begun:
             self._due_s = min(self._due_s, float(starts * time_base))
 

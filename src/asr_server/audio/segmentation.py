@@ -85,7 +85,6 @@ class Hysteresis:
 
     @property
     def voiced_frames(self) -> int:
-        """Return the frames from the first frame of speech to the pause, or to now if there is none."""
         return self.frames - self.quiet_frames
 
     def add(self, probability: float) -> None:
@@ -378,8 +377,8 @@ class SpeechProbability:
     """
 
     def __init__(self) -> None:
-        self._state = np.zeros(_STATE_SIZE, np.float32)
-        self._peak = _USUAL_PEAK / _MOST_GAIN
+        self.state = np.zeros(_STATE_SIZE, np.float32)
+        self.peak = _USUAL_PEAK / _MOST_GAIN
 
     def push(self, audio: Samples) -> Probabilities:
         """The next samples, (n,) float32 -> (ceil(n / 512),) float32 in [0, 1]. Silence completes the last frame."""
@@ -398,7 +397,7 @@ class SpeechProbability:
         counts = np.array([len(frames) for _, frames in pieces])
         frames = np.concatenate([frames for _, frames in pieces])
         ends, numbers = np.cumsum(counts), np.arange(len(frames))
-        gains, peaks = _gains([stream._peak for stream in streams], counts.tolist(), np.abs(frames).max(axis=1))
+        gains, peaks = _gains([stream.peak for stream in streams], counts.tolist(), np.abs(frames).max(axis=1))
         rows = np.repeat(np.arange(len(streams)), counts)  # of each frame: its stream
         steps = numbers - (ends - counts)[rows]  # of each frame: its place in the piece
         before = len(streams) + numbers - 1
@@ -412,11 +411,11 @@ class SpeechProbability:
             "last": len(streams) + ends - 1,
             "table": table,
             "counts": counts.astype(np.int32),
-            "states": np.stack([stream._state for stream in streams]),
+            "states": np.stack([stream.state for stream in streams]),
         }
         scores, states = load_voice_detector().run(["probabilities", "next_states"], inputs)
         for stream, state, peak in zip(streams, states, peaks, strict=True):
-            stream._state, stream._peak = state.copy(), peak  # a view would keep the states of all
+            stream.state, stream.peak = state.copy(), peak  # a view would keep the states of all
         return np.split(scores[steps, 0, rows, 0], ends[:-1])
 
 

@@ -51,7 +51,7 @@ from asr_server.text import scripts
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.core.settings import Settings
-    from asr_server.engine.client import EngineClient, Transcription
+    from asr_server.engine.client import EngineClient
     from asr_server.recordings.render import Paragraph
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
@@ -303,13 +303,11 @@ class _Producer:
         return self._context.request.speakers and (self.signal.is_split or bool(self.steps))
 
     @property
-    def work_s(self) -> float:
-        """Seconds of audio to transcribe, as far as the recording is decoded."""
+    def work_s(self) -> float:  # of audio to transcribe, as far as the recording is decoded
         return self.signal.work * self.progress.decoded_s
 
     @property
     def streams(self) -> bool:
-        """True if events are shown as they come."""
         return self._options.streams or self._options.deltas
 
     async def begin(self, source: Source) -> None:
@@ -407,12 +405,11 @@ class _Assembly:
         self._decided: deque[SpanResult] = deque(maxlen=REACH)  # the last ones before them, with text
         self.answered: list[Segment] = []  # of all spans, in the order of the recording, also without text
         self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
-        self._queue_s = self._infer_s = self._load_s = 0.0
+        self._timings = Timings()
         self._failure: Exception | None = None  # of the last span that was left out
 
     @property
     def end_s(self) -> float:
-        """Seconds up to which the recording is answered."""
         return max((segment.end_ms / 1000 for segment in self.answered), default=0.0)
 
     async def run(self, producer: _Producer) -> None:
@@ -448,7 +445,7 @@ class _Assembly:
             language=main_language(spoken) or asked_language or "",
             duration_ms=duration_ms,
             segments=spoken,
-            timings=self._timings(),
+            timings=replace(self._timings, decode_ms=1000 * (self.begun_s - self._created_s)),
         )
 
     async def _add(self, task: SpanTask, steps: Sequence[RecordingStep]) -> None:
@@ -478,7 +475,8 @@ class _Assembly:
             if result.segment.text:
                 self._decided.append(result)
             self.answered.append(result.segment)
-            self._add_times(result.answer)
+            answer = result.answer
+            self._timings = self._timings.with_span(answer.queue_s, answer.infer_s, answer.load_s)
             self._on_done(result.segment.end_ms / 1000)
             await self._emit(SegmentDone(result.segment))
         self._waiting.clear()
@@ -488,16 +486,6 @@ class _Assembly:
         delta = scripts.joint(self._text, text) + text if opens else text
         self._text += delta
         await self._emit(TextDelta(delta))
-
-    def _add_times(self, transcription: Transcription) -> None:
-        """Add the times of a span: the longest wait counts and the sum of the work, as spans wait at the same time."""
-        self._queue_s = max(self._queue_s, transcription.queue_s)
-        self._infer_s += transcription.infer_s
-        self._load_s = max(self._load_s, transcription.load_s)
-
-    def _timings(self) -> Timings:
-        seconds = (self.begun_s - self._created_s, self._queue_s, self._infer_s, self._load_s)
-        return Timings(*(1000 * one_s for one_s in seconds))
 
 
 class TranscriptTranslator:

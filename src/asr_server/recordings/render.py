@@ -182,7 +182,6 @@ def coverage(transcript: Transcript) -> dict[str, Any]:
 
 
 def _listed(cues: Iterable[Cue]) -> list[dict[str, Any]]:
-    """Return the cues as SRT and VTT show them, with the line breaks."""
     return [
         {"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)}
         | ({"speaker": cue.speaker} if cue.speaker else {})
@@ -208,8 +207,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
     } | {name: value for name, value in known.items() if value is not None}
 
 
-def _diarized(transcript: Transcript) -> dict[str, Any]:
-    """Return the content of diarized_json: OpenAI's fields and no others."""
+def _diarized(transcript: Transcript) -> dict[str, Any]:  # OpenAI's fields and no others
     return {
         "task": "transcribe",
         "duration": transcript.duration_ms / 1000,

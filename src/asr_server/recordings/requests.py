@@ -57,12 +57,10 @@ class ResponseFormat(StrEnum):
 
     @property
     def is_subtitles(self) -> bool:
-        """True if the answer is a file of cues."""
         return self in (ResponseFormat.SRT, ResponseFormat.VTT)
 
     @property
     def is_document(self) -> bool:
-        """True if the answer is a file of paragraphs to read."""
         return self in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX)
 
 
@@ -248,17 +246,14 @@ class RecordingRequest(RecordingOptions):
 
     @property
     def listed(self) -> frozenset[Part]:
-        """The parts that the answer lists."""
         return frozenset({"segment"})
 
     @property
     def reports_gaps(self) -> bool:
-        """True if the answer names the parts of the recording that were not heard."""
         return self.response_format is ResponseFormat.VERBOSE_JSON
 
     @property
     def context(self) -> str:
-        """The text of the model's system turn."""
         return "\n".join(part for part in (self.prompt.strip(), ", ".join(self.hotwords)) if part)
 
     @property

@@ -277,7 +277,6 @@ class SoundLevels:
         return first + quietest_frame(self._loudness[first:last], 2 * count // 3, count)
 
     def peak_probability(self, first: int, last: int) -> float:
-        """Return the highest speech probability of the frames [first, last), of which there is one at least."""
         return max(self._probabilities[first:last]) / 255
 
     def peaks(self) -> tuple[float, ...]:
@@ -326,7 +325,6 @@ def _stretches(duration_ms: int, segments: Sequence[Segment]) -> Iterator[tuple[
 
 
 def _frames(start_ms: int, end_ms: int) -> tuple[int, int]:
-    """Return the number of the first frame of a stretch, and of the first after it."""
     return int(start_ms // FRAME_MS), int(-(-end_ms // FRAME_MS))
 
 

@@ -455,7 +455,6 @@ class Heard:
 
     @property
     def seconds(self) -> float:
-        """Return the length."""
         return self.end_s - self.start_s
 
     def around(self, others: Iterable[Heard]) -> defaultdict[str, float]:

@@ -12,7 +12,7 @@ import pytest
 
 from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed, UnsupportedLanguage
-from asr_server.core.transcript import RepairReason, Segment, TimeSource, Word
+from asr_server.core.transcript import RepairReason, Segment, TimeSource, Timings, Word
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import (
     DEFAULT_TRAITS,
@@ -23,7 +23,6 @@ from asr_server.engine.protocol import (
     Hypothesis,
     Utterance,
 )
-from asr_server.recordings.pipeline import RunOptions, _Assembly, ignore
 from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest, WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
 from asr_server.recordings.span import (
@@ -169,20 +168,10 @@ async def test_a_channel_has_a_language_of_its_own():
 
 def test_spans_wait_at_the_same_time_and_their_work_adds_up():
     """The longest of the waits counts."""
-    assembly = _Assembly(ignore, lambda done_s: None, RunOptions())
-    for queue_s, infer_s, load_s in ((1.0, 0.25, 4.0), (3.0, 0.5, 2.0), (2.0, 0.25, 0.0)):
-        assembly._add_times(SimpleNamespace(queue_s=queue_s, infer_s=infer_s, load_s=load_s))
-    timings = assembly._timings()
+    timings = Timings()
+    for times_s in ((1.0, 0.25, 4.0), (3.0, 0.5, 2.0), (2.0, 0.25, 0.0)):
+        timings = timings.with_span(*times_s)
     assert (timings.queue_ms, timings.infer_ms, timings.load_ms) == (3_000.0, 1_000.0, 4_000.0)
-
-
-async def test_segments_of_channels_are_in_the_order_of_time():
-    """A span that was halved may reach behind the beginning of the next one; what has no text is left out."""
-    assembly = _Assembly(ignore, lambda done_s: None, RunOptions())
-    late, early = segment(5, 6, "English", "A"), segment(3, 4, "English", "B")
-    assembly.answered = [late, early]
-    await assembly.finish(SimpleNamespace(steps=[], tells_speakers=False))
-    assert assembly._segments == [early, late]
 
 
 def _words(*texts):

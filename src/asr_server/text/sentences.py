@@ -211,10 +211,10 @@ class _View:
         assert word
         if word.end() == len(self.text) and not self.complete and len(word[0]) < _MAX_WORD_CHARACTERS:
             return None
-        return _ends_before(self._word_before(stop), word[0][:_MAX_WORD_CHARACTERS], self.language)
+        return ends_before(self._word_before(stop), word[0][:_MAX_WORD_CHARACTERS], self.language)
 
     def _is_abbreviated(self, stop: int) -> bool:
-        return not _ends_before(self._word_before(stop), "Xx", self.language)
+        return not ends_before(self._word_before(stop), "Xx", self.language)
 
     def _word_before(self, stop: int) -> str:
         words = self.text[max(0, stop - _MAX_WORD_CHARACTERS) : stop].split()
@@ -222,7 +222,7 @@ class _View:
 
 
 @lru_cache(maxsize=4096)
-def _ends_before(word: str, next_word: str, language: str) -> bool:
+def ends_before(word: str, next_word: str, language: str) -> bool:
     """True if the full stop between two words ends a sentence."""
     if language != "en":  # there it also knows the words that sentences begin with
         letters = re.split(r"[\W_]", word)[-1]

@@ -35,7 +35,9 @@ def test_docx_has_translations_next_to_the_text():
 
 
 def test_docx_marks_texts_that_are_written_from_right_to_left():
-    xml = _word(DocumentPart(0, "", "مرحبا بكم"), DocumentPart(0, "", "Hello."))._body._body.xml
+    content = docx_file(Document((DocumentPart(0, "", "مرحبا بكم"), DocumentPart(0, "", "Hello."))))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        xml = archive.read("word/document.xml").decode()
     assert xml.count("<w:bidi/>") == 1
     assert "<w:rtl/>" in xml
 

@@ -182,7 +182,7 @@ class LoudAndQuiet:
 def known(made, tmp_path):
     """What tells the voices of `made` apart, and the store of those that have names."""
     client, store = LoudAndQuiet(), VoiceStore(tmp_path)
-    resources = made.pipeline._resources
+    resources = made.resources
     made.pipeline = RecordingPipeline(replace(resources, steps={"speakers": speaker_step(client, made.decoder, store)}))
     return client, store
 
