@@ -76,12 +76,6 @@ async def test_no_audio_is_invalid(decoder: Decoder) -> None:
     assert found == dict.fromkeys(NO_AUDIO, ("invalid_audio", "file"))
 
 
-async def test_nothing_is_empty(decoder: Decoder) -> None:
-    """Zero bytes are `empty_file`."""
-    with open_bytes(b"") as file, raises("empty_file"):
-        await decoded(decoder, file)
-
-
 async def test_the_shortest_clip_lasts_a_tenth_of_a_second(decoder: Decoder) -> None:
     """A bare header and less than 0.1 s are `audio_too_short`."""
     for count in (0, 1, 160, 1_599):

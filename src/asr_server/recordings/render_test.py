@@ -127,13 +127,6 @@ def test_every_setting_arrives(monkeypatch):
     assert rendering.cue_config(settings.load(), request) == expected
 
 
-def test_segments_become_cues_in_order():
-    """A pause between segments is the end of a cue; their texts stay apart."""
-    segments = [_segment("one two three", 0, TimeSource.ALIGNED), _segment("four five six", 3000, TimeSource.ALIGNED)]
-    cues = rendering.cues(_transcript(segments), CueConfig())
-    assert [cue.text for cue in cues] == ["one two three", "four five six"]
-
-
 def test_the_last_cue_ends_with_the_recording():
     """A short word at the very end is not shown on where there is no picture any more."""
     (cue,) = rendering.cues(_transcript([_segment("stop", 100, TimeSource.ALIGNED)]), CueConfig())
