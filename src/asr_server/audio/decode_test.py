@@ -5,19 +5,18 @@ from __future__ import annotations
 import io
 import struct
 import tempfile
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import av
 import numpy as np
 import pytest
-import pytest_asyncio
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from asr_server.audio.conftest import (
     FILMS,
     FORMATS,
+    LIMITS,
     decoded,
     encode,
     film,
@@ -29,19 +28,10 @@ from asr_server.audio.conftest import (
     wav,
 )
 from asr_server.audio.decode import Decoder, Progress
-from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import ShuttingDown
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-LIMITS = DecodeLimits(max_audio_s=30.0)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def decoder() -> AsyncIterator[Decoder]:
-    decoder = Decoder(LIMITS)
-    yield decoder
-    await decoder.close()
 
 
 async def test_reads_every_format(decoder: Decoder) -> None:
