@@ -63,7 +63,8 @@ from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU
-from asr_server.services import CoreParts, FeatureParts, LiveEndpoint, Machinery, ObserverByItem, Services
+from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
+from asr_server.services import FeatureParts, Machinery, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2

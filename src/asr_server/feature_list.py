@@ -36,7 +36,7 @@ from asr_server.features import (
     url_input,
     webhooks,
 )
-from asr_server.services import ServerFeature
+from asr_server.server_feature import ServerFeature
 
 # What a client sends is read by the features in this order.
 FEATURES: tuple[Feature, ...] = (

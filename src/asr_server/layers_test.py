@@ -30,6 +30,7 @@ LAYERS = {
     "jobs": 3,
     "ops": 3,
     "services": 3,
+    "server_feature": 3,
     "features": 3,
     "feature_list": 3,
     "app": 3,
@@ -44,7 +45,7 @@ SAME_LAYER = {
 }
 # Packages that do no I/O and wait for nothing.
 PURE = ("live.machine", "subtitle", "text")
-_WEB = {"net", "recordings", "live", "jobs", "ops", "services", "app", "features"}
+_WEB = {"net", "recordings", "live", "jobs", "ops", "services", "server_feature", "app", "features"}
 # Libraries that are heavy or belong to one task, and the only packages and modules that may import them.
 ONLY_IN = {
     "tools": set(),  # not in the wheel

@@ -1,16 +1,11 @@
-"""The services that routes call, built once by `app.py` and kept in the state of the app; and the hooks by which
-features add to the server: routes, health, and parts that are built together with it.
-
-`Feature.server` names the module whose `SERVER` is the `ServerFeature`. It is imported where a server, or a command
-that runs without a server, is built: to resolve a plan imports no routes.
-"""
+"""The services that routes call: built once by `app.py`, kept in the state of the app."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends
 from starlette.datastructures import FormData
@@ -18,15 +13,11 @@ from starlette.requests import Request
 
 from asr_server.core.errors import InvalidInput
 from asr_server.net.access import Caller
-from asr_server.schedule.ports import SchedulerObserver
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
     from prometheus_client import CollectorRegistry
-    from starlette.websockets import WebSocket
 
     from asr_server.audio.decode import Decoder
-    from asr_server.core.errors import EngineFailed
     from asr_server.core.idle import IdleOwner
     from asr_server.core.settings import Settings
     from asr_server.engine.catalog import Catalog
@@ -39,7 +30,6 @@ if TYPE_CHECKING:
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.credentials import EphemeralKeys
     from asr_server.net.request_log import RequestMetrics
-    from asr_server.ops.health import HealthSection
     from asr_server.recordings.pipeline import (
         PrepareStep,
         RecordingPipeline,
@@ -51,51 +41,10 @@ if TYPE_CHECKING:
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.span import ContextCheck
     from asr_server.schedule.admission import Admission
-    from asr_server.schedule.job import AnyJob
-    from asr_server.schedule.ports import Batch, JobEnd
     from asr_server.schedule.thread import Scheduler
 
 
-LiveEndpoint = Callable[["WebSocket"], Awaitable[None]]
 T = TypeVar("T")
-
-
-class ObserverByItem(SchedulerObserver):
-    """Observes an engine thread that features share: jobs by the class of their item, all others by `engine`."""
-
-    def __init__(self, engine: SchedulerObserver) -> None:
-        self._engine = engine
-        self._by_item: dict[type, SchedulerObserver] = {}
-
-    def add(self, item: type, observer: SchedulerObserver) -> None:
-        """Report jobs with items of this class to the observer. Call it before such a job is submitted."""
-        self._by_item[item] = observer
-
-    def started(self, job: AnyJob) -> None:
-        self._of(job).started(job)
-
-    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        self._of(job).ended(job, end, value)
-
-    def stepped(self, rows: int, took_s: float) -> None:
-        self._engine.stepped(rows, took_s)
-
-    def _of(self, job: AnyJob) -> SchedulerObserver:
-        return self._by_item.get(type(job.item), self._engine)
-
-
-@dataclass(frozen=True, slots=True)
-class CoreParts:
-    """The parts of the core from which features build their own."""
-
-    settings: Settings
-    plan: Plan
-    thread: Scheduler  # of the recognisers
-    models: Mapping[str, Batch]  # of features on that thread, by the options that name them
-    decoder: Decoder
-    observers: ObserverByItem  # of that thread
-    on_failure: Callable[[EngineFailed], None]  # for when another engine has failed for good
-    registry: CollectorRegistry  # of metrics
 
 
 async def _nothing() -> None:
@@ -125,16 +74,6 @@ class FeatureParts:
     warm_up: Callable[[], Awaitable[None]] = _nothing  # after the preload of the models
     drain: Callable[[], Awaitable[None]] = _nothing  # ends its sessions in order, before the sockets are closed
     close: Callable[[], Awaitable[None]] = _nothing
-
-
-@dataclass(frozen=True, slots=True)
-class ServerFeature:
-    """The additions of one feature to the server. A hook that it does not use keeps its default."""
-
-    routers: Sequence[APIRouter] = ()
-    health: HealthSection = lambda services: {}
-    live_endpoint: Callable[[LiveEndpoint], LiveEndpoint] = lambda endpoint: endpoint  # wraps that of live sessions
-    build: Callable[[CoreParts], FeatureParts] | None = None  # None where it has no parts
 
 
 @dataclass
@@ -190,7 +129,7 @@ class Services(Machinery):
                     f"This server does not serve '{option}' ({reason}).", code="unsupported_value", param=option
                 )
         for parts in self.features:
-            if request.is_rewritten and parts.check_rewriting is not None:
+            if request.asked and parts.check_rewriting is not None:
                 parts.check_rewriting(request)
 
     def of(self, kind: type[T]) -> T:

@@ -225,7 +225,7 @@ class RecordingPipeline:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     # Text that is rewritten is sent by the span, not as it is decoded.
-                    deltas = options.deltas and not any(request.asked)
+                    deltas = options.deltas and not request.asked
                     context = SpanContext(engine, group, request, deadline, deltas, words, resources.check, may_fail)
                     producer = _Producer(resources, ticket, context, options)
                     assembly = _Assembly(emit, producer.on_done, options)

@@ -8,7 +8,7 @@ line import this module, so it imports nothing heavy.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -159,13 +159,9 @@ class TextOptions:
         return self.profanity is not Profanity.KEEP or bool(self.redact)
 
     @property
-    def asked(self) -> Iterator[str]:
-        """Yield the names of the options that do not have their defaults."""
-        yield from (one.name for one in fields(TextOptions) if getattr(self, one.name) != one.default)
-
-    @property
-    def is_rewritten(self) -> bool:
-        return any(self.asked)
+    def asked(self) -> tuple[str, ...]:
+        """Return the names of the options that do not have their defaults."""
+        return tuple(one.name for one in fields(TextOptions) if getattr(self, one.name) != one.default)
 
 
 @dataclass(frozen=True, kw_only=True)

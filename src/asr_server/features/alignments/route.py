@@ -24,7 +24,8 @@ from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.render import cue_config
 from asr_server.recordings.requests import DEFAULT_MODEL, Result
 from asr_server.recordings.route import Usage, answered
-from asr_server.services import CallerDep, CoreParts, FeatureParts, ServerFeature, Services, ServicesDep
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
 from asr_server.subtitle.alignment import letters
 from asr_server.text import languages
 

@@ -43,7 +43,8 @@ from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.requests import WordTimes
-from asr_server.services import CallerDep, ServerFeature, Services, ServicesDep
+from asr_server.server_feature import ServerFeature
+from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter()
 

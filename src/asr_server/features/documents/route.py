@@ -22,7 +22,8 @@ from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.render import Paragraph, SpokenPiece, grouped, paragraphs_of
 from asr_server.recordings.requests import ResponseFormat, Result
 from asr_server.recordings.route import ParagraphBody, headers_of
-from asr_server.services import FeatureParts, ServerFeature, ServicesDep
+from asr_server.server_feature import ServerFeature
+from asr_server.services import FeatureParts, ServicesDep
 from asr_server.text import scripts
 
 router = APIRouter(tags=["text"])

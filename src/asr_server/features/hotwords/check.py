@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from asr_server.engine.protocol import Finish
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.span import ROW_FAILURES, CheckedAnswer, ContextCheck
-from asr_server.services import FeatureParts, ServerFeature
+from asr_server.server_feature import ServerFeature
+from asr_server.services import FeatureParts
 from asr_server.text import words
 from asr_server.text.stable_merge import key
 

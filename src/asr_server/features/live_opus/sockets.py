@@ -15,7 +15,8 @@ from asr_server.live import actions
 from asr_server.net import websocket_io
 from asr_server.net.errors import live_error_message
 from asr_server.processes.worker_process import WorkerClient, WorkerProcess
-from asr_server.services import CoreParts, FeatureParts, LiveEndpoint, ServerFeature, Services
+from asr_server.server_feature import CoreParts, LiveEndpoint, ServerFeature
+from asr_server.services import FeatureParts, Services
 
 _PARAMETER, _OPUS = "encoding", "opus"
 _MAX_STREAMS = 1_000  # a decoder takes about 100 kB

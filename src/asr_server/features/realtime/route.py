@@ -28,7 +28,8 @@ from asr_server.net.access import reject_websocket
 from asr_server.net.credentials import MAX_LIFETIME_S
 from asr_server.net.errors import ErrorBody
 from asr_server.processes.caller_work import in_thread
-from asr_server.services import CallerDep, ServerFeature, Services, ServicesDep
+from asr_server.server_feature import ServerFeature
+from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(tags=["realtime"])
 

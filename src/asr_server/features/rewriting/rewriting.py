@@ -17,7 +17,8 @@ from asr_server.features.speech_output.spoken_form import readings
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings.pipeline import RecordingStep
 from asr_server.recordings.requests import PersonalData, Profanity, TextFormat, TextOptions
-from asr_server.services import CoreParts, FeatureParts, ServerFeature
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import FeatureParts
 from asr_server.text import languages, scripts
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Rewriting:
         language that is stated and cannot be rewritten."""
         if "logprobs" in request.listed:
             raise InvalidInput(
-                f"'include' lists the tokens of the model's own text: leave out '{next(request.asked)}'.",
+                f"'include' lists the tokens of the model's own text: leave out '{request.asked[0]}'.",
                 code="unsupported_value",
                 param="include",
             )
@@ -140,7 +141,7 @@ def _within(edits: Sequence[Edit], start: int, text: str) -> Iterator[Edit]:
 def _build(core: CoreParts) -> FeatureParts:
     folder = core.settings.profanity_lists
     rewriting = Rewriting(profanity.read_lists(Path(folder)) if folder else {})
-    return FeatureParts(check_rewriting=rewriting.check, steps={"is_rewritten": rewriting.prepare})
+    return FeatureParts(check_rewriting=rewriting.check, steps={"asked": rewriting.prepare})
 
 
 SERVER = ServerFeature(build=_build)

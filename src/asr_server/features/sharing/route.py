@@ -17,7 +17,8 @@ from asr_server.features.sharing.sharing import Sharing
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, content
 from asr_server.processes.caller_work import in_thread
-from asr_server.services import CallerDep, CoreParts, FeatureParts, ServerFeature, ServicesDep
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import CallerDep, FeatureParts, ServicesDep
 from asr_server.web import CAPTIONS_PATH
 
 _MAX_BODY_BYTES = 1_000

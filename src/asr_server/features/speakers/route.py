@@ -23,7 +23,8 @@ from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody
 from asr_server.recordings import forms
-from asr_server.services import CallerDep, CoreParts, FeatureParts, ServerFeature, Services, ServicesDep
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
 from asr_server.text.scripts import normal_form
 
 

@@ -22,7 +22,8 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.thread import EngineThread
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED
-from asr_server.services import CoreParts, FeatureParts, ServerFeature
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.features.speech_output.engines.protocol import SpeechEngine

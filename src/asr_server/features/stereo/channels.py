@@ -30,7 +30,8 @@ from asr_server.features.stereo.similarity import (
 )
 from asr_server.recordings.requests import VoiceDetection
 from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SoundLevels, SpeechSpan
-from asr_server.services import FeatureParts, ServerFeature
+from asr_server.server_feature import ServerFeature
+from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source

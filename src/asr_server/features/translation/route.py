@@ -15,7 +15,8 @@ from asr_server.net.errors import ErrorBody, content
 from asr_server.recordings import forms
 from asr_server.recordings.requests import TranslationRequest
 from asr_server.recordings.route import SegmentBody, TranscriptionBody, VerboseTranscriptionBody, respond
-from asr_server.services import CoreParts, FeatureParts, ServerFeature, ServicesDep
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import FeatureParts, ServicesDep
 
 
 class TranslationBody(TranscriptionBody):

@@ -14,7 +14,8 @@ from starlette.requests import Request
 from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.net import body
 from asr_server.net.body import SPOOL_BYTES, map_disk_errors, while_connected
-from asr_server.services import CoreParts, FeatureParts, ServerFeature
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.net.outgoing import OutgoingClient

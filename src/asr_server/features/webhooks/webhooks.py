@@ -20,7 +20,8 @@ from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.outgoing_settings import WebhookHosts
 from asr_server.jobs.record import FollowUpState, JobRecord
 from asr_server.jobs.route import job_body
-from asr_server.services import CoreParts, FeatureParts, ServerFeature
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.net.outgoing import OutgoingClient

@@ -2,7 +2,7 @@
 
 from asr_server.schedule.job import Job
 from asr_server.schedule.ports import JobEnd, SchedulerObserver
-from asr_server.services import ObserverByItem
+from asr_server.server_feature import ObserverByItem
 
 
 class Sentence(str):
