@@ -1,8 +1,8 @@
 """Any audio file to float32, at 16 kHz unless a caller asks for another rate, under limits, in a child process. This
 process reads no byte of the file, unless it is a short WAV whose samples need no decoding.
 
-`sniff.DEMUXERS` lists the containers and `decoder_child.DECODERS` the codecs. See `mixing` for the mixing of
-channels, `resample` for the filter, `sandbox` for the limits. `FrameReader` is the server's side of the child's pipe.
+`sniff.DEMUXERS` lists the containers and `decoder_child.DECODERS` the codecs. See `resample` for the mixing of
+channels and the filter, `sandbox` for the limits. `FrameReader` is the server's side of the child's pipe.
 """
 
 from __future__ import annotations

@@ -33,8 +33,7 @@ from asr_server.audio.decoder_wire import (
     Outcome,
     kept_channels,
 )
-from asr_server.audio.mixing import AudioBlock, Samples, interleaved
-from asr_server.audio.resample import Resampler
+from asr_server.audio.resample import AudioBlock, Resampler, Samples, interleaved
 from asr_server.processes import messages, sandbox
 
 MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000  # too low for speech; too high for any converter: a damaged header

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from asr_server.audio.conftest import decoded, encode, is_tone, open_bytes, packed, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.decoder_wire import MAX_PCM_BYTES, DecodeLimits
-from asr_server.audio.mixing import AudioBlock, mix
+from asr_server.audio.resample import AudioBlock, mix
 from asr_server.core.audio import SAMPLE_RATE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

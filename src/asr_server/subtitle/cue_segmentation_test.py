@@ -208,16 +208,6 @@ def test_passages_in_one_cue_are_joined_as_their_script_is_written():
     assert [cue.text for cue in two] == ["今日"]
 
 
-def test_a_pause_and_a_speaker_end_a_cue():
-    """A silence at the threshold, and a turn without any silence."""
-    passages = [
-        _passage("one two three four"),
-        _passage("five six seven eight", start_ms=1200 + RULES.pause_ms),
-        _passage("nine ten eleven", start_ms=2400 + RULES.pause_ms, speaker="B"),
-    ]
-    assert [cue.text for cue in cue_segmentation.cues(passages, RULES)] == [p.text for p in passages]
-
-
 def test_a_cue_stays_for_its_reading_time():
     """Fast speech before a silence is shown until it is read; a short word for the shortest time."""
     passages = [_passage("abcdefghij " * 4, step_ms=100, length_ms=100), _passage("no", start_ms=6000)]
