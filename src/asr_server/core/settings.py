@@ -454,6 +454,10 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         return _listed(self.models)
 
     @property
+    def is_local(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
     def max_upload_bytes(self) -> int:
         return int(self.max_upload_mb * 1024 * 1024)
 
