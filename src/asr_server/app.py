@@ -62,8 +62,9 @@ from asr_server.recordings.segmenter import RecordingMetrics
 from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
+from asr_server.schedule.ports import ObserverByItem
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU
-from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
+from asr_server.server_feature import CoreParts, LiveEndpoint
 from asr_server.services import FeatureParts, Machinery, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.

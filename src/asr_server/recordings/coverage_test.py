@@ -47,7 +47,10 @@ def kinds(parts: tuple[CoveragePart, ...]) -> list[tuple[CoverageKind, UnheardRe
 # Spans in samples, ordered and disjoint or not; sound of all levels.
 SPANS = st.lists(
     st.tuples(
-        st.integers(0, 400_000), st.integers(1, 90_000), st.sampled_from(["", "x"]), st.sampled_from([None, LOOP])
+        st.integers(0, 400_000),
+        st.integers(1, 90_000),
+        st.sampled_from(["", "x"]),
+        st.sampled_from([None, LOOP, BUDGET]),
     ),
     max_size=12,
 )
@@ -76,7 +79,8 @@ def test_every_millisecond_has_one_kind(total: int, spans: list, stretches: list
         for at in {part.start_ms, part.end_ms - 1}:
             here = [one for one in heard if one.start_ms <= at < one.end_ms]
             if any(one.cut_short for one in here):
-                assert kinds((part,)) == [(UNHEARD, LOOP)]
+                assert part.kind is UNHEARD
+                assert part.reason in {one.cut_short for one in here}
             elif here:
                 assert (part.kind is WORDS) == any(one.text for one in here)
                 assert part.kind is not UNHEARD
@@ -135,6 +139,15 @@ def test_the_louder_and_likelier_channel_counts() -> None:
     parts = found.coverage(round(2 * SECOND * FRAME_MS), [])
     assert kinds(parts) == [(UNHEARD, DETECTOR), (SILENCE, None)]
     assert parts[1].confidence == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_part_is_listed_without_what_does_not_apply() -> None:
+    """Answers state times in seconds."""
+    silence = CoveragePart(0, 1_500, SILENCE, confidence=0.98)
+    assert silence.listed() == {"kind": "silence", "start": 0.0, "end": 1.5, "confidence": 0.98}
+    assert CoveragePart(0, 10, UNHEARD, LOOP).listed() == {
+        **{"kind": "unheard", "start": 0.0, "end": 0.01, "reason": "loop"}
+    }
 
 
 def test_an_hour_takes_a_quarter_of_a_megabyte() -> None:

@@ -1,8 +1,7 @@
 """Tests of `ObserverByItem`: each feature is told about its own jobs on an engine thread that features share."""
 
 from asr_server.schedule.job import Job
-from asr_server.schedule.ports import JobEnd, SchedulerObserver
-from asr_server.server_feature import ObserverByItem
+from asr_server.schedule.ports import JobEnd, ObserverByItem, SchedulerObserver
 
 
 class Sentence(str):
