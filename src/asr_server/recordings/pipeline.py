@@ -567,7 +567,7 @@ class RequestProcessor:
             return await self.writer.answer(transcript, request.response_format, limit_s)
         is_file = isinstance(request, SubtitleRequest) and request.response_format.is_subtitles
         make = _subtitles if is_file else render
-        config = cue_config(self._settings, request)
+        config = cue_config(request)
         has_cues = "cue" in request.listed or request.response_format.is_subtitles
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
             return make(transcript, request, config)

@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from asr_server.core.audio import s_to_ms
-from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript
 from asr_server.recordings.paragraphs import Paragraph, paragraphs
 from asr_server.recordings.requests import CueLayout, RecordingRequest, ResponseFormat, Result
@@ -45,13 +43,10 @@ def render(transcript: Transcript, request: RecordingRequest, cue_config: CueCon
             raise ValueError(f"{document} is written by `TranscriptWriter`")
 
 
-def cue_config(settings: Settings, request: RecordingRequest) -> CueConfig:
-    """The server's limits for cues with the caller's layout. Raises `ValueError` for impossible lines."""
+def cue_config(request: RecordingRequest) -> CueConfig:
+    """Return the limits of cues with the caller's layout. Raises `ValueError` for impossible lines."""
     layout = request if isinstance(request, CueLayout) else CueLayout()
     return CueConfig(
-        max_duration_ms=s_to_ms(settings.subtitle_max_duration),
-        min_duration_ms=s_to_ms(settings.subtitle_min_duration),
-        min_gap_ms=s_to_ms(settings.subtitle_min_gap),
         max_line_columns=layout.max_line_chars,
         max_lines=layout.max_lines,
         speaker_style=layout.speaker_style,
