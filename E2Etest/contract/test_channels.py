@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.subtitle.files import parse_srt, parse_vtt
+from asr_server.subtitle.cues import parse_srt, parse_vtt
 from E2Etest import recordings
 
 pytestmark = pytest.mark.demo_server

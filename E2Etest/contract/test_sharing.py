@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from asr_server.subtitle.files import parse_vtt
+from asr_server.subtitle.cues import parse_vtt
 from E2Etest.live.readers import error, reader, say, share, until
 from E2Etest.live.session import open_session, upto_flush
 

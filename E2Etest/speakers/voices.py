@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE
 from E2Etest import recordings
 

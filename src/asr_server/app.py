@@ -51,15 +51,14 @@ from asr_server.ops.engine_metrics import EngineMetrics, ModelMetrics
 from asr_server.ops.health import not_live
 from asr_server.processes import sandbox
 from asr_server.recordings import route as recordings
-from asr_server.recordings.coverage import RecordingMetrics
 from asr_server.recordings.pipeline import (
     PipelineResources,
     RecordingPipeline,
     RequestProcessor,
     TranscriptTranslator,
-    TranscriptWriter,
-    mixed_signal,
+    refuse_document,
 )
+from asr_server.recordings.segmenter import RecordingMetrics
 from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
@@ -270,8 +269,8 @@ def machinery(
         settings.request_timeout,
         _LOOK_AHEAD * resolved.max_batch,
         others={name: each for name, each in clients.items() if name != DEFAULT},
-        open_signal=next((parts.signal for parts in features if parts.signal is not None), mixed_signal),
-        steps=[step for parts in features for step in parts.steps],
+        split_signal=next((parts.split_signal for parts in features if parts.split_signal is not None), None),
+        steps={option: step for parts in features for option, step in parts.steps.items()},
         check=_context_check(features),
         longest_s=settings.longest_run_s,
         metrics=RecordingMetrics(registry),
@@ -279,8 +278,9 @@ def machinery(
     pipeline = RecordingPipeline(resources)
     translators = (parts.translator for parts in features if parts.translator is not None)
     translator = next(translators, TranscriptTranslator())
-    writer = next((parts.writer for parts in features if parts.writer is not None), TranscriptWriter())
-    processor = RequestProcessor(pipeline, settings, thread.request_clock, translator, writer)
+    writers = (parts.write_document for parts in features if parts.write_document is not None)
+    write_document = next(writers, refuse_document)
+    processor = RequestProcessor(pipeline, settings, thread.request_clock, translator, write_document)
     return Machinery(core.infos, thread, clients, drafting, admission, decoder, features, pipeline, processor)
 
 

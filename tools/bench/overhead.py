@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from asr_server import feature_list
-from asr_server.audio.segmentation import SegmentationConfig, SpanCutter, frame_power
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SegmentationConfig, SpanCutter, SpeechProbability, frame_power
 from asr_server.core import settings
 from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import Engine, Utterance

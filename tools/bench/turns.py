@@ -22,7 +22,7 @@ import numpy as np
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.features.moonshine import package
 from asr_server.features.turns import SmartTurn
 from asr_server.live.machine.events import (

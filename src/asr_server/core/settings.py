@@ -422,6 +422,10 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         return max(_LEAST_RUN_S, 2 * self.max_audio_s, self.request_timeout)
 
     @property
+    def is_local(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
     def max_upload_bytes(self) -> int:
         return int(self.max_upload_mb * 1024 * 1024)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from loguru import logger
 
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.live.inbox import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from loguru import logger
 
-from asr_server.audio.vad import load_voice_detector
+from asr_server.audio.segmentation import load_voice_detector
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import InvalidInput, ShuttingDown
 from asr_server.core.setting_types import Endpointing

@@ -12,8 +12,8 @@ from loguru import logger
 from prometheus_client import CollectorRegistry
 
 from asr_server import demo
-from asr_server.audio import vad
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio import segmentation
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.conftest import counts
 from asr_server.live.machine.events import Audio, Flush
@@ -68,14 +68,14 @@ async def test_scores_do_not_depend_on_pieces_or_on_other_sessions(make, pcm):
 @pytest.fixture
 def calls(monkeypatch):
     """The number of frames of each call of the network."""
-    network, counts = vad.load_voice_detector(), []
+    network, counts = segmentation.load_voice_detector(), []
 
     class Counted:
         def run(self, outputs, inputs):
             counts.append(len(inputs["frames"]))
             return network.run(outputs, inputs)
 
-    monkeypatch.setattr(vad, "load_voice_detector", Counted)
+    monkeypatch.setattr(segmentation, "load_voice_detector", Counted)
     return counts
 
 

@@ -29,7 +29,6 @@ from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
-from asr_server.recordings.coverage import RecordingMetrics
 from asr_server.recordings.pipeline import (
     Finished,
     PipelineResources,
@@ -39,9 +38,9 @@ from asr_server.recordings.pipeline import (
     SegmentDone,
     Started,
     TextDelta,
-    TranscriptWriter,
 )
 from asr_server.recordings.requests import (
+    ChannelMode,
     ResponseFormat,
     Result,
     SubtitleRequest,
@@ -49,6 +48,7 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     VoiceDetection,
 )
+from asr_server.recordings.segmenter import RecordingMetrics, RecordingSignal, SpeechSpan
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
@@ -124,8 +124,8 @@ class Made:
         self.admission = Admission(limit_s)
         client = EngineClient(self.thread, traits)
         more["metrics"] = RecordingMetrics(self.registry)
-        resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
-        self.pipeline = RecordingPipeline(resources)
+        self.resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
+        self.pipeline = RecordingPipeline(self.resources)
         self.events = []
 
     async def transcribe(self, recording, request=REQUEST, options=RUN):
@@ -237,6 +237,34 @@ async def test_a_span_that_loops_is_tried_once_in_halves(make, recording):
     assert sum(halves) == sum(made.batch.seen) - sum(halves)
     assert {segment.repaired for segment in transcript.segments} == {RepairReason.LOOP}
     assert counts(made.registry, "asr_repaired_segments_total") == {(RepairReason.LOOP,): 6}
+
+
+class TwoVoices:
+    """Cuts any recording into 6 s of one person and 2 s of another one, who speaks in between."""
+
+    def __init__(self, config, levels, vad):
+        levels.put(0, *np.zeros((2, 2_000), np.float32))
+
+    def push(self, block, *, is_last=False):
+        spans = ((0, 6, "A"), (2, 4, "B")) if is_last else ()
+        return [
+            SpeechSpan(16_000 * a, 16_000 * b, np.ones(16_000 * (b - a), np.float32), 1.0, speaker=who)
+            for a, b, who in spans
+        ]
+
+
+async def test_segments_of_channels_are_in_the_order_of_time(make, recording):
+    """A span that was halved may reach behind the beginning of the next one; what has no text is left out."""
+
+    async def split(decoder, source, caller):
+        return RecordingSignal(segmenter=TwoVoices, is_split=True)
+
+    made = make(lambda samples: Finish.LOOP if samples > 80_000 else Finish.END, split_signal=split)
+    made.batch.text = SimpleNamespace(format=lambda samples: "w" if samples else "")
+    transcript = await made.transcribe(recording, TranscriptionRequest(channel_mode=ChannelMode.SPLIT))
+    assert [segment.speaker for segment in made.events[-1].transcript.segments] == ["A", "B", "A"]
+    starts_ms = [segment.start_ms for segment in transcript.segments]
+    assert starts_ms == sorted(starts_ms)
 
 
 async def test_what_still_fails_is_marked_not_dropped(make, recording):
@@ -621,6 +649,4 @@ async def test_a_translation_has_what_is_left_of_the_time():
 
 
 def _processor(transcript, translator=None):
-    return RequestProcessor(
-        Transcribed(transcript), Settings(_env_file=None), RequestClock(), translator, TranscriptWriter()
-    )
+    return RequestProcessor(Transcribed(transcript), Settings(_env_file=None), RequestClock(), translator)

@@ -18,9 +18,8 @@ from asr_server.features.translation.lines import Reason
 from asr_server.features.translation.translations import Translations, laid_out, translated
 from asr_server.features.translation.translator import cue_text
 from asr_server.recordings.requests import ResponseFormat, TranslationRequest
-from asr_server.subtitle import files
 from asr_server.subtitle.alignment import estimate
-from asr_server.subtitle.cues import Cue, CueConfig
+from asr_server.subtitle.cues import Cue, CueConfig, render_srt, render_vtt
 
 TO_GERMAN = TranslationRequest(language="de")
 KEPT = replace(TO_GERMAN, source_on_failure=True)
@@ -107,7 +106,7 @@ async def test_the_written_file_has_the_cues_of_the_source(llm, translating, cue
     async with translating() as translations:
         found = await _translated(translations, clean, KEPT)
     for shown in (laid_out(cues, found, RULES), laid_out(cues, found, RULES, bilingual=True)):
-        for written in (files.render_srt(shown), files.render_vtt(shown)):
+        for written in (render_srt(shown), render_vtt(shown)):
             assert _times(written) == [(cue.start_ms, cue.end_ms) for cue in cues]
 
 
