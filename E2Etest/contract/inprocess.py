@@ -84,6 +84,7 @@ class InProcessServer(Server):
             mock.patch.object(engine_core, "build_aligning", self._build_engine),
             mock.patch.object(speakers_route, "SpeakerClient", build_speakers),
             mock.patch.object(speech_build, "engines_named", self._build_speech_engine),
+            mock.patch.dict(os.environ, {name: given[name] for name in ("FAKE_ENGINE_SCRIPT",) if name in given}),
         ):
             self._app = composition.create_app(self._settings)
             drain = functools.partial(composition.drain, self._app)

@@ -273,7 +273,7 @@ def machinery(
         split_signal=next((parts.split_signal for parts in features if parts.split_signal is not None), None),
         steps={option: step for parts in features for option, step in parts.steps.items()},
         check=_context_check(features),
-        longest_s=max(settings.request_timeout, settings.job_timeout),
+        longest_s=settings.longest_run_s,
         metrics=RecordingMetrics(registry),
     )
     pipeline = RecordingPipeline(resources)
@@ -319,14 +319,7 @@ def _end_of_turn(resolved: Plan) -> EndOfTurnModel | None:
 def _jobs(settings: Settings, recordings: JobKind, features: Sequence[FeatureParts]) -> JobRunner:
     kinds = (recordings, *(kind for parts in features for kind in parts.jobs))
     records = RecordFormat(one for kind in kinds for one in kind.request_types)
-    limits = JobLimits(
-        settings.job_ttl,
-        settings.job_timeout,
-        settings.max_jobs,
-        settings.key_max_jobs,
-        int(settings.key_max_jobs_mb * 2**20),
-        several_keys=len(settings.keys) > 1,
-    )
+    limits = JobLimits(settings.job_ttl, settings.longest_run_s, settings.max_jobs, several_keys=len(settings.keys) > 1)
     url, max_bytes = settings.jobs_database_url.get_secret_value(), int(settings.jobs_database_mb * 2**20)
     database = Postgres(url, settings.state_dir, max_bytes) if url else Sqlite(settings.state_dir, limits.ttl_s)
     store = JobStore(database, limits, records)

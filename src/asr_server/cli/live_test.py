@@ -213,7 +213,7 @@ def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys)
     assert "device unavailable" in printed.err
 
 
-def test_a_missing_file_or_server_is_one_line_on_stderr(tmp_path, capsys):
+def test_a_missing_file_is_one_line_on_stderr(tmp_path, capsys):
     """There is no traceback."""
     assert live("--file", tmp_path / "none.wav") == 1
     assert capsys.readouterr().err.count("\n") == 1
@@ -278,9 +278,10 @@ def test_a_loud_recording_is_scaled_down_as_a_whole(tmp_path):
 
 def test_a_file_waits_until_no_label_will_change():
     """The display shows the same final before."""
-    file, display = FinalsWriter(io.StringIO(), speakers=True), LineView(io.StringIO(), speakers=True)
+    in_file, shown = io.StringIO(), io.StringIO()
+    writers = FinalsWriter(in_file, speakers=True), LineView(shown, speakers=True)
     for settled, written in ((False, ""), (True, "A: hello\n")):
-        for writer in (file, display):
+        for writer in writers:
             writer.show(_labelled(1, [("A", "hello")], settled=settled))
-        assert file._out.getvalue() == written
-        assert display._out.getvalue() == "A: hello\n"
+        assert in_file.getvalue() == written
+        assert shown.getvalue() == "A: hello\n"

@@ -118,7 +118,6 @@ class LiveSessions:
             language=language,
             context=context,
             model=model,
-            threshold=s.vad_threshold,
             min_silence_ms=s.vad_min_silence_ms,
             end_of_turn=EndOfTurnRules() if semantic and self.judges_pauses else None,
         )

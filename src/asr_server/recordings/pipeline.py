@@ -550,7 +550,7 @@ class RequestProcessor:
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
             return render(transcript, request)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        result = await in_thread(render, transcript, request, cue_config(self._settings, request))
+        result = await in_thread(render, transcript, request, cue_config(request))
         if isinstance(request, SubtitleRequest):
             name = f"subtitles.{request.response_format.value}"
             return replace(result, file_name=name, time_source=time_source(transcript.segments))

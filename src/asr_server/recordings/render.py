@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-from asr_server.core.audio import s_to_ms
 from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript
 from asr_server.recordings.requests import CueLayout, RecordingRequest, ResponseFormat, Result
 from asr_server.subtitle import cue_segmentation
@@ -27,7 +26,7 @@ from asr_server.text.sentences import sentences
 from asr_server.text.words import SENTENCE_MARKS, ends_sentence
 
 if TYPE_CHECKING:
-    from asr_server.core.settings import Settings
+    pass
 
 JSON = "application/json"
 # OpenAI's clients parse anything that looks like JSON; the text formats must not.
@@ -57,13 +56,10 @@ def render(transcript: Transcript, request: RecordingRequest, config: CueConfig 
             raise ValueError(f"{document} is written by `WriteDocument`")
 
 
-def cue_config(settings: Settings, request: RecordingRequest) -> CueConfig:
-    """The server's limits for cues with the caller's layout. Raises `ValueError` for impossible lines."""
+def cue_config(request: RecordingRequest) -> CueConfig:
+    """Return the limits of cues with the caller's layout. Raises `ValueError` for impossible lines."""
     layout = request if isinstance(request, CueLayout) else CueLayout()
     return CueConfig(
-        max_duration_ms=s_to_ms(settings.subtitle_max_duration),
-        min_duration_ms=s_to_ms(settings.subtitle_min_duration),
-        min_gap_ms=s_to_ms(settings.subtitle_min_gap),
         max_line_columns=layout.max_line_chars,
         max_lines=layout.max_lines,
         speaker_style=layout.speaker_style,

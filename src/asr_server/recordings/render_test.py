@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server.core import settings
 from asr_server.core.transcript import RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.recordings import render as rendering
 from asr_server.recordings.render import render
@@ -113,18 +112,12 @@ def _transcript(segments):
     return Transcript("", "English", segments[-1].end_ms, tuple(segments))
 
 
-def test_the_default_settings_are_the_default_rules():
-    """Each number has one truth, whichever way it is reached."""
-    assert rendering.cue_config(settings.load(), TranscriptionRequest()) == CueConfig()
-
-
-def test_every_setting_arrives(monkeypatch):
-    """Seconds of the environment become milliseconds of the rules."""
-    for name, value in {"MAX_DURATION": 5, "MIN_DURATION": 1.5, "MIN_GAP": 0.04}.items():
-        monkeypatch.setenv(f"SUBTITLE_{name}", str(value))
+def test_cues_have_the_layout_of_the_request():
+    """A request without a layout has the default rules."""
+    assert rendering.cue_config(TranscriptionRequest()) == CueConfig()
     request = SubtitleRequest(max_line_chars=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
-    expected = CueConfig(5000, 1500, 40, max_line_columns=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
-    assert rendering.cue_config(settings.load(), request) == expected
+    expected = CueConfig(max_line_columns=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
+    assert rendering.cue_config(request) == expected
 
 
 def test_the_last_cue_ends_with_the_recording():

@@ -49,7 +49,7 @@ def llm():
 def translating(llm):
     @asynccontextmanager
     async def build(**changes):
-        given = {"openai_base_url": llm.base_url, "translate_model": "scripted", "translate_batch": 4} | changes
+        given = {"openai_base_url": llm.base_url, "translate_model": "scripted"} | changes
         translations = Translations(Settings(_env_file=None, **given))
         translations._endpoint._max_retries = 0
         try:
@@ -124,7 +124,7 @@ async def test_cues_go_out_without_times_and_come_back_with_them(llm, translatin
 async def test_both_languages_in_one_cue(llm, translating):
     """The source line above, the translation below; a kept line stands once."""
     llm.script = lambda call: refusal(400) if "second" in str(call.lines) else right(call)
-    async with translating(translate_batch=1) as translations:
+    async with translating() as translations:
         found = await _translated(translations, CUES)
     assert ["\n".join(cue.lines) for cue in laid_out(CUES, found, RULES, bilingual=True)] == [
         f"{CUES[0].text}\n{translation(CUES[0].text)}",
@@ -173,14 +173,15 @@ async def test_a_recording_of_two_languages_sends_only_the_other(llm, translatin
 
 
 async def test_subtitles_are_translated_at_their_own_temperature(llm, translating):
-    """TRANSLATE_SRT_TEMPERATURE for cues, TRANSLATE_TEMPERATURE for running text."""
+    """Cues need fewer surprises than running text. TRANSLATE_TEMPERATURE sets both."""
     source = _transcript(("the first sentence is here", "English"))
     words = estimate(source.text, "English", [(0, 900)])
     source = replace(source, segments=(replace(source.segments[0], words=words),))
-    async with translating(translate_temperature=0.7, translate_srt_temperature=0.05) as translations:
-        for wanted in (ResponseFormat.SRT, ResponseFormat.TEXT):
-            await translations.answer(source, replace(TO_GERMAN, response_format=wanted), LIMIT_S)
-    assert [call.body["temperature"] for call in llm.calls] == [0.05, 0.7]
+    for changes in ({}, {"translate_temperature": 0.0}):
+        async with translating(**changes) as translations:
+            for wanted in (ResponseFormat.SRT, ResponseFormat.TEXT):
+                await translations.answer(source, replace(TO_GERMAN, response_format=wanted), LIMIT_S)
+    assert [call.body["temperature"] for call in llm.calls] == [0.1, 0.3, 0.0, 0.0]
 
 
 async def test_a_failure_is_raised_or_comes_with_the_source(llm, translating):
