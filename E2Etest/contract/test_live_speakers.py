@@ -118,13 +118,6 @@ def test_a_stored_voice_names_its_person_for_the_key_that_stored_it_and_for_no_o
     assert settled[SECOND] == {1: ["A"], 2: ["B"], 3: ["A"]}
 
 
-def test_a_server_that_cannot_tell_speakers_apart_refuses_the_session(start):
-    """Nobody waits for labels that never come."""
-    with start(SPEAKERS="off") as server, open_session(server, speakers="true") as socket:
-        assert socket.hello["code"] == "unsupported_value"
-        assert socket.hello["error"]["param"] == "speakers"
-
-
 def test_the_client_of_the_package_has_the_speakers_of_its_lines(start, conversation):
     """A line comes again when its speakers change."""
     audio, turns = conversation

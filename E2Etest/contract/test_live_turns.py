@@ -63,18 +63,6 @@ def test_who_asks_for_it_is_told_before_the_final(server, sentence):
     assert not [message for message in _messages(server, sentence) if message.get("type") == "turn.likely"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "holds"), [("auto", "semantic"), ("semantic", "semantic"), ("pause", "pause"), ("manual", "manual")]
-)
-def test_the_first_message_and_a_configuration_say_what_holds(server, asked, holds):
-    """Also where it changes in the middle of a session."""
-    with open_session(server, endpointing=asked) as socket:
-        assert socket.hello["endpointing"] == holds
-    with open_session(server) as socket:
-        act(socket, "config", endpointing=asked)
-        assert receive(socket)["endpointing"] == holds
-
-
 def test_a_server_without_the_model_refuses_it(start, monkeypatch):
     """In the middle of a session too, and the session goes on."""
     others = tuple(feature for feature in feature_list.FEATURES if feature.end_of_turn is None)

@@ -37,7 +37,6 @@ from asr_server.jobs.record import RecordFormat
 from asr_server.jobs.runner import JobKind, JobRunner, RecordingJobs
 from asr_server.jobs.store import JobLimits, JobStore
 from asr_server.live import route as live
-from asr_server.live.encodings import LiveEncodings
 from asr_server.live.inference import Engines
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
@@ -146,7 +145,6 @@ def _routed(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], ru
     app.state.health_sections = tuple(feature.health for feature in SERVER_FEATURES)
     app.router.default = errors.not_found
     errors.install_handlers(app)
-    app.add_middleware(LiveEncodings)
     app.add_middleware(Edge, rules=rules)
     _document_what_is_ours(app, rules)
     return app

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from asr_server.core.audio import SAMPLE_RATE
@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from asr_server.live.outbox import Message, Outgoing, PartMessage
     from asr_server.live.speech_detection import EndOfTurnEstimator
     from asr_server.schedule.quota import Place
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The options of a client of `WS /ws/transcribe`."""
-
-    query: Query
-    parts: tuple[MakePart, ...] = ()
-
-    def with_part(self, part: MakePart) -> Opening:
-        return replace(self, parts=(part, *self.parts))
-
-
-# Reads a feature's options from the query and adds its part. Raises `AsrError`.
-OpeningReader = Callable[["WebSocket", Opening], Opening]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +85,5 @@ class SessionPart:
 
 # Makes the part of a session from its id and a function that sends a message at any time.
 MakePart = Callable[[str, Callable[["PartMessage"], None]], SessionPart]
+# Reads a feature's options from the query, and returns what makes its part, if it has one. Raises `AsrError`.
+OpeningReader = Callable[["WebSocket", "Query"], MakePart | None]

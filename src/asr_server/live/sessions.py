@@ -64,7 +64,7 @@ class LiveSessions:
         self._settings = settings
         self._engines = engines
         estimator = EndOfTurnEstimator(end_of_turn, engines.metrics) if end_of_turn is not None else None
-        self._shared = Shared(engines, settings.request_timeout, estimator)
+        self.shared = Shared(engines, settings.request_timeout, estimator)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
         self._detached: dict[str, asyncio.TimerHandle] = {}  # timers that drop the sessions without a client
@@ -124,7 +124,7 @@ class LiveSessions:
 
     @property
     def judges_pauses(self) -> bool:
-        return self._shared.end_of_turn is not None
+        return self.shared.end_of_turn is not None
 
     def check_semantic(self, wanted: bool | None) -> None:
         """Raise `unsupported_value` if a client asks for an estimate of the end of a turn and this server has none."""
@@ -149,8 +149,8 @@ class LiveSessions:
         """
         self._check_room()
         await asyncio.to_thread(load_voice_detector)
-        if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
-            self._shared.end_of_turn.warm_up()
+        if options.rules.end_of_turn is not None and self.shared.end_of_turn is not None:
+            self.shared.end_of_turn.warm_up()
         self._check_room()  # again, since draining may have begun meanwhile and would miss this session
         identity = f"{self._settings.server_name}_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         with ExitStack() as begun:
@@ -160,7 +160,7 @@ class LiveSessions:
             self.prepare(options.rules)
             if options.place is not None:
                 begun.enter_context(options.place.kept(identity, lambda: self._drop(identity)))
-            session = LiveSession(identity, options, self._config(options), self._shared, ticket)
+            session = LiveSession(identity, options, self._config(options), self.shared, ticket)
             self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
 

@@ -33,8 +33,8 @@ def pcm():
 class _Session:
     """A session's machine and its stream of the detector."""
 
-    def __init__(self, detector, machine):
-        self.machine, self._detector, self._stream = machine, detector, SpeechProbability()
+    def __init__(self, detector, machine, stream=None):
+        self.machine, self._detector, self._stream = machine, detector, stream or SpeechProbability()
 
     async def frames(self, event):
         return await self._detector.frames(self.machine, self._stream, event)
@@ -44,7 +44,7 @@ class _Session:
 def make():
     """Makes the detector of a session and its machine."""
     detector = VoiceDetector()
-    return lambda: _Session(detector, LiveMachine(LiveMachineConfig(lambda rate_hz: None)))
+    return lambda *stream: _Session(detector, LiveMachine(LiveMachineConfig(lambda rate_hz: None)), *stream)
 
 
 async def _scores(session, *events):
@@ -101,6 +101,14 @@ async def test_a_session_that_ends_while_its_frames_wait_delays_nobody(make, cal
     assert first == second
     assert waiting.cancelled()
     assert under_way.cancelled()
+
+
+async def test_a_fault_of_one_session_fails_no_other_of_the_same_call(make, calls, pcm):
+    """Another session, whose frames are computed on the same thread, has all its scores."""
+    broken, whole = _scores(make("no stream"), Audio(pcm)), _scores(make(), Audio(pcm))
+    fault, scores = await asyncio.gather(broken, whole, return_exceptions=True)
+    assert isinstance(fault, AttributeError)
+    assert len(scores) == len(pcm) // (2 * FRAME_SAMPLES)
 
 
 async def test_the_last_frame_before_a_flush_is_filled_with_silence(make):
