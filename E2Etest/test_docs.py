@@ -19,9 +19,9 @@ from asr_server.app import create_app
 from asr_server.cli.main import COMMANDS, EXTRAS
 from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
-from E2Etest import recordings
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
 from E2Etest.exposition import DOCUMENTED
-from E2Etest.process import ServerProcess
 from tools import docs_tables
 
 ROOT = Path(__file__).parents[1]

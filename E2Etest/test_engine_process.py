@@ -16,12 +16,12 @@ import httpx
 import numpy as np
 import pytest
 
-from E2Etest import recordings
 from E2Etest.contract.test_jobs import events, submit
-from E2Etest.engine_processes import engine_of, kill_engine, wait_until_gone
+from E2Etest.drive import recordings
+from E2Etest.drive.process import fake_model, ready, running
+from E2Etest.drive.procfs import engine_of, kill_engine, wait_until_gone
+from E2Etest.drive.session import data
 from E2Etest.live.interrupted import kept, laws, spoken, times
-from E2Etest.live.session import data
-from E2Etest.process import fake_model, ready, running
 
 pytestmark = pytest.mark.integration
 URL = "/v1/audio/transcriptions"

@@ -17,7 +17,7 @@ import yaml
 from asr_server import __version__
 from asr_server.cli.conftest import tls
 from asr_server.features.speech_output import spoken_form
-from E2Etest.process import running
+from E2Etest.drive.process import running
 from tools import requirements
 
 ROOT = Path(__file__).parents[1]

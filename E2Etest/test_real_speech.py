@@ -12,9 +12,9 @@ from wyoming.info import Describe, Info
 from wyoming.tts import Synthesize, SynthesizeVoice
 
 from asr_server.features.moonshine import package
-from E2Etest import recordings
-from E2Etest.live.session import act, data, open_session, pcm_of, receive
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import act, data, open_session, pcm_of, receive
 from E2Etest.realtime import session as realtime
 from E2Etest.wyoming.client import connected, heard, spoken
 from E2Etest.wyoming.conftest import bridged

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from E2Etest.live import session
-from E2Etest.process import ready, running
+from E2Etest.drive import session
+from E2Etest.drive.process import ready, running
 
 pytestmark = pytest.mark.integration
 

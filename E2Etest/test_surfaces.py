@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
+from E2Etest.drive.session import act, data, finals, open_session, receive, upto_flush
 from E2Etest.exposition import moved, scrape
-from E2Etest.live.session import act, data, finals, open_session, receive, upto_flush
 from E2Etest.realtime import session as realtime
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_server]

@@ -9,7 +9,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from asr_server.audio.g711 import Companding
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 
 def _pcm():

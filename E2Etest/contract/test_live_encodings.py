@@ -6,8 +6,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.audio import g711
-from E2Etest import recordings
-from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
+from E2Etest.drive import recordings
+from E2Etest.drive.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
 

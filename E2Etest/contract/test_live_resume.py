@@ -7,7 +7,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.client.live import LiveClient
-from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
+from E2Etest.drive.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
 

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from asr_server.features.realtime import route
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.realtime.session import COMPLETED, RATE, Talk, encoded, open_session, speech
 
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]

@@ -9,7 +9,7 @@ import pytest
 import soxr
 
 from asr_server.audio.g711 import Companding
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.realtime.session import (
     ADDED,
     COMMITTED,

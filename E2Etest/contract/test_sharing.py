@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from asr_server.subtitle.files import parse_vtt
+from E2Etest.drive.session import open_session, upto_flush
 from E2Etest.live.readers import error, reader, say, share, until
-from E2Etest.live.session import open_session, upto_flush
 
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 

@@ -11,7 +11,7 @@ import pydantic
 import soxr
 from openai.types.realtime import RealtimeServerEvent
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 RATE = 24_000
 FRAME = pydantic.TypeAdapter(RealtimeServerEvent)

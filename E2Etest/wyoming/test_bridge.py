@@ -16,10 +16,10 @@ from wyoming.event import Event, read_event
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping, Pong
 
-from E2Etest import recordings
 from E2Etest.cli.commands import command
-from E2Etest.live.session import data, pcm_of
-from E2Etest.process import ServerProcess, running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, running
+from E2Etest.drive.session import data, pcm_of
 from E2Etest.wyoming.client import HOST, answer, connected, heard, refused, speak
 from E2Etest.wyoming.conftest import bridged
 

@@ -5,8 +5,8 @@ from wyoming.info import Describe, Info
 from wyoming.ping import Ping
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
-from E2Etest import recordings
-from E2Etest.live.session import data
+from E2Etest.drive import recordings
+from E2Etest.drive.session import data
 from E2Etest.wyoming.client import connected, heard, spoken
 from E2Etest.wyoming.conftest import bridged
 
