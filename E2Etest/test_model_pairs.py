@@ -16,9 +16,9 @@ from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.checkpoint import locate
 from asr_server.schedule.job import Priority
-from E2Etest import recordings
-from E2Etest.live.session import data, finals, pcm_of, stream
-from E2Etest.process import ready, running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready, running
+from E2Etest.drive.session import data, finals, pcm_of, stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import pytest
 from asr_server.audio import segmentation
 from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from tools import voice_detector
 
 # Importing the package would import torch.

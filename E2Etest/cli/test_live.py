@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration]

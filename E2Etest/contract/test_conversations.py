@@ -32,9 +32,9 @@ from wyoming.event import Event, read_event, write_event
 
 from asr_server.audio.g711 import Companding
 from asr_server.features.wyoming.wyoming import Bridge, BridgeTarget
-from E2Etest import recordings
+from E2Etest.drive import recordings
+from E2Etest.drive.session import pieces
 from E2Etest.live.readers import reader
-from E2Etest.live.session import pieces
 from E2Etest.realtime.session import FRAME
 
 _WAIT_S = 60

@@ -2,8 +2,8 @@
 
 import pytest
 
-from E2Etest import recordings
-from E2Etest.live.session import act, finals, open_session, pieces, upto_flush
+from E2Etest.drive import recordings
+from E2Etest.drive.session import act, finals, open_session, pieces, upto_flush
 
 pytestmark = pytest.mark.websocket
 

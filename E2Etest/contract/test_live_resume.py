@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asr_server.client.live import LiveClient
-from E2Etest.live.session import data, finals, stream
+from E2Etest.drive.session import data, finals, stream
 
 pytestmark = pytest.mark.websocket
 

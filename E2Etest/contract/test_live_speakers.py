@@ -10,9 +10,9 @@ import pytest
 from asr_server.client.live import LiveClient, LiveOptions
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers, ToneSpeakers, tone
 from asr_server.features.speakers.diarization.turns import Turn
-from E2Etest import recordings
-from E2Etest.contract.test_access import FIRST, SECOND
-from E2Etest.live.session import act, data, open_session, pieces, receive, stream, upto_flush
+from E2Etest.drive import recordings
+from E2Etest.drive.process import FIRST, SECOND
+from E2Etest.drive.session import act, data, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
 

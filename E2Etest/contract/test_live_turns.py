@@ -8,7 +8,7 @@ import soxr
 
 from asr_server import demo, feature_list
 from asr_server.cli import live
-from E2Etest.live.session import act, open_session, receive, upto_flush
+from E2Etest.drive.session import act, open_session, receive, upto_flush
 from E2Etest.realtime.session import RATE, STOPPED
 from E2Etest.realtime.session import open_session as realtime_session
 

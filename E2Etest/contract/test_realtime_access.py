@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.realtime.session import COMMITTED, COMPLETED, FAILED, STARTED, Talk, encoded, kinds, open_session, speech
 
 pytestmark = pytest.mark.websocket

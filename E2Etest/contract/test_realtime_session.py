@@ -7,8 +7,8 @@ import openai
 import pytest
 
 from asr_server.features.realtime import route
-from E2Etest import recordings
-from E2Etest.live.session import pieces
+from E2Etest.drive import recordings
+from E2Etest.drive.session import pieces
 from E2Etest.realtime.session import COMPLETED, DELTA, RATE, STOPPED, Talk, encoded, kinds, open_session, speech
 
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from asr_server.subtitle.cues import parse_vtt
+from E2Etest.drive.session import open_session
 from E2Etest.live.readers import error, reader, say, share, until
-from E2Etest.live.session import open_session
 
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 

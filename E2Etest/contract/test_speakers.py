@@ -9,9 +9,9 @@ import pytest
 from openai.types.audio import TranscriptionDiarized, TranscriptionTextSegmentEvent
 
 from asr_server.subtitle.cues import parse_srt, parse_vtt
-from E2Etest import recordings
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.test_jobs import events, submit
+from E2Etest.drive import recordings
 
 PAUSE_S = 2.5
 CLIP = "data:audio/wav;base64," + base64.b64encode(recordings.sample()[0]).decode()

@@ -13,7 +13,7 @@ import soxr
 from openai.types.realtime import RealtimeServerEvent
 from websockets.exceptions import ConnectionClosed
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 RATE = 24_000
 FRAME = pydantic.TypeAdapter(RealtimeServerEvent)

@@ -12,10 +12,10 @@ from wyoming.info import Describe, Info
 from wyoming.ping import Ping
 from wyoming.tts import Synthesize
 
-from E2Etest import recordings
 from E2Etest.cli.commands import command
-from E2Etest.live.session import data, pcm_of
-from E2Etest.process import ServerProcess, running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, running
+from E2Etest.drive.session import data, pcm_of
 from E2Etest.wyoming.client import answer, connected, heard, refused, spoken
 from E2Etest.wyoming.conftest import bridged
 

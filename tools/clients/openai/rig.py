@@ -14,9 +14,8 @@ import numpy as np
 from asr_server.core.settings import Settings
 from asr_server.net import event_stream
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
-from E2Etest.contract import inprocess
-from E2Etest.process import Server, running
+from E2Etest.drive import inprocess, recordings
+from E2Etest.drive.process import Server, running
 from tools.clients.openai.cases import REFUSALS
 
 _PAUSE = np.zeros(3 * 16_000, np.int16)

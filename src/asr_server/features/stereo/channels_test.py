@@ -32,7 +32,7 @@ from asr_server.recordings.requests import (
 )
 from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SoundLevels
 from E2Etest.channels import conversation, people, with_crosstalk
-from E2Etest.recordings import real_clips, waveform
+from E2Etest.drive.recordings import real_clips, waveform
 
 CONFIG = SegmentationConfig()
 

@@ -1,18 +1,25 @@
-"""The page of `asr-server evaluate` in Chromium, opened from disk: a click on an error plays the recording there."""
+"""Pages that are not the server's: the report of `asr-server evaluate`, and the example of docs/examples/browser."""
 
+import functools
+import http.server
+import re
 import shutil
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from asr_server import demo
 from asr_server.cli.evaluate.references import Reference, SystemAnswer
 from asr_server.cli.evaluate.results import page as evaluation_page
 from asr_server.cli.evaluate.results import results
 from asr_server.cli.recording_files import RecordingSource
-from E2Etest import recordings
 from E2Etest.browser.storing import until
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -59,3 +66,35 @@ def test_a_click_on_an_error_plays_its_recording_from_there(opened_page):
     assert page.get_by_role("cell", name="all").count() == 1
     assert page.locator("img").count() == 0
     assert [line for line in said if "gone.wav" not in line and "ERR_FILE_NOT_FOUND" not in line] == []
+
+
+FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "browser"
+
+
+@contextmanager
+def _site():
+    """The example as its head says to serve it; its origin."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=FOLDER)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
+        threading.Thread(target=site.serve_forever).start()
+        yield f"http://localhost:{site.server_port}"
+        site.shutdown()
+
+
+def _speak(browser, origin, server):
+    """The page, listening."""
+    page = browser.new_page()
+    page.goto(f"{origin}/?server={server.base}")
+    page.click("#start")
+    return page
+
+
+@pytest.mark.nightly
+def test_a_page_of_another_site_hears_what_is_said_if_it_may(speaking, page_server, tmp_path):
+    """The page shows the final text of the real model. A page whose origin is not allowed names the setting."""
+    with _site() as origin, speaking() as browser, ready(tmp_path / "log", ALLOWED_ORIGINS=origin) as server:
+        refused = _speak(browser, origin, page_server)
+        expect(refused.locator("#tentative")).to_have_text(re.compile("ALLOWED_ORIGINS"))
+        expect(refused.locator("#start")).to_be_enabled()
+        page = _speak(browser, origin, server)
+        expect(page.locator("#finals li")).to_have_text(recordings.sample()[1])

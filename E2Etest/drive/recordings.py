@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-from rapidfuzz.distance.Levenshtein import distance as word_errors
+from rapidfuzz.distance import Levenshtein
 
 from asr_server import demo
 from asr_server.audio.g711 import Companding
@@ -21,28 +21,9 @@ from asr_server.audio.g711 import Companding
 with suppress(ImportError):  # measurements on machines with GPUs do without it
     import av
 
-__all__ = [
-    "AUDIO",
-    "Clip",
-    "Spoken",
-    "clips",
-    "companded",
-    "encoded",
-    "packets",
-    "plain_words",
-    "real_clips",
-    "riff",
-    "sample",
-    "samples",
-    "silent_video",
-    "talking_video",
-    "wav",
-    "waveform",
-    "word_errors",
-]
-
-AUDIO = Path(__file__).parent / "audio"
-REAL = Path(__file__).parent / "real_speech"
+word_errors = Levenshtein.distance
+AUDIO = Path(__file__).parents[1] / "audio"
+REAL = Path(__file__).parents[1] / "real_speech"
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _SPELLED = {"mr": "mister", "mrs": "missus", "dr": "doctor", **{str(n): word for n, word in enumerate(_NUMBERS)}}
 
@@ -98,6 +79,11 @@ def plain_words(text: str) -> list[str]:
     """Return the words in lower case, without punctuation; titles and numbers up to ten are written out."""
     words = re.findall(r"[a-z0-9']+", text.lower().replace("\u2019", "'"))
     return [_SPELLED.get(word, word) for word in words]
+
+
+def units(text: str, language: str | None) -> list[str]:
+    """Return the words of a text in lower case; of a Chinese text its characters."""
+    return list(text.replace(" ", "")) if language == "Chinese" else text.lower().split()
 
 
 def sample() -> tuple[bytes, str]:
@@ -168,27 +154,6 @@ def packets(content: bytes) -> list[bytes]:
     """Return the packets of a file's audio."""
     with av.open(io.BytesIO(content)) as container:
         return [bytes(packet) for packet in container.demux(audio=0) if packet.size]
-
-
-def talking_video() -> bytes:
-    """Return the bundled recording with pictures, as a WebM that every browser plays."""
-    sink = io.BytesIO()
-    with av.open(sink, "w", format="webm") as output:
-        pictures = output.add_stream("libvpx", rate=5)
-        pictures.width, pictures.height, pictures.pix_fmt = 320, 180, "yuv420p"
-        sound = output.add_stream("libopus", rate=48_000, layout="mono")
-        for i in range(5 * len(samples()) // 16_000 + 2):
-            frame = av.VideoFrame.from_ndarray(np.full((180, 320, 3), (38, 70, 90), np.uint8), format="rgb24")
-            frame.pts, frame.time_base = i, Fraction(1, 5)
-            output.mux(pictures.encode(frame))
-        output.mux(pictures.encode(None))
-        frame = av.AudioFrame.from_ndarray(samples()[None].copy(), format="s16", layout="mono")
-        frame.sample_rate = 16_000
-        resampler = av.AudioResampler(format=sound.format, layout="mono", rate=48_000, frame_size=sound.frame_size)
-        for converted in [*resampler.resample(frame), *resampler.resample(None)]:
-            output.mux(sound.encode(converted))
-        output.mux(sound.encode(None))
-    return sink.getvalue()
 
 
 def silent_video() -> bytes:

@@ -1,10 +1,12 @@
-"""The kernel's figures of a server's processes: memory, bytes read, and which of them decode."""
+"""The processes of a server as the kernel sees them: memory, bytes read, which decode, and which is the engine."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +15,14 @@ from pathlib import Path
 def family(pid: int) -> list[int]:
     """A process and all below it, parents first; those that end meanwhile are left out."""
     try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        children = _children(pid)
     except OSError:
         return []
-    return [pid, *(found for child in children for found in family(int(child)))]
+    return [pid, *(found for child in children for found in family(child))]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def resident_mb(pid: int, field: str = "VmRSS") -> float:
@@ -25,6 +31,14 @@ def resident_mb(pid: int, field: str = "VmRSS") -> float:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(field):
                 return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def proportional_mb(pid: int) -> float:
+    """Return resident memory in MiB, shared pages in parts: a process that just starts shares all with its parent."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
     return 0.0
 
 
@@ -97,7 +111,31 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def engine_of(server) -> int | None:
+    """Return the id of the engine process, if there is one."""
+    return next((pid for pid in _children(server.process.pid) if b"--socket" in _command_of(pid)), None)
+
+
+def kill_engine(server) -> int:
+    """Send SIGKILL to the engine process, as soon as there is one. Returns its process id."""
+    give_up_s = time.monotonic() + 60.0
+    while (pid := engine_of(server)) is None:
+        assert time.monotonic() < give_up_s, server.log()
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def wait_until_gone(pid: int, wait_s: float = 30.0) -> None:
+    """Wait until the process does not run any more."""
+    give_up_s = time.monotonic() + wait_s
+    while _command_of(pid):
+        assert time.monotonic() < give_up_s, f"{pid} runs"
+        time.sleep(0.02)
+
+
 def _command_of(pid: int) -> bytes:
+    """Return the command line; empty when the process is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -10,12 +10,14 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+
+from E2Etest.drive import procfs
 
 if TYPE_CHECKING:
     import openai
@@ -23,6 +25,38 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 60.0
 LOAD_TIMEOUT_S = 180.0
 SERVE = ("-m", "asr_server", "serve")
+FIRST, SECOND = "sk-canary-first", "sk-canary-second"  # keys of a guarded server: no log may have them
+GUARDED = {
+    "API_KEYS": f"{FIRST},{SECOND}",
+    "OPENAI_API_KEY": "sk-canary-elsewhere",
+    "TRANSLATE_MODEL": "scripted",
+    "SPEECH_CLONE_MODEL": "fake",
+    "MAX_UPLOAD_MB": "4",
+    "MAX_AUDIO_S": "120",
+    "WS_RESUME_S": "2",
+}
+
+
+def until(condition: Callable[[], object], timeout_s: float = 60.0, state: Callable[[], object] = str) -> None:
+    """Poll until `condition` holds; fail with what `state` returns."""
+    give_up_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < give_up_s, state()
+        time.sleep(0.01)
+
+
+def events(answer: httpx.Response) -> list[dict]:
+    """Return the events of a stream, without the mark of its end."""
+    return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str | None, str | None]:
+    """Return the status, the code and the field of an error, whose envelope is complete."""
+    body = answer.json()
+    assert set(body) == {"error"}, body
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["message"]
+    return answer.status_code, body["error"]["code"], body["error"]["param"]
 
 
 class Server:
@@ -48,24 +82,35 @@ class Server:
         return self._clients.enter_context(openai.OpenAI(**{**usual, **options}))
 
     def close(self) -> None:
-        """Close the clients."""
         self._clients.close()
 
+    def post(self, path: str, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
+        """Post a recording to a route and return the response."""
+        return self.client.post(path, files={"file": (name, audio)}, data=fields)
+
     def transcribe(self, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
-        """Post a recording and return the response."""
-        data = {"model": self.model, **fields}
-        return self.client.post("/v1/audio/transcriptions", files={"file": (name, audio)}, data=data)
+        """Post a recording to be transcribed by the model of this server."""
+        return self.post("/v1/audio/transcriptions", audio, name=name, **{"model": self.model, **fields})
+
+    def job(self, audio: bytes, **fields: object) -> tuple[dict, httpx.Response]:
+        """Run a job to its end, and return its last state and its result."""
+        made = self.post("/v1/jobs", audio, **fields)
+        assert made.status_code == 202, made.text
+        path = f"/v1/jobs/{made.json()['id']}"
+        return events(self.client.get(f"{path}/events"))[-1], self.client.get(f"{path}/result")
 
     def health(self) -> dict:
-        """Return the body of `/health`."""
         return self.client.get("/health").json()
 
     def wait_for(self, condition, timeout_s: float = 30.0) -> dict:
         """Poll `/health` until `condition` holds for it, and return it."""
-        give_up_s = time.monotonic() + timeout_s
-        while not condition(found := self.health()):
-            assert time.monotonic() < give_up_s, found
-            time.sleep(0.02)
+        found: dict = {}
+
+        def holds() -> bool:
+            found.update(self.health())
+            return condition(found)
+
+        until(holds, timeout_s, lambda: str(found))
         return found
 
     def log(self) -> str:
@@ -112,31 +157,28 @@ class ServerProcess(Server):
 
     def wait_until_live(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return when `/livez` answers; fail with the log when the process ends."""
-        give_up_s = time.monotonic() + timeout_s
-        while True:
+
+        def lives() -> bool:
             assert self.process.poll() is None, self.log()
-            assert time.monotonic() < give_up_s, self.log()
-            try:
-                if self.client.get("/livez").status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.02)
+            with suppress(httpx.TransportError):
+                return self.client.get("/livez").status_code == 200
+            return False
+
+        until(lives, timeout_s, self.log)
 
     def resident_mb(self) -> float:
         """Return the resident memory of the server process and its children, in MiB."""
-        return sum(_resident_kb(pid) for pid in _family(self.process.pid)) / 1024
+        return sum(procfs.proportional_mb(pid) for pid in procfs.family(self.process.pid))
 
     def own_mb(self) -> float:
-        """Return the resident memory of the server process alone, in MiB."""
-        return _resident_kb(self.process.pid) / 1024
+        return procfs.proportional_mb(self.process.pid)
 
     def open_files(self) -> list[str]:
         """Return the open files and pipes of the server process and its children, without sockets."""
-        links = [link for pid in _family(self.process.pid) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        links = [link for pid in procfs.family(self.process.pid) for link in Path(f"/proc/{pid}/fd").iterdir()]
         return sorted(kind for link in links if not (kind := os.readlink(link).split(":")[0]).startswith("socket"))
 
     def log(self) -> str:
-        """Return everything that the process wrote."""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> int:
@@ -170,13 +212,14 @@ def ready(log: Path, **settings: str) -> Iterator[ServerProcess]:
         yield server
 
 
-def fake_model(folder: Path, **rule: object) -> dict[str, str]:
+def fake_model(folder: Path, *, script: dict[str, object] | None = None, **rule: object) -> dict[str, str]:
     """Return the settings for the fake engine, which answers every utterance by `rule` (see `asr_server_fake`).
 
-    It loads and works so slowly that it can be killed in the middle.
+    It loads and works so slowly that it can be killed in the middle, unless `script` says otherwise.
     """
     path = folder / "script.json"
-    path.write_text(json.dumps({"load_s": 1.0, "step_s": 0.01, "rules": [rule]}), encoding="utf-8")
+    content = {"load_s": 1.0, "step_s": 0.01, "rules": [rule], **(script or {})}
+    path.write_text(json.dumps(content), encoding="utf-8")
     return {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(path)}
 
 
@@ -185,16 +228,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _family(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(p for child in children for p in _family(int(child)))]
-
-
-def _resident_kb(pid: int) -> int:
-    """Return the memory of a process, shared pages in parts: one that just starts shares all with its parent."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return 0  # it has just ended

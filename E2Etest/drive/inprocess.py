@@ -31,7 +31,7 @@ from asr_server_fake.script import FakeScript
 from asr_server_fake.speech import FakeSpeechEngine
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.word_spotter import text_of
-from E2Etest.process import Server
+from E2Etest.drive.process import Server
 
 _END_S = 60.0
 _LOG = {

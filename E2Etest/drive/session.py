@@ -13,24 +13,28 @@ from websockets.sync.client import connect
 TIMEOUT_S = 180  # a worker that is stopped is noticed after 20 s, and another one started
 
 
+def connected(server, path, *, key="", **options):
+    """Return an open socket to any path, which sends `key` in its header; its first message is still to come."""
+    url = path if path.startswith("ws") else server.base.replace("http", "ws", 1) + path
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    usual = {"max_size": None, "compression": None, "open_timeout": TIMEOUT_S, "additional_headers": headers}
+    return connect(url, **usual | options)
+
+
 @contextmanager
 def open_session(server, **query):
-    """An open socket behind its first message, which is kept as `socket.hello`."""
+    """An open live session behind its first message, which is kept as `socket.hello`."""
     asked = "&".join(f"{name}={value}" for name, value in query.items())
-    headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
-    options = {"max_size": None, "compression": None, "open_timeout": TIMEOUT_S, "additional_headers": headers}
-    with connect(f"{server.live_url}?{asked}", **options) as socket:
+    with connected(server, f"{server.live_url}?{asked}", key=server.key) as socket:
         socket.hello = receive(socket)
         yield socket
 
 
 def receive(socket) -> dict:
-    """The next message."""
     return json.loads(socket.recv(timeout=TIMEOUT_S))
 
 
 def act(socket, action, **more) -> None:
-    """A text frame."""
     socket.send(json.dumps({"action": action, **more}))
 
 
@@ -58,12 +62,10 @@ def stream(server, pieces: Iterable[bytes], **query) -> list[dict]:
 
 
 def data(pcm: np.ndarray) -> bytes:
-    """int16 as bytes."""
     return pcm.astype("<i2").tobytes()
 
 
 def pieces(body: bytes, size: int) -> list[bytes]:
-    """Equal pieces."""
     return [body[at : at + size] for at in range(0, len(body), size)]
 
 
