@@ -160,19 +160,6 @@ async def test_what_is_no_job_is_left_alone(tmp_path):
     assert (_mode(tmp_path), (tmp_path / "jobs" / "thesis").is_dir()) == (0o755, True)
 
 
-async def test_one_directory_is_one_servers(jobs, tmp_path):
-    """A second server gets an error. When the first one has ended, it can use the directory."""
-    await accepted(jobs)
-    second = opened(tmp_path)
-    for refused in (second.database.prepare(), second.unfinished()):
-        with pytest.raises(JobsUnavailable, match="Another server"):
-            await refused
-    await jobs.database.close()
-    assert await second.database.prepare()
-    assert (await second.unfinished())[""] == 1
-    await second.database.close()
-
-
 @pytest.mark.parametrize("name", ["lock", "jobs.sqlite3"])
 async def test_a_link_is_not_followed(tmp_path, name):
     """A user with write access to the directory must not make the server open a file elsewhere."""
