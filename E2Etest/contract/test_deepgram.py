@@ -1,4 +1,4 @@
-"""Deepgram's API: recordings and live audio over `/v1/listen`, as its clients send and read them."""
+"""Deepgram's API: recordings over `/v1/listen`, as its clients send and read them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Live audio in other encodings than 16-bit PCM: the same words, and positions in bytes of the client."""
+"""Live audio in Opus, whose frames a conversation cannot state. Other encodings are conversations."""
 
 import pytest
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.live.speech_detection import VoiceDetector
+from asr_server.net.errors import Json
 from asr_server.net.shared_bytes import SharedBytes
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
@@ -53,9 +54,6 @@ class Shared:
     paces: Mapping[Priority, asyncio.Lock] = field(
         default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
     )
-
-
-Json = dict[str, Any]
 
 
 class SessionPart:

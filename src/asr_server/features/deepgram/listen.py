@@ -18,7 +18,6 @@ from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.features.deepgram import answers, options
-from asr_server.features.deepgram.answers import Json
 from asr_server.features.deepgram.options import ListenOptions, LiveListenOptions
 from asr_server.live.actions import ENCODINGS
 from asr_server.live.inference import WordTimestamps
@@ -39,6 +38,7 @@ from asr_server.live.session import LiveConnection
 from asr_server.net import body, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.body import while_connected
+from asr_server.net.errors import Json
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
