@@ -11,9 +11,9 @@ import random
 import re
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from asr_server.engine.protocol import (
     in_tokens,
 )
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
-from asr_server_fake.script import FakeScript, Fault, Rule, ScriptSource, strike
+from asr_server_fake.script import FakeScript, Rule, Scripted, ScriptSource, strike
 
 # Audio whose loudest sample is below this is silence.
 _SILENCE_PEAK = 0.01
@@ -101,11 +101,11 @@ class _Row:
     struck: bool = False  # its fault has happened
 
 
-class FakeEngine:
+class FakeEngine(Scripted):
     """Implements `engine.protocol.Engine`: one token a step for every row, and what its script says.
 
-    `on_progress` is called in every step. `script` counts in place of the file that the plan names; a
-    test changes it by `scripts.replace`. `default_text` is what an utterance says for which no rule has a text.
+    `on_progress` is called in every step. `script` counts in place of the file that the plan names; a test changes it
+    by `scripts.replace`. `default_text` is what an utterance says for which no rule has a text.
     """
 
     name = "fake"
@@ -118,26 +118,18 @@ class FakeEngine:
         script: FakeScript | None = None,
         default_text: Callable[[Utterance], str] | None = None,
     ) -> None:
+        super().__init__(script or plan.fake_script or FakeScript())
         self._plan = plan
         self._on_progress = on_progress
-        self.scripts = ScriptSource(script or plan.fake_script or FakeScript())
         self._text_of = default_text or self._counted
         self._vocabulary = _Vocabulary()
         self._rows: dict[int, _Row] = {}
-        self._loaded = False
-        self._loads = self._steps = self._calls = 0
-        self._applied: Counter[Rule] = Counter()
-        self._changes = self.scripts.changes
 
     @property
     def info(self) -> EngineInfo:
         """Slots are known once it is loaded, as for a real engine."""
-        slots = self._plan.max_batch if self._loaded else 0
+        slots = self._plan.max_batch if self.loaded else 0
         return EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype, slots=slots)
-
-    @property
-    def loaded(self) -> bool:
-        return self._loaded
 
     @property
     def free_slots(self) -> int:
@@ -149,31 +141,25 @@ class FakeEngine:
         return self.free_slots
 
     def load(self) -> None:
-        """Take the time that the script says. Raises `ModelUnavailable` or `EngineOutOfMemory` if it says so."""
-        script = self._script()
+        """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
+        script = self.script()
         if script.load_freeze_s:
             # PyDLL does not release the interpreter's lock: no other thread of the process runs.
             ctypes.PyDLL(None).usleep(int(1e6 * script.load_freeze_s))
-        time.sleep(script.load_s)
-        self._loads += 1
-        if self._loads <= script.load_failures:
-            if script.load_fault is Fault.MEMORY:
-                raise EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.")
-            raise ModelUnavailable(f"MODEL_ID={self._plan.model_id}: the script says that it cannot be loaded.")
-        self._loaded = True
+        self.run_load(script, f"MODEL_ID={self._plan.model_id}")
 
     def unload(self) -> None:
         """Forget every row."""
-        self._loaded = False
+        self.loaded = False
         self._rows.clear()
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in. Raises what the script says."""
-        assert self._loaded, "admit() before load()"
-        script = self._script()  # first: a new script begins to count anew
-        self._calls += 1
+        assert self.loaded, "admit() before load()"
+        script = self.script()  # first: a new script begins to count anew
+        self.calls += 1
         item = in_tokens(item, self._encode)
-        rule = self._rule(item, script)
+        rule = self.first(script.rules, partial(self._applies, item)) or Rule()
         row = self._answer(item, rule)
         if rule.fault is not None and rule.at == "admission" and (error := self._strike(row)) is not None:
             raise error
@@ -182,9 +168,9 @@ class FakeEngine:
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
         """Give every row one token. Raises if the script breaks the step."""
         self._on_progress()
-        script = self._script()
-        stalls = script.stall_every and self._steps % script.stall_every == 0
-        self._steps += 1
+        script = self.script()
+        stalls = script.stall_every and self.steps % script.stall_every == 0
+        self.steps += 1
         time.sleep(script.stall_s if stalls else script.step_s)
         for key, row in list(self._rows.items()):
             due = row.rule.fault is not None and row.rule.at == "step" and row.given >= row.rule.after_tokens
@@ -197,30 +183,16 @@ class FakeEngine:
     def drop(self, key: int) -> None:
         self._rows.pop(key, None)
 
-    def _script(self) -> FakeScript:
-        script = self.scripts.current()
-        if self.scripts.changes != self._changes:
-            self._changes = self.scripts.changes
-            self._loads = self._steps = self._calls = 0
-            self._applied.clear()
-        return script
-
-    def _rule(self, item: Utterance, script: FakeScript) -> Rule:
-        """Return the first rule that applies; one without any effect if none does."""
+    def _applies(self, item: Utterance, rule: Rule) -> bool:
         audio_s = samples_to_s(len(item.audio))
-        for rule in script.rules:
-            if rule.model not in ("", self._plan.model_id):
-                continue
-            if not rule.matches(item, audio_s, self._calls) or (rule.times and self._applied[rule] >= rule.times):
-                continue
-            if rule.once_file is not None:
-                try:
-                    rule.once_file.touch(exist_ok=False)
-                except FileExistsError:
-                    continue
-            self._applied[rule] += 1
-            return rule
-        return Rule()
+        if rule.model not in ("", self._plan.model_id) or not rule.matches(item, audio_s, self.calls):
+            return False
+        if rule.once_file is not None:
+            try:
+                rule.once_file.touch(exist_ok=False)
+            except FileExistsError:
+                return False
+        return True
 
     def _strike(self, row: _Row) -> AsrError | None:
         """Return the error of the row, or None if it goes on."""
@@ -251,7 +223,7 @@ class FakeEngine:
     def _counted(self, item: Utterance) -> str:
         if float(np.abs(item.audio).max(initial=0.0)) < _SILENCE_PEAK:
             return ""
-        count = max(1, int(samples_to_s(len(item.audio)) * self._script().words_per_s))
+        count = max(1, int(samples_to_s(len(item.audio)) * self.script().words_per_s))
         return " ".join(_number(n) for n in range(1, count + 1))
 
     def _advance(self, key: int, row: _Row) -> Iterator[Outcome]:

@@ -1,8 +1,6 @@
-"""The fake engine's script: rules, faults and delays. The engine contract is in `conformance_test`."""
+"""The fake engine's script. `conformance_test` has the contract; tests of the protocols use every fault."""
 
 import json
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -123,73 +121,6 @@ def test_a_fault_at_admission_is_raised_there():
     assert engine.free_slots == 8
 
 
-def test_a_broken_step_raises():
-    """No row can be told to be at fault; it happens once for each row that the rule is for."""
-    engine = _engine(Rule(context="bad", fault=Fault.BREAK))
-    engine.admit(0, Utterance(_sound()))
-    engine.admit(1, Utterance(_sound(), context="bad"))
-    with pytest.raises(RuntimeError):
-        list(engine.step())
-
-
-def test_a_hang_lasts_while_its_file_is_there(tmp_path):
-    """The file is created when it begins, and whoever deletes it ends it; the row then goes on."""
-    hangs = tmp_path / "hangs"
-    engine = _engine(Rule(fault=Fault.HANG, hang_file=hangs))
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(_run(engine, Utterance(_sound()))))
-    thread.start()
-    give_up_s = time.monotonic() + 10
-    while not hangs.exists():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.001)
-    thread.join(0.05)
-    assert thread.is_alive()
-    hangs.unlink()
-    thread.join(10)
-    assert [answer.text for answer in found] == ["one two three four"]
-
-
-def test_a_rule_with_a_file_applies_once_for_all_engines(tmp_path):
-    """The rule applies to the first of several workers that run the same script."""
-    rule = Rule(text="first", once_file=tmp_path / "once")
-    texts = [_run(_engine(rule), Utterance(_sound()))[0].text for _ in range(2)]
-    assert texts == ["first", "one two three four"]
-
-
-@pytest.mark.parametrize(("fault", "error"), [("raise", ModelUnavailable), ("memory", EngineOutOfMemory)])
-def test_loads_fail_as_often_as_the_script_says(fault, error):
-    """The load after those succeeds."""
-    engine = FakeEngine(_plan(), script=FakeScript(load_failures=2, load_fault=Fault(fault)))
-    for _ in range(2):
-        with pytest.raises(error):
-            engine.load()
-        assert not engine.loaded
-    engine.load()
-    assert engine.loaded
-
-
-@pytest.mark.parametrize("values", [{"load_s": 0.05}, {"load_freeze_s": 0.05}])
-def test_a_load_takes_its_time(values):
-    """Asleep, or with the whole process standing still."""
-    began_s = time.monotonic()
-    _engine(**values)
-    assert time.monotonic() - began_s >= 0.05
-
-
-def test_steps_take_their_time():
-    """Every second step takes the longer time, the first one included."""
-    engine = _engine(step_s=0.001, stall_every=2, stall_s=0.05)
-    engine.admit(0, Utterance(_sound()))
-    took_s = []
-    for _ in range(3):
-        began_s = time.monotonic()
-        list(engine.step())
-        took_s.append(time.monotonic() - began_s)
-    assert min(took_s[0], took_s[2]) >= 0.05
-    assert took_s[1] >= 0.001
-
-
 def test_the_file_is_read_again_when_it_changes(tmp_path, monkeypatch):
     """Counts begin anew with it."""
     script = tmp_path / "script.json"
@@ -206,17 +137,6 @@ def test_the_file_is_read_again_when_it_changes(tmp_path, monkeypatch):
     write(rules=[{"call": 1, "text": "after"}])
     texts += [_run(engine, Utterance(_sound()))[0].text]
     assert texts == ["before", "one two three four", "after"]
-
-
-def test_a_test_in_the_process_may_give_another_script_and_another_default():
-    """Counts begin anew with the script; a rule without a text leaves the default."""
-    engine = FakeEngine(_plan(), script=FakeScript(rules=(Rule(call=1, text="before"),)), default_text=lambda _: "else")
-    engine.load()
-    texts = [_run(engine, Utterance(_sound()))[0].text for _ in range(2)]
-    engine.scripts.replace(FakeScript(rules=(Rule(call=1, text="after"), Rule(language="German"))))
-    found = [_run(engine, Utterance(_sound()))[0] for _ in range(2)]
-    assert [*texts, *(answer.text for answer in found)] == ["before", "else", "after", "else"]
-    assert found[1].language == "German"
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable
 from asr_server.engine.protocol import Finish, Utterance
 
 _POLL_S = 0.005
@@ -139,8 +141,6 @@ class FakeScript:
     # seconds before that in which no thread of the process moves, as while a native library is imported
     load_freeze_s: float = 0.0
     load_failures: int = 0  # how many of the first loads fail
-    # RAISE: with `ModelUnavailable`; MEMORY: with `EngineOutOfMemory`
-    load_fault: Literal[Fault.RAISE, Fault.MEMORY] = Fault.RAISE
 
     step_s: float = 0.0  # seconds that a step takes
     stall_every: int = 0  # each step of this number takes `stall_s` instead, the first one included; 0 is none
@@ -159,6 +159,7 @@ class ScriptError(ValueError):
 
 
 _JSON = TypeAdapter(FakeScript)
+R = TypeVar("R", Rule, SpeechRule)
 
 
 def read(path: Path) -> FakeScript:
@@ -193,6 +194,45 @@ class ScriptSource:
             self._script, self._stamp = read(self._path), stamp
             self.changes += 1
         return self._script
+
+
+class Scripted:
+    """What the engines of a script have in common: loads that take time and fail, rules, and calls that are counted.
+
+    All begin to count anew with a new script.
+    """
+
+    loaded = False
+
+    def __init__(self, source: FakeScript | Path) -> None:
+        self.scripts = ScriptSource(source)
+        self.loads = self.steps = self.calls = 0
+        self._applied: Counter[Rule | SpeechRule] = Counter()
+        self._changes = self.scripts.changes
+
+    def script(self) -> FakeScript:
+        script = self.scripts.current()
+        if self.scripts.changes != self._changes:
+            self._changes = self.scripts.changes
+            self.loads = self.steps = self.calls = 0
+            self._applied.clear()
+        return script
+
+    def run_load(self, script: FakeScript | SpokenScript, what: str) -> None:
+        """Take the time of a load. Raises `ModelUnavailable` if the script says so, of the model `what`."""
+        time.sleep(script.load_s)
+        self.loads += 1
+        if self.loads <= script.load_failures:
+            raise ModelUnavailable(f"{what}: the script says that it cannot be loaded.")
+        self.loaded = True
+
+    def first(self, rules: Iterable[R], applies: Callable[[R], bool]) -> R | None:
+        """Return the first rule that applies and has not applied often enough, and count it."""
+        for rule in rules:
+            if not (rule.times and self._applied[rule] >= rule.times) and applies(rule):
+                self._applied[rule] += 1
+                return rule
+        return None
 
 
 def strike(rule: Rule | SpeechRule, failure: AsrError, no_memory: EngineOutOfMemory) -> AsrError | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, SpeechFailed
+from asr_server.core.errors import AsrError, EngineOutOfMemory, SpeechFailed
 from asr_server.features.speech_output.engines.protocol import (
     FAKE,
     OPENAI_VOICES,
@@ -30,7 +29,7 @@ from asr_server.features.speech_output.engines.protocol import (
     VoiceSample,
 )
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
-from asr_server_fake.script import FakeScript, ScriptSource, SpeechRule, SpokenScript, strike
+from asr_server_fake.script import FakeScript, Scripted, SpeechRule, strike
 
 BLOCK_SAMPLES = SPEECH_RATE // 5
 _SLOTS = 4
@@ -50,7 +49,7 @@ class _Row:
     struck: bool = False  # its fault has happened
 
 
-class FakeSpeechEngine(SpeechEngine):
+class FakeSpeechEngine(Scripted, SpeechEngine):
     """A block of samples a step for every row, and what its script says.
 
     A voice is the frequency of a tone; a sample is imitated by a tone of its strongest frequency. Instructions make the
@@ -70,16 +69,8 @@ class FakeSpeechEngine(SpeechEngine):
     )
 
     def __init__(self, script: FakeScript | Path | None = None) -> None:
-        self.scripts = ScriptSource(script or FakeScript())
+        super().__init__(script or FakeScript())
         self._rows: dict[int, _Row] = {}
-        self._loaded = False
-        self._loads = self._calls = 0
-        self._applied: Counter[SpeechRule] = Counter()
-        self._changes = self.scripts.changes
-
-    @property
-    def loaded(self) -> bool:
-        return self._loaded
 
     @property
     def free_slots(self) -> int:
@@ -87,24 +78,19 @@ class FakeSpeechEngine(SpeechEngine):
 
     def load(self) -> None:
         """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
-        script = self._script()
-        time.sleep(script.load_s)
-        self._loads += 1
-        if self._loads <= script.load_failures:
-            raise ModelUnavailable("The script says that the speech engine cannot be loaded.")
-        self._loaded = True
+        self.run_load(self.script().speech, f"SPEECH={FAKE}")
 
     def unload(self) -> None:
         """Forget every row."""
-        self._loaded = False
+        self.loaded = False
         self._rows.clear()
 
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
         """Take a row in. Raises what the script says."""
-        assert self._loaded, "admit() before load()"
-        script = self._script()  # first: a new script begins to count anew
-        self._calls += 1
-        rule = self._rule(item, script)
+        assert self.loaded, "admit() before load()"
+        script = self.script().speech  # first: a new script begins to count anew
+        self.calls += 1
+        rule = self.first(script.rules, lambda rule: rule.matches(item.text, self.calls)) or SpeechRule()
         row = _Row(rule, _spoken(item, rule))
         if rule.at == "admission" and (error := _strike(row)) is not None:
             raise error
@@ -114,7 +100,7 @@ class FakeSpeechEngine(SpeechEngine):
         """Give every row a block. Raises if the script breaks the step."""
         if not self._rows:
             return
-        time.sleep(self._script().step_s)
+        time.sleep(self.script().speech.step_s)
         for key, row in list(self._rows.items()):
             due = row.rule.at == "step" and row.given >= row.rule.after_blocks * BLOCK_SAMPLES
             if due and not row.struck and (error := _strike(row)) is not None:
@@ -130,22 +116,6 @@ class FakeSpeechEngine(SpeechEngine):
 
     def drop(self, key: int) -> None:
         self._rows.pop(key, None)
-
-    def _script(self) -> SpokenScript:
-        script = self.scripts.current().speech
-        if self.scripts.changes != self._changes:
-            self._changes = self.scripts.changes
-            self._loads = self._calls = 0
-            self._applied.clear()
-        return script
-
-    def _rule(self, item: Sentence, script: SpokenScript) -> SpeechRule:
-        """Return the first rule that applies; one without any effect if none does."""
-        for rule in script.rules:
-            if rule.matches(item.text, self._calls) and not (rule.times and self._applied[rule] >= rule.times):
-                self._applied[rule] += 1
-                return rule
-        return SpeechRule()
 
 
 def _spoken(item: Sentence, rule: SpeechRule) -> NDArray[np.float32]:

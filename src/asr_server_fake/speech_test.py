@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import EngineFailed, EngineOutOfMemory, ModelUnavailable, SpeechFailed
+from asr_server.core.errors import EngineOutOfMemory, SpeechFailed
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, VoiceSample
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 from asr_server_fake import script
@@ -14,10 +14,9 @@ from asr_server_fake.speech import BLOCK_SAMPLES, FakeSpeechEngine
 LONG = Sentence("a" * 40, "low")  # two seconds
 
 
-def scripted(*rules, **fields):
-    engine = FakeSpeechEngine(FakeScript(speech=SpokenScript(rules, **fields)))
-    if not fields.get("load_failures"):
-        engine.load()
+def scripted(*rules):
+    engine = FakeSpeechEngine(FakeScript(speech=SpokenScript(rules)))
+    engine.load()
     return engine
 
 
@@ -52,26 +51,6 @@ def test_a_sentence_ends_at_its_budget():
     """The sentence has half of its samples."""
     done = outcomes(scripted(SpeechRule(finish=SpeechFinish.BUDGET)), LONG)[-1].value
     assert (done.finish, done.samples) == (SpeechFinish.BUDGET, SPEECH_RATE)
-
-
-@pytest.mark.parametrize(("fault", "error"), [(Fault.BREAK, RuntimeError), (Fault.FATAL, EngineFailed)])
-def test_a_step_breaks(fault, error):
-    """The whole step raises."""
-    engine = scripted(SpeechRule(fault=fault))
-    engine.admit(1, LONG)
-    with pytest.raises(error):
-        list(engine.step())
-
-
-def test_loads_fail_as_often_as_the_script_says():
-    """A new script counts anew."""
-    engine = scripted(load_failures=1)
-    with pytest.raises(ModelUnavailable):
-        engine.load()
-    engine.load()
-    engine.scripts.replace(FakeScript(speech=SpokenScript(load_failures=1)))
-    with pytest.raises(ModelUnavailable):
-        engine.load()
 
 
 def test_a_sample_is_imitated_by_its_strongest_frequency():

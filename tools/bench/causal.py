@@ -60,7 +60,7 @@ def _figures(taken: list[tuple[float, float]]) -> dict[str, int]:
 @contextmanager
 def _frames(engine: QwenEngine) -> Iterator[list[int]]:
     """The frames of each window that is encoded in the block."""
-    runtime = engine._runtime
+    runtime = engine.runtime
     assert runtime is not None
     encode, seen = runtime._encoder, list[int]()
 

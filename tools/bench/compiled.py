@@ -34,7 +34,7 @@ def _compared(loaded: dict[str, QwenEngine], rows: int) -> dict[str, object]:
     for engine in loaded.values():
         for key in range(rows):
             engine.admit(key, Utterance(engines.speech(25)))
-        while engine._runtime is not None and len(engine._runtime.decoder.decoding) < rows:
+        while engine.runtime is not None and len(engine.runtime.decoder.decoding) < rows:
             list(engine.step())
     for _ in range(ROUNDS):
         for name, engine in loaded.items():

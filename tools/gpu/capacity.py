@@ -92,7 +92,7 @@ def drill(rig: Rig) -> dict[str, object]:
 @contextmanager
 def _shortage(rig: Rig, engine: QwenEngine) -> Iterator[None]:
     """All of the GPU's memory is taken, also what torch holds and does not use; on a CPU passes fail."""
-    runtime = engine._runtime
+    runtime = engine.runtime
     assert runtime is not None
     if rig.device != "cpu":
         torch.cuda.empty_cache()

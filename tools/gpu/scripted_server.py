@@ -39,8 +39,8 @@ def scripted_answers() -> Iterator[None]:
     def admit_scripted(engine: QwenEngine, key: int, item: Utterance, *urgent: bool) -> None:
         forced = item.language is not None
         if forced not in known:
-            assert engine._runtime is not None
-            known[forced] = engine._runtime.prompts.answer(words, "English", forced=forced)
+            assert engine.runtime is not None
+            known[forced] = engine.runtime.prompts.answer(words, "English", forced=forced)
         script = list(known[forced][: forced_tokens(len(item.audio))])
         if item.session is not None and not item.last:
             script[-CHANGED_TOKENS:] = reversed(script[-CHANGED_TOKENS:])

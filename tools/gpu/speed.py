@@ -100,7 +100,7 @@ def step(rig: Rig) -> dict[str, object]:
     for name, fused in (("recorded", "auto"), ("without_kernels", False)):
         engine = rig.engine(rig.model_id, max_batch=max(_some(rig)), use_fused_kernels=fused)
         engine.load()
-        runtime = engine._runtime
+        runtime = engine.runtime
         assert runtime is not None
         layers = runtime.decoder.model._layers
         matrices = [
@@ -172,7 +172,7 @@ def step_ms(rig: Rig, engine: QwenEngine, rows: int, steps: int = _STEPS) -> flo
     with engines.forced_answers():
         for key in range(rows):
             engine.admit(key, Utterance(engines.speech(10)))
-        runtime = engine._runtime
+        runtime = engine.runtime
         assert runtime is not None
         while len(runtime.decoder.decoding) < rows:
             list(engine.step())

@@ -147,36 +147,45 @@ def _ready(engine):
     return engine
 
 
-def test_both_kinds_of_work_end_as_what_they_are(engine, transcriber):
-    """An utterance ends with what the engine says, an item with an alignment, in the same steps."""
+def test_rows_and_items_end_as_what_they_are_and_a_row_at_fault_alone(engine, transcriber):
+    """An utterance ends with what the engine says, an item with an alignment or the error that is its own."""
     transcriber.endless = False
-    engine.admit(1, SPOKEN)
-    engine.admit(2, _item())
+    engine.admit(0, SPOKEN)
+    for key, text in enumerate(("1", "bad", "1"), 1):
+        engine.admit(key, _item(text))
     ended = _ended(engine)
-    assert ended[1].value == "text"
-    assert ended[2].value == Alignment(())
+    assert ended[0].value == "text"
+    assert isinstance(ended[2].error, UnsupportedLanguage)
+    assert ended[1].value == ended[3].value == Alignment(())
 
 
 def test_the_aligner_is_loaded_by_the_first_alignment_and_not_before(engine, words, transcriber):
-    """Transcription alone never loads it."""
+    """Transcription alone never loads it. The step that loads makes no pass: the state says loaded when the load is
+    over, and the thread must show that it moves before anything else is long."""
     transcriber.endless = False
     engine.admit(1, SPOKEN)
     _ended(engine)
     assert (words.loads, engine.info.aligner_state) == (0, AlignerState.UNLOADED)
-    _ready(engine)
-    assert (words.loads, engine.info.aligner_state) == (1, AlignerState.LOADED)
+    engine.admit(2, _item())
+    while engine.info.aligner_state is not AlignerState.LOADED:
+        list(engine.step())
+    assert (words.loads, words.passes) == (1, [])
+    assert isinstance(_ended(engine)[2], RowDone)
 
 
 def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, transcriber):
-    """Rows move with every step for as long as the checkpoint is being found, and then the alignment ends."""
+    """A download takes minutes: more than a pass of alignments waits for it. Rows have all their places and move with
+    every step, and then the alignments end."""
     words.gate.clear()
-    engine.admit(1, SPOKEN)
-    engine.admit(2, _item())
+    engine.admit(0, SPOKEN)
+    for key in range(1, 21):
+        engine.admit(key, _item("50"))
     for _ in range(50):
-        assert [o.key for o in engine.step()] == [1]
+        assert [o.key for o in engine.step()] == [0]
     assert engine.info.aligner_state is AlignerState.LOADING
+    assert engine.free_slots == transcriber.free_slots == 7
     words.gate.set()
-    assert isinstance(_ended(engine, 10_000)[2], RowDone)
+    assert set(_ended(engine, 10_000)) == set(range(1, 21))
     assert transcriber.rows
 
 
@@ -209,16 +218,6 @@ def test_a_failed_aligner_is_tried_again_after_a_while(engine, words, clock, whe
     engine.admit(3, _item())
     assert isinstance(_ended(engine, 10_000)[3], RowDone)
     assert engine.info.aligner_error == ""
-
-
-def test_a_row_at_fault_fails_alone(engine):
-    """The error of one item is that item's."""
-    for key, text in enumerate(("1", "bad", "1")):
-        engine.admit(key, _item(text))
-    ended = _ended(engine)
-    assert isinstance(ended[1].error, UnsupportedLanguage)
-    assert isinstance(ended[0], RowDone)
-    assert isinstance(ended[2], RowDone)
 
 
 @given(st.lists(st.integers(1, 150), min_size=1, max_size=30))
@@ -270,17 +269,6 @@ def test_a_caller_that_leaves_frees_its_place(engine, words):
     assert words.passes == []
 
 
-def test_what_waits_for_the_aligner_to_be_found_keeps_nobody_out(engine, words, transcriber):
-    """A download takes minutes: more than a pass of alignments waits for it, and rows still have all their places."""
-    words.gate.clear()
-    for key in range(20):
-        engine.admit(key, _item("50"))
-    list(engine.step())
-    assert engine.free_slots == transcriber.free_slots == 8
-    words.gate.set()
-    assert set(_ended(engine, 10_000)) == set(range(20))
-
-
 def test_an_aligner_that_nobody_waits_for_is_not_being_loaded(engine, words):
     """While the aligner is being loaded the thread may stand still unsuspected, so that is not said for longer than it
     is true."""
@@ -297,18 +285,7 @@ def test_an_aligner_that_nobody_waits_for_is_not_being_loaded(engine, words):
     assert isinstance(_ended(engine, 10_000)[2], RowDone)
 
 
-def test_the_step_that_loads_the_aligner_makes_no_pass(engine, words):
-    """The state says loaded when the load is over; the thread must show that it moves before anything else is long."""
-    engine.admit(1, _item())
-    for _ in range(10_000):
-        list(engine.step())
-        if engine.info.aligner_state is AlignerState.LOADED:
-            break
-    assert words.passes == []
-    assert isinstance(_ended(engine)[1], RowDone)
-
-
-def test_the_aligner_is_unloaded_on_its_own_clock(engine, words, clock, transcriber):
+def test_the_aligner_is_unloaded_on_its_own_clock_and_with_the_model(engine, words, clock, transcriber):
     """Rows at work keep the model, not the aligner; it says when it wants to be looked at again."""
     _ready(engine)
     engine.admit(5, SPOKEN)
@@ -320,10 +297,6 @@ def test_the_aligner_is_unloaded_on_its_own_clock(engine, words, clock, transcri
     assert not words.loaded
     assert transcriber.loaded
     assert engine.info.aligner_state is AlignerState.UNLOADED
-
-
-def test_the_aligner_leaves_with_the_model(engine, words):
-    """Unloading the model unloads both."""
     _ready(engine).unload()
     assert not words.loaded
     assert not engine.loaded
@@ -392,14 +365,21 @@ def test_no_time_limit_passes_while_the_aligner_is_fetched(transcriber, words, c
     assert (clock.now_s, limits.now_s()) == (400.0, before_s)
 
 
+def _in_parts(clock, parts, **values):
+    """Return an engine that has its aligner, whose passes have so many parts."""
+    transcriber, words = Transcriber(clock), Words(clock)
+    words.parts, words.loaded = parts, True
+    engine = AligningEngine(transcriber, words, pass_tokens=100, clock=clock, **values)
+    engine.load()
+    return engine, transcriber, words
+
+
 def test_rows_go_on_between_the_parts_of_a_pass(clock):
     """Live work waits for one part, not for the pass; the times come with the last part."""
-    transcriber, words = Transcriber(clock), Words(clock)
-    words.parts, words.pass_s, transcriber.step_s = 5, 5.0, 1.0
-    engine = AligningEngine(transcriber, words, pass_tokens=100, idle_timeout_s=0, clock=clock)
-    engine.load()
+    engine, transcriber, words = _in_parts(clock, 5, idle_timeout_s=0)
+    words.pass_s, transcriber.step_s = 5.0, 1.0
     engine.admit(1, SPOKEN)
-    engine.admit(2, AlignItem(AUDIO, "7", "English"))
+    engine.admit(2, _item("7"))
     steps, done = [], False
     for _ in range(40):
         before_s, outcomes = clock.now_s, list(engine.step())
@@ -411,31 +391,19 @@ def test_rows_go_on_between_the_parts_of_a_pass(clock):
 
 
 def test_who_leaves_during_a_pass_gets_nothing_and_the_others_theirs(clock):
-    """The pass goes on for those who wait."""
-    words = Words(clock)
-    words.parts = 3
-    engine = AligningEngine(Transcriber(clock), words, pass_tokens=100, idle_timeout_s=0, clock=clock)
-    engine.load()
-    words.loaded = True
+    """The pass goes on for those who wait. Once nobody does its other parts are not made, and the aligner is idle: who
+    asks and leaves costs one part of the work."""
+    engine, _, words = _in_parts(clock, 3, idle_timeout_s=5)
     for key in (1, 2):
-        engine.admit(key, AlignItem(AUDIO, "7", "English"))
+        engine.admit(key, _item("7"))
     outcomes = list(engine.step())
     engine.drop(1)
     for _ in range(3):
         outcomes += engine.step()
     assert [(type(one), one.key) for one in outcomes] == [(RowDone, 2)]
-
-
-def test_a_pass_that_nobody_waits_for_ends(clock):
-    """Its other parts are not made, and the aligner is idle: who asks and leaves costs one part of the work."""
-    words = Words(clock)
-    words.parts = 100
-    engine = AligningEngine(Transcriber(clock), words, pass_tokens=100, idle_timeout_s=5, clock=clock)
-    engine.load()
-    words.loaded = True
-    engine.admit(1, AlignItem(AUDIO, "7", "English"))
+    engine.admit(3, _item("7"))
     assert list(engine.step()) == []
-    engine.drop(1)
+    engine.drop(3)
     clock.now_s += 6
     assert engine.poll_idle() is None
     assert not words.loaded

@@ -8,14 +8,67 @@ import pytest
 from asr_server import demo
 from asr_server.core import settings
 from asr_server.engine import capabilities, core, plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
-from asr_server.schedule.ports import RowDone, RowFailed
+from asr_server.engine.qwen_asr.aligner import QwenAligner
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.qwen_asr.files import CheckpointFiles
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 
 
 def aligned(aligner, items):
     """Return what an aligner finds for items, after all parts of the work."""
     *_, found = aligner.align(items)
     return found
+
+
+def qwen(model_id="demo", *, rows=4, budget_mb=0, options=(), callbacks=(), **values):
+    """Return an engine of Qwen3-ASR, not loaded: in torch, unless `values` of the plan name OpenVINO."""
+    chosen = {"device": "cpu", "dtype": "float32", **values}
+    plan = Plan("qwen", str(model_id), max_batch=rows, kv_budget_mb=budget_mb, options=options, **chosen)
+    return QwenEngine(plan, *callbacks)
+
+
+def loaded_qwen(model_id="demo", **values):
+    engine = qwen(model_id, **values)
+    engine.load()
+    return engine
+
+
+def qwen_aligner(aligner_id="demo", *, on_progress=lambda: None, **values):
+    """Return the aligner of Qwen3-ASR, located and not loaded; `values` of the plan."""
+    plan = Plan("qwen", "demo", "cpu", "float32", 4, 0, (), str(aligner_id), **values)
+    aligner = QwenAligner(plan, on_progress)
+    aligner.locate()
+    return aligner
+
+
+def loaded_aligner(aligner_id="demo", **values):
+    aligner = qwen_aligner(aligner_id, **values)
+    aligner.load()
+    return aligner
+
+
+def ends(engine, *utterances):
+    """Return how each of the utterances ends that are admitted together, and the ids of all its deltas."""
+    for key, utterance in enumerate(utterances):
+        engine.admit(key, utterance)
+    found, deltas = {}, dict.fromkeys(range(len(utterances)), ())
+    for _ in range(600):
+        for outcome in engine.step():
+            if isinstance(outcome, RowDelta):
+                deltas[outcome.key] += outcome.value.ids
+            else:
+                found[outcome.key] = outcome
+        if len(found) == len(utterances):
+            break
+    return [found[key] for key in deltas], list(deltas.values())
+
+
+def until_decoding(engine, rows=1):
+    """Make steps until so many prompts are run."""
+    while len(engine.runtime.decoder.decoding) < rows:
+        list(engine.step())
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +134,12 @@ def run():
 def alone(make_engine, run, clips):
     """Return each clip's hypothesis when it has the engine for itself."""
     return [run(make_engine(1), [Utterance(clip)])[0] for clip in clips]
+
+
+@pytest.fixture
+def endless(monkeypatch):
+    """No token ends an answer of a model that is loaded from now on."""
+    monkeypatch.setattr(CheckpointFiles, "end_ids", lambda files: frozenset())
 
 
 @pytest.fixture(scope="session")

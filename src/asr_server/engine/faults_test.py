@@ -1,93 +1,84 @@
 """Faults injected into one loaded model: memory that runs out at odd places, numbers that are none. Who is hurt?"""
 
+import threading
+import time
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
 
+from asr_server.core.conftest import raises
 from asr_server.core.errors import EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine import faults
-from asr_server.engine.feature import Plan
+from asr_server.engine.conftest import ends, loaded_qwen, qwen
+from asr_server.engine.feature import OPENVINO, TORCH
+from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.protocol import AS_SET, Option, Utterance
 from asr_server.engine.qwen_asr import loading
-from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.qwen_asr.decoder import ArenaDecoder
+from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.schedule.job import Job
-from asr_server.schedule.ports import RowDelta, RowDone
+from asr_server.schedule.ports import RowDone
 from asr_server.schedule.thread import EngineThread
 
 pytestmark = pytest.mark.torch
 
-
-@pytest.fixture
-def engine():
-    made = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
-    made.load()
-    return made
+LOST = Utterance(np.full(16_000, np.nan, np.float32))
 
 
-def _ended(engine, utterances):
-    """Outcomes by key of utterances admitted together."""
-    for key, utterance in enumerate(utterances):
-        engine.admit(key, utterance)
-    found = {}
-    for _ in range(400):
-        found |= {outcome.key: outcome for outcome in engine.step() if not isinstance(outcome, RowDelta)}
-        if len(found) == len(utterances):
-            break
-    return [found[key] for key in range(len(utterances))]
-
-
-def test_a_row_that_needs_more_than_the_whole_arena_is_refused(speech):
-    """The row is refused as it comes, before its audio is encoded; with less context it is transcribed."""
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 2, ()))
-    engine.load()
-    with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
-        engine.admit(1, Utterance(speech, context="kitchen lights " * 800))
-    (outcome,) = _ended(engine, [Utterance(speech)])
-    assert outcome.value.text
+@pytest.mark.parametrize(
+    ("budget_mb", "repeated", "code", "words"),
+    [(0, 3_000, "invalid_value", "too long for this model"), (2, 800, "engine_out_of_memory", "KV_BUDGET_MB")],
+)
+def test_a_row_that_can_never_be_run_is_refused_as_it_comes(speech, budget_mb, repeated, code, words):
+    """Before its audio is encoded; with less context it is transcribed."""
+    engine = loaded_qwen(budget_mb=budget_mb)
+    with raises(code, match=words) as refusal:
+        engine.admit(1, Utterance(speech, context="kitchen lights " * repeated))
+    assert refusal.value.param == ("prompt" if code == "invalid_value" else None)
+    assert ends(engine, Utterance(speech))[0][0].value.text
 
 
 @pytest.mark.nightly
-def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(engine, clips, alone, monkeypatch):
+def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(clips, alone, monkeypatch):
     """Memory runs out where a partial leaves its windows for the next one: all rows end with their own ids."""
-
-    def copy(*_):
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(engine._runtime.decoder.arena, "copy", copy)
-    asked = [Utterance(clip, session=str(key)) for key, clip in enumerate(clips[:4])]
-    assert [outcome.value.ids for outcome in _ended(engine, asked)] == [one.ids for one in alone[:4]]
-    assert len(engine._runtime.prefix_cache) == 0
+    engine = loaded_qwen()
+    monkeypatch.setattr(ArenaDecoder, "copy", Mock(side_effect=torch.OutOfMemoryError))
+    found, _ = ends(engine, *(Utterance(clip, session=str(key)) for key, clip in enumerate(clips[:4])))
+    assert [one.value.ids for one in found] == [answer.ids for answer in alone[:4]]
+    assert len(engine.runtime.prefix_cache) == 0
     assert engine.free_slots == 4
 
 
 @pytest.mark.nightly
-def test_numbers_out_of_range_fail_their_row_and_leave_nothing_behind(engine, speech, clips, alone):
-    """A row whose logits are no numbers fails, and the next rows in all slots have their own ids."""
-    lost = Utterance(np.full(len(speech), np.nan, np.float32))
-    outcomes = _ended(engine, [Utterance(speech), lost, Utterance(clips[1]), lost])
-    assert [isinstance(outcomes[key].error, TranscriptionFailed) for key in (1, 3)] == [True, True]
-    assert [outcomes[key].value.ids for key in (0, 2)] == [alone[0].ids, alone[1].ids]
-    after = _ended(engine, [Utterance(clip) for clip in clips[:4]])
-    assert [outcome.value.ids for outcome in after] == [one.ids for one in alone[:4]]
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("temperature", [1e-3, 1e-45, 5e-324])
-def test_hardly_any_temperature_is_greedy_and_disturbs_nobody(engine, speech, alone, temperature):
+@pytest.mark.parametrize("library", [TORCH, OPENVINO])
+def test_hardly_any_temperature_is_greedy_and_disturbs_nobody(library, speech, alone, temperature):
     """The least temperature that a number can say gives the greedy ids, and fails no pass."""
-    outcomes = _ended(engine, [Utterance(speech), Utterance(speech, temperature=temperature)])
-    assert [outcome.value.ids for outcome in outcomes] == [alone[0].ids] * 2
+    found, _ = ends(loaded_qwen(runtime=library), Utterance(speech), Utterance(speech, temperature=temperature))
+    assert [one.value.ids for one in found] == [alone[0].ids] * 2
 
 
-def test_a_model_that_does_not_fit_says_so(monkeypatch):
-    """Memory that runs out while loading is no fault of the audio that waited for it; nothing is half loaded."""
+def _cpu_allocation(*_):
+    torch.empty(1 << 50, dtype=torch.uint8)
 
-    def full(*_, **__):
-        raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(loading, "load", full)
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
-    with pytest.raises(EngineOutOfMemory, match="model"):
+@pytest.mark.parametrize(
+    ("library", "owner", "name", "error", "kind"),
+    [
+        (TORCH, loading, "load", torch.OutOfMemoryError, EngineOutOfMemory),
+        (TORCH, torch, "from_numpy", _cpu_allocation, EngineOutOfMemory),
+        (OPENVINO, NumberFormats, "compiled", RuntimeError("std::bad_alloc"), EngineOutOfMemory),
+        (OPENVINO, NumberFormats, "compiled", RuntimeError("Check 'shapes' failed"), ModelUnavailable),
+    ],
+)
+def test_a_model_that_does_not_fit_says_so(monkeypatch, library, owner, name, error, kind):
+    """It is no fault of the audio that waited for it, and does not call the checkpoint damaged, though torch's
+    allocator for CPUs and OpenVINO raise a RuntimeError. Nothing is half loaded."""
+    engine = qwen(runtime=library)
+    monkeypatch.setattr(owner, name, Mock(side_effect=error))
+    with pytest.raises(kind, match=r"model|checkpoint"):
         engine.load()
     assert not engine.loaded
 
@@ -102,11 +93,10 @@ def _cuda(code, words):
     return error
 
 
-def _cpu_allocation():
-    try:
-        torch.empty(1 << 50, dtype=torch.uint8)
-    except Exception as error:
-        return error
+def _error_of(run):
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - any
+        run()
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -126,7 +116,7 @@ def _cpu_allocation():
         (RuntimeError("CUDA driver error: out of memory"), EngineOutOfMemory),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), EngineOutOfMemory),
         (MemoryError(), EngineOutOfMemory),
-        (_cpu_allocation(), EngineOutOfMemory),
+        (_error_of(_cpu_allocation), EngineOutOfMemory),
         (_cuda(1, "invalid argument"), TranscriptionFailed),
         (_cuda(900, "operation not permitted when stream is capturing"), TranscriptionFailed),
         (_cuda(908, "attempt to terminate a thread-local capture from another thread"), TranscriptionFailed),
@@ -147,78 +137,49 @@ def test_what_an_error_of_torch_means(error, meaning):
     assert "\n" not in failure.message
 
 
-def _lost(*_, **__):
-    raise _cuda(700, "an illegal memory access was encountered")
-
-
-@pytest.mark.parametrize("place", ["encoder", "prefill", "step", "drop"])
-def test_a_lost_accelerator_is_nobodys_fault_and_ends_the_thread(engine, speech, clips, monkeypatch, place):
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(WindowedEncoder, "embeddings"), (ArenaDecoder, "prefill"), (ArenaDecoder, "step"), (ArenaDecoder, "drop")],
+)
+def test_a_lost_accelerator_is_nobodys_fault_and_ends_the_thread(speech, clips, monkeypatch, owner, name):
     """Wherever it shows: all jobs get the error with its words, those that wait too, and the thread ends."""
-    runtime = engine._runtime
-    if place == "encoder":
-        monkeypatch.setattr(runtime._encoder, "_attend", _lost)
-    else:
-        monkeypatch.setattr(runtime.decoder, place, _lost)
-    thread = EngineThread(engine, idle_timeout_s=0, start=False)
+    engine, submitted = loaded_qwen(), threading.Event()
+
+    def lost(*_, **__):
+        submitted.wait()
+        raise _cuda(700, "an illegal memory access was encountered")
+
+    monkeypatch.setattr(owner, name, lost)
+    thread = EngineThread(engine, idle_timeout_s=0)
     jobs = [thread.submit(Job(Utterance(clip))) for clip in (speech, *clips)]
-    thread._loop()
-    errors = [job.exception(0) for job in jobs]
+    submitted.set()
+    errors = [job.exception() for job in jobs]
     assert all(isinstance(error, EngineFailed) and "illegal memory access" in error.message for error in errors)
-    assert not thread.snapshot().alive
+    while thread.snapshot().alive:
+        time.sleep(0.01)
     assert "illegal memory access" in thread.snapshot().failure
-
-
-def test_memory_that_the_allocator_of_the_cpu_refuses_is_no_damaged_checkpoint(monkeypatch):
-    """torch raises a RuntimeError for it while the weights are read."""
-
-    def full(*_, **__):
-        torch.empty(1 << 50, dtype=torch.uint8)
-
-    monkeypatch.setattr(loading, "_tensor", full)
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
-    with pytest.raises(EngineOutOfMemory, match="model"):
-        engine.load()
-
-
-@pytest.mark.nightly
-def test_a_row_that_leaves_in_the_middle_of_its_prompt_leaves_nothing_behind(make_engine, run, speech, monkeypatch):
-    """Numbers out of range in its slot would spoil the next row there: a mask does not hide them."""
-    engine = make_engine(1)
-    monkeypatch.setattr(engine._runtime.prefill_policy, "tokens", lambda limit_s: 120)
-    engine.admit(7, Utterance(np.full(12 * 16_000, np.nan, np.float32)))
-    list(engine.step())
-    (row,) = engine._runtime.decoder.rows
-    assert row.input is not None
-    assert row.length > 60
-    engine.drop(7)
-    (alone,) = run(make_engine(8), [Utterance(speech)])
-    assert run(engine, [Utterance(speech)])[0].ids == alone.ids
 
 
 @pytest.mark.nightly
 def test_a_model_that_leaves_the_range_of_float16_is_loaded_in_float32(speech):
     """After three rows in sequence, once the row beside them has ended, and not where DTYPE says float16."""
-    lost = Utterance(np.full(16_000, np.nan, np.float32))
     for options, dtype in (((), "float32"), ((Option("dtype", True, "float16", AS_SET),), "float16")):
-        engine = QwenEngine(Plan("qwen", "demo", "cpu", "float16", 4, 0, options))
-        engine.load()
+        engine = loaded_qwen(dtype="float16", options=options)
         assert engine.info.dtype == "float16"
         for _ in range(2):
-            outcomes = _ended(engine, [lost, Utterance(speech)])
-            assert isinstance(outcomes[1], RowDone)  # another format would do no better by its audio
+            # Another format would do no better by the audio of one.
+            assert isinstance(ends(engine, LOST, Utterance(speech))[0][1], RowDone)
         assert engine.loaded
-        outcomes = _ended(engine, [Utterance(speech), lost, lost, lost])
-        assert (isinstance(outcomes[0], RowDone), engine.loaded) == (True, dtype == "float16")
+        found, _ = ends(engine, Utterance(speech), LOST, LOST, LOST)
+        assert (isinstance(found[0], RowDone), engine.loaded) == (True, dtype == "float16")
         engine.load()
         assert engine.info.dtype == dtype
-        (outcome,) = _ended(engine, [Utterance(speech)])
-        assert outcome.value.text
+        assert ends(engine, Utterance(speech))[0][0].value.text
 
 
 @pytest.mark.nightly
-def test_the_first_row_is_enough_where_none_was_ever_answered(speech):
+def test_the_first_row_is_enough_where_none_was_ever_answered():
     """Weights that overflow do so with any audio."""
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float16", 4, 0, ()))
-    engine.load()
-    _ended(engine, [Utterance(np.full(16_000, np.nan, np.float32))])
+    engine = loaded_qwen(dtype="float16")
+    ends(engine, LOST)
     assert not engine.loaded

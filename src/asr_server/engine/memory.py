@@ -10,13 +10,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asr_server.core import idle
+
+if TYPE_CHECKING:
+    from asr_server.engine.feature import Plan
 
 MIB = 1024 * 1024
 # Activations of a pass of the released models in 16 bits; a test counts them by the shapes of the tensors.
 PASS_BYTES = 512 * MIB
-_CGROUP = Path("/sys/fs/cgroup")
+CGROUP = Path("/sys/fs/cgroup")
 
 
 class NoRoom(MemoryError):
@@ -35,13 +39,13 @@ def free_bytes(device: str = "cpu") -> int:
 
 def _left_bytes() -> float:
     """Return the bytes that a container's limit leaves; files that the kernel caches for it count as free."""
-    limit = _CGROUP / "memory.max"
+    limit = CGROUP / "memory.max"
     text = limit.read_text().strip() if limit.is_file() else "max"
     if text == "max":
         return math.inf
-    used = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    used = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
     cached = int(used["active_file"]) + int(used["inactive_file"])
-    return max(0, int(text) - int((_CGROUP / "memory.current").read_text()) + cached)
+    return max(0, int(text) - int((CGROUP / "memory.current").read_text()) + cached)
 
 
 def would_fit(device: str, dtype: str, directory: Path, *, quantize: str = "", in_float32: Path | None = None) -> bool:
@@ -114,16 +118,6 @@ _LEAST_TOKEN_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits that the plan sets."""
-
-    max_batch: int  # the most rows
-    kv_budget_mb: int = 0  # MiB for keys and values; 0: a share of what is free
-    reserved_bytes: int = 0  # memory that the aligner will take
-    shares: int = 1  # models that share the memory
-
-
-@dataclass(frozen=True, slots=True)
 class Capacity:
     """The rows and bytes that fit."""
 
@@ -144,24 +138,27 @@ class Capacity:
         return each - each % _EVEN if each > _EVEN else each
 
 
-def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> Capacity:
-    """Return the capacity within the limits, with `free_bytes` free after the weights; at least one row."""
-    rest = max(0, free_bytes - limits.reserved_bytes)
-    share = int(rest * _SHARE[device]) if device == "cuda" else min(rest, int(free_bytes * _SHARE[device]))
-    budget = limits.kv_budget_mb * MIB or share // limits.shares
+def capacity(plan: Plan, *, free_bytes: int, token_bytes: int, reserved_bytes: int = 0) -> Capacity:
+    """Return what fits into `free_bytes`, of which the aligner will take `reserved_bytes`; at least one row.
+
+    `token_bytes`: of the keys and values of a token.
+    """
+    kind = plan.device.partition(":")[0]
+    rest = max(0, free_bytes - reserved_bytes)
+    share = int(rest * _SHARE[kind]) if kind == "cuda" else min(rest, int(free_bytes * _SHARE[kind]))
+    budget = plan.kv_budget_mb * MIB or share // plan.shares
     row_bytes = ROW_TOKENS * token_bytes
-    rows = max(1, min(limits.max_batch, budget // 2 // row_bytes))
+    rows = max(1, min(plan.max_batch, budget // 2 // row_bytes))
     # All of that half, not what the rows need as planned: where memory is left, a long prompt takes nobody's place.
     rows_bytes = max(rows * row_bytes, budget // 2)
     return Capacity(rows, rows_bytes, max(0, budget - rows_bytes), token_bytes)
 
 
-def plan_capacity(device: str, token_bytes: int, limits: Limits, weights: Mapping[int, int]) -> Capacity:
-    """Return the rows that fit beside `weights`, which are all that was loaded: the bytes of each by its address.
-    `token_bytes`: of the keys and values of a token."""
+def capacity_now(plan: Plan, token_bytes: int, reserved_bytes: int, weights: Mapping[int, int]) -> Capacity:
+    """Return what fits beside `weights`, which are all that was loaded: the bytes of each by its address."""
     give_back()  # torch keeps what loading has freed, and a GPU counts it as used
-    left = max(0, free_bytes(device) - mapped_bytes(weights))
-    return plan(limits, free_bytes=left, token_bytes=token_bytes, device=device.partition(":")[0])
+    left = max(0, free_bytes(plan.device) - mapped_bytes(weights))
+    return capacity(plan, free_bytes=left, token_bytes=token_bytes, reserved_bytes=reserved_bytes)
 
 
 class PrefillPolicy:

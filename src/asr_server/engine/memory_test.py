@@ -17,7 +17,7 @@ def container(tmp_path, monkeypatch):
         (tmp_path / "memory.current").write_text(f"{900 * KIB}\n")
         stat = f"anon {700 * KIB}\nfile {200 * KIB}\nactive_file {150 * KIB}\ninactive_file {50 * KIB}\n"
         (tmp_path / "memory.stat").write_text(stat)
-        monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+        monkeypatch.setattr(memory, "CGROUP", tmp_path)
 
     return limited
 
@@ -34,5 +34,5 @@ def test_without_a_limit_it_is_what_the_kernel_says(container, tmp_path, monkeyp
     """`max`, or no such file, is no limit."""
     container("max")
     assert memory.free_bytes() > 1024 * KIB
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path / "none")
+    monkeypatch.setattr(memory, "CGROUP", tmp_path / "none")
     assert memory.free_bytes() > 1024 * KIB

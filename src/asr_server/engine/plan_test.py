@@ -1,4 +1,4 @@
-"""The plan as a table."""
+"""The plan as tables: what is chosen on a machine, why, and what is refused."""
 
 import sys
 from dataclasses import replace
@@ -14,175 +14,30 @@ from asr_server.engine.gpu import Build, Driver, Gpus
 NO_GPU = Capabilities(gpu=False, torch_cuda=False)
 GPU = Capabilities(gpu=True, torch_cuda=True)
 ROCM = replace(GPU, gpus=Gpus(driver=Driver.AMD, build=Build.ROCM))
-WITH_OPENVINO = replace(NO_GPU, packages=frozenset(("openvino",)))
+
+
+def _with(machine, *packages, **values):
+    return replace(machine, packages=frozenset(packages), **values)
+
+
+WITH_OPENVINO = _with(NO_GPU, "openvino")
+LEAN = replace(WITH_OPENVINO, torch=False)
+COMPILING = replace(WITH_OPENVINO, compiler="/usr/bin/g++")
+BFLOAT16 = replace(COMPILING, cpu_flags=frozenset(("avx512_bf16",)))
 XEON = replace(WITH_OPENVINO, cpu_flags=frozenset(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")))
 LAPTOP = replace(WITH_OPENVINO, cpu_flags=frozenset(("avx2", "avx_vnni")))
+TRITON = _with(GPU, "triton")
+EQUIPPED = replace(TRITON, compiler="c++")
+AMD = _with(ROCM, "triton", compiler="c++")
+SMALL, LARGE = "Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B"
 
 
-def _settings(**values):
-    return settings.load(_env_file=None, **values)
+def _card(name):
+    return _with(GPU, "bitsandbytes", "torchao", gpus=Gpus(driver=Driver.NVIDIA, build=Build.CUDA, cards=(name,)))
 
 
-@pytest.mark.parametrize(
-    ("device", "facts", "expected"),
-    [
-        ("auto", NO_GPU, "cpu"),
-        ("auto", GPU, "cuda"),
-        ("auto", Capabilities(gpu=True, torch_cuda=False), "cpu"),
-        ("cpu", GPU, "cpu"),
-        ("cuda:1", GPU, "cuda:1"),
-    ],
-)
-def test_the_device_follows_setting_and_machine(device, facts, expected):
-    """`auto` takes a GPU only when both the driver and the torch build have one."""
-    resolved = plan.resolve(_settings(device=device), facts)
-    assert resolved.device == expected
-    assert resolved.max_batch == (64 if expected.startswith("cuda") else 8)
-
-
-def test_what_cannot_work_refuses_and_names_every_conflict():
-    """One error lists all conflicts, each with a way out."""
-    with pytest.raises(plan.PlanError) as refusal:
-        plan.resolve(_settings(device="cuda", quantize="fp8", dual_model=True), NO_GPU)
-    text = str(refusal.value)
-    assert all(word in text for word in ("DEVICE=cuda", "QUANTIZE", "DUAL_MODEL", "driver", "CPU build"))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "machine", "recorded"),
-    [
-        ("auto", GPU, True),
-        (True, GPU, True),
-        (False, GPU, False),
-        ("auto", NO_GPU, False),
-        ("auto", ROCM, False),
-        (True, ROCM, True),
-    ],
-)
-def test_steps_are_recorded_on_nvidias_gpus(wanted, machine, recorded):
-    """Steps are recorded on other cards where it is asked for."""
-    resolved = plan.resolve(_settings(use_cuda_graphs=wanted), machine)
-    assert resolved.is_active("use_cuda_graphs") is _option(resolved, "use_cuda_graphs").active is recorded
-
-
-def test_nothing_is_recorded_on_a_cpu():
-    """A plan that asks for it is refused."""
-    with pytest.raises(plan.PlanError, match="USE_CUDA_GRAPHS"):
-        plan.resolve(_settings(use_cuda_graphs=True), NO_GPU)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({}, "Qwen/Qwen3-ForcedAligner-0.6B"),
-        ({"model_id": "demo"}, "demo"),
-        ({"model_id": "demo", "forced_aligner_id": "/models/aligner"}, "/models/aligner"),
-        ({"forced_aligner_id": "demo"}, "demo"),
-    ],
-)
-def test_the_demonstration_brings_its_aligner_unless_one_is_named(values, expected):
-    """FORCED_ALIGNER_ID is what counts where it is set; the plan says which aligner it is and why."""
-    resolved = plan.resolve(_settings(**values), NO_GPU)
-    (option,) = [o for o in resolved.options if o.name == "aligner"]
-    assert resolved.aligner_id == option.value == expected
-    assert option.active
-    assert ("MODEL_ID" in option.reason) == (values == {"model_id": "demo"})
-
-
-def test_every_option_is_in_the_plan_with_a_reason():
-    """The plan says of each option whether it is active, and why not."""
-    options = plan.resolve(_settings(), NO_GPU).options
-    assert {"device", "dtype", "batching", "attention", "models", "quantize"} <= {o.name for o in options}
-    assert all(o.reason for o in options)
-    assert all(o.active or not o.value for o in options)
-
-
-def test_fusing_needs_what_compiles():
-    """A C++ compiler, and triton on a GPU; the engine must compute in torch."""
-    equipped = replace(NO_GPU, compiler="/usr/bin/g++")
-    triton = replace(GPU, packages=frozenset(("triton",)))
-    assert plan.resolve(_settings(use_torch_compile=True), equipped).is_active("use_torch_compile")
-    assert not plan.resolve(_settings(), equipped).is_active("use_torch_compile")
-    both = replace(triton, compiler=equipped.compiler)
-    assert plan.resolve(_settings(use_torch_compile=True), both).is_active("use_torch_compile")
-    for machine, words in ((NO_GPU, "C\\+\\+ compiler"), (triton, "C\\+\\+ compiler"), (GPU, "triton")):
-        with pytest.raises(plan.PlanError, match=words):
-            plan.resolve(_settings(use_torch_compile=True), machine)
-    with pytest.raises(plan.PlanError, match="does not run in torch"):
-        plan.resolve(_settings(use_torch_compile=True, model_id="fake"), equipped)
-
-
-def test_the_servers_kernels_need_a_gpu_and_triton():
-    """They and torch.compile fuse the same operations; the engine must compute in torch."""
-    equipped = replace(GPU, packages=frozenset(("triton",)), compiler="c++")
-    amd = replace(equipped, gpus=replace(equipped.gpus, driver=Driver.AMD, build=Build.ROCM))
-    for machine, wanted, used in (
-        *((equipped, wanted, bool(wanted)) for wanted in ("auto", True, False)),
-        *((machine, "auto", False) for machine in (NO_GPU, GPU, amd)),
-        (amd, True, True),
-    ):
-        option = _option(plan.resolve(_settings(use_fused_kernels=wanted), machine), "use_fused_kernels")
-        assert option.active is used
-        assert option.reason
-    compiled = plan.resolve(_settings(use_torch_compile=True), equipped)
-    assert "USE_TORCH_COMPILE" in _option(compiled, "use_fused_kernels").reason
-    for machine, values, words in (
-        (NO_GPU, {}, "for GPUs"),
-        (GPU, {}, "triton"),
-        (equipped, {"use_torch_compile": True}, "same operations"),
-        (equipped, {"model_id": "fake"}, "does not run in torch"),
-    ):
-        with pytest.raises(plan.PlanError, match=words):
-            plan.resolve(_settings(use_fused_kernels=True, **values), machine)
-
-
-def test_a_cpu_computes_in_openvino_where_it_is_installed():
-    """Then 8 bits need no instructions of the processor, and nothing is left for torch.compile; a GPU has torch."""
-    equipped = replace(NO_GPU, packages=frozenset(("openvino",)), compiler="/usr/bin/g++")
-    resolved = plan.resolve(_settings(), equipped)
-    assert (resolved.runtime, resolved.quantize) == ("openvino", "int8")
-    in_torch = plan.resolve(_settings(runtime="torch"), equipped)
-    assert (in_torch.runtime, in_torch.quantize) == ("torch", "")
-    assert plan.resolve(_settings(), NO_GPU).runtime == plan.resolve(_settings(), GPU).runtime == "torch"
-    assert plan.resolve(_settings(model_id="demo"), equipped).quantize == ""
-    assert plan.resolve(_settings(dtype="bfloat16"), equipped).runtime == "torch"
-    bfloat16 = replace(equipped, cpu_flags=frozenset(("avx512_bf16",)))
-    assert plan.resolve(_settings(), bfloat16).runtime == "openvino"
-    refused = ({}, NO_GPU), ({"device": "cuda"}, GPU), ({"use_torch_compile": True}, equipped)
-    for values, machine in (*refused, ({"dtype": "float16"}, bfloat16)):
-        with pytest.raises(plan.PlanError, match="RUNTIME="):
-            plan.resolve(_settings(runtime="openvino", **values), machine)
-
-
-def _card(name, **values):
-    gpus = Gpus(driver=Driver.NVIDIA, build=Build.CUDA, cards=(name,))
-    return replace(GPU, gpus=gpus, packages=frozenset(("bitsandbytes", "torchao")), **values)
-
-
-@pytest.mark.parametrize(("wanted", "card"), [("int8", "Tesla T4"), ("fp8", "NVIDIA L4"), ("fp8", "an unknown card")])
-def test_eight_bits_on_a_gpu_are_chosen_by_name(wanted, card):
-    """Eight bits are chosen where the card has units for them, or is not known before the model is loaded; steps are to
-    be recorded as with 16."""
-    resolved = plan.resolve(_settings(device="cuda", quantize=wanted), _card(card))
-    assert resolved.quantize == wanted
-    assert resolved.is_active("use_cuda_graphs")
-    assert plan.resolve(_settings(device="cuda"), _card(card)).quantize == ""
-
-
-@pytest.mark.parametrize(
-    ("wanted", "machine", "words"),
-    [
-        ("fp8", _card("NVIDIA A100-SXM4-80GB"), "A100.* capability 8.0, and fp8 needs 8.9"),
-        ("int8", _card("Tesla V100-SXM2-16GB"), "V100.* capability 7.0, and int8 needs 7.5"),
-        ("fp8", GPU, "torchao is not installed"),
-        ("fp8", XEON, "processors do not multiply in it"),
-        ("int8", replace(ROCM, packages=frozenset(("bitsandbytes",))), "not tried on AMD"),
-    ],
-)
-def test_eight_bits_are_refused_with_the_cards_name(wanted, machine, words):
-    """The card, the package, or the processor lacks something."""
-    with pytest.raises(plan.PlanError, match=words):
-        plan.resolve(_settings(device="cuda" if machine.gpu else "cpu", quantize=wanted), machine)
+def _resolved(machine, **values):
+    return plan.resolve(settings.load(_env_file=None, **values), machine)
 
 
 def _option(resolved, name):
@@ -191,103 +46,158 @@ def _option(resolved, name):
 
 
 @pytest.mark.parametrize(
-    ("machine", "dtype", "int8", "exact"),
+    ("machine", "values", "expected"),
     [
-        (NO_GPU, "float32", False, True),
-        (LAPTOP, "float32", True, False),
-        (XEON, "bfloat16", True, False),
-        (replace(GPU, cpu_flags=XEON.cpu_flags), "auto", False, False),
+        # `auto` takes a GPU only when both the driver and the torch build have one.
+        (NO_GPU, {}, {"device": "cpu", "max_batch": 8, "dtype": "float32", "quantize": "", "runtime": "torch"}),
+        (GPU, {}, {"device": "cuda", "max_batch": 64, "runtime": "torch"}),
+        (Capabilities(gpu=True, torch_cuda=False), {}, {"device": "cpu"}),
+        (GPU, {"device": "cpu"}, {"device": "cpu", "max_batch": 8}),
+        (GPU, {"device": "cuda:1"}, {"device": "cuda:1", "max_batch": 64}),
+        # The larger model on a GPU, if the smallest card has the memory.
+        (XEON, {}, {"model_id": SMALL}),
+        (GPU, {}, {"model_id": LARGE}),
+        (replace(GPU, gpus=Gpus(memory_mb=(24_564, 4_096))), {}, {"model_id": SMALL}),
+        (replace(GPU, gpus=Gpus(memory_mb=(8_188,))), {}, {"model_id": LARGE}),
+        (GPU, {"device": "cpu"}, {"model_id": SMALL}),
+        # The aligner has a revision of its own. A directory's name may contain `@`.
+        (XEON, {"model_id": "o/model@main"}, {"model_id": "o/model", "model_revision": "main"}),
+        (XEON, {"forced_aligner_id": "o/aligner@v3"}, {"aligner_id": "o/aligner", "aligner_revision": "v3"}),
+        (XEON, {"model_id": "/a@b"}, {"model_id": "/a@b", "model_revision": ""}),
+        # The demonstration brings its aligner, unless one is named.
+        (NO_GPU, {}, {"aligner_id": "Qwen/Qwen3-ForcedAligner-0.6B"}),
+        (NO_GPU, {"model_id": "demo"}, {"aligner_id": "demo"}),
+        (NO_GPU, {"model_id": "demo", "forced_aligner_id": "/models/aligner"}, {"aligner_id": "/models/aligner"}),
+        (NO_GPU, {"forced_aligner_id": "demo"}, {"aligner_id": "demo"}),
+        # A CPU computes in OpenVINO where it is installed, in 8 bits, whatever instructions the processor has.
+        (COMPILING, {}, {"runtime": "openvino", "quantize": "int8", "dtype": "float32"}),
+        (COMPILING, {"runtime": "torch"}, {"runtime": "torch", "quantize": ""}),
+        (COMPILING, {"dtype": "bfloat16"}, {"runtime": "torch"}),
+        (BFLOAT16, {}, {"runtime": "openvino", "dtype": "bfloat16"}),
+        (LEAN, {}, {"runtime": "openvino"}),
+        (LAPTOP, {}, {"dtype": "float32", "quantize": "int8"}),
+        (XEON, {}, {"dtype": "bfloat16", "quantize": "int8"}),
+        (replace(GPU, cpu_flags=XEON.cpu_flags), {}, {"dtype": "auto", "quantize": ""}),
+        # The demonstration model would gain nothing, and takes what is set.
+        (XEON, {"model_id": "demo"}, {"dtype": "float32", "quantize": ""}),
+        (
+            XEON,
+            {"model_id": "demo", "dtype": "bfloat16", "quantize": "int8"},
+            {"dtype": "bfloat16", "quantize": "int8"},
+        ),
+        (XEON, {"quantize": "none", "dtype": "float32"}, {"dtype": "float32", "quantize": ""}),
+        # Any processor can do with 4 bits, and nothing chooses them by itself.
+        (WITH_OPENVINO, {"quantize": "int4"}, {"quantize": "int4"}),
+        # On a GPU 8 bits are chosen by name: the card has units for them, or is not known before the load.
+        (_card("Tesla T4"), {"device": "cuda"}, {"quantize": ""}),
+        (_card("Tesla T4"), {"device": "cuda", "quantize": "int8"}, {"quantize": "int8"}),
+        (_card("NVIDIA L4"), {"device": "cuda", "quantize": "fp8"}, {"quantize": "fp8"}),
+        (_card("an unknown card"), {"device": "cuda", "quantize": "fp8"}, {"quantize": "fp8"}),
+        # Threads are the machine's unless they are set.
+        (replace(XEON, cpu=CpuShare(3, "a quota of 3.5")), {}, {"cpu_threads": 3}),
+        (replace(XEON, cpu=CpuShare(3, "a quota of 3.5")), {"cpu_threads": 2}, {"cpu_threads": 2}),
     ],
 )
-def test_number_formats_follow_the_processor(machine, dtype, int8, exact):
-    """Each is chosen only where the processor has its instructions, and 8 bits not on a GPU; the plan says what
-    follows."""
-    resolved = plan.resolve(_settings(), machine)
-    assert (resolved.dtype, resolved.quantize) == (dtype, "int8" * int8)
-    assert (_option(resolved, "quantize").active, _option(resolved, "quantize").value) == (int8, "int8" * int8)
-    assert _option(resolved, "exact_batching").active is exact
-    assert exact or "near ties" in _option(resolved, "exact_batching").reason
-
-
-def test_four_bits_are_for_cpus_in_openvino():
-    """Any processor can, and nothing chooses them by itself."""
-    here = replace(NO_GPU, packages=frozenset(("openvino",)))
-    assert plan.resolve(_settings(quantize="int4"), here).quantize == "int4"
-    for machine, values in ((here, {"runtime": "torch"}), (GPU, {"device": "cuda"})):
-        with pytest.raises(plan.PlanError, match=r"QUANTIZE=int4 is not available here: .*(OpenVINO|CPUs)"):
-            plan.resolve(_settings(quantize="int4", **values), machine)
-
-
-def test_torch_is_asked_for_where_it_is_needed_and_not_installed():
-    """On a CPU nothing else needs it; the line says what does."""
-    lean = replace(NO_GPU, packages=frozenset(("openvino",)), torch=False)
-    assert plan.resolve(_settings(), lean).runtime == "openvino"
-    for values, word in (({"runtime": "torch"}, "RUNTIME=torch"), ({"dtype": "float16"}, "float16")):
-        with pytest.raises(plan.PlanError, match=f"torch is needed .*{word}.* not installed"):
-            plan.resolve(_settings(**values), lean)
-    with pytest.raises(plan.PlanError, match="torch is not installed"):
-        plan.resolve(_settings(device="cuda"), replace(lean, gpu=True))
-
-
-def test_number_formats_that_are_set_are_taken():
-    """The demonstration model takes them too, which has neither by itself since it would gain nothing."""
-    values = {"model_id": "demo", "dtype": "bfloat16", "quantize": "int8"}
-    resolved = plan.resolve(_settings(**values), XEON)
-    assert (resolved.dtype, resolved.quantize) == ("bfloat16", "int8")
-    resolved = plan.resolve(_settings(model_id="demo"), XEON)
-    assert (resolved.dtype, resolved.quantize) == ("float32", "")
-    resolved = plan.resolve(_settings(quantize="none", dtype="float32"), XEON)
-    assert (resolved.dtype, resolved.quantize) == ("float32", "")
-
-
-def test_eight_bits_are_refused_in_torch_on_a_cpu():
-    """A request for them is not ignored; `auto` is none there, with the same reason."""
-    with pytest.raises(plan.PlanError, match=r"QUANTIZE=int8.*OpenVINO"):
-        plan.resolve(_settings(quantize="int8", runtime="torch"), XEON)
-    assert "OpenVINO" in _option(plan.resolve(_settings(runtime="torch"), XEON), "quantize").reason
+def test_what_is_chosen(machine, values, expected):
+    """Each choice follows from settings and machine; every option of the plan says why it is as it is."""
+    resolved = _resolved(machine, **values)
+    assert {name: getattr(resolved, name) for name in expected} == expected
+    assert resolved.model_id == _option(resolved, "model").value
+    assert resolved.aligner_id == _option(resolved, "aligner").value
+    assert resolved.quantize == _option(resolved, "quantize").value
+    assert {"device", "dtype", "batching", "attention", "models"} <= {option.name for option in resolved.options}
+    assert all(option.reason for option in resolved.options)
+    assert all(option.active or not option.value for option in resolved.options)
 
 
 @pytest.mark.parametrize(
-    ("values", "machine", "expected"),
+    ("name", "machine", "values", "active", "words"),
     [
-        ({}, XEON, "Qwen/Qwen3-ASR-0.6B"),
-        ({}, GPU, "Qwen/Qwen3-ASR-1.7B"),
-        ({}, replace(GPU, gpus=Gpus(memory_mb=(24_564, 4_096))), "Qwen/Qwen3-ASR-0.6B"),
-        ({}, replace(GPU, gpus=Gpus(memory_mb=(8_188,))), "Qwen/Qwen3-ASR-1.7B"),
-        ({"device": "cpu"}, GPU, "Qwen/Qwen3-ASR-0.6B"),
-        ({"model_id": "o/model@main"}, XEON, "o/model"),
+        ("aligner", NO_GPU, {"model_id": "demo"}, True, "MODEL_ID"),
+        ("cpu_threads", replace(XEON, cpu=CpuShare(3, "a quota of 3.5")), {}, True, "a quota of 3.5"),
+        ("exact_batching", NO_GPU, {}, True, ""),
+        ("exact_batching", LAPTOP, {}, False, "near ties"),
+        ("exact_batching", XEON, {}, False, "near ties"),
+        ("exact_batching", GPU, {}, False, "near ties"),
+        ("quantize", XEON, {"runtime": "torch"}, False, "OpenVINO"),
+        # Steps are recorded on NVIDIA's GPUs, on other cards where it is asked for, with 8 bits as with 16.
+        ("use_cuda_graphs", GPU, {}, True, ""),
+        ("use_cuda_graphs", _card("NVIDIA L4"), {"quantize": "fp8"}, True, ""),
+        ("use_cuda_graphs", GPU, {"use_cuda_graphs": False}, False, "as set"),
+        ("use_cuda_graphs", NO_GPU, {}, False, "for GPUs"),
+        ("use_cuda_graphs", ROCM, {}, False, "not tried on AMD"),
+        ("use_cuda_graphs", ROCM, {"use_cuda_graphs": True}, True, ""),
+        ("use_torch_compile", COMPILING, {"runtime": "torch"}, False, "not set"),
+        ("use_torch_compile", COMPILING, {"runtime": "torch", "use_torch_compile": True}, True, ""),
+        ("use_torch_compile", EQUIPPED, {"use_torch_compile": True}, True, ""),
+        # The server's kernels and torch.compile fuse the same operations.
+        ("use_fused_kernels", EQUIPPED, {}, True, ""),
+        ("use_fused_kernels", EQUIPPED, {"use_fused_kernels": True}, True, ""),
+        ("use_fused_kernels", EQUIPPED, {"use_fused_kernels": False}, False, "as set"),
+        ("use_fused_kernels", EQUIPPED, {"use_torch_compile": True}, False, "USE_TORCH_COMPILE"),
+        ("use_fused_kernels", NO_GPU, {}, False, "for GPUs"),
+        ("use_fused_kernels", GPU, {}, False, "triton"),
+        ("use_fused_kernels", AMD, {}, False, "AMD"),
+        ("use_fused_kernels", AMD, {"use_fused_kernels": True}, True, ""),
     ],
 )
-def test_the_model_that_is_not_named_fits_the_device(values, machine, expected):
-    """The larger one on a GPU, if the smallest card has the memory."""
-    resolved = plan.resolve(_settings(**values), machine)
-    assert resolved.model_id == _option(resolved, "model").value == expected
+def test_why_an_option_is_as_it_is(name, machine, values, active, words):
+    option = _option(_resolved(machine, **values), name)
+    assert option.active is active
+    assert words in option.reason
 
 
-def test_a_revision_is_part_of_the_id_of_a_model_of_the_hub(tmp_path):
-    """The aligner has its own revision. A directory's name may contain `@`."""
-    resolved = plan.resolve(_settings(model_id="o/model@main", forced_aligner_id="o/aligner@v3"), XEON)
-    assert (resolved.model_id, resolved.model_revision) == ("o/model", "main")
-    assert (resolved.aligner_id, resolved.aligner_revision) == ("o/aligner", "v3")
-    resolved = plan.resolve(_settings(model_id=f"{tmp_path}/a@b"), XEON)
-    assert (resolved.model_id, resolved.model_revision) == (f"{tmp_path}/a@b", "")
+@pytest.mark.parametrize(
+    ("machine", "values", "words"),
+    [
+        (NO_GPU, {"use_cuda_graphs": True}, "USE_CUDA_GRAPHS"),
+        (_card("NVIDIA A100-SXM4-80GB"), {"quantize": "fp8"}, "A100.* capability 8.0, and fp8 needs 8.9"),
+        (_card("Tesla V100-SXM2-16GB"), {"quantize": "int8"}, "V100.* capability 7.0, and int8 needs 7.5"),
+        (GPU, {"quantize": "fp8"}, "torchao is not installed"),
+        (XEON, {"quantize": "fp8"}, "processors do not multiply in it"),
+        (_with(ROCM, "bitsandbytes"), {"quantize": "int8"}, "not tried on AMD"),
+        (XEON, {"quantize": "int8", "runtime": "torch"}, r"QUANTIZE=int8.*OpenVINO"),
+        (WITH_OPENVINO, {"quantize": "int4", "runtime": "torch"}, r"QUANTIZE=int4 is not available here: .*OpenVINO"),
+        (GPU, {"quantize": "int4"}, r"QUANTIZE=int4 is not available here: .*CPUs"),
+        # torch.compile needs a C++ compiler, and triton on a GPU.
+        (NO_GPU, {"use_torch_compile": True}, r"C\+\+ compiler"),
+        (TRITON, {"use_torch_compile": True}, r"C\+\+ compiler"),
+        (GPU, {"use_torch_compile": True}, "triton"),
+        (replace(NO_GPU, compiler="c++"), {"use_torch_compile": True, "model_id": "fake"}, "does not run in torch"),
+        (NO_GPU, {"use_fused_kernels": True}, "for GPUs"),
+        (GPU, {"use_fused_kernels": True}, "triton"),
+        (EQUIPPED, {"use_fused_kernels": True, "use_torch_compile": True}, "same operations"),
+        (EQUIPPED, {"use_fused_kernels": True, "model_id": "fake"}, "does not run in torch"),
+        (NO_GPU, {"runtime": "openvino"}, "RUNTIME="),
+        (GPU, {"runtime": "openvino", "device": "cuda"}, "RUNTIME="),
+        (COMPILING, {"runtime": "openvino", "use_torch_compile": True}, "RUNTIME="),
+        (BFLOAT16, {"runtime": "openvino", "dtype": "float16"}, "RUNTIME="),
+        # On a CPU nothing else needs torch; the line says what does.
+        (LEAN, {"runtime": "torch"}, "torch is needed .*RUNTIME=torch.* not installed"),
+        (LEAN, {"dtype": "float16"}, "torch is needed .*float16.* not installed"),
+        (replace(LEAN, gpu=True), {"device": "cuda"}, "torch is not installed"),
+        (replace(NO_GPU, qwen=False), {"model_id": "demo"}, r"Qwen3-ASR are not installed: pip install '\.\[cpu\]'"),
+        (XEON, {"cpu_threads": 2, "model_id": "fake"}, "CPU_THREADS=2"),
+        (NO_GPU, {"jobs_database_url": "postgresql://db/asr"}, "JOBS_DATABASE_URL: asyncpg is not installed"),
+        (NO_GPU, {"dual_model": True}, "DUAL_MODEL needs FAST_MODEL_ID"),
+        (NO_GPU, {"use_speculative": True}, "USE_SPECULATIVE needs FAST_MODEL_ID"),
+        (NO_GPU, {"model_id": "demo", "fast_model_id": "demo", "dual_model": True}, "FAST_MODEL_ID is MODEL_ID=demo"),
+        (NO_GPU, {"models": "demo,auto"}, "`auto` is only for MODEL_ID"),
+        (NO_GPU, {"models": ",".join("abcdefghi")}, "at most 8 models"),
+    ],
+)
+def test_what_cannot_work_refuses(machine, values, words):
+    """The error names what is missing, or the settings that contradict each other."""
+    with pytest.raises(plan.PlanError, match=words):
+        _resolved(machine, **values)
 
 
-def test_threads_are_the_machines_unless_they_are_set():
-    """The plan has the fact that the number follows from; an engine that cannot be told refuses one."""
-    machine = replace(XEON, cpu=CpuShare(3, "a quota of 3.5"))
-    resolved = plan.resolve(_settings(), machine)
-    assert (resolved.cpu_threads, _option(resolved, "cpu_threads").reason) == (3, "a quota of 3.5")
-    assert plan.resolve(_settings(cpu_threads=2), machine).cpu_threads == 2
-    with pytest.raises(plan.PlanError, match="CPU_THREADS=2"):
-        plan.resolve(_settings(cpu_threads=2, model_id="fake"), machine)
-
-
-def test_an_installation_without_torch_says_what_to_install():
-    """The error has the commands."""
-    slim = Capabilities(gpu=False, torch_cuda=False, qwen=False)
-    with pytest.raises(plan.PlanError, match=r"Qwen3-ASR are not installed: pip install '\.\[cpu\]'"):
-        plan.resolve(_settings(model_id="demo"), slim)
+def test_every_conflict_is_named():
+    """One error lists all conflicts, each with a way out."""
+    with pytest.raises(plan.PlanError) as refusal:
+        _resolved(NO_GPU, device="cuda", quantize="fp8", dual_model=True)
+    text = str(refusal.value)
+    assert all(word in text for word in ("DEVICE=cuda", "QUANTIZE", "DUAL_MODEL", "driver", "CPU build"))
 
 
 @pytest.mark.parametrize("values", [{"model_id": "fake"}, {"models": "demo,fake-fast"}, {"speech": "fake"}])
@@ -295,13 +205,7 @@ def test_scripted_engines_need_the_sources(values, monkeypatch):
     """The wheel does not have them, and the start is refused there."""
     monkeypatch.setitem(sys.modules, "asr_server_fake", None)
     with pytest.raises(plan.PlanError, match="the package asr_server_fake is in the sources only"):
-        plan.resolve(_settings(**values), NO_GPU)
-
-
-def test_shared_jobs_need_their_package():
-    """The start is refused without it."""
-    with pytest.raises(plan.PlanError, match="JOBS_DATABASE_URL: asyncpg is not installed"):
-        plan.resolve(_settings(jobs_database_url="postgresql://db/asr"), NO_GPU)
+        _resolved(NO_GPU, **values)
 
 
 @pytest.mark.parametrize(
@@ -316,24 +220,8 @@ def test_shared_jobs_need_their_package():
 )
 def test_models_are_resident_once_and_the_first_is_the_default(values, expected):
     """MODEL_ID, or else the first of MODELS; the fast model where an option uses it. All share the memory."""
-    resolved = plan.resolve(_settings(**values), NO_GPU)
+    resolved = _resolved(NO_GPU, **values)
     assert [resolved.model_id, *(other.model_id for other in resolved.others)] == expected
     assert {resolved.shares, *(other.shares for other in resolved.others)} == {len(expected)}
     line = _option(resolved, "models")
     assert (line.active, line.value) == (len(expected) > 1, ", ".join(expected) * (len(expected) > 1))
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"dual_model": True}, "DUAL_MODEL needs FAST_MODEL_ID"),
-        ({"use_speculative": True}, "USE_SPECULATIVE needs FAST_MODEL_ID"),
-        ({"model_id": "demo", "fast_model_id": "demo", "dual_model": True}, "FAST_MODEL_ID is MODEL_ID=demo"),
-        ({"models": "demo,auto"}, "`auto` is only for MODEL_ID"),
-        ({"models": ",".join("abcdefghi")}, "at most 8 models"),
-    ],
-)
-def test_models_that_contradict_each_other_refuse(values, words):
-    """The error has the settings at fault."""
-    with pytest.raises(plan.PlanError, match=words):
-        plan.resolve(_settings(**values), NO_GPU)

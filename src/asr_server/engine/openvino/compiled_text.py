@@ -108,26 +108,26 @@ class CompiledText:
         """`matrix` returns the matrices of `text`, in the number formats."""
         self.on_layer: Callable[[], None] = lambda: None  # called before each pass, of which a CPU may make a long one
         self.dtype = "bfloat16" if formats.bfloat16 else "float32"
-        self._head, self._table = text.weights[text.head], text.embedding
+        self.head, self._table = text.weights[text.head], text.embedding
         self._rounded = formats.bits > 0
         self._matrix = matrix  # whose memory the graph reads
-        best = min(_EXACT_LOGITS, self._head.shape[0]) if formats.bits else 1
+        best = min(_EXACT_LOGITS, self.head.shape[0]) if formats.bits else 1
         # A pair (a, b) of halves of a head turns into (a cos - b sin, b cos + a sin). Positions have three axes, which
         # are equal for text and audio.
         dim = text.sizes.dim
         self._frequencies = (text.sizes.theta ** -(np.arange(0, dim, 2, dtype=np.float32) / dim)).astype(np.float32)
         self._compiled = formats.compiled(text_graph.build(text, best, matrix))
-        self._request = self._compiled.create_infer_request()
+        self.request = self._compiled.create_infer_request()
         self._inputs = {one.get_any_name(): one for one in self._compiled.inputs}
 
     @property
     def mapped(self) -> dict[int, int]:
         """Return the bytes of the weights that are read from their files at each pass, by their addresses."""
-        return {one.numbers.ctypes.data: one.numbers.nbytes for one in (self._table, self._head)}
+        return {one.numbers.ctypes.data: one.numbers.nbytes for one in (self._table, self.head)}
 
     @property
     def vocabulary(self) -> int:
-        return self._head.shape[0]
+        return self.head.shape[0]
 
     def page_shapes(self) -> dict[str, tuple[list[int], Any]]:
         """Return shape and number format of a page of each layer, as the compiler chose them."""
@@ -143,7 +143,7 @@ class CompiledText:
 
     def attach(self, pages: Pages) -> None:
         for name, tensor in pages.tensors().items():
-            self._request.set_tensor(name, tensor)
+            self.request.set_tensor(name, tensor)
 
     def embed(self, ids: Sequence[int]) -> Floats:
         """Token ids (n,) to embeddings (n, d)."""
@@ -176,19 +176,19 @@ class CompiledText:
             **{name: np.array(values, np.int32) for name, values in zip(ROWS, rows, strict=True)},
         }
         for name, array in given.items():
-            self._request.set_tensor(name, ov.Tensor(array))
+            self.request.set_tensor(name, ov.Tensor(array))
         self.on_layer()
         # The outputs are read where they lie: `infer` would copy all logits.
-        self._request.start_async()
-        self._request.wait()
-        logits, best, lse, hidden = (self._request.get_output_tensor(number).data for number in range(4))
+        self.request.start_async()
+        self.request.wait()
+        logits, best, lse, hidden = (self.request.get_output_tensor(number).data for number in range(4))
         if not self._rounded:
             return NextLogits(logits, best[:, 0].astype(np.int64), lse[:, 0])
         return self._exact(logits, best, lse, hidden)
 
     def _exact(self, logits: Floats, best: NDArray[np.int32], lse: Floats, hidden: Floats) -> NextLogits:
         """Compute the largest logits of each row again, in place."""
-        weights = self._head.rows(best.astype(np.int64))
+        weights = self.head.rows(best.astype(np.int64))
         exact = np.einsum("kbd,kd->kb", weights, hidden)
         rows = np.arange(len(best))[:, None]
         # The largest of all is among them: the sum of exponentials relative to it loses theirs and gets the new ones.

@@ -33,7 +33,7 @@ _LARGEST = 127
 GROUP = 64
 _LARGEST_HALVES = (7.0, 7.5, 8.0, 8.75)
 # Outputs that are in float32 at a time: of a vocabulary there are hundreds of megabytes.
-_OUTPUTS = 8192
+OUTPUTS = 8192
 _PIECE = 1 << 24
 # A folder without its description is that of another process which writes it, for as long as that may take.
 _ABANDONED_S = 3600.0
@@ -59,8 +59,8 @@ def integers(weights: Sequence[Weight]) -> Integers:
     """Return weights (out, in), concatenated, as one matrix in 8 bits."""
     parts = []
     for weight in weights:
-        for begin in range(0, weight.shape[0], _OUTPUTS):
-            exact = weight.floats(begin, begin + _OUTPUTS)
+        for begin in range(0, weight.shape[0], OUTPUTS):
+            exact = weight.floats(begin, begin + OUTPUTS)
             largest = np.maximum(np.abs(exact).max(1, keepdims=True), np.finfo(np.float32).tiny * _LARGEST)
             scale = largest / np.float32(_LARGEST)
             exact /= scale
@@ -76,8 +76,8 @@ def halves(weights: Sequence[Weight]) -> Integers:
     """
     parts = []
     for weight in weights:
-        for begin in range(0, weight.shape[0], _OUTPUTS):
-            exact = weight.floats(begin, begin + _OUTPUTS)
+        for begin in range(0, weight.shape[0], OUTPUTS):
+            exact = weight.floats(begin, begin + OUTPUTS)
             exact = exact.reshape(len(exact), -1, GROUP)
             widest = np.maximum(np.abs(exact).max(2, keepdims=True), np.finfo(np.float32).tiny * _LARGEST)
             best, scale, least = np.zeros_like(exact), widest, np.full_like(widest, np.inf)

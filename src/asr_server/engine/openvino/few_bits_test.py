@@ -43,7 +43,7 @@ def _same(found, expected):
 
 def test_each_output_has_a_scale_of_its_own(monkeypatch):
     """A large weight costs the other outputs no precision, whatever part of the matrix they are in."""
-    monkeypatch.setattr(few_bits, "_OUTPUTS", 3)
+    monkeypatch.setattr(few_bits, "OUTPUTS", 3)
     weight = np.random.default_rng(2).standard_normal((10, 16), np.float32).astype(np.float16)
     weight[4] *= 1000
     weight[7] = 0
@@ -55,7 +55,7 @@ def test_each_output_has_a_scale_of_its_own(monkeypatch):
 
 def test_four_bits_are_off_by_half_a_step_of_their_group(monkeypatch):
     """Numbers come back from pairs, group by group, and a large weight costs its own group precision alone."""
-    monkeypatch.setattr(few_bits, "_OUTPUTS", 3)
+    monkeypatch.setattr(few_bits, "OUTPUTS", 3)
     exact = np.random.default_rng(3).standard_normal((7, 192), np.float32)
     exact[2, 70] *= 100
     exact[5, :64] = 0
@@ -138,6 +138,13 @@ def test_a_disk_that_cannot_be_written_costs_the_next_load_its_time(tmp_path, ch
     assert set(found.matrices) == {"0", "1"}
     assert found.facts == {"matrices": 2}
     assert any("are not kept" in line for line in log)
+
+
+def test_without_a_state_directory_nothing_is_kept(tmp_path, checkpoint, made):
+    """The matrices are made in memory."""
+    before = sorted(tmp_path.rglob("*"))
+    assert set(few_bits.kept(None, checkpoint, made).matrices) == {"0", "1"}
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_other_weights_have_another_name(tmp_path):

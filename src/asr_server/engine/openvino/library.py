@@ -32,7 +32,7 @@ _ROWS, _OUTPUTS = 16, 512
 class NumberFormats:
     """The number formats that a model computes in, and its threads.
 
-    With integers keys and values are in 8 bits too, and products in float32, or in integers where the processor can. In
+    With integers keys and values are in 8 bits too, and products in float32, or in integers where the processor can.
     Only the layers of the language model have 4 bits: its head, the embeddings and the encoder have 8.
     """
 

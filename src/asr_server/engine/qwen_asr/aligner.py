@@ -89,14 +89,14 @@ class QwenAligner:
         """Load the located checkpoint. Raises `ModelUnavailable` or `EngineOutOfMemory`."""
         assert self._directory is not None, "load() before locate()"
         try:
-            self._runtime = self._read(self._directory)
+            self._runtime = self._load_runtime(self._directory)
         except Exception as error:
             failure = faults.failure(error, "the aligner")
             if isinstance(failure, EngineOutOfMemory):
                 failure = EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.")
             raise failure from error
 
-    def _read(self, directory: Path) -> AlignerRuntime:
+    def _load_runtime(self, directory: Path) -> AlignerRuntime:
         from asr_server.engine.qwen_asr import files
 
         found = files.read(directory)

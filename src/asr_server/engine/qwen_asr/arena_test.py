@@ -72,7 +72,7 @@ def test_each_row_keeps_what_it_holds_and_gets_its_room_where_there_is_enough(op
             row.reserved = row.length + tokens
             enough = sum(max(other.reserved, other.length) for other in decoder.rows) < TOKENS
             try:
-                decoder._make_room(row)
+                decoder.make_room(row)
             except NoRoom:
                 assert not enough
             else:

@@ -81,7 +81,7 @@ class CompiledDecoder(Rows):
         self.pages.give(row.pages)
         row.input, row.pages = None, []
 
-    def _make_room(self, row: AnswerRow) -> None:
+    def make_room(self, row: AnswerRow) -> None:
         # A pass over too few pages would write elsewhere: nothing checks that but this.
         row.pages += self.pages.take(max(0, page_count(row.reserved) - len(row.pages)))
 

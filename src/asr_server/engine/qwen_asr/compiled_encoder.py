@@ -20,7 +20,7 @@ _PIECES = 4
 _WINDOWS = 4
 # Pieces whose states are kept with their frames, 0.1 MB each in the 0.6B: the partials of a live session have all but
 # the last one or two in common, and the convolutions are two thirds of an encoder's time.
-_KEPT_PIECES = 256
+KEPT_PIECES = 256
 
 Floats = NDArray[np.float32]
 
@@ -56,7 +56,7 @@ class CompiledEncoder(Encoder):
         found = []
         for n, window in enumerate(windows):
             if n in short:
-                found.append(self._convolve(window.mel[None, None])[0])
+                found.append(self.convolve(window.mel[None, None])[0])
             else:
                 count = -(-window.mel.shape[1] // size)
                 found.append(np.concatenate([next(convolved) for _ in range(count)])[: window.tokens])
@@ -75,15 +75,15 @@ class CompiledEncoder(Encoder):
         new = [key for key in missing if key not in known]
         for begin in range(0, len(new), _PIECES):
             group = new[begin : begin + _PIECES]
-            known.update(zip(group, self._convolve(np.stack([missing[key] for key in group])), strict=True))
+            known.update(zip(group, self.convolve(np.stack([missing[key] for key in group])), strict=True))
         for key in keys:
             self._kept[key] = known[key]
             self._kept.move_to_end(key)
-        while len(self._kept) > _KEPT_PIECES:
+        while len(self._kept) > KEPT_PIECES:
             self._kept.popitem(last=False)
         return [known[key] for key in keys]
 
-    def _convolve(self, pieces: Floats) -> Floats:
+    def convolve(self, pieces: Floats) -> Floats:
         """Pieces (n, 1, 128, T) to states (n, ceil(T / 8), d_model)."""
         self.on_layer()
         positions = self._positions[: conv_tokens(pieces.shape[-1])]

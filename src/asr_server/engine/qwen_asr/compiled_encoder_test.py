@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from asr_server import demo
-from asr_server.engine.conftest import aligned
-from asr_server.engine.feature import OPENVINO, TORCH, Plan
+from asr_server.engine.conftest import aligned, loaded_aligner
+from asr_server.engine.feature import OPENVINO
+from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.protocol import AlignItem
 from asr_server.engine.qwen_asr import compiled_model, files, loading
-from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import LogMel
 
@@ -52,30 +52,25 @@ def test_pieces_of_a_growing_recording_are_convolved_once(monkeypatch):
     found = files.read(demo.checkpoint_path())
     _, encoder, _ = compiled_model.graphs(found, NumberFormats(0, False, 0), None, lambda share: None)
     _, fresh, _ = compiled_model.graphs(found, NumberFormats(0, False, 0), None, lambda share: None)
-    counts, convolve = [], encoder._convolve
-    monkeypatch.setattr(encoder, "_convolve", lambda pieces: counts.append(len(pieces)) or convolve(pieces))
+    counts, convolve = [], encoder.convolve
+    monkeypatch.setattr(encoder, "convolve", lambda pieces: counts.append(len(pieces)) or convolve(pieces))
     frames = np.random.default_rng(1).standard_normal((128, 790), np.float32)
     for end in (250, 340, 470, 790):
         counts.clear()
         (got,) = encoder(encoder.windows(frames[:, :end]))
         np.testing.assert_allclose(got, fresh(fresh.windows(frames[:, :end]))[0], atol=1e-3, rtol=1e-3)
         assert sum(counts) == {250: 3, 340: 2, 470: 2, 790: 4}[end]
-    monkeypatch.setattr("asr_server.engine.qwen_asr.compiled_encoder._KEPT_PIECES", 5)
-    encoder(encoder.windows(np.zeros((128, 640), np.float32)))
-    assert len(encoder._kept) == 5
-
-
-def _aligner(runtime=OPENVINO, **values):
-    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo", runtime=runtime, **values))
-    aligner.locate()
-    aligner.load()
-    return aligner
+    monkeypatch.setattr("asr_server.engine.qwen_asr.compiled_encoder.KEPT_PIECES", 5)
+    for convolved in (0, 3):
+        counts.clear()
+        encoder(encoder.windows(frames))
+        assert sum(counts) == convolved
 
 
 @pytest.fixture(scope="module")
 def compiled():
     """Return an aligner as compiled graphs, in float32."""
-    return _aligner()
+    return loaded_aligner(runtime=OPENVINO)
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +80,15 @@ def items(clips):
 
 def test_times_in_float32_are_those_of_torch(compiled, items):
     """Clips of several windows have them too, alone and together."""
-    expected = aligned(_aligner(TORCH), items)
+    expected = aligned(loaded_aligner(), items)
     assert aligned(compiled, items) == expected
     assert aligned(compiled, items[2:3]) == expected[2:3]
 
 
 def test_times_in_eight_bits_are_near(compiled, items):
     """No word of a recording that says the text moves by more than two slots."""
-    (found,), (exact,) = (aligned(aligner, items[:1]) for aligner in (_aligner(quantize="int8"), compiled))
+    eight_bits = loaded_aligner(runtime=OPENVINO, quantize="int8")
+    (found,), (exact,) = (aligned(aligner, items[:1]) for aligner in (eight_bits, compiled))
     off = [abs(a.start_ms - b.start_ms) for a, b in zip(found.pieces, exact.pieces, strict=True)]
     assert max(off) <= 160
 
@@ -100,7 +96,7 @@ def test_times_in_eight_bits_are_near(compiled, items):
 def test_a_long_item_is_aligned_in_parts(compiled, items, monkeypatch):
     """A part is as many tokens as take 0.2 s; other passes of the same aligner may be made between two parts."""
     at_once = aligned(compiled, items)
-    monkeypatch.setattr(compiled._runtime._model._policy, "tokens", lambda limit_s: 16)
+    monkeypatch.setattr(PrefillPolicy, "tokens", lambda policy, limit_s: 16)
     together, results = aligned(compiled, items), []
     passes = [compiled.align(items[:1]), compiled.align(items[1:2])]
     for _ in range(40):

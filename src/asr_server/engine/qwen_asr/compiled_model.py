@@ -10,7 +10,7 @@ from typing import Any
 
 from asr_server.core.setting_types import Dtype, Quantization
 from asr_server.engine.feature import Plan
-from asr_server.engine.memory import Limits, plan_capacity
+from asr_server.engine.memory import capacity_now
 from asr_server.engine.openvino import library
 from asr_server.engine.openvino.compiled_text import PAGE, CompiledText
 from asr_server.engine.openvino.encoder_graph import EncoderWeights
@@ -41,8 +41,7 @@ def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> L
     loaded = other if encoder is None else LoadedEncoder(encoder, partial(WindowedAudio, encoder))
     assert loaded is not None
     item_bytes = _EIGHT_BITS if formats.bits else _FLOAT32
-    limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, item_bytes), plan.shares)
-    capacity = plan_capacity(plan.device, text.page_bytes // PAGE, limits, text.mapped)
+    capacity = capacity_now(plan, text.page_bytes // PAGE, aligner_bytes(plan, item_bytes), text.mapped)
     capacity = replace(capacity, rows_bytes=capacity.rows_bytes // text.page_bytes * text.page_bytes)
     decoder = CompiledDecoder(text, found.end_ids(), capacity, found.no_speech_id)
     return LoadedModel(found, loaded, decoder, capacity, (*loaded.options, *made.options), release=made.kept.release)

@@ -208,7 +208,7 @@ class ArenaDecoder(Rows):
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
         shapes = self._shapes
         self._graphs = PassGraphs(
-            self.arena, lambda aim, _: self._greedy(aim), shapes.steps(), shapes.step, capture, on_each
+            self.arena, lambda aim, _: self.greedy(aim), shapes.steps(), shapes.step, capture, on_each
         )
         return len(self._graphs)
 
@@ -230,7 +230,7 @@ class ArenaDecoder(Rows):
         """Hidden states (n, d) of tokens whose ids are known."""
         return self.model(self.model.embed(aim.ids), aim)
 
-    def _greedy(self, aim: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+    def greedy(self, aim: Pass) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self._hidden(aim)
         return hidden, choose(self._head, hidden, self._no_speech_id, likeliest=self._likeliest)
 
@@ -320,7 +320,7 @@ class ArenaDecoder(Rows):
         if left:
             self.arena.clear(left)
 
-    def _make_room(self, row: AnswerRow) -> None:
+    def make_room(self, row: AnswerRow) -> None:
         """Give a row the places that it lacks; it may be moved then, and others. Raises `NoRoom`."""
         tokens = _needed(row)
         if tokens <= len(row.places):

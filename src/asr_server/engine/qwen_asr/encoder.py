@@ -31,7 +31,7 @@ _PIECES = {"cpu": 16, "cuda": 32}
 
 
 # Numbers of windows whose passes are recorded: three recordings of 30 s, and fewer.
-_RECORDED_WINDOWS = (12, 8, 4, 2, 1)
+RECORDED_WINDOWS = (12, 8, 4, 2, 1)
 _BINS = 128
 
 
@@ -89,12 +89,12 @@ class WindowedEncoder(Encoder):
 
     def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
         super().__init__(tower.n_window, tower.n_window_infer)
-        self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
+        self.convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
         self.device = tower.conv2d1.weight.device
         if self.device.type == "cuda":
             # The channels of a place are neighbours, as the matrix units of GPUs read them: else cuDNN would transpose
             # before each convolution and after it.
-            for convolution in self._convolutions:
+            for convolution in self.convolutions:
                 convolution.to(memory_format=torch.channels_last)
         self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
         self._positions: torch.Tensor = tower.positional_embedding.positional_embedding
@@ -114,7 +114,7 @@ class WindowedEncoder(Encoder):
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
         """Record the passes of some numbers of windows, and return how many. `on_each` is called before each."""
-        for count in _RECORDED_WINDOWS:
+        for count in RECORDED_WINDOWS:
             on_each()
             mel = torch.zeros(count, _BINS, self.window_frames, device=self.device)
             lengths = torch.full((2, count), self.window_frames, device=self.device)
@@ -150,7 +150,7 @@ class WindowedEncoder(Encoder):
         """Frames (W, 128, 800) of windows to embeddings (W, 104, output_dim). `lengths` (2, W): the frames of each
         window, and those of its first piece that the convolutions may see, more where that is all of it."""
         count, size = len(mel), self.piece_frames
-        pieces = mel.to(self._convolutions[0].weight.dtype).unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
+        pieces = mel.to(self.convolutions[0].weight.dtype).unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
         ends = lengths[1].clamp(max=size).repeat_interleave(self.window_frames // size)
         groups = zip(*(part.split(_PIECES[self.device.type]) for part in (pieces.unsqueeze(1), ends)), strict=True)
         x = torch.cat([self.piece_states(self.images(*group)) for group in groups])
@@ -170,7 +170,7 @@ class WindowedEncoder(Encoder):
 
     def _pieces(self, windows: Sequence[Window]) -> tuple[torch.Tensor, list[int]]:
         """Return all pieces (n, 1, 128, 100), and how many frames of each the convolutions may see."""
-        weight, size = self._convolutions[0].weight, self.piece_frames
+        weight, size = self.convolutions[0].weight, self.piece_frames
         widths = list[int]()
         for window in windows:
             frames = window.mel.shape[1]
@@ -196,7 +196,7 @@ class WindowedEncoder(Encoder):
 
         `ends` (n,): frames of each piece that exist, None where all do.
         """
-        for convolution in self._convolutions:
+        for convolution in self.convolutions:
             x = F.gelu(convolution(x))
             if ends is not None:
                 # Behind the end of a clip in its own width the next convolution sees zeros, as it would at the edge.

@@ -24,9 +24,7 @@ def tower(request):
     model = sdk.Qwen3ASRForConditionalGeneration.from_pretrained(
         demo.checkpoint_path(), dtype=torch.float32, attn_implementation=request.param
     )
-    found = model.thinker.audio_tower.eval().requires_grad_(False)
-    assert found.config._attn_implementation == request.param
-    return found
+    return model.thinker.audio_tower.eval().requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +45,15 @@ def _mel(frames):
 
 
 def _sdk(tower, mel, monkeypatch, *, masked):
-    """The SDK's encoder; `masked` puts its own, never called, mask function to use."""
+    """The SDK's encoder; `masked` lets its windows see themselves only, as its own mask, which is never made, would."""
     if masked:
         original = sdk.Qwen3ASRAudioEncoderLayer.forward
 
         def with_mask(layer, hidden, cu_seqlens, **_):
-            return original(layer, hidden, cu_seqlens, attention_mask=tower._prepare_attention_mask(hidden, cu_seqlens))
+            window = torch.bucketize(torch.arange(len(hidden)), cu_seqlens, right=True)
+            hidden_from = window[:, None] != window
+            mask = torch.zeros(1, 1, *hidden_from.shape).masked_fill(hidden_from, torch.finfo(hidden.dtype).min)
+            return original(layer, hidden, cu_seqlens, attention_mask=mask)
 
         monkeypatch.setattr(sdk.Qwen3ASRAudioEncoderLayer, "forward", with_mask)
     return tower(mel, feature_lens=torch.tensor([mel.shape[1]])).last_hidden_state
@@ -90,10 +91,10 @@ def test_a_batch_of_clips_is_each_clip_alone(encode):
 
 def test_recorded_passes_encode_as_others_do(tower, encode, monkeypatch):
     """Windows of all lengths, more than are recorded together: what is replayed is padded, and nobody sees that."""
-    monkeypatch.setattr("asr_server.engine.qwen_asr.encoder._RECORDED_WINDOWS", (4, 2))
+    monkeypatch.setattr("asr_server.engine.qwen_asr.encoder.RECORDED_WINDOWS", (4, 2))
     encoder = WindowedEncoder(copy.deepcopy(tower))
     assert encoder.record(traced, lambda: None) == 2
-    monkeypatch.setattr(encoder, "_run", None)
+    monkeypatch.setattr(encoder, "embeddings", None)  # only what was recorded computes
     copy_, waits = torch.Tensor.copy_, []
 
     def see(target, source, non_blocking=False):
@@ -114,5 +115,5 @@ def test_recorded_passes_encode_as_others_do(tower, encode, monkeypatch):
 @pytest.mark.parametrize("frames", LENGTHS)
 def test_the_token_count_is_the_sdks(tower, encode, frames):
     """Our closed form and the SDK's agree, so that prompts have room for the audio."""
-    expected = int(sdk._get_feat_extract_output_lengths(torch.tensor(frames)))
-    assert WindowedEncoder(copy.deepcopy(tower)).tokens(frames) == len(encode([_mel(frames)])[0]) == expected
+    expected = tower(_mel(frames), feature_lens=torch.tensor([frames])).last_hidden_state
+    assert WindowedEncoder(copy.deepcopy(tower)).tokens(frames) == len(encode([_mel(frames)])[0]) == len(expected)

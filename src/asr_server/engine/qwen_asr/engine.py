@@ -44,7 +44,7 @@ _MOST_OVERFLOWS = 3
 # Double the row limit after this many passes without a failure (about one short answer).
 _RECOVERY_PASSES = 64
 # Rows that may be seated before one that has no room yet: about those that are in a batch when it comes.
-_MOST_OVERTAKING = 32
+MOST_OVERTAKING = 32
 # Steps of each warm-up batch.
 _WARM_UP_STEPS = 3
 
@@ -88,7 +88,7 @@ class QwenEngine:
         on_load_progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan, self._on_progress, self._on_load_progress = plan, on_progress, on_load_progress
-        self._runtime: Runtime | None = None
+        self.runtime: Runtime | None = None  # while the model is loaded
         self._work: dict[int, Admitted] = {}
         self._row_limit = RowLimit(plan.max_batch)
         # Rows whose prompts are run together while one that makes this fail is looked for; None at all other times.
@@ -118,7 +118,7 @@ class QwenEngine:
 
     @property
     def loaded(self) -> bool:
-        return self._runtime is not None
+        return self.runtime is not None
 
     @property
     def free_slots(self) -> int:
@@ -131,9 +131,10 @@ class QwenEngine:
     def _slots_beside(self, waiting: Sequence[Admitted]) -> int:
         if self._reloads:
             return 0
-        runtime = self._runtime
+        runtime = self.runtime
         if waiting and runtime is not None:
             tokens = sum(work.row.tokens_left if work.row else runtime.tokens(work) for work in waiting)
+            # As much waits as one step may prefill.
             if tokens >= runtime.prefill_policy.tokens(self._begin_s):
                 return 0
         return max(0, self._row_limit.rows - len(self._work))
@@ -157,7 +158,7 @@ class QwenEngine:
         self._on_load_progress()
         idle.share_heaps()
         try:
-            runtime = self._runtime = _load(directory, self._plan, self._on_conversion)
+            runtime = self.runtime = _load(directory, self._plan, self._on_conversion)
         except Exception as error:
             raise faults.load_failure(error) from error
         runtime.report_to(self._on_progress)
@@ -216,7 +217,7 @@ class QwenEngine:
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""
-        self._runtime = None
+        self.runtime = None
         self._work.clear()
         gc.unfreeze()
         gc.collect()
@@ -237,17 +238,16 @@ class QwenEngine:
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its front end runs now, its prefill with one of the next steps."""
-        assert self._runtime is not None, "admit() before load()"
-        prompts = self._runtime.prompts
+        assert self.runtime is not None, "admit() before load()"
+        prompts = self.runtime.prompts
         item = in_tokens(item, lambda words, forced: prompts.answer(words.text, words.language, forced=forced))
-        work = self._runtime.prepare(key, item, token_budget(len(item.audio)) + len(item.prefix))
-        work.urgent, work.stream = urgent, self._runtime.answer_stream(item.language) if item.stream else None
-        self._work[key] = work
+        self._work[key] = work = self.runtime.prepare(key, item, token_budget(len(item.audio)) + len(item.prefix))
+        work.urgent = urgent
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
         """Decode for every row whose prompt was run and hand out what they finished; then run prompts, urgent rows
         first, for about `begin_s` if that is given."""
-        runtime = self._runtime
+        runtime = self.runtime
         assert runtime is not None, "step() before load()"
         self._begin_s = begin_s
         if runtime.decoder.decoding:
@@ -268,8 +268,8 @@ class QwenEngine:
 
     def _take_out(self, work: Admitted) -> None:
         """Give a row's slot back; its work waits for another."""
-        if work.row is not None and self._runtime is not None and work.row in self._runtime.decoder.rows:
-            self._runtime.drop(work.row)
+        if work.row is not None and self.runtime is not None and work.row in self.runtime.decoder.rows:
+            self.runtime.drop(work.row)
         work.row = None
 
     def _fail(self, key: int, error: AsrError) -> RowFailed:
@@ -289,7 +289,7 @@ class QwenEngine:
             if not runtime.decoder.fits(work.row_tokens):
                 passed.append(work)
             for other in passed:
-                other.lacks_room = other.overtaken < _MOST_OVERTAKING
+                other.lacks_room = other.overtaken < MOST_OVERTAKING
                 if not other.lacks_room:
                     return  # it is the next, and keeps others from being admitted until then
             if work in passed:
@@ -352,8 +352,8 @@ class QwenEngine:
 
         A row that was alone is at fault and fails.
         """
-        assert self._runtime is not None
-        rows = sorted(self._runtime.decoder.decoding, key=lambda row: row.key)
+        assert self.runtime is not None
+        rows = sorted(self.runtime.decoder.decoding, key=lambda row: row.key)
         if len(rows) == 1:
             self._row_limit.isolating = None
             yield self._fail(rows[0].key, failure)
@@ -414,7 +414,7 @@ class QwenEngine:
 
     def _publish(self) -> None:
         self._published_s = time.monotonic()
-        figures = self._runtime.figures() if self._runtime is not None else {}
+        figures = self.runtime.figures() if self.runtime is not None else {}
         self._info = replace(self._bare_info(), **figures)
 
 

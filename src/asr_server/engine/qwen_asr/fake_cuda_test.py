@@ -24,7 +24,7 @@ from asr_server.engine.row import Draft
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.passes import Layout, Pass
+from asr_server.engine.torch.passes import Layout, Pass, PassShapes
 from tools.checkpoints.recogniser import SHAPES, released_config
 from tools.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 
@@ -77,12 +77,10 @@ def _parts(config, dtype, monkeypatch):
     with FakeTensorMode(), torch.inference_mode():
         thinker = Qwen3ASRForConditionalGeneration(config).eval().thinker
         for module in thinker.modules():
-            for name, held in {**module._parameters, **module._buffers}.items():
-                if held is not None:
-                    own = dtype if held.dtype == torch.float32 and name != "inv_freq" else held.dtype
-                    made = torch.nn.Buffer(torch.empty(held.shape, device=DEVICE, dtype=own))
-                    module._parameters.pop(name, None)
-                    module._buffers[name] = made
+            for name, held in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+                own = dtype if held.dtype == torch.float32 and name != "inv_freq" else held.dtype
+                delattr(module, name)
+                module.register_buffer(name, torch.empty(held.shape, device=DEVICE, dtype=own))
         # Pinning needs a driver, and so does switching autocast off.
         monkeypatch.setattr(
             memory, "upload", lambda tensor, device: torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
@@ -199,17 +197,19 @@ def test_a_recorded_step_has_few_operations_whatever_the_batch(parts, older, row
     """A layer has at most 24 operations, 20 where rows of any lengths attend in one call; none of them is a product of
     matrices in float32 where the model is not."""
     _, model, head = parts
-    decoder = ArenaDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
-    spans = [TokenSpan(decoder._capacity.share * n, 40, 1) for n in range(rows)]
-    made = Pass(decoder.arena, Layout(decoder.arena, spans, [5] * rows, decoder._shapes.step(spans)))
+    capacity = Capacity(8, 8 * 512 * 64, 0, 64)
+    decoder = ArenaDecoder(model, head, frozenset(), capacity)
+    spans = [TokenSpan(capacity.share * n, 40, 1) for n in range(rows)]
+    shape = PassShapes(decoder.arena, capacity.rows, capacity.share).step(spans)
+    made = Pass(decoder.arena, Layout(decoder.arena, spans, [5] * rows, shape))
     with Ledger() as ledger:
         begins, model.on_layer = [], lambda: begins.append(len(ledger.calls))
-        decoder._greedy(made)
-    assert len(begins) == len(model._layers) > 2
+        decoder.greedy(made)
+    assert len(begins) == model.config.num_hidden_layers > 2
     for begin, end in pairwise(begins):
         assert end - begin <= (24 if older else 20), [name for name, *_ in ledger.calls[begin:end]]
     products = [given for name, given, _ in ledger.calls if name in ("mm", "addmm", "linear", "bmm")]
-    assert len(products) == 4 * len(model._layers) + 1
+    assert len(products) == 4 * len(begins) + 1
     assert {dtype for given in products for _, dtype in given} == {model.dtype}
 
 
@@ -222,7 +222,7 @@ def test_log_mel_and_the_pieces_of_an_encoder_are_made_on_the_gpu(parts):
     with Ledger() as ledger:
         encoder(windows)
     assert sum("conv" in name for name, *_ in ledger.calls) == 3 * math.ceil(24 * 8 / 32), [n for n, *_ in ledger.calls]
-    weights = [convolution.weight for convolution in encoder._convolutions]
+    weights = [convolution.weight for convolution in encoder.convolutions]
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     assert sum(name == "_to_copy" for name, *_ in ledger.calls) <= 1
 
@@ -250,11 +250,8 @@ def _windows(parts):
 
 
 def _recorded_windows(parts):
-    """The most windows that are recorded together."""
-    encoder = parts[0]
-    mel = torch.empty(12, 128, encoder.window_frames, device=DEVICE)
-    lengths = torch.empty(2, 12, dtype=torch.long, device=DEVICE)
-    return lambda: encoder._padded(mel, lengths)
+    """The windows that are recorded together, and what is kept of each."""
+    return lambda: parts[0].record(lambda run: (lambda: None, run()), lambda: None)
 
 
 @pytest.mark.parametrize("made", [_pass, _windows, _recorded_windows])

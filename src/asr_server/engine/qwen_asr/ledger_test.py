@@ -7,17 +7,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from asr_server.engine import memory as plans
-from asr_server.engine.feature import Plan
+from asr_server.engine.conftest import loaded_qwen, until_decoding
+from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr.decoder import ArenaDecoder
+from asr_server.engine.qwen_asr import decoder
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
-from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch import memory
-from asr_server.engine.torch.passes import PassShapes
+from asr_server.engine.torch.passes import Pass, PassShapes
+from asr_server.schedule.ports import RowDone
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
@@ -27,21 +29,11 @@ MOST_LOGITS_BYTES = 64 * 2**20
 
 @pytest.fixture(scope="module")
 def engine():
-    made = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 0, ()))
-    made.load()
-    return made
+    return loaded_qwen(rows=8)
 
 
-def _decoding(engine, rows, speech):
-    """`rows` rows whose prompts have been run."""
+def _end(engine, rows):
     for key in range(rows):
-        engine.admit(key, Utterance(speech))
-    while len(engine._runtime.decoder.decoding) < rows:
-        list(engine.step())
-
-
-def _end(engine):
-    for key in list(engine._work):
         engine.drop(key)
 
 
@@ -50,18 +42,18 @@ def test_mixed_work_has_few_shapes(engine, run, speech, clips, monkeypatch):
     """Clips and growing partials with hotwords, in batches of any size: what an encoder's kernels are chosen by repeats
     itself, and every step has the shape of one that a GPU records."""
     convolved, steps, chance = set(), [], random.Random(5)
-    convolve, passed = WindowedEncoder._convolve, ArenaDecoder._pass
+    images, made = WindowedEncoder.images, Pass.__init__
 
-    def see_pass(self, spans, ids=()):
-        steps.extend([spans] if len(ids) else [])
-        return passed(self, spans, ids)
+    def see_pass(self, arena, layout, numbers=None):
+        steps.extend([layout.spans] if layout.lengths[0] else [])  # a prompt's tokens have no ids
+        made(self, arena, layout, numbers)
 
-    def see_pieces(self, pieces, widths):
-        convolved.add(1 << (len(pieces) - 1).bit_length())
-        return convolve(self, pieces, widths)
+    def see_pieces(self, x, ends):
+        convolved.add(tuple(x.shape))
+        return images(self, x, ends)
 
-    monkeypatch.setattr(WindowedEncoder, "_convolve", see_pieces)
-    monkeypatch.setattr(ArenaDecoder, "_pass", see_pass)
+    monkeypatch.setattr(WindowedEncoder, "images", see_pieces)
+    monkeypatch.setattr(Pass, "__init__", see_pass)
     said = run(engine, [Utterance(speech)])[0].ids
     monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 12)
     long = np.tile(speech, 20)
@@ -76,11 +68,11 @@ def test_mixed_work_has_few_shapes(engine, run, speech, clips, monkeypatch):
             engine.admit(key, Utterance(long[: int(seconds * 16_000)], context=words, session=session, draft=draft))
             key += 1
         list(engine.step())
-    _end(engine)
+    _end(engine, clips)
     assert partials > clips / 5
     assert len(convolved) <= MOST_CONVOLUTIONS
     assert any(span.count > 1 for spans in steps for span in spans)
-    arena, share = engine._runtime.decoder.arena, engine._runtime.capacity.share
+    arena, share = engine.runtime.decoder.arena, engine.runtime.capacity.share
     for variable in (False, True):
         shapes = PassShapes(SimpleNamespace(variable=variable, tokens=arena.tokens), 8, share)
         recorded = set(shapes.steps())
@@ -89,45 +81,49 @@ def test_mixed_work_has_few_shapes(engine, run, speech, clips, monkeypatch):
 
 def test_a_step_takes_one_transfer_each_way(engine, speech, monkeypatch):
     """The numbers that a step runs with go to the device in one piece, and what was chosen comes back in one."""
-    _decoding(engine, 3, speech)
+    for key in range(3):
+        engine.admit(key, Utterance(speech))
+    until_decoding(engine, 3)
     up, down = [], []
     upload, to_list = memory.upload, torch.Tensor.tolist
     monkeypatch.setattr(memory, "upload", lambda tensor, device: up.append(tensor) or upload(tensor, device))
     monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: down.append(tensor) or to_list(tensor))
     for name in ("item", "__bool__", "__int__", "__float__", "__index__"):
         monkeypatch.setattr(torch.Tensor, name, lambda *_, name=name: pytest.fail(f"a step waits: {name}"))
-    engine._runtime.step()
+    engine.runtime.step()
     monkeypatch.undo()
-    _end(engine)
+    _end(engine, 3)
     assert (len(up), len(down)) == (1, 1)
 
 
 def test_keys_and_values_stay_where_they_are(clips, monkeypatch):
     """The buffer is the same from the load on, also where long prompts make others move in it."""
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 16, ()))
-    engine.load()
-    arena = engine._runtime.decoder.arena
-    address, moved, move = arena._held.data_ptr(), [], arena.move
+    engine = loaded_qwen(budget_mb=16)
+    arena = engine.runtime.decoder.arena
+    address, moved, move = arena.layer(0)[0].data_ptr(), [], arena.move
     monkeypatch.setattr(arena, "move", lambda *given: moved.append(given) or move(*given))
     work = [Utterance(clip, context="kitchen lights " * n) for n in (0, 800, 0, 300) for clip in clips[:3]]
     waiting, left = list(enumerate(work)), len(work)
     while left:
         while waiting and engine.free_slots:
             engine.admit(*waiting.pop(0))
-        left -= sum(type(outcome).__name__ == "RowDone" for outcome in engine.step())
+        left -= sum(isinstance(outcome, RowDone) for outcome in engine.step())
     assert moved
-    assert arena.layer(0)[0].data_ptr() == arena._held.data_ptr() == address
+    assert arena.layer(0)[0].data_ptr() == address
 
 
 def test_few_logits_are_held_at_a_time(engine, speech, monkeypatch):
     """A draft of 200 tokens holds those of 64 states."""
-    decoder, asked = engine._runtime.decoder, []
-    head = decoder._head
-    monkeypatch.setattr(decoder, "_head", lambda states: asked.append(len(states)) or head(states))
+    asked, choose = [], decoder.choose
+
+    def chosen(head, *given):
+        return choose(lambda states: asked.append(len(states)) or head(states), *given)
+
+    monkeypatch.setattr(decoder, "choose", chosen)
     engine.admit(0, Utterance(np.tile(speech, 8), draft=tuple(range(5, 205))))
     while not asked:
         list(engine.step())
-    _end(engine)
+    _end(engine, 1)
     assert sum(asked) == 201
     assert max(asked) * 151_936 * 4 <= MOST_LOGITS_BYTES
 
@@ -154,7 +150,7 @@ class Allocations(TorchDispatchMode):
     @staticmethod
     def _storages(tree):
         tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
-        return [(storage._cdata, storage) for storage in (tensor.untyped_storage() for tensor in tensors)]
+        return [(StorageWeakRef(storage).cdata, storage) for storage in (one.untyped_storage() for one in tensors)]
 
     def _free(self, address, nbytes):
         self._known.remove(address)
@@ -166,11 +162,10 @@ def test_memory_does_not_grow_over_thousands_of_random_rows(speech, monkeypatch)
     """Hotwords, lengths, sessions and drafts vary in every row: a second half needs no more than the first, within what
     is planned for a pass, and nothing is left of rows and sessions."""
     monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 6)
-    engine, chance, rows = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 32, ())), random.Random(11), 3_000
-    engine.load()
-    runtime, long, most = engine._runtime, np.tile(speech, 10), []
+    engine, chance, rows = loaded_qwen(rows=8, budget_mb=32), random.Random(11), 3_000
+    runtime, long, most = engine.runtime, np.tile(speech, 10), []
     # On a busy machine passes would have other sizes.
-    monkeypatch.setattr(runtime.prefill_policy, "tokens", lambda begin_s: 1_000)
+    monkeypatch.setattr(PrefillPolicy, "tokens", lambda policy, begin_s: 1_000)
     words = ["lamp", "kitchen", "Zürich", "Ōsaka", "7", "play", "music", "你好"]
     with Allocations() as allocations:
         for half in range(2):
@@ -188,8 +183,7 @@ def test_memory_does_not_grow_over_thousands_of_random_rows(speech, monkeypatch)
                 else:
                     list(engine.step())
             most.append(allocations.most_bytes)
-        for key in list(engine._work):
-            engine.drop(key)
+        _end(engine, rows)
         kept = len(runtime.prefix_cache)
         runtime.prefix_cache.clear()
     assert kept > 1

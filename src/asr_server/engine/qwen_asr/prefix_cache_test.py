@@ -2,88 +2,91 @@
 
 import numpy as np
 import pytest
-import torch
 
-from asr_server.engine.qwen_asr.prefix_cache import CachedPrefix, PrefixCache
-
-pytestmark = pytest.mark.torch
+from asr_server.engine.qwen_asr.prefix_cache import LEAST_PROMPT_TOKENS, CachedPrefix, PrefixCache
+from asr_server.engine.row import KeptTokens
 
 STATE_BYTES = 4_000
 
 
-def _state():
-    state = torch.zeros(STATE_BYTES // 4)
+def _kept(nbytes):
+    return KeptTokens(1, np.zeros(nbytes, np.uint8))
+
+
+def _state(nbytes=STATE_BYTES):
     nothing = np.zeros(0, np.float32)
-    return CachedPrefix((), 0, 0, nothing, state, lowest=0.0, floor=0.0, windows=1, kv=torch.zeros(0))
+    return CachedPrefix((), 0, 0, nothing, nothing, lowest=0.0, floor=0.0, windows=1, kv=_kept(nbytes))
 
 
 @pytest.fixture
-def store():
+def now_s():
+    return [0.0]
+
+
+@pytest.fixture
+def store(now_s):
     """Return a cache with room for three states."""
-    return PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: 0.0)
+    return PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: now_s[0])
 
 
-def _stored(store):
-    return [key for key in "abcdef" if key in store._cached]
+def _held(store, *keys):
+    """Return which of the keys are kept; this uses them all."""
+    assert store.held_bytes == len(store) * STATE_BYTES
+    return [key for key in keys if store.get(key) is not None]
 
 
-def test_the_least_recently_used_session_leaves_first(store):
-    """The one that asks at every second keeps its state; a new one does not push itself out."""
-    for key in "abc":
-        store.put(key, _state())
-    store.get("a")
-    store.put("d", _state())
-    assert _stored(store) == ["a", "c", "d"]
-    store.put("e", _state())
-    assert _stored(store) == ["a", "d", "e"]
-    assert store.evictions == 2
+@pytest.mark.parametrize(
+    ("events", "kept", "evictions"),
+    [("abcAd", "acd", 1), ("abcAde", "ade", 2), ("abca", "abc", 0), ("abcad", "acd", 1)],
+)
+def test_the_least_recently_used_session_leaves_first(store, events, kept, evictions):
+    """A letter puts a state of that session, a capital asks for it. A new state takes the place of the old one and
+    counts once; it does not push itself out."""
+    for event in events:
+        if event.islower():
+            store.put(event, _state())
+        else:
+            store.get(event.lower())
+    assert _held(store, *"abcde") == list(kept)
+    assert store.evictions == evictions
 
 
-def test_a_new_state_of_a_session_takes_the_place_of_the_old_one(store):
-    """The state counts once, and the session is the last to leave."""
-    for key in "abca":
-        store.put(key, _state())
-    assert (len(store), store.held_bytes, store.evictions) == (3, 3 * STATE_BYTES, 0)
-    store.put("d", _state())
-    assert _stored(store) == ["a", "c", "d"]
+def _put_prompt(store, ids):
+    """Put a prompt that is computed for the second time; returns of how many tokens a copy was asked for."""
+    copies = []
+    for _ in range(2):
+        store.put_prompt(ids, lambda tokens: copies.append(tokens) or _kept(STATE_BYTES))
+    return copies
 
 
-def test_a_prompt_is_kept_for_a_quarter_of_an_hour():
+def test_a_prompt_is_kept_for_a_quarter_of_an_hour(store, now_s):
     """A prompt is that of many recordings; a session that asks for nothing in a minute is over."""
-    now_s = [0.0]
-    store = PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: now_s[0])
-    ids, copies = tuple(range(64)), []
+    ids = tuple(range(64))
     store.put("a", _state())
-    for _ in range(3):
-        store.put_prompt(ids, lambda tokens: copies.append(tokens) or torch.zeros(tokens))
-    assert copies == [64]
-    for at_s, kept in ((59.0, ["a", ids]), (61.0, [ids]), (899.0, [ids]), (901.0, [])):
+    assert _put_prompt(store, ids) == [64]
+    assert _put_prompt(store, ids) == []
+    for at_s, kept in ((59.0, 2), (61.0, 1), (899.0, 1), (901.0, 0)):
         now_s[0] = at_s
         store.forget_unused()
-        assert list(store._cached) == kept
+        assert len(store) == kept
 
 
-def test_prompts_push_out_no_session():
-    """Prompts leave first, also the newest one."""
-    store = PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: 0.0)
+def test_prompts_push_out_no_session(store):
+    """Prompts leave first, also the newest one; the shortest are not kept, since copying takes as long as running."""
     prompts = [(number,) * 1_000 for number in range(3)]
     for key in "ab":
         store.put(key, _state())
-    for ids in (prompts[0], *prompts):
-        for _ in range(2):
-            store.put_prompt(ids, torch.zeros)
-    assert list(store._cached) == ["a", "b", prompts[2]]
+    for ids in prompts:
+        _put_prompt(store, ids)
+    assert _held(store, *"ab", *prompts) == ["a", "b", prompts[2]]
     store.put("c", _state())
-    store.put_prompt(prompts[0], torch.zeros)
-    store.put_prompt(prompts[0], torch.zeros)
-    assert list(store._cached) == ["a", "b", "c"]
+    _put_prompt(store, prompts[0])
+    assert _held(store, *"abc", *prompts) == ["a", "b", "c"]
+    assert _put_prompt(store, (1,) * (LEAST_PROMPT_TOKENS - 1)) == []
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_pushes_nobody_out(store):
     """The state's own session is slower, and no other."""
     store.put("a", _state())
-    large = _state()
-    large.log10_mel = torch.zeros(STATE_BYTES)
-    store.put("b", large)
-    assert _stored(store) == ["a"]
-    assert store.held_bytes == STATE_BYTES
+    store.put("b", _state(3 * STATE_BYTES + 1))
+    assert _held(store, *"ab") == ["a"]

@@ -6,11 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asr_server.engine.feature import OPENVINO, Plan
+from asr_server.engine.conftest import loaded_aligner, loaded_qwen
+from asr_server.engine.feature import OPENVINO
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr import checkpoint, files
-from asr_server.engine.qwen_asr.aligner import QwenAligner
-from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.qwen_asr import checkpoint, compiled_aligner, files
 from asr_server.schedule.ports import RowDone
 from tools.checkpoints.recogniser import SHAPES, random_aligner
 from tools.checkpoints.vocabulary import base_tokens, merges
@@ -21,9 +20,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 @pytest.fixture(scope="module")
 def engine(released_checkpoint):
-    made = QwenEngine(Plan("qwen", str(released_checkpoint), "cpu", "float32", 8, 0, ()))
-    made.load()
-    return made
+    return loaded_qwen(released_checkpoint, rows=8)
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +64,10 @@ def test_ids_are_those_of_a_tokenizer_without_merges(released_tokenizer, by_rank
 
 
 @pytest.mark.parametrize("language", [None, "Hindi"])
-def test_what_is_streamed_is_the_answer(engine, language):
+def test_what_is_streamed_is_the_answer(engine, released_tokenizer, language):
     """The tokens are random, of any script, after a beginning that is forced."""
     words = "language Hindi<asr_text>" if language is None else ""
-    forced = engine._runtime.prompts._tokenizer.ids(words + SENTENCES["Hindi"])
+    forced = released_tokenizer(words + SENTENCES["Hindi"]).input_ids
     audio = np.random.default_rng(1).normal(0, 0.1, 16_000).astype(np.float32)
     engine.admit(1, Utterance(audio, language=language, prefix=tuple(forced), temperature=4.0, stream=True))
     outcomes = []
@@ -88,7 +85,7 @@ def test_what_is_streamed_is_the_answer(engine, language):
 @pytest.mark.parametrize("languages", [("German", "English"), ("Cantonese", "Macedonian", "Filipino"), ("Persian",)])
 def test_random_weights_name_one_of_the_languages_that_may_be(engine, languages):
     """Answers are greedy, or sampled so hot that any token of the released vocabulary would come."""
-    allowed = engine._runtime.prompts.beginnings(languages)
+    allowed = engine.runtime.prompts.beginnings(languages)
     rng, outcomes = np.random.default_rng(1), []
     for key in range(8):
         audio = rng.normal(0, 0.1, 16_000).astype(np.float32)
@@ -103,19 +100,22 @@ def test_random_weights_name_one_of_the_languages_that_may_be(engine, languages)
         outcomes.clear()
 
 
-def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(released_checkpoint, tmp_path):
-    """A released checkpoint without `eos_token_id` gets these."""
+@pytest.mark.parametrize("content", [None, "{}"])
+def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(released_checkpoint, tmp_path, content):
+    """A released checkpoint without `eos_token_id` gets these, with its generation config or without it."""
     found = files.read(released_checkpoint)
+    if content is not None:
+        (tmp_path / "generation_config.json").write_text(content)
     assert replace(found, directory=tmp_path).end_ids() == found.end_ids() == {151_645, 151_643}
 
 
-def test_an_aligner_of_the_released_layout_loads():
+def test_an_aligner_of_the_released_layout_loads(monkeypatch):
     """The aligner has the released slots, languages and stamp."""
+    models, load = [], compiled_aligner.load
+    monkeypatch.setattr(compiled_aligner, "load", lambda *given: models.append(load(*given)) or models[0])
     directory = random_aligner(SHAPES["small"])
     assert checkpoint.locate(str(directory), aligner=True) == directory
-    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), str(directory), runtime=OPENVINO))
-    aligner.locate()
-    aligner.load()
-    stamps = aligner._runtime._stamps
-    assert (stamps.token, stamps.slot_ms, aligner._runtime._model.slots) == (151_705, 80, 5_000)
+    loaded_aligner(directory, runtime=OPENVINO)
+    stamps = files.stamps(files.read(directory))
+    assert (stamps.token, stamps.slot_ms, models[0].slots) == (151_705, 80, 5_000)
     assert "Cantonese" in stamps.languages

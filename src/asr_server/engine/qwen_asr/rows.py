@@ -158,7 +158,7 @@ class Rows(ABC):
         row.proposed = row.proposal()
         end = (cached.count if cached is not None else 0) + given.left
         row.reserved = max(end, end - len(row.proposed) + row.expected)
-        self._make_room(row)
+        self.make_room(row)
         if cached is not None:
             self._put(row, cached)
             row.length = cached.count
@@ -166,7 +166,7 @@ class Rows(ABC):
         self.rows.append(row)
 
     @abstractmethod
-    def _make_room(self, row: AnswerRow) -> None:
+    def make_room(self, row: AnswerRow) -> None:
         """Give a row the places that it lacks for what it has reserved. Raises `NoRoom`."""
 
     @abstractmethod
@@ -218,7 +218,7 @@ class Rows(ABC):
             if (tokens := row.length + 1 + len(own)) > row.reserved:
                 row.reserved = tokens + _GROWTH
         for row in rows:
-            self._make_room(row)
+            self.make_room(row)
         return proposals, [token for row, own in zip(rows, proposals, strict=True) for token in (row.ids[-1], *own)]
 
     @abstractmethod

@@ -50,15 +50,15 @@ class LoadedModel:
 
 @dataclass(slots=True, eq=False)
 class Admitted:
-    """An admitted utterance. The engine sets what follows `budget`."""
+    """An admitted utterance. The engine sets what follows `stream`."""
 
     key: int
     utterance: Utterance
     prompt: Prompt
     clip: Clip
     budget: int  # the most new tokens
+    stream: answer.AnswerStream | None  # reads the tokens that were handed out; None where no text is asked for
     urgent: bool = False  # it goes before work that is not
-    stream: answer.AnswerStream | None = None  # reads the tokens that were handed out; None where no text is asked for
     row: AnswerRow | None = None  # None while it has no slot
     lacks_room: bool = False  # it could not be seated, and others may go before it
     overtaken: int = 0  # rows that were seated before it meanwhile
@@ -106,7 +106,8 @@ class Runtime:
         rendered = self.prompts.build(context=utterance.context, language=utterance.language)
         with self.decoder.computing():
             clip = self._audio.prepare(utterance, rendered.before)
-        work = Admitted(key, utterance, rendered, clip, budget)
+        stream = answer.AnswerStream(self.answers, forced=utterance.language is not None) if utterance.stream else None
+        work = Admitted(key, utterance, rendered, clip, budget, stream)
         if work.row_tokens > self._positions:
             raise InvalidInput("The prompt is too long for this model.", param="prompt")
         if work.row_tokens >= self.capacity.tokens:
@@ -246,22 +247,16 @@ class Runtime:
 
         Where memory is short they are not kept: others are slower, no more. Raises `EngineFailed`.
         """
+        utterance, before, copy = work.utterance, work.prompt.before, partial(self.decoder.copy, row)
+        self.prefix_cache.forget_unused()
         try:
             with self.decoder.computing():
-                self._keep(row, work)
+                self.prefix_cache.put_prompt(before, copy)
+                if utterance.session is not None:
+                    self._audio.keep(utterance, before, work.clip, copy)
         except Exception as error:
             if not isinstance(failure := faults.failure(error), EngineOutOfMemory):
                 raise failure from error
-
-    def _keep(self, row: AnswerRow, work: Admitted) -> None:
-        utterance, before, copy = work.utterance, work.prompt.before, partial(self.decoder.copy, row)
-        self.prefix_cache.forget_unused()
-        self.prefix_cache.put_prompt(before, copy)
-        if utterance.session is not None:
-            self._audio.keep(utterance, before, work.clip, copy)
-
-    def answer_stream(self, language: str | None) -> answer.AnswerStream:
-        return answer.AnswerStream(self.answers, forced=language is not None)
 
     @property
     def dtype(self) -> str:

@@ -41,7 +41,7 @@ class TextTokenizer:
     """Text to ids and back."""
 
     def __init__(self, library: Library) -> None:
-        self._library = library
+        self.library = library
         added = library.get_added_tokens_decoder().values()
         # The names of tokens that are no text, and whether they are left out of what is decoded.
         self.added: dict[str, bool] = {token.content: token.special for token in added}
@@ -63,17 +63,17 @@ class TextTokenizer:
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Return the ids of a text; names of added tokens in it become those."""
-        return tuple(self._library.encode(text).ids)
+        return tuple(self.library.encode(text).ids)
 
     def text(self, ids: Sequence[int]) -> str:
-        return self._library.decode(list(ids), skip_special_tokens=True)
+        return self.library.decode(list(ids), skip_special_tokens=True)
 
     def token(self, number: int) -> str | None:
         """Return the name of an id, None where the vocabulary ends before it."""
-        return self._library.id_to_token(number)
+        return self.library.id_to_token(number)
 
     def number(self, token: str) -> int | None:
-        return self._library.token_to_id(token)
+        return self.library.token_to_id(token)
 
 
 class ChatTemplate:

@@ -40,7 +40,7 @@ def _description(tokenizer):
 def test_it_is_the_sdks(both):
     """Vocabulary, merges, division of text, added tokens and their flags are equal."""
     ours, theirs = both
-    assert _description(ours._library) == _description(theirs.backend_tokenizer)
+    assert _description(ours.library) == _description(theirs.backend_tokenizer)
     assert ours.added == {token.content: token.special for token in theirs.added_tokens_decoder.values()}
 
 
@@ -67,7 +67,7 @@ def test_text_is_divided_as_the_sdk_does_for_that_version(released_checkpoint, t
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "transformers_version": version}))
     assert (
-        _description(TextTokenizer.load(copy)._library)["pre_tokenizer"]
+        _description(TextTokenizer.load(copy).library)["pre_tokenizer"]
         == _description(_processor(copy).tokenizer.backend_tokenizer)["pre_tokenizer"]
     )
 

@@ -14,7 +14,7 @@ from loguru import logger
 from torch import nn
 
 from asr_server.engine.feature import Plan
-from asr_server.engine.memory import Limits, plan_capacity
+from asr_server.engine.memory import capacity_now
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.aligner_model import PART_S, AlignerRow, Scores
@@ -38,12 +38,11 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
     encoder = _encoder(plan, directory, parts, layers)
     if not encoder.uses_tower:
         parts = replace(parts, tower=nn.Identity())  # its weights are not kept
-    limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
     token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
     operations, chooser, refused = _operations(plan, parts)
     text = LanguageModel(parts.text, layers, operations)
     weights = memory.addresses(parts.tower, parts.text, parts.head)
-    capacity = plan_capacity(plan.device, token_bytes, limits, weights)
+    capacity = capacity_now(plan, token_bytes, aligner_bytes(plan, dtype.itemsize), weights)
     decoder = ArenaDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id, chooser)
     return LoadedModel(
         parts.files,

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 # FlashAttention of torch's builds for GPUs, which has had these arguments since torch 2.5. `varlen_attn` of torch 2.13
 # calls it too, and clears a tensor each time that nobody reads; in torch 2.11 it lacks arguments that are needed here.
-_flash = torch.ops.aten._flash_attention_forward
+flash = torch.ops.aten._flash_attention_forward
 
 # Queries that attend in one call, for the memory of their mask: 32 MiB beside 16,384 keys in 16 bits.
 _MOST_QUERIES = 1024
@@ -133,7 +133,7 @@ class VariableLength:
         # A single token sees all. If it may, the kernel shares keys between heads and splits long rows.
         right = -1 if self._query == 1 else 0
         numbers = self._ends, self._begins, self._query, self._width
-        out: torch.Tensor = _flash(
+        out: torch.Tensor = flash(
             *(q, keys, values, *numbers, 0.0, False, False),
             window_size_left=-1,
             window_size_right=right,

@@ -32,7 +32,7 @@ def by_formula(q, keys, values, ends, begins, query, width, *more, window_size_l
 @pytest.fixture(params=["each row", "masked", "variable length"])
 def way(request, monkeypatch):
     """A way to attend, used by every pass over an arena made from now on."""
-    monkeypatch.setattr(attention, "_flash", by_formula)
+    monkeypatch.setattr(attention, "flash", by_formula)
     problem = "" if request.param == "variable length" else "another way"
     monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: problem)
     return request.param
@@ -136,18 +136,19 @@ def test_padding_is_written_to_the_last_place_alone(arena, way, query):
     assert written == own + [TOKENS - 1] * (way != "each row")
 
 
-def test_heads_that_share_keys_do_not_copy_them(monkeypatch):
-    """With more heads of queries than of keys, kernels would copy the keys for each or refuse."""
+def test_heads_that_share_keys_do_not_copy_them_and_rows_are_not_padded_to_each_other(monkeypatch):
+    """With more heads of queries than of keys, kernels would copy the keys for each or refuse. A row beside a long one
+    attends to what it has, and no more."""
     asked, attend = [], attention.F.scaled_dot_product_attention
 
     def see(q, k, v, **given):
-        asked.append((q.shape[1] == k.shape[1] == v.shape[1], k.untyped_storage().data_ptr()))
+        asked.append((q.shape[1] == k.shape[1] == v.shape[1], k.untyped_storage().data_ptr(), k.shape[2]))
         return attend(q, k, v, **given)
 
     monkeypatch.setattr(attention.F, "scaled_dot_product_attention", see)
     keys, values = torch.randn(2, 50, KV_HEADS, DIM).unbind()
     attention.EachRow([TokenSpan(0, 0, 20), TokenSpan(20, 29, 1)])(torch.randn(21, HEADS, DIM), keys, values)
-    assert asked == [(True, keys.untyped_storage().data_ptr())] * 2
+    assert asked == [(True, keys.untyped_storage().data_ptr(), places) for places in (20, 30)]
 
 
 def _raised(error):
@@ -189,7 +190,7 @@ def _capture(run):
 def test_it_is_tried_before_it_is_used(monkeypatch, found, capture, reason):
     """A GPU or a torch whose kernels give other results, or none, or cannot be recorded, attends with torch's others.
     CUDA is the border: the tensors of the trial are on the CPU."""
-    monkeypatch.setattr(attention, "_flash", found)
+    monkeypatch.setattr(attention, "flash", found)
     monkeypatch.setattr(passes, "CudaCapture", lambda device: capture)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     to = torch.Tensor.to

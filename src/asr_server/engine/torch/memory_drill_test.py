@@ -6,10 +6,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from asr_server.core.errors import EngineOutOfMemory
-from asr_server.engine.feature import Plan
+from asr_server.engine.conftest import ends, loaded_qwen, qwen
+from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr.engine import QwenEngine, RowLimit
-from asr_server.schedule.ports import RowDelta
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.schedule.ports import RowDone
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
@@ -48,94 +49,78 @@ class Shortage(TorchDispatchMode):
         if self.times and self.ran == self.at:
             self.times, self.over = self.times - 1, True
             self.fail()
-        before = {a.untyped_storage()._cdata for a in args if isinstance(a, torch.Tensor)}
+        before = {StorageWeakRef(a.untyped_storage()) for a in args if isinstance(a, torch.Tensor)}
         result = func(*args, **(kwargs or {}))
         # Not the places of the pass: the cache keeps those of the last one.
         noted = self.times and isinstance(result, torch.Tensor) and result.dtype != torch.long
-        if noted and result.untyped_storage()._cdata not in before:
-            self.made.append(StorageWeakRef(result.untyped_storage()))
+        if noted and (made := StorageWeakRef(result.untyped_storage())) not in before:
+            self.made.append(made)
         return result
 
 
-@pytest.fixture(scope="module")
-def loaded():
-    made = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 0, ()))
-    made.load()
-    return made
-
-
 @pytest.fixture
-def engine(loaded, monkeypatch):
-    monkeypatch.setattr(loaded, "_row_limit", RowLimit(8))
+def engine(monkeypatch):
     # On a busy machine the first step would begin some of the rows, and the counts be others.
-    monkeypatch.setattr(loaded._runtime.prefill_policy, "tokens", lambda begin_s: 100_000)
-    return loaded
+    monkeypatch.setattr(PrefillPolicy, "tokens", lambda policy, begin_s: 100_000)
+    return loaded_qwen(rows=8)
 
 
-def _ends(engine, count):
-    """The ids of all rows, or the errors of those that failed."""
+def _admitted(engine, clips):
+    for key, clip in enumerate(clips):
+        engine.admit(key, Utterance(clip))
+    list(engine.step())
+
+
+def _rest(engine, count):
+    """Return the ids of the rows that were admitted before."""
     found = {}
-    for _ in range(600):
-        for outcome in engine.step():
-            if not isinstance(outcome, RowDelta):
-                found[outcome.key] = outcome.value.ids if hasattr(outcome, "value") else outcome.error
-        if len(found) == count:
-            return [found[key] for key in range(count)]
-    raise AssertionError(found)
+    while len(found) < count:
+        found |= {one.key: one.value.ids for one in engine.step() if isinstance(one, RowDone)}
+    return [found[key] for key in range(count)]
 
 
 @pytest.mark.parametrize(("fail", "at"), [(_on_gpu, 120), (_in_numpy, 3), (_on_cpu, 60)])
 def test_a_failed_pass_is_gone_before_the_next_one(engine, clips, alone, fail, at):
     """Everything that it had made is gone; then fewer rows decode together, and each has the ids that it has alone."""
     with Shortage(fail) as shortage:
-        for key, clip in enumerate(clips):
-            engine.admit(key, Utterance(clip))
-        list(engine.step())
-        seated = len(engine._runtime.decoder.rows)
+        _admitted(engine, clips)
+        seated = len(engine.runtime.decoder.rows)
         shortage.begin(at)
         list(engine.step())
         assert shortage.times == 0
-        assert len(engine._runtime.decoder.rows) <= seated / 2
-        assert _ends(engine, len(clips)) == [one.ids for one in alone]
+        assert len(engine.runtime.decoder.rows) <= seated / 2
+        assert _rest(engine, len(clips)) == [one.ids for one in alone]
     assert shortage.left == [0]
 
 
 def test_what_is_kept_of_sessions_is_given_back_first(engine, clips, alone):
     """The pass is run again with all of its rows, and succeeds. Only if it fails again do fewer decode together."""
-    long = clips[3]
-    engine.admit(0, Utterance(long, session="speaker"))
-    _ends(engine, 1)
     for times, rows in ((1, 3), (2, 1)):
-        engine.admit(0, Utterance(long[: 9 * 16_000], session="another"))
-        _ends(engine, 1)
-        assert len(engine._runtime.prefix_cache) > 0
+        ends(engine, Utterance(clips[3][: 9 * 16_000], session="speaker"))
+        assert len(engine.runtime.prefix_cache) > 0
         with Shortage(_on_gpu) as shortage:
-            for key in range(3):
-                engine.admit(key, Utterance(clips[key]))
-            list(engine.step())
+            _admitted(engine, clips[:3])
             shortage.begin(60, times)
             list(engine.step())
             assert shortage.times == 0
-            assert len(engine._runtime.prefix_cache) == 0
-            assert len(engine._runtime.decoder.rows) == rows
-            assert _ends(engine, 3) == [one.ids for one in alone[:3]]
+            assert len(engine.runtime.prefix_cache) == 0
+            assert len(engine.runtime.decoder.rows) == rows
+            assert _rest(engine, 3) == [one.ids for one in alone[:3]]
         assert shortage.left == [0] * times
 
 
-def test_the_rows_come_back_when_there_is_memory_again(engine, clips, alone, run):
+def test_the_rows_come_back_when_there_is_memory_again(engine, clips, alone):
     """One row decodes alone after a shortage; some answers later eight do again."""
     with Shortage(_on_gpu) as shortage:
-        for key in range(2):
-            engine.admit(key, Utterance(clips[key]))
-        list(engine.step())
+        _admitted(engine, clips[:2])
         shortage.begin(60)
         list(engine.step())
         assert engine.free_slots == 0  # one place, taken, and another row waits for it
-        assert _ends(engine, 2) == [one.ids for one in alone[:2]]
+        assert _rest(engine, 2) == [one.ids for one in alone[:2]]
     for _ in range(40):
         if engine.free_slots == 8:
             break
-        assert run(engine, [Utterance(clips[0])])[0].ids == alone[0].ids
+        ends(engine, Utterance(clips[0]))
     assert engine.free_slots == 8
 
 
@@ -144,27 +129,23 @@ def test_a_prompt_without_memory_fails_alone_and_leaves_nothing(engine, clips, a
     with Shortage(_on_cpu) as shortage:
         engine.admit(0, Utterance(clips[0]))
         shortage.begin(40, times=9)
-        (error,) = _ends(engine, 1)
+        (failed,) = engine.step()
         shortage.begin(0, times=0)
-        engine.admit(0, Utterance(clips[1]))
-        assert _ends(engine, 1) == [alone[1].ids]
-    assert isinstance(error, EngineOutOfMemory)
+        assert ends(engine, Utterance(clips[1]))[0][0].value.ids == alone[1].ids
+    assert isinstance(failed.error, EngineOutOfMemory)
     assert shortage.left == [0]
 
 
-def test_the_first_passes_belong_to_the_load():
-    """Memory that is short for them is memory that is short for the model."""
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 0, ()))
-    engine.load()
-    engine.unload()
+def test_the_first_passes_belong_to_the_load(monkeypatch):
+    """No caller waits for what they set up. Memory that is short for them is memory that is short for the model."""
+    engine, step = qwen(rows=8), QwenEngine.step
     with Shortage(_on_cpu) as shortage:
-        forward = engine._warm_up
 
-        def warm_up(runtime):
+        def first(engine, *given):
             shortage.begin(100, times=9)
-            forward(runtime)
+            return step(engine, *given)
 
-        engine._warm_up = warm_up
+        monkeypatch.setattr(QwenEngine, "step", first)
         with pytest.raises(EngineOutOfMemory):
             engine.load()
         shortage.begin(0, times=0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from asr_server import demo
 from asr_server.engine import memory
+from asr_server.engine.feature import Plan
 from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.torch.memory import addresses
@@ -33,24 +34,27 @@ RELEASED = 112 * 1024
 MACHINES = {"cpu": (0.05, 350), "small gpu": (0.02, 5_000), "large gpu": (0.004, 60_000)}
 
 
+def _plan(device, rows=64, budget_mb=0):
+    return Plan("qwen", "demo", device, "auto", rows, budget_mb, ())
+
+
+def _capacity(free_bytes, device, rows=64, budget_mb=0, **more):
+    return memory.capacity(_plan(device, rows, budget_mb), free_bytes=free_bytes, token_bytes=RELEASED, **more)
+
+
 @given(st.integers(0, 200_000), st.integers(0, 50_000), st.integers(1, 256), st.sampled_from(["cpu", "cuda"]))
 def test_the_plan_stays_within_its_budget(free_mb, budget_mb, max_batch, device):
     """Rows and sessions together never exceed the budget, but for the one row that must be."""
     free = free_mb * MIB
-    limits = memory.Limits(max_batch, budget_mb)
-    plan = memory.plan(limits, free_bytes=free, token_bytes=RELEASED, device=device)
-    assert 1 <= plan.rows <= max_batch
-    budget = budget_mb * MIB or free * 0.6
-    if plan.rows > 1:
-        assert plan.rows_bytes + plan.prefix_cache_bytes <= budget
+    found = _capacity(free, device, max_batch, budget_mb)
+    assert 1 <= found.rows <= max_batch
+    if found.rows > 1:
+        assert found.rows_bytes + found.prefix_cache_bytes <= (budget_mb * MIB or free * 0.6)
 
 
 def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
     """The number of rows follows the memory."""
-    rows = [
-        memory.plan(memory.Limits(64), free_bytes=gb * 1024 * MIB, token_bytes=RELEASED, device="cuda").rows
-        for gb in (1, 8, 80)
-    ]
+    rows = [_capacity(gb * 1024 * MIB, "cuda").rows for gb in (1, 8, 80)]
     assert rows[0] < rows[1] < rows[2] == 64
 
 
@@ -59,10 +63,9 @@ def test_the_aligners_memory_is_left_out_of_the_plan():
     what all others have, unless that is too little."""
     free, aligner = 6 * 1024 * MIB, 2 * 1024 * MIB
     for device, most in (("cuda", 0.6 * (free - aligner)), ("cpu", 0.25 * free)):
-        limits = memory.Limits(256, reserved_bytes=aligner)
-        plan = memory.plan(limits, free_bytes=free, token_bytes=RELEASED, device=device)
-        assert plan.rows_bytes + plan.prefix_cache_bytes == pytest.approx(most, abs=1)
-    short = memory.plan(limits, free_bytes=aligner + 100 * MIB, token_bytes=RELEASED, device="cpu")
+        found = _capacity(free, device, 256, reserved_bytes=aligner)
+        assert found.rows_bytes + found.prefix_cache_bytes == pytest.approx(most, abs=1)
+    short = _capacity(aligner + 100 * MIB, "cpu", 256, reserved_bytes=aligner)
     assert short.rows_bytes + short.prefix_cache_bytes == 100 * MIB
 
 
@@ -72,8 +75,8 @@ def test_memory_that_torch_keeps_is_planned_with(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(10 * 1024 * MIB))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[-1], 16 * 1024 * MIB))
-    plan = memory.plan_capacity("cuda:0", RELEASED, memory.Limits(64), {})
-    assert plan.rows_bytes + plan.prefix_cache_bytes == pytest.approx(0.6 * 10 * 1024 * MIB, abs=1)
+    found = memory.capacity_now(_plan("cuda:0"), RELEASED, 0, {})
+    assert found.rows_bytes + found.prefix_cache_bytes == pytest.approx(0.6 * 10 * 1024 * MIB, abs=1)
 
 
 def policy(step_s, tokens_per_s, lengths=(500,)):

@@ -219,7 +219,7 @@ def rounded(tokens: int) -> int:
 
 
 # Padded steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay each load.
-_WIDEST = 4096
+WIDEST = 4096
 # Where rows of any lengths attend in one call, their length only decides how a kernel divides the work: steps up to
 # these lengths are recorded, and steps of any length.
 _LONGEST = (512, 1024, 4096)
@@ -228,10 +228,10 @@ _PROPOSED = 13
 # Where rows of any lengths attend in one call: the tokens of a step with proposals, for each row; the most rows whose
 # prompts are recorded together; their tokens, of which at most a fifth is padding from 256 on.
 _EACH, _ROWS = (2, 4, 7, _PROPOSED), 32
-_TOKENS = (64, 128, 192, *(n * step for step in (64, 128, 256, 512) for n in range(4, 8)), 4096)
+PROMPT_TOKENS = (64, 128, 192, *(n * step for step in (64, 128, 256, 512) for n in range(4, 8)), 4096)
 # Elsewhere: the tokens that each row is padded to, of steps and of prompts, the rows of prompts, and how long they may
 # be, half a minute: more tokens keep a GPU busy by themselves.
-_QUERIES, _PROMPT_QUERIES, _PROMPT_ROWS, _WIDEST_PROMPT = (4, _PROPOSED), (64, 256, 384, 512), (1, 2, 4), 1024
+_QUERIES, _PROMPT_QUERIES, _PROMPT_ROWS, WIDEST_PROMPT = (4, _PROPOSED), (64, 256, 384, 512), (1, 2, 4), 1024
 # The most places that a recorded step copies in each layer: 128 MiB of the released models, which it needs room for.
 _MOST_COPIED = 2**15
 
@@ -249,7 +249,7 @@ class PassShapes:
     def steps(self) -> list[PassShape]:
         """Return the shapes of steps: one token a row, and with proposals."""
         batches = {min(1 << n, self._rows) for n in range(self._rows.bit_length() + 1)}
-        widths = self._lengths if self._variable else self._widths(_WIDEST)
+        widths = self._lengths if self._variable else self._widths(WIDEST)
         single = [PassShape(batch, batch, 1, width) for batch in batches for width in widths]
         if self._variable:
             return single + [
@@ -260,7 +260,7 @@ class PassShapes:
             for query in (1, *_QUERIES)
             for batch in batches
             for width in {min(width, self._share) for width in widths}
-            if query == 1 or width <= _WIDEST_PROMPT
+            if query == 1 or width <= WIDEST_PROMPT
         ]
         return planned + [shape for shape in single if shape.rows * shape.width <= _MOST_COPIED]
 
@@ -287,19 +287,19 @@ class PassShapes:
     def prompts(self) -> list[PassShape]:
         """Return the shapes of prompts."""
         if self._variable:
-            return [PassShape(_ROWS + 1, tokens, tokens, self._tokens) for tokens in _TOKENS]
+            return [PassShape(_ROWS + 1, tokens, tokens, self._tokens) for tokens in PROMPT_TOKENS]
         return [
             PassShape(rows, rows * query, query, width)
             for query in _PROMPT_QUERIES
             for rows in _PROMPT_ROWS
-            for width in self._widths(_WIDEST_PROMPT)
+            for width in self._widths(WIDEST_PROMPT)
             if rows <= self._rows and query <= width
         ]
 
     def prompt(self, spans: Sequence[TokenSpan]) -> PassShape | None:
         """Return the shape of a pass over prompts; None if none may be recorded."""
         if self._variable:
-            tokens = next((n for n in _TOKENS if n >= sum(span.count for span in spans)), 0)
+            tokens = next((n for n in PROMPT_TOKENS if n >= sum(span.count for span in spans)), 0)
             fits = tokens > 0 and len(spans) <= _ROWS
             return PassShape(_ROWS + 1, tokens, tokens, self._tokens) if fits else None
         longest, width = _most(spans)

@@ -10,9 +10,8 @@ import torch
 from loguru import logger
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from asr_server.engine.feature import Plan
+from asr_server.engine.conftest import loaded_qwen, qwen, until_decoding
 from asr_server.engine.protocol import Option, Utterance
-from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch import memory as torch_memory
 from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.attention_test import by_formula
@@ -41,7 +40,7 @@ def traced(run):
 def _recorded(engine, monkeypatch):
     """Records the passes of an engine; returns the longest row of those that are not replayed from now on."""
     eager, made = [], Pass.__init__
-    decoder = engine._runtime.decoder
+    decoder = engine.runtime.decoder
     with torch.inference_mode():
         assert min(record(traced, lambda: None) for record in (decoder.record, decoder.record_prompts)) > 1
 
@@ -57,14 +56,12 @@ def _recorded(engine, monkeypatch):
 def engine(request, monkeypatch):
     """Four rows. FlashAttention is the border."""
     if request.param == "variable length":
-        monkeypatch.setattr("asr_server.engine.torch.attention._flash", by_formula)
+        monkeypatch.setattr("asr_server.engine.torch.attention.flash", by_formula)
         monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: "")
-        monkeypatch.setattr("asr_server.engine.torch.passes._TOKENS", (64, 256, 1024))
-    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
-    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST_PROMPT", 256)
-    made = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 16, ()))
-    made.load()
-    return made
+        monkeypatch.setattr("asr_server.engine.torch.passes.PROMPT_TOKENS", (64, 256, 1024))
+    monkeypatch.setattr("asr_server.engine.torch.passes.WIDEST", 256)
+    monkeypatch.setattr("asr_server.engine.torch.passes.WIDEST_PROMPT", 256)
+    return loaded_qwen(budget_mb=16)
 
 
 def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypatch):
@@ -134,7 +131,7 @@ def test_no_step_is_launched_before_an_urgent_prompt_nor_before_what_it_needs_is
     engine.admit(1, Utterance(clips[1]), urgent)
     device.events = ""
     list(engine.step())
-    assert len(engine._runtime.decoder.decoding) == 2
+    assert len(engine.runtime.decoder.decoding) == 2
     # The prompt is the last pass that is read. The step after it is launched before.
     assert device.events == ("LRLR" if not ahead else "RLLR" if urgent else "LRLLR")
 
@@ -145,8 +142,7 @@ def test_proposals_and_prompts_are_replayed_too(engine, run, clips, alone, monke
     works = [Utterance(clip, draft=(*expected.ids[:3], 5, *expected.ids[4:])), Utterance(clip, draft=expected.ids)]
     eager = _recorded(engine, monkeypatch)
     engine.admit(7, Utterance(clips[1]))  # the prompts of the others are not in the first slots
-    while not engine._runtime.decoder.decoding:
-        list(engine.step())
+    until_decoding(engine)
     for got in run(engine, works):
         assert got.ids == expected.ids
         assert got.passes < len(expected.ids)
@@ -165,26 +161,24 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
 
 def test_a_load_makes_replayed_steps_too(monkeypatch):
     """Also one that is launched before another is read: on a GPU a kernel is loaded when it is first used."""
-    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
-    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST_PROMPT", 256)
+    monkeypatch.setattr("asr_server.engine.torch.passes.WIDEST", 256)
+    monkeypatch.setattr("asr_server.engine.torch.passes.WIDEST_PROMPT", 256)
     monkeypatch.setattr("asr_server.engine.torch.passes.CudaCapture", lambda device: traced)
     # Its recorded passes take what a GPU's front end makes.
     monkeypatch.setattr("asr_server.engine.qwen_asr.encoder.WindowedEncoder.record", lambda *_: 0)
     device = Device(monkeypatch)
-    QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 0, (Option("use_cuda_graphs", True, "", ""),))).load()
+    loaded_qwen(rows=2, options=(Option("use_cuda_graphs", True, "", ""),))
     assert device.ahead
 
 
-def test_a_row_longer_than_planned_is_replayed_with_the_others(engine, clips, monkeypatch):
+def test_a_row_longer_than_planned_is_replayed_with_the_others(endless, engine, clips, monkeypatch):
     """The row has more places than were planned for one, and no step of it or of the row beside it is made anew."""
-    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 4096)
-    eager, decoder = _recorded(engine, monkeypatch), engine._runtime.decoder
-    share = decoder._capacity.share
-    monkeypatch.setattr(decoder, "_end_ids", frozenset())
+    monkeypatch.setattr("asr_server.engine.torch.passes.WIDEST", 4096)
+    eager, decoder = _recorded(engine, monkeypatch), engine.runtime.decoder
+    share = engine.runtime.capacity.share
     engine.admit(0, Utterance(clips[0]))
     engine.admit(1, Utterance(clips[1], context="kitchen lights " * (share // 2)))
-    while len(decoder.decoding) < 2:
-        list(engine.step())
+    until_decoding(engine, 2)
     eager.clear()
     for _ in range(5):
         list(engine.step())
@@ -216,7 +210,7 @@ def test_a_gpu_that_cannot_record_is_used_without(run, clips, alone, monkeypatch
     """A warning is logged for steps, prompts and encoder passes, and the option says why it is inactive."""
     capture, lines = Mock(side_effect=error), []
     monkeypatch.setattr("asr_server.engine.torch.passes.CudaCapture", lambda device: capture)
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 0, (Option("use_cuda_graphs", True, "", ""),)))
+    engine = qwen(rows=2, options=(Option("use_cuda_graphs", True, "", ""),))
     sink = logger.add(lines.append, format="{level} {message}", level="WARNING")
     engine.load()
     logger.remove(sink)

@@ -178,7 +178,7 @@ class CausalEncoder(WindowedEncoder):
     def step(self, state: EncoderState, mel: Frames) -> tuple[torch.Tensor, EncoderState]:
         """Return embeddings (t, output_dim) of the next frames (128, T), which are whole tokens, and the state after
         them."""
-        weight, size, done = self._convolutions[0].weight, self.piece_frames, state.frames
+        weight, size, done = self.convolutions[0].weight, self.piece_frames, state.frames
         mel = torch.as_tensor(mel).to(weight.device, weight.dtype)
         states, columns, frames = list[torch.Tensor](), state.columns, done + mel.shape[1]
         for begin in (done, *range(done - done % size + size, frames, size)):
@@ -195,7 +195,7 @@ class CausalEncoder(WindowedEncoder):
         () at its end."""
         self.on_layer()
         x, left = mel[None, None], list[torch.Tensor]()
-        for number, convolution in enumerate(self._convolutions):
+        for number, convolution in enumerate(self.convolutions):
             before = columns[number] if columns else torch.zeros_like(x[..., :1])
             left.append(x[..., -1:].clone())
             # An odd number of columns is the end of a piece.

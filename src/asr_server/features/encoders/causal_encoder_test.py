@@ -41,11 +41,25 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def audio(checkpoint):
-    """The front end and the encoder."""
-    parts = loading.load(checkpoint, device="cpu", dtype=torch.float32)
-    mel = LogMel(parts.files.mel)
-    return CausalAudio(CausalEncoder(parts.tower), mel, PrefixCache(limit_bytes=2**30))
+def parts(checkpoint):
+    return loading.load(checkpoint, device="cpu", dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def encoder(parts):
+    return CausalEncoder(parts.tower)
+
+
+@pytest.fixture(scope="module")
+def encoded(encoder, parts):
+    """Samples to embeddings, by the front end and the encoder."""
+    audio = CausalAudio(encoder, LogMel(parts.files.mel), PrefixCache(limit_bytes=2**30))
+
+    @torch.inference_mode()
+    def encoded(samples):
+        return torch.cat(encoder(audio.prepare(Utterance(samples), ()).windows()))
+
+    return encoded
 
 
 @pytest.fixture(scope="module")
@@ -67,22 +81,16 @@ def _load(checkpoint, **values):
     return made
 
 
-@torch.inference_mode()
-def _encoded(audio, samples):
-    return torch.cat(audio._encoder(audio.prepare(Utterance(samples), ()).windows()))
-
-
 @pytest.mark.parametrize("samples", [8_000, 8_001, 20_000, 47_999, 48_200, 100_123])
-def test_longer_audio_never_changes_a_token_that_was_there(audio, recording, samples):
+def test_longer_audio_never_changes_a_token_that_was_there(encoded, recording, samples):
     """The test goes from the samples on, through frames, clamp, convolutions and attention."""
-    begin, whole = _encoded(audio, recording[:samples]), _encoded(audio, recording)
+    begin, whole = encoded(recording[:samples]), encoded(recording)
     assert len(begin) >= samples // 160 // 8 - 1
     assert_close(whole[: len(begin)], begin, atol=1e-4, rtol=1e-4)
 
 
-def test_audio_far_back_is_not_attended_to(audio, recording):
+def test_audio_far_back_is_not_attended_to(encoder):
     """The memory of a stream is bounded: four layers reach back over four times the window, and no further."""
-    encoder = audio._encoder
     far = torch.rand(128, 800)
     near = torch.rand(128, 4 * 52 * 8 + 800)
     with torch.inference_mode():
@@ -97,9 +105,9 @@ def test_audio_far_back_is_not_attended_to(audio, recording):
 
 @pytest.mark.parametrize("step", [8, 24, 56, 100, 344, 999])
 @torch.inference_mode()
-def test_a_stream_is_what_the_clip_is_at_once(audio, step):
+def test_a_stream_is_what_the_clip_is_at_once(encoder, step):
     """The numbers are equal in float32 but for rounding, in pieces of any length."""
-    encoder, mel = audio._encoder, torch.rand(128, 1704) * 2 - 1
+    mel = torch.rand(128, 1704) * 2 - 1
     whole = torch.cat(encoder(CausalClip(encoder, mel).windows()))
     state, found, at = EncoderState(), [], 0
     for end in [*(encoder.whole_frames(n) for n in range(step, 1704, step)), 1704]:
@@ -110,9 +118,8 @@ def test_a_stream_is_what_the_clip_is_at_once(audio, step):
     assert_close(torch.cat(found), whole, atol=1e-4, rtol=1e-4)
 
 
-def test_a_pass_that_fails_moves_no_stream(audio, monkeypatch):
+def test_a_pass_that_fails_moves_no_stream(encoder, monkeypatch):
     """The pass may be tried again."""
-    encoder = audio._encoder
     clip = CausalClip(encoder, torch.rand(128, 1600))
     windows = clip.windows()
     assert len(windows) == 2
@@ -131,12 +138,13 @@ def test_a_pass_that_fails_moves_no_stream(audio, monkeypatch):
 
 
 def test_partials_of_a_session_are_those_of_the_audio_alone_and_no_frame_is_encoded_twice(
-    engine, run, recording, monkeypatch
+    engine, encoder, run, recording, monkeypatch
 ):
     """The gain: with the frames of all partials added up it would be four times as many."""
-    encoder, frames = engine._runtime._encoder, []
-    step = encoder.step
-    monkeypatch.setattr(encoder, "step", lambda state, mel: frames.append(mel.shape[1]) or step(state, mel))
+    frames, step = [], CausalEncoder.step
+    monkeypatch.setattr(
+        CausalEncoder, "step", lambda own, state, mel: frames.append(mel.shape[1]) or step(own, state, mel)
+    )
     ends = [int(s * RATE) for s in np.arange(0.7, 8.9, 0.9)]
     fresh = [run(engine, [Utterance(recording[:end])])[0].ids for end in ends]
     frames.clear()

@@ -14,7 +14,7 @@ from asr_server.engine import core
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.conftest import aligned
 from asr_server.engine.protocol import AlignItem, Alignment
-from asr_server.features.moonshine import aligner as module
+from asr_server.features.moonshine.model import MoonshineModel
 from asr_server.subtitle import alignment
 
 FOLDER = Path(__file__).parents[4] / "E2Etest" / "audio" / "aligned"
@@ -80,18 +80,18 @@ def test_punctuation_silence_and_case_do_not_move_words(aligner, clips):
 
 def test_an_item_that_fails_fails_alone(aligner, clips, monkeypatch):
     """Another language, a fault, and no memory, each with its own error."""
-    align = module._align
+    attention, audio = MoonshineModel.attention, clips[0][1]
+    broken, huge = audio[:-1], audio[:-2]
+    faults = {len(broken): RuntimeError("fault"), len(huge): MemoryError()}
 
-    def faulty(model, item):
-        if item.text in faults:
-            raise faults[item.text]
-        return align(model, item)
+    def faulty(model, samples, ids):
+        if len(samples) in faults:
+            raise faults[len(samples)]
+        return attention(model, samples, ids)
 
-    faults = {"broken": RuntimeError("fault"), "huge": MemoryError()}
-    monkeypatch.setattr(module, "_align", faulty)
-    audio = clips[0][1]
-    asked = [("good", "English"), ("bon", "French"), ("broken", "English"), ("huge", "English"), ("good", "English")]
-    first, *errors, last = aligned(aligner, [AlignItem(audio, text, language) for text, language in asked])
+    monkeypatch.setattr(MoonshineModel, "attention", faulty)
+    asked = [(audio, "English"), (audio, "French"), (broken, "English"), (huge, "English"), (audio, "English")]
+    first, *errors, last = aligned(aligner, [AlignItem(own, "good", language) for own, language in asked])
     assert first == last
     assert isinstance(first, Alignment)
     assert [type(error) for error in errors] == [UnsupportedLanguage, TranscriptionFailed, EngineOutOfMemory]
@@ -108,6 +108,10 @@ def test_any_text_is_aligned(aligner, clips, text):
     assert len(found.pieces) == {"": 0, " ": 0, "...": 0, "♪ 你好 €5 naïve": 4}.get(text, 300)
 
 
-def test_the_weights_are_those_of_the_engine(aligner):
-    """The weights are in memory once."""
-    assert aligner._model is aligner._engine.model
+def test_the_weights_are_those_of_the_engine(aligner, monkeypatch):
+    """The weights are in memory once, so a load makes no model."""
+    aligner.unload()
+    assert not aligner.loaded
+    monkeypatch.setattr(MoonshineModel, "__init__", None)
+    aligner.load()
+    assert aligner.loaded

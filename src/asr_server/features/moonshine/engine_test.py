@@ -31,13 +31,12 @@ def engine():
     return made
 
 
-def _ends(engine, *audio):
+def _ends(engine, *utterances):
     """Return how each row ended, by its number."""
-    waiting, ended = list(enumerate(audio)), {}
-    while len(ended) < len(audio):
+    waiting, ended = list(enumerate(utterances)), {}
+    while len(ended) < len(utterances):
         while waiting and engine.free_slots:
-            key, samples = waiting.pop(0)
-            engine.admit(key, Utterance(samples))
+            engine.admit(*waiting.pop(0))
         for outcome in engine.step():
             if isinstance(outcome, RowDone | RowFailed):
                 ended[outcome.key] = outcome
@@ -66,7 +65,7 @@ def test_one_clip_is_encoded_at_a_time(engine, speech):
 
 def test_a_row_that_breaks_a_pass_fails_alone(engine, speech, monkeypatch):
     """The others have the answers that they have without it."""
-    clips = speech, speech[: len(speech) // 2], speech[len(speech) // 2 :]
+    clips = [Utterance(own) for own in (speech, speech[: len(speech) // 2], speech[len(speech) // 2 :])]
     before = _ends(engine, *clips)
     forward = MoonshineModel.forward
 
@@ -92,7 +91,7 @@ def test_a_clip_for_which_memory_is_short_fails_alone(engine, speech, monkeypatc
         return encode(model, audio, capacity)
 
     monkeypatch.setattr(MoonshineModel, "encode", short)
-    ended = _ends(engine, speech, speech[: len(speech) // 2])
+    ended = _ends(engine, Utterance(speech), Utterance(speech[: len(speech) // 2]))
     assert isinstance(ended[0].error, EngineOutOfMemory)
     assert ended[1].value.text
 
@@ -110,18 +109,9 @@ def test_files_that_cannot_be_read_are_reported_with_the_remedy(tmp_path, monkey
 
 def test_committed_words_do_not_count_against_the_budget(engine, speech):
     """An answer behind more forced tokens than the audio would have of its own still has tokens of its own."""
-    engine.admit(0, Utterance(speech))
-    (said,) = [outcome.value.ids for outcome in _until_done(engine)]
+    said = _ends(engine, Utterance(speech))[0].value.ids
     prefix = (said * 64)[: token_budget(len(speech)) + 8]
-    engine.admit(1, Utterance(speech, prefix=prefix))
-    (behind,) = [outcome.value for outcome in _until_done(engine)]
-    assert behind.finish is not Finish.BUDGET
-
-
-def _until_done(engine):
-    while not (ended := [outcome for outcome in engine.step() if isinstance(outcome, RowDone | RowFailed)]):
-        pass
-    return ended
+    assert _ends(engine, Utterance(speech, prefix=prefix))[0].value.finish is not Finish.BUDGET
 
 
 def test_what_a_model_brings_is_set_aside_from_garbage_collection(engine):
