@@ -65,7 +65,6 @@ class FakeSpeechEngine(SpeechEngine):
         languages=("de", "en", "fr", "ja", "zh"),
         imitates=True,
         follows_instructions=True,
-        samples_randomly=True,
         first_guess_speed=50.0,
     )
 
