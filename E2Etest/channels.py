@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from E2Etest.recordings import Clip, real_clips, waveform
+from E2Etest.drive.recordings import Clip, real_clips, waveform
 
 
 def people(*kinds: str) -> list[list[Clip]]:

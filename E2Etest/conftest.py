@@ -12,10 +12,9 @@ from xdist.scheduler import LoadFileScheduling
 from asr_server import demo
 from asr_server.engine import capabilities
 from asr_server.features.translation.conftest import ScriptedLlm
-from E2Etest import recordings
-from E2Etest.contract import inprocess
-from E2Etest.live.session import pcm_of
-from E2Etest.process import RunningServer, fake_model, ready
+from E2Etest.drive import inprocess, recordings
+from E2Etest.drive.process import GUARDED, RunningServer, fake_model, ready
+from E2Etest.drive.session import pcm_of
 from tools import guarantees
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and the commands that they start would too.
@@ -134,7 +133,12 @@ def start(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
+def server(shared_server):
+    return shared_server
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory):
     """The server at `E2E_BASE_URL`, else a process with the demonstration model loaded and small limits."""
     if "E2E_BASE_URL" in os.environ:
         with closing(RunningServer()) as server:
@@ -160,12 +164,8 @@ def guarded(tmp_path_factory):
     """A running server with two keys, an endpoint for translations and a scripted engine that imitates voices, the
     model loaded, that logs all it ever logs."""
     log = tmp_path_factory.mktemp("guarded") / "log"
-    keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "OPENAI_API_KEY": "sk-canary-elsewhere"}
-    limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "WS_RESUME_S": "2", "SPEECH_CLONE_MODEL": "fake"}
-    with ScriptedLlm() as llm:
-        keys |= {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
-        with ready(log, LOG_LEVEL="TRACE", **keys, **limits) as server:
-            yield server
+    with ScriptedLlm() as llm, ready(log, LOG_LEVEL="TRACE", OPENAI_BASE_URL=llm.base_url, **GUARDED) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
 

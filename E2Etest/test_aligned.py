@@ -15,7 +15,7 @@ from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import AlignItem
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.thread import EngineThread
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 pytestmark = pytest.mark.accuracy
 

@@ -6,8 +6,8 @@ CUDA graphs, 8 bits on GPUs and TensorRT need a card: `make gpu` runs them.
 import pytest
 
 from asr_server import demo
-from E2Etest.live.session import data, finals, pcm_of, pieces, stream
-from E2Etest.process import ready
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import data, finals, pcm_of, pieces, stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
 

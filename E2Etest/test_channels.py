@@ -12,8 +12,8 @@ from asr_server.engine import capabilities
 from asr_server.features.moonshine import package
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.requests import ChannelMode, TranscriptionRequest
-from E2Etest import recordings
 from E2Etest.channels import conversation, noisy, people, through_telephone, with_crosstalk
+from E2Etest.drive import recordings
 
 pytestmark = [pytest.mark.accuracy]
 

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import av
@@ -19,9 +18,9 @@ from asr_server.app import create_app
 from asr_server.cli.main import COMMANDS, EXTRAS
 from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
-from E2Etest import recordings
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
 from E2Etest.exposition import DOCUMENTED
-from E2Etest.process import ServerProcess
 from tools import docs_tables
 
 ROOT = Path(__file__).parents[1]
@@ -247,15 +246,6 @@ def test_the_learning_log_is_fifty_results_of_the_months():
     assert [month + day for month, day in results if f"\n## {month}{day} · " not in months[month]] == []
 
 
-def test_make_targets_of_the_docs_exist():
-    """Every `make X` that README or CLAUDE.md names is a target."""
-    targets = set(re.findall(r"^([a-z0-9]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    for page in ("README.md", "CLAUDE.md"):
-        named = re.findall(r"\bmake ([a-z0-9]+)", (ROOT / page).read_text(encoding="utf-8"))
-        assert named
-        assert set(named) <= targets | {"what"}, page
-
-
 def test_sizes_of_installations_agree():
     """What `make` says before it installs is what the quick start says."""
     makefile, page = (ROOT / "Makefile").read_text("utf-8"), (DOCS / "start/quick-start.md").read_text("utf-8")
@@ -347,9 +337,8 @@ def test_the_readmes_commands_work_as_written(tmp_path):
 
 
 def _read_until(process, marker):
-    seen, give_up_s = "", time.monotonic() + 100
+    seen = ""
     while marker not in seen:
-        assert time.monotonic() < give_up_s
         line = process.stdout.readline()
         assert line, seen
         seen += line

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from E2Etest.drive.process import running
 from E2Etest.hub import PIECES, hub
-from E2Etest.process import running
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration]
 

@@ -1,6 +1,5 @@
 """`kill -9` to the engine process, or to its server: no word is lost, doubled or taken back, and no process stays."""
 
-import json
 import os
 import re
 import signal
@@ -16,25 +15,14 @@ import httpx
 import numpy as np
 import pytest
 
-from E2Etest import recordings
-from E2Etest.contract.test_jobs import events, submit
-from E2Etest.engine_processes import engine_of, kill_engine, wait_until_gone
+from E2Etest.drive import recordings
+from E2Etest.drive.process import events, fake_model, ready, refusal, running
+from E2Etest.drive.procfs import engine_of, kill_engine, wait_until_gone
+from E2Etest.drive.session import data
 from E2Etest.live.interrupted import kept, laws, spoken, times
-from E2Etest.live.session import data
-from E2Etest.process import fake_model, ready, running
 
 pytestmark = pytest.mark.integration
-URL = "/v1/audio/transcriptions"
-NAMES = (
-    "bad_input",
-    "basics",
-    "channels",
-    "formats",
-    "jobs",
-    "live_socket",
-    "page",
-    "realtime_session",
-)
+NAMES = ("bad_input", "basics", "channels", "formats", "jobs", "live_socket", "page", "realtime_session")
 FILES = ["E2Etest/test_surfaces.py", "E2Etest/live/test_invariants.py"]
 FILES += [f"E2Etest/contract/test_{name}.py" for name in (*NAMES, "realtime_turns", "subtitles")]
 # Tests of these that need a server of their own, whose log they read, which has other limits, or which is new.
@@ -64,13 +52,11 @@ def long(speech):
 
 def _events(server, audio):
     """Return the texts of a stream's deltas, and the text of its end."""
-    form = {"model": "whisper-1", "stream": "true", "response_format": "json"}
-    with server.client.stream("POST", URL, files={"file": ("a.wav", audio)}, data=form) as answer:
-        assert answer.status_code == 200
-        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line.startswith("data: {")]
-    events = [json.loads(line) for line in lines]
-    deltas = [event["delta"] for event in events if event["type"] == "transcript.text.delta"]
-    return deltas, next(event["text"] for event in events if event["type"] == "transcript.text.done")
+    answer = server.transcribe(audio, stream="true", response_format="json")
+    assert answer.status_code == 200
+    sent = events(answer)
+    deltas = [event["delta"] for event in sent if event["type"] == "transcript.text.delta"]
+    return deltas, next(event["text"] for event in sent if event["type"] == "transcript.text.done")
 
 
 @pytest.mark.timeout(600)
@@ -145,18 +131,15 @@ def test_the_server_ends_in_order_with_its_engine_process(tmp_path):
 def test_a_job_and_subtitles_go_on_in_the_next_process(server, long):
     """A job, and word times by the aligner: killed in the middle of each, they have the words of a calm run."""
     calm = server.transcribe(long, response_format="srt").text
-    job = submit(server, long, response_format="srt")
-    server.wait_for(lambda health: health["queue"]["running"])
-    kill_engine(server)
-    asking = threading.Thread(target=lambda: found.append(server.transcribe(long, response_format="srt").text))
-    found = []
-    asking.start()
-    server.wait_for(lambda health: health["aligner_state"] == "loaded")
-    kill_engine(server)
-    asking.join()
-    assert events(server, job["id"])[-1]["status"] == "succeeded"
-    found.append(server.client.get(f"/v1/jobs/{job['id']}/result").text)
-    assert found == [calm, calm]
+    with ThreadPoolExecutor(2) as pool:
+        job = pool.submit(server.job, long, response_format="srt")
+        server.wait_for(lambda health: health["queue"]["running"])
+        kill_engine(server)
+        whole = pool.submit(server.transcribe, long, response_format="srt")
+        server.wait_for(lambda health: health["aligner_state"] == "loaded")
+        kill_engine(server)
+        state, result = job.result()
+        assert (state["status"], result.text, whole.result().text) == ("succeeded", calm, calm)
 
 
 @pytest.mark.nightly
@@ -221,7 +204,7 @@ def test_a_process_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_p
                 kill_engine(server)
             time.sleep(0.005)
         answer = work.result()
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_failed")
+        assert refusal(answer)[:2] == (503, "engine_failed")
         assert "log" in answer.json()["error"]["message"]
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert server.client.get("/livez").json()["reason"] == "The engine process does not stay up; the log says why."

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.features.translation.conftest import Answer, ScriptedLlm
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.wyoming.conftest import bridged
 from tools.clients import openai_clients
 from tools.clients.catalogue import CLIENTS

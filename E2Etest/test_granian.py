@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from E2Etest.live.session import act, data, open_session, receive
-from E2Etest.process import running
+from E2Etest.drive.process import running
+from E2Etest.drive.session import act, data, open_session, receive
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 GRANIAN = {"USE_GRANIAN": "true"}

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from asr_server import demo
-from E2Etest import recordings
-from E2Etest.live.session import pcm_of
-from E2Etest.process import START_TIMEOUT_S, Server, free_port
+from E2Etest.drive import recordings
+from E2Etest.drive.process import START_TIMEOUT_S, Server, free_port
+from E2Etest.drive.session import pcm_of
 from E2Etest.wyoming.client import heard
 from tools import image
 

@@ -12,8 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from asr_server import demo
+from E2Etest.drive.process import free_port
 from E2Etest.hub import hub
-from E2Etest.process import free_port
 from tools import requirements, sizes
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]

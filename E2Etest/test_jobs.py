@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from E2Etest.contract.test_jobs import events, long_recording, submit
-from E2Etest.process import ServerProcess, running
+from E2Etest.drive.process import ServerProcess, running
 
 pytestmark = pytest.mark.integration
 

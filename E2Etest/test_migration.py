@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from asr_server.features.translation.conftest import ScriptedLlm
-from E2Etest import recordings
-from E2Etest.process import RunningServer, ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import RunningServer, ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_server]
 

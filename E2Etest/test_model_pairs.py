@@ -16,14 +16,14 @@ from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.checkpoint import locate
 from asr_server.schedule.job import Priority
-from E2Etest import recordings
-from E2Etest.live.session import data, finals, pcm_of, stream
-from E2Etest.process import ready, running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready, running
+from E2Etest.drive.session import data, finals, pcm_of, stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, pytest.mark.slow]
 
 ENGLISH = "moonshine-tiny-en"
-CLIPS = 500
+CLIPS = {"variant": 500, ENGLISH: 100}  # the English model computes each row for itself, and takes longer
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,12 @@ def variant(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clips():
-    """Five hundred, none like another: cuts and pairs of the held-out clips, with some noise."""
+    """None is like another: cuts and pairs of the held-out clips, with some noise."""
     rng, noise = random.Random(19), np.random.default_rng(19)
     spoken = [clip for clip in recordings.clips() if clip.text and clip.seconds <= 6]
     known = [soundfile.read(clip.path, dtype="float32")[0].astype(np.float32) for clip in spoken]
     made = []
-    for number in range(CLIPS):
+    for number in range(max(CLIPS.values())):
         audio = known[number % len(known)]
         if rng.random() < 0.1:
             audio = np.concatenate([audio, np.zeros(4_800, np.float32), rng.choice(known)])
@@ -87,15 +87,16 @@ def alone(clips):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("fast", ["variant", ENGLISH])
 async def test_a_draft_of_another_model_changes_no_id(clips, alone, variant, fast):
-    """In float32 the ids of 500 clips are those of the large model alone; a pair that hears alike saves 60 % of its
-    decode steps, and one with other tokens and another spelling saves some too."""
+    """In float32 the ids of all clips are those of the large model without drafts; a pair that hears alike saves 60 %
+    of its decode steps, and one with other tokens and another spelling saves some too."""
+    count = CLIPS[fast]
     drafted, drafting = await _answers(
-        clips, fast_model_id=variant if fast == "variant" else fast, use_speculative=True
+        clips[:count], fast_model_id=variant if fast == "variant" else fast, use_speculative=True
     )
-    assert [answer.ids for answer in drafted] == [answer.ids for answer in alone]
-    assert len({answer.ids for answer in alone}) > CLIPS / 3
+    assert [answer.ids for answer in drafted] == [answer.ids for answer in alone[:count]]
+    assert len({answer.ids for answer in alone[:count]}) > count / 3
     print(f"{fast}: {drafting.saved:.1%} of the decode steps of {drafting.spans} spans saved")
-    assert drafting.spans == CLIPS
+    assert drafting.spans == count
     assert drafting.saved >= (0.6 if fast == "variant" else 0.1)
 
 

@@ -7,7 +7,7 @@ import soundfile
 from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from tools.bench import engines
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.nightly, pytest.mark.torch]

@@ -22,11 +22,16 @@ OF_PROMETHEUS = {"instance", "job"}
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 
-def _expressions():
+def _targets():
+    """Title, expression and legend of what the panels show, with what Grafana puts in before it asks."""
     for panel in PANELS:
         for target in panel["targets"]:
-            # Grafana puts these in before it asks.
-            yield panel["title"], target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*")
+            expression = target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*")
+            yield panel["title"], expression, target["legendFormat"]
+
+
+def _expressions():
+    yield from ((title, expression) for title, expression, _ in _targets())
     for rule in RULES:
         yield rule["alert"], rule["expr"]
     for question, expression in re.findall(r"^\| ([a-z ]+) \| `(.+)` \|$", DOC, re.MULTILINE):
@@ -61,6 +66,12 @@ def _walk(node):
             yield from _walk(part)
 
 
+def _nodes(expression, kind=promql_parser.VectorSelector):
+    """The nodes of a kind in an expression, or below a node."""
+    tree = promql_parser.parse(expression) if isinstance(expression, str) else expression
+    return [node for node in _walk(tree) if isinstance(node, kind)]
+
+
 def _series():
     """Every name that is exposed, and its labels."""
     names = {name: set() for name in PROCESS}
@@ -79,9 +90,8 @@ SERIES = _series()
 def test_every_expression_asks_for_series_that_exist():
     """It parses; each metric is one of ours, each label is one of the metric's, each value compared with can occur."""
     for name, expression in EXPRESSIONS:
-        selectors = [n for n in _walk(promql_parser.parse(expression)) if isinstance(n, promql_parser.VectorSelector)]
-        assert selectors, name
-        for selector in selectors:
+        assert _nodes(expression), name
+        for selector in _nodes(expression):
             if selector.name == "up":
                 continue
             assert selector.name in SERIES, name
@@ -94,12 +104,9 @@ def test_every_expression_asks_for_series_that_exist():
 def test_what_is_grouped_by_and_shown_is_a_label_of_what_is_asked_for():
     """`by (x)` of a label that no series has is one group of all, and looks right."""
     for name, expression in EXPRESSIONS:
-        tree = promql_parser.parse(expression)
-        names = {n.name for n in _walk(tree) if isinstance(n, promql_parser.VectorSelector)}
-        labels = set().union(*(SERIES.get(found, set()) for found in names)) | OF_PROMETHEUS
-        for node in _walk(tree):
-            if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
-                assert set(node.modifier.labels) <= labels, name
+        labels = set().union(*(SERIES.get(found.name, set()) for found in _nodes(expression))) | OF_PROMETHEUS
+        for node in _nodes(expression, promql_parser.AggregateExpr):
+            assert node.modifier is None or set(node.modifier.labels) <= labels, name
 
 
 def test_functions_fit_the_kind():
@@ -107,40 +114,29 @@ def test_functions_fit_the_kind():
     counters = {name for name, metric in DOCUMENTED.items() if metric.kind == "counter"} | {"process_cpu_seconds_total"}
     parts = {found for found in SERIES if re.search(r"_(bucket|sum|count)$", found)}
     for name, expression in EXPRESSIONS:
-        for node in _walk(promql_parser.parse(expression)):
-            if not isinstance(node, promql_parser.Call):
-                continue
-            inside = [n.name for arg in node.args for n in _walk(arg) if isinstance(n, promql_parser.VectorSelector)]
+        for node in _nodes(expression, promql_parser.Call):
+            inside = [found.name for argument in node.args for found in _nodes(argument)]
             if node.func.name in ("rate", "increase"):
                 assert set(inside) <= counters | parts, name
             if node.func.name == "histogram_quantile":
                 assert all(found.endswith("_bucket") for found in inside), name
-                (sums,) = [n for n in _walk(node) if isinstance(n, promql_parser.AggregateExpr)]
+                (sums,) = _nodes(node, promql_parser.AggregateExpr)
                 assert "le" in sums.modifier.labels, name
 
 
 def test_legends_name_labels_that_are_left():
     """A legend of a label that was summed away is empty."""
-    for panel in PANELS:
-        for target in panel["targets"]:
-            tree = promql_parser.parse(target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*"))
-            sums = [n for n in _walk(tree) if isinstance(n, promql_parser.AggregateExpr)]
-            names = {n.name for n in _walk(tree) if isinstance(n, promql_parser.VectorSelector)}
-            left = set().union(*(SERIES[found] for found in names)) | OF_PROMETHEUS
-            if sums:
-                left = set(sums[0].modifier.labels) if sums[0].modifier else set()
-            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= left, target
+    for title, expression, legend in _targets():
+        sums = _nodes(expression, promql_parser.AggregateExpr)
+        left = set().union(*(SERIES[found.name] for found in _nodes(expression))) | OF_PROMETHEUS
+        if sums:
+            left = set(sums[0].modifier.labels) if sums[0].modifier else set()
+        assert set(re.findall(r"{{(\w+)}}", legend)) <= left, title
 
 
 def test_every_metric_is_on_the_dashboard():
     """Nothing is counted that nobody would see."""
-    shown = {
-        n.name
-        for panel in PANELS
-        for target in panel["targets"]
-        for n in _walk(promql_parser.parse(target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*")))
-        if isinstance(n, promql_parser.VectorSelector)
-    }
+    shown = {found.name for _, expression, _ in _targets() for found in _nodes(expression)}
     for name in DOCUMENTED:
         assert any(found == name or found.startswith(f"{name}_") for found in shown), name
 

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from E2Etest.engine_processes import engine_of, kill_engine, wait_until_gone
-from E2Etest.process import ready
+from E2Etest.drive.process import ready
+from E2Etest.drive.procfs import engine_of, kill_engine, wait_until_gone
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly]
 

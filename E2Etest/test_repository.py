@@ -47,18 +47,13 @@ def test_a_workflow_may_only_read_unless_a_job_needs_more(workflow):
 
 
 @pytest.mark.parametrize("workflow", TESTING, ids=_name)
-def test_a_workflow_runs_make_targets_only(workflow):
-    """Whatever CI runs, a contributor can run. Its own name is among the targets."""
+def test_a_workflow_runs_make_targets_only_and_takes_no_more_than_it_needs(workflow):
+    """Whatever CI runs, a contributor can run. Its own name is among the targets. One run a branch, actions by major
+    version, Python 3.11 with pip's cache."""
     commands = [shlex.split(step["run"]) for step in _steps(workflow) if "run" in step]
     assert {words[0] for words in commands} == {"make"}
     named = {word for words in commands for word in words[1:] if not word.startswith("-")}
-    assert workflow.stem in named
-    assert named <= TARGETS
-
-
-@pytest.mark.parametrize("workflow", TESTING, ids=_name)
-def test_a_workflow_takes_no_more_than_it_needs(workflow):
-    """Read-only, one run a branch, a time limit, actions by major version, Python 3.11 with pip's cache."""
+    assert {workflow.stem} <= named <= TARGETS
     parsed = _yaml(workflow)
     assert "github.ref" in parsed["concurrency"]["group"]
     assert all(job["runs-on"].startswith("ubuntu-") for job in parsed["jobs"].values())
@@ -82,8 +77,10 @@ def test_the_help_explains_every_target():
     assert sorted(explained) == sorted(TARGETS)
 
 
-@pytest.mark.parametrize("page", ["CLAUDE.md", ".github/CONTRIBUTING.md", ".github/pull_request_template.md"])
-def test_a_page_for_contributors_names_targets_that_exist(page):
+@pytest.mark.parametrize(
+    "page", ["README.md", "CLAUDE.md", ".github/CONTRIBUTING.md", ".github/pull_request_template.md"]
+)
+def test_a_page_names_targets_that_exist(page):
     """Every `make something`, in backticks or at the beginning of a line of a shell block."""
     named = set(re.findall(r"(?:`|^)make ([a-z0-9]+)", (ROOT / page).read_text("utf-8"), re.MULTILINE))
     assert named

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from E2Etest.process import RunningServer, ready
+from E2Etest.drive.process import RunningServer, ready
 
 pytestmark = pytest.mark.integration
 

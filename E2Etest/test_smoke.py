@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from asr_server import demo
-from E2Etest.process import ServerProcess, running
+from E2Etest.drive.process import ServerProcess, running
 
 pytestmark = [pytest.mark.smoke, pytest.mark.integration]
 

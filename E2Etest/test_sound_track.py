@@ -14,7 +14,7 @@ from asr_server import web
 from asr_server.audio.conftest import decoded, film, open_bytes
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 SCRIPT = """
 import { readFile, writeFile } from "node:fs/promises";

@@ -6,8 +6,8 @@ import pytest
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.features.speakers.diarization import embedded_weights, model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
-from E2Etest import recordings
-from E2Etest.live.session import pcm_of
+from E2Etest.drive import recordings
+from E2Etest.drive.session import pcm_of
 
 pytestmark = [
     pytest.mark.integration,

@@ -8,8 +8,8 @@ import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.moonshine import package
-from E2Etest import recordings
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
 from E2Etest.speakers.conversations import SpokenWord, conversation, film_music, usual
 from E2Etest.speakers.measures import diarization_error, speaker_words
 from E2Etest.speakers.voices import SENTENCES, SEVERAL, voices

@@ -8,8 +8,8 @@ import pytest
 from asr_server.features.moonshine import package
 from asr_server.features.speech_output.engines.espeak.voices import OPENAI_VOICES
 from asr_server.features.speech_output.spoken_form import spoken_form
-from E2Etest import recordings
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
 
 pytestmark = [pytest.mark.nightly, pytest.mark.accuracy, pytest.mark.integration]
 

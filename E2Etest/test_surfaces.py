@@ -1,18 +1,20 @@
 """Every way to ask a real server: the words are right on each of them.
 
-It is a process with the demonstration model, or the server at `E2E_BASE_URL`. What each way answers in detail is tested
-in `E2Etest/contract`, with a fake engine.
+It is a process with the demonstration model, at night also one with the English model, or the server at `E2E_BASE_URL`.
+What each way answers in detail is tested in `E2Etest/contract`, with a fake engine.
 """
 
-import json
+import os
 import re
 
 import numpy as np
 import pytest
 
-from E2Etest import recordings
+from asr_server.features.moonshine import package
+from E2Etest.drive import recordings
+from E2Etest.drive.process import events, ready
+from E2Etest.drive.session import act, data, finals, open_session, receive, upto_flush
 from E2Etest.exposition import moved, scrape
-from E2Etest.live.session import act, data, finals, open_session, receive, upto_flush
 from E2Etest.realtime import session as realtime
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_server]
@@ -20,14 +22,22 @@ pytestmark = [pytest.mark.integration, pytest.mark.any_server]
 PAUSE = np.zeros(40_000, np.int16)
 
 
+MODELS = [""] if "E2E_BASE_URL" in os.environ else ["", pytest.param(package.MODEL_ID, marks=pytest.mark.nightly)]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def server(request, tmp_path_factory):
+    if not request.param:
+        yield request.getfixturevalue("shared_server")
+        return
+    with ready(tmp_path_factory.mktemp("english") / "log", MODEL_ID=request.param) as english:
+        yield english
+
+
 @pytest.fixture(scope="module")
 def three(spoken):
     """The recording three times with pauses."""
     return recordings.wav(np.concatenate([part for _ in range(3) for part in (spoken.samples, PAUSE)]))
-
-
-def _events(answer):
-    return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
 
 
 def _without_times(cues):
@@ -60,17 +70,16 @@ def test_streams(server, three, spoken):
     """OpenAI's events and ours: joined, they are the answer without streaming."""
     whole = server.transcribe(three).json()["text"]
     spoken.check(whole, times=3)
-    events = _events(server.transcribe(three, stream="true"))
-    assert "".join(event.get("delta", "") for event in events) == events[-1]["text"] == whole
-    url = "/v1/audio/transcriptions/stream"
-    ours = _events(server.client.post(url, files={"file": ("a.wav", three)}, data={"model": server.model}))
+    theirs = events(server.transcribe(three, stream="true"))
+    assert "".join(event.get("delta", "") for event in theirs) == theirs[-1]["text"] == whole
+    ours = events(server.post("/v1/audio/transcriptions/stream", three, model=server.model))
     assert [event["chunk_index"] for event in ours if event.get("is_final") is False] == [0, 1, 2]
     assert ours[-2]["text"] == whole
 
 
 def test_subtitles_are_aligned(server, three, spoken):
     """By an aligner, every word within the recording and in order."""
-    answer = server.client.post("/v1/audio/subtitles", files={"file": ("a.wav", three)}, data={"mode": "accurate"})
+    answer = server.post("/v1/audio/subtitles", three, mode="accurate")
     assert answer.headers["x-subtitle-timing"] in {"aligned", "mixed"}
     body = server.transcribe(three, response_format="verbose_json", **{"timestamp_granularities[]": "word"}).json()
     spoken.check(" ".join(word["word"] for word in body["words"]), times=3)
@@ -81,11 +90,9 @@ def test_subtitles_are_aligned(server, three, spoken):
 
 def test_a_job(server, three, spoken):
     """Its result is the text."""
-    form = {"files": {"file": ("a.wav", three)}, "data": {"model": server.model, "response_format": "text"}}
-    job = server.client.post("/v1/jobs", **form).json()["id"]
-    with server.client.stream("GET", f"/v1/jobs/{job}/events") as events:
-        assert '"succeeded"' in list(events.iter_lines())[-2]
-    spoken.check(server.client.get(f"/v1/jobs/{job}/result").text, times=3)
+    state, result = server.job(three, model=server.model, response_format="text")
+    assert state["status"] == "succeeded"
+    spoken.check(result.text, times=3)
 
 
 @pytest.mark.websocket

@@ -15,8 +15,8 @@ from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.speaker_names import RecordingNames
 from asr_server.features.speakers.voices import VoiceStore, named
-from E2Etest import recordings
-from E2Etest.live.session import pcm_of
+from E2Etest.drive import recordings
+from E2Etest.drive.session import pcm_of
 
 pytestmark = [
     pytest.mark.integration,

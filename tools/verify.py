@@ -29,8 +29,8 @@ from asr_server.engine import capabilities
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr import checkpoint
 from asr_server.engine.qwen_asr.aligner import QwenAligner
-from E2Etest import recordings
-from E2Etest.recordings import Clip, plain_words, word_errors
+from E2Etest.drive import recordings
+from E2Etest.drive.recordings import Clip, plain_words, word_errors
 from tools.bench import engines
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from asr_server.audio import vad
+from asr_server.audio import segmentation
 
 FRAME, CONTEXT, HOP, WINDOW, BINS, UNITS = 512, 64, 128, 256, 129, 128
 _FLOAT, _INT64, _INT32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
@@ -142,4 +142,4 @@ def _values(of: dict[str, tuple[int, list[str | int]]]) -> list[ValueInfoProto]:
 
 
 if __name__ == "__main__":
-    vad.GRAPH.write_bytes(model(vad.WEIGHTS).SerializeToString(deterministic=True))
+    segmentation.GRAPH.write_bytes(model(segmentation.WEIGHTS).SerializeToString(deterministic=True))

@@ -8,10 +8,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from asr_server.audio import vad
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio import segmentation
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from tools import voice_detector
 
 # Importing the package would import torch.
@@ -40,20 +40,20 @@ def stock():
 
 def test_the_graph_is_what_the_tool_writes():
     """So that nobody has to read the file."""
-    made = voice_detector.model(vad.WEIGHTS).SerializeToString(deterministic=True)
-    assert made == vad.GRAPH.read_bytes()
+    made = voice_detector.model(segmentation.WEIGHTS).SerializeToString(deterministic=True)
+    assert made == segmentation.GRAPH.read_bytes()
 
 
 def test_the_weights_are_the_file_that_the_notice_names():
     """They are a copy of the package's, and NOTICE has their checksum."""
-    content = vad.WEIGHTS.read_bytes()
-    assert content == (PACKAGE / vad.WEIGHTS.name).read_bytes()
+    content = segmentation.WEIGHTS.read_bytes()
+    assert content == (PACKAGE / segmentation.WEIGHTS.name).read_bytes()
     assert f"SHA-256 {hashlib.sha256(content).hexdigest()}" in Path("NOTICE").read_text(encoding="utf-8")
 
 
 def test_probabilities_are_those_of_silero(stock, monkeypatch):
     """On real speech, all recordings in the same calls, without amplification."""
-    monkeypatch.setattr(vad, "_MOST_GAIN", 1.0)
+    monkeypatch.setattr(segmentation, "_MOST_GAIN", 1.0)
     audio = [recordings.waveform(clip.path) for clip in recordings.real_clips()]
     clips = [samples[: len(samples) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES) for samples in audio]
     streams, found = [SpeechProbability() for _ in clips], [[] for _ in clips]

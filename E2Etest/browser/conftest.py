@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
+from E2Etest.drive.process import GUARDED
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MISSING = """The tests of the page need a Chromium. Install one and run again:
@@ -83,7 +84,7 @@ def page_server(start):
 @pytest.fixture(scope="package")
 def guarded(start):
     """Start a server with two keys that drops a session one second after its client leaves."""
-    with start(API_KEYS="sk-canary-first,sk-canary-second", WS_RESUME_S="1") as server:
+    with start(API_KEYS=GUARDED["API_KEYS"], WS_RESUME_S="1") as server:
         yield server
 
 

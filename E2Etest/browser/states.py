@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Page, expect
 
-from E2Etest import recordings
 from E2Etest.browser.speech import Speech
 from E2Etest.browser.storing import TALK, conversation, hum, stored
+from E2Etest.drive import recordings
 
 Health = dict[str, Any]
 Enter = Callable[[Page, Health], None]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Page
 
-from E2Etest import recordings
 from E2Etest.browser.conftest import WAIT_MS
+from E2Etest.drive import recordings
 
 _STORE = """async ({ metadata, segments, sound }) => {
     const { store } = await pageModule("store.js");

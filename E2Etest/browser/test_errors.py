@@ -7,11 +7,11 @@ import pytest
 from playwright.sync_api import expect
 
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
 from E2Etest.browser.conftest import file, opened
 from E2Etest.browser.looking import looked_at
 from E2Etest.browser.states import answer_health, claim
 from E2Etest.browser.storing import kept, until_kept
+from E2Etest.drive import recordings
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -11,9 +11,9 @@ import srt
 import webvtt
 from playwright.sync_api import expect
 
-from E2Etest import recordings
 from E2Etest.browser.conftest import file, opened
 from E2Etest.browser.storing import kept, until_kept
+from E2Etest.drive import recordings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

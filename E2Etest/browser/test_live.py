@@ -6,11 +6,11 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import expect
 
-from E2Etest import recordings
 from E2Etest.browser.conftest import FINALS, opened
 from E2Etest.browser.looking import looked_at
 from E2Etest.browser.storing import until_kept
-from E2Etest.live.session import act, data, open_session, pieces, upto_flush
+from E2Etest.drive import recordings
+from E2Etest.drive.session import act, data, open_session, pieces, upto_flush
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.timeout(300)]

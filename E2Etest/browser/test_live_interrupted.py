@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 from playwright.sync_api import Error, expect
 
-from E2Etest import recordings
 from E2Etest.browser.conftest import DESK, FINALS, MICROPHONE, PAGE_MODULE, WAIT_MS, opened
 from E2Etest.browser.storing import kept, until
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(600)]

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from asr_server import web
-from E2Etest import recordings
 from E2Etest.browser.conftest import FINALS, opened
+from E2Etest.drive import recordings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -7,10 +7,10 @@ import pytest
 from playwright.sync_api import expect
 
 from asr_server_fake.script import FakeScript, Rule
-from E2Etest import recordings
 from E2Etest.browser.conftest import file, opened
 from E2Etest.browser.speech import Speech
 from E2Etest.browser.storing import kept, stored, until_kept, words_of
+from E2Etest.drive import recordings
 from E2Etest.speakers import conversations
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(300)]

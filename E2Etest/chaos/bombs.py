@@ -8,7 +8,7 @@ import struct
 import av
 import numpy as np
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 OPUS_PACKET = b"\xfb\x06"  # six frames of 20 ms with nothing in them: silence (RFC 6716, 3.2.5)
 OPUS_PACKET_TICKS = 5_760  # at 48 kHz

@@ -2,8 +2,8 @@
 
 import pytest
 
-from E2Etest import recordings
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,10 @@ from typing import TypeVar
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from asr_server.client.live import LiveError
-from E2Etest.chaos.procfs import family, fork_server, listening_files
 from E2Etest.chaos.soak_faults import Faults
 from E2Etest.chaos.soak_traffic import HANG_S, RETRYABLE, Callers, Recording, TryAgain, Unexpected
-from E2Etest.engine_processes import engine_of, wait_until_gone
-from E2Etest.process import ServerProcess
+from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.procfs import engine_of, family, fork_server, listening_files, wait_until_gone
 
 T = TypeVar("T")
 EXCUSED_S = 2.0  # after a fault

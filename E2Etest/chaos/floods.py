@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 
-from E2Etest.wire import CONTINUATION, PING, PONG, TEXT, frame, handshake
+from E2Etest.drive.wire import CONTINUATION, PING, PONG, TEXT, frame, handshake
 
 
 def authorization(key):

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import httpx
 
-from E2Etest import recordings
 from E2Etest.chaos.floods import authorization
-from E2Etest.chaos.procfs import family
-from E2Etest.process import ServerProcess
-from E2Etest.wire import TEXT, frame, handshake
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.procfs import family
+from E2Etest.drive.wire import TEXT, frame, handshake
 
 ATTACKER, NEIGHBOUR = "sk-attacker-0123456789-0123456789", "sk-neighbour-0123456789-0123456789"
 KEYS = f"{ATTACKER},{NEIGHBOUR}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,10 +9,9 @@ from pathlib import Path
 
 import httpx
 
-from E2Etest import recordings
-from E2Etest.process import ServerProcess
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, fake_model, until
 
-_WAIT_S = 60.0
 HANG = "hang while decoding"  # the prompt of a request in which the engine hangs
 
 
@@ -23,13 +20,11 @@ class FaultyServer(ServerProcess):
 
     def __init__(self, log: Path, **settings: str) -> None:
         self._hangs = log.parent / "hangs"
-        script = log.parent / "script.json"
         words = recordings.sample()[1]
         fault = {"fault": "hang", "at": "step", "after_tokens": 3, "hang_file": str(self._hangs)}
         rules = [{"context": HANG, "text": words, **fault}, {"text": words}]
-        script.write_text(json.dumps({"step_s": 0.005, "rules": rules}), encoding="utf-8")
-        engine = {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(script), "PRELOAD": "true", "IDLE_TIMEOUT": "0"}
-        super().__init__(log, **{**engine, **settings})
+        engine = fake_model(log.parent, script={"load_s": 0.0, "step_s": 0.005, "rules": rules})
+        super().__init__(log, **{**engine, "PRELOAD": "true", "IDLE_TIMEOUT": "0", **settings})
 
     @contextmanager
     def hanging(self, audio: bytes) -> Iterator[Future[httpx.Response]]:
@@ -68,11 +63,3 @@ def at_rest(health: dict) -> bool:
     """Return True if nothing waits, runs, or is held."""
     queue = health["queue"]
     return not any(queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s"))
-
-
-def until(condition) -> None:
-    """Wait for it."""
-    give_up_s = time.monotonic() + _WAIT_S
-    while not condition():
-        assert time.monotonic() < give_up_s, "never"
-        time.sleep(0.01)

@@ -14,12 +14,12 @@ from typing import TypeVar
 import httpx
 
 from asr_server.client.live import LiveClient
-from E2Etest import recordings
 from E2Etest.chaos import bombs
-from E2Etest.chaos.procfs import busiest, decoders
 from E2Etest.chaos.soak_traffic import HANG_S, PAUSE, Unexpected
-from E2Etest.live.session import data
-from E2Etest.process import ServerProcess
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.procfs import busiest, decoders
+from E2Etest.drive.session import data
 
 T = TypeVar("T")
 UPLOAD_MB = 8

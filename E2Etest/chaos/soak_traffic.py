@@ -19,9 +19,9 @@ import numpy as np
 from websockets.sync.client import ClientConnection
 
 from asr_server.net.errors import TABLE
-from E2Etest import recordings
-from E2Etest.live.session import act, data, finals, open_session, pieces, receive
-from E2Etest.process import ServerProcess
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.session import act, data, finals, open_session, pieces, receive
 from E2Etest.realtime.session import COMPLETED, pcm24
 from E2Etest.realtime.session import open_session as realtime
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from E2Etest import recordings
 from E2Etest.chaos.floods import (
     AUTHORIZED,
     FRAMES,
@@ -23,9 +22,10 @@ from E2Etest.chaos.floods import (
     probed,
     without_collection,
 )
-from E2Etest.live.session import data, pieces, stream
-from E2Etest.process import ready
-from E2Etest.wire import BINARY, frame
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import data, pieces, stream
+from E2Etest.drive.wire import BINARY, frame
 
 pytestmark = [
     pytest.mark.performance,

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from E2Etest.chaos import bombs
-from E2Etest.chaos.procfs import growth
-from E2Etest.process import running
+from E2Etest.drive.process import running
+from E2Etest.drive.procfs import growth
 
 pytestmark = [
     pytest.mark.performance,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from E2Etest.chaos import bombs, hasty
-from E2Etest.chaos.procfs import busiest, decoders, fork_server
-from E2Etest.process import running
+from E2Etest.drive.process import running
+from E2Etest.drive.procfs import busiest, decoders, fork_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.guarantee("codec")]
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from E2Etest.chaos import bombs
-from E2Etest.chaos.procfs import decoders, fork_server, resident_mb
-from E2Etest.process import ready
+from E2Etest.drive.process import ready
+from E2Etest.drive.procfs import decoders, fork_server, resident_mb
 
 pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.integration]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from E2Etest import recordings
 from E2Etest.chaos import uploads
-from E2Etest.live.session import data, open_session, receive
-from E2Etest.process import ServerProcess
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.session import data, open_session, receive
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.guarantee("drain"), pytest.mark.timeout(300)]
 

@@ -19,7 +19,7 @@ from E2Etest.chaos.engine_faults import SHARES_OF_FAULTS, EngineFaults, FaultTim
 from E2Etest.chaos.rig import at_rest
 from E2Etest.chaos.soak_faults import UPLOAD_MB
 from E2Etest.chaos.soak_traffic import SHARES, Ledger, Traffic, arrive, capacity
-from E2Etest.process import running
+from E2Etest.drive.process import running
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
 

@@ -10,11 +10,10 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from E2Etest import recordings
 from E2Etest.chaos.floods import FIELD, FORM, KEY, REQUESTS, authorization, connected, pour, probed, without_collection
-from E2Etest.chaos.procfs import growth
-from E2Etest.chaos.rig import until
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running, until
+from E2Etest.drive.procfs import growth
 
 pytestmark = [
     pytest.mark.performance,

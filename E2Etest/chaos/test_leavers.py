@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from E2Etest import recordings
 from E2Etest.chaos import task_names, uploads
-from E2Etest.chaos.rig import at_rest, until
+from E2Etest.chaos.rig import at_rest
 from E2Etest.chaos.task_names import TASKS
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running, until
 
 # Half a minute on two cores, and several times that on a slow day.
 pytestmark = [

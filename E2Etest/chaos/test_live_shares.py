@@ -9,9 +9,9 @@ import pytest
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.sync.client import connect
 
-from E2Etest import recordings
-from E2Etest.live.session import data
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import data
 
 pytestmark = [
     pytest.mark.websocket,

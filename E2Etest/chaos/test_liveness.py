@@ -9,7 +9,7 @@ import pytest
 
 from E2Etest.chaos import uploads
 from E2Etest.chaos.rig import HANG, at_rest, faulty
-from E2Etest.recordings import clips
+from E2Etest.drive.recordings import clips
 
 pytestmark = [
     pytest.mark.performance,

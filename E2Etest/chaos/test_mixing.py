@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import connect
 
-from E2Etest import recordings
-from E2Etest.live.session import data, finals, pcm_of, pieces
+from E2Etest.drive import recordings
+from E2Etest.drive.session import data, finals, pcm_of, pieces
 
 pytestmark = [
     pytest.mark.websocket,

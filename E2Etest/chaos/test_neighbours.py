@@ -10,7 +10,6 @@ import httpx
 import numpy as np
 import pytest
 
-from E2Etest import recordings
 from E2Etest.chaos.neighbours import (
     ATTACKER,
     KEYS,
@@ -24,9 +23,10 @@ from E2Etest.chaos.neighbours import (
     spoken,
     under,
 )
-from E2Etest.live.session import data
-from E2Etest.process import ready
-from E2Etest.wire import frame
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import data
+from E2Etest.drive.wire import frame
 
 pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(900)]
 

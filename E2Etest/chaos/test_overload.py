@@ -7,8 +7,8 @@ import pytest
 
 from E2Etest.chaos import uploads
 from E2Etest.chaos.rig import at_rest
-from E2Etest.process import running
-from E2Etest.recordings import clips
+from E2Etest.drive.process import running
+from E2Etest.drive.recordings import clips
 
 pytestmark = [
     pytest.mark.performance,

@@ -8,9 +8,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from E2Etest import recordings
-from E2Etest.live.session import data, finals, stream
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import data, finals, stream
 
 pytestmark = [
     pytest.mark.websocket,

@@ -12,10 +12,10 @@ import time
 import numpy as np
 import pytest
 
-from E2Etest.chaos.procfs import fork_server, resident_mb
 from E2Etest.chaos.soak_faults import FAULTS, UPLOAD_MB, Faults
 from E2Etest.chaos.soak_traffic import HANG_S, Callers, Ledger, Traffic, arrive, capacity
-from E2Etest.process import running
+from E2Etest.drive.process import running
+from E2Etest.drive.procfs import fork_server, resident_mb
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from E2Etest import recordings
 from E2Etest.chaos.floods import (
     AUTHORIZED,
     BURST_BYTES,
@@ -23,9 +22,10 @@ from E2Etest.chaos.floods import (
     without_collection,
 )
 from E2Etest.chaos.neighbours import programs, use_processor
-from E2Etest.live.session import data, pieces, stream
-from E2Etest.process import ready
-from E2Etest.wire import BINARY, CLOSE, TEXT, frame, handshake
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import data, pieces, stream
+from E2Etest.drive.wire import BINARY, CLOSE, TEXT, frame, handshake
 
 pytestmark = [
     pytest.mark.websocket,

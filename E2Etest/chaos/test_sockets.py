@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import soxr
 
-from E2Etest import recordings
-from E2Etest.live.session import act, data, finals, open_session, pieces, stream, upto_flush
-from E2Etest.process import ready
-from E2Etest.wire import TEXT, frame, handshake
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import act, data, finals, open_session, pieces, stream, upto_flush
+from E2Etest.drive.wire import TEXT, frame, handshake
 from tools.guarantees import GUARANTEES
 
 pytestmark = [

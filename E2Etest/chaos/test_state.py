@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from websockets.sync.client import connect
 
-from E2Etest import recordings
 from E2Etest.contract.test_jobs import events, long_recording, submit
-from E2Etest.process import fake_model, running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import fake_model, running
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration]
 

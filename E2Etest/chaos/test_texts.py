@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from E2Etest import recordings
 from E2Etest.chaos.neighbours import (
     ATTACKER,
     KEYS,
@@ -23,8 +22,9 @@ from E2Etest.chaos.neighbours import (
     under,
     use_processor,
 )
-from E2Etest.live.session import act, open_session, receive
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import act, open_session, receive
 
 pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(600)]
 

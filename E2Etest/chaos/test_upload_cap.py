@@ -6,9 +6,9 @@ import socket
 import numpy as np
 import pytest
 
-from E2Etest import recordings
-from E2Etest.chaos.procfs import bytes_read, family, forget_peak, resident_mb
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running
+from E2Etest.drive.procfs import bytes_read, family, forget_peak, resident_mb
 
 pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.integration]
 

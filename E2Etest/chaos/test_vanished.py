@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from E2Etest import recordings
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("vanished"), pytest.mark.timeout(300)]
 

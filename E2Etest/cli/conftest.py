@@ -7,7 +7,7 @@ import pytest
 
 from asr_server import demo
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 
 @pytest.fixture(scope="session")

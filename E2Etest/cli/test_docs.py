@@ -10,9 +10,9 @@ import pytest
 
 from asr_server.cli.failure import Exit
 from asr_server.cli.main import COMMANDS
-from E2Etest import recordings
 from E2Etest.cli.commands import environment
-from E2Etest.process import ServerProcess
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
 
 pytestmark = pytest.mark.integration
 

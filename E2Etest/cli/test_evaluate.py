@@ -8,8 +8,8 @@ import pytest
 
 from asr_server import demo
 from asr_server_fake.script import FakeScript, Rule
-from E2Etest import recordings
 from E2Etest.cli.commands import command, started
+from E2Etest.drive import recordings
 
 pytestmark = pytest.mark.integration
 

@@ -7,27 +7,30 @@ import time
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration]
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
-def test_a_file_is_streamed_and_its_finals_are_printed(cli_server, speech, tmp_path):
-    """A WAV file of several times real time: the words on stdout, nothing else."""
+@pytest.fixture
+def command(speech, tmp_path):
+    """The command that streams a file."""
     path = tmp_path / "speech.wav"
     path.write_bytes(recordings.wav(speech))
-    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
-    done = subprocess.run([*command, "--speed", "0"], capture_output=True, text=True, timeout=60)
+    return [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server"]
+
+
+def test_a_file_is_streamed_and_its_finals_are_printed(cli_server, command):
+    """A WAV file of several times real time: the words on stdout, nothing else."""
+    done = subprocess.run([*command, cli_server.base, "--speed", "0"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{recordings.sample()[1]}\n", "")
 
 
-def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, speech, tmp_path):
+def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, command):
     """What was sent until then is printed; the exit code says that it was not all."""
-    path = tmp_path / "speech.wav"
-    path.write_bytes(recordings.wav(speech))
-    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command, cli_server.base], **PIPES, text=True) as process:
         cli_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
@@ -36,12 +39,9 @@ def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, speech, tmp_pa
     assert printed.strip()
 
 
-def test_whoever_reads_the_words_may_leave(cli_server, speech, tmp_path):
+def test_whoever_reads_the_words_may_leave(cli_server, command):
     """Exit code 141 and no word of it, as of every command."""
-    path = tmp_path / "speech.wav"
-    path.write_bytes(recordings.wav(speech))
-    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
-    with subprocess.Popen([*command, "--speed", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([*command, cli_server.base, "--speed", "0"], **PIPES) as process:
         process.stdout.close()
         errors = process.stderr.read()
     assert (process.returncode, errors) == (141, b"")
@@ -49,29 +49,22 @@ def test_whoever_reads_the_words_may_leave(cli_server, speech, tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.guarantee("resume")
-def test_a_connection_that_breaks_is_made_anew(cli_server, speech, tmp_path):
+def test_a_connection_that_breaks_is_made_anew(cli_server, command):
     """Cut twice, and kept away for a second: each word once, and a line on stderr for each cut."""
-    path = tmp_path / "speech.wav"
-    path.write_bytes(recordings.wav(speech))
-    with Proxy(cli_server.port) as proxy:
-        command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", proxy.base]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            for away_s in (0.0, 1.0):
-                cli_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
-                time.sleep(0.5)
-                proxy.refusing = True
-                proxy.cut()
-                time.sleep(away_s)
-                proxy.refusing = False
-            printed, errors = process.communicate(timeout=60)
+    with Proxy(cli_server.port) as proxy, subprocess.Popen([*command, proxy.base], **PIPES, text=True) as process:
+        for away_s in (0.0, 1.0):
+            cli_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
+            time.sleep(0.5)
+            proxy.refusing = True
+            proxy.cut()
+            time.sleep(away_s)
+            proxy.refusing = False
+        printed, errors = process.communicate(timeout=60)
     assert (process.returncode, printed) == (0, f"{recordings.sample()[1]}\n"), errors
     assert errors.splitlines() == ["The connection broke; reconnecting."] * 2
 
 
-def test_without_a_server_it_says_so(speech, tmp_path):
+def test_without_a_server_it_says_so(command):
     """Exit code 3, as of every command."""
-    path = tmp_path / "speech.wav"
-    path.write_bytes(recordings.wav(speech))
-    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", "http://127.0.0.1:9"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "http://127.0.0.1:9"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from asr_server.recordings.requests import ResponseFormat
-from E2Etest import recordings
 from E2Etest.cli.commands import command, started
+from E2Etest.drive import recordings
 
 pytestmark = pytest.mark.integration
 

@@ -2,14 +2,13 @@
 
 import io
 import json
-import subprocess
 import sys
 import wave
 
 import pytest
 
 from asr_server.cli.main import main
-from E2Etest.cli.commands import COMMAND, command, environment, on_terminal
+from E2Etest.cli.commands import command, on_terminal
 
 SECONDS_PER_CHAR = 0.05  # of the scripted engine
 SCRIPT = {"speech": {"rules": [{"fault": "raise", "after_blocks": 2, "text": "bad"}]}}
@@ -197,22 +196,3 @@ def test_a_terminal_shows_a_bar_and_gets_no_audio(server, tmp_path):
     code, shown = on_terminal("speak", "Hello.", "-o", target, "--server", server.base, ASR_API_KEY="sk-speak")
     assert (code, "speaking" in shown) == (0, True)
     assert target.read_bytes()[:1] == b"\xff"
-
-
-@pytest.mark.nightly
-def test_a_reader_that_leaves_ends_the_command(server):
-    """With the exit code of a broken pipe, and no traceback."""
-    text = "A sentence that goes on for a while. " * 200
-    with subprocess.Popen(
-        [*COMMAND, "speak", "-", "--server", server.base],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(ASR_API_KEY="sk-speak"),
-    ) as process:
-        process.stdin.write(text.encode())
-        process.stdin.close()
-        process.stdout.read(1_000)
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait(60) == 141

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from E2Etest.cli.commands import command, on_terminal, started
-from E2Etest.process import ServerProcess
+from E2Etest.drive.process import ServerProcess
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import pytest
 from asr_server.recordings.requests import ResponseFormat
 from asr_server_fake.script import FakeScript
 from E2Etest.cli.commands import COMMAND, command, environment, started
-from E2Etest.process import running
+from E2Etest.drive.process import running
 
 pytestmark = pytest.mark.integration
 

@@ -3,8 +3,8 @@
 import pytest
 
 from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
-from E2Etest import recordings
 from E2Etest.cli.commands import command
+from E2Etest.drive import recordings
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import pytest
 
 from asr_server.features.moonshine import package
-from E2Etest import recordings
-from E2Etest.live.session import pcm_of
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import pcm_of
 from tools.clients import page, running
 from tools.clients.catalogue import CLIENTS
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from asr_server.core.audio import SPEECH_RATE
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from tools.clients import running
 from tools.clients.catalogue import CLIENTS
 

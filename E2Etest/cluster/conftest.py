@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from E2Etest import recordings
-from E2Etest.process import ServerProcess, fake_model
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, fake_model
 
 _LOCAL = Path(__file__).parents[2] / "docs" / "run" / "cluster" / "local.yaml"
 _DEPLOY_S = 600.0

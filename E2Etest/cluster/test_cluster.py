@@ -2,7 +2,7 @@
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.replicas.load import calling
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1_800)]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 
 @dataclass

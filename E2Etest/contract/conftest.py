@@ -6,8 +6,9 @@ from contextlib import closing
 import pytest
 
 from asr_server.features.translation.conftest import ScriptedLlm
-from E2Etest.live.session import data, finals, stream
-from E2Etest.process import RunningServer
+from asr_server_fake.script import FakeScript
+from E2Etest.drive.process import GUARDED, RunningServer
+from E2Etest.drive.session import data, finals, stream
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +29,8 @@ def server(reach):
 @pytest.fixture(scope="session")
 def guarded(start):
     """A server with two keys, an endpoint for translations and a scripted engine that imitates voices."""
-    keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "OPENAI_API_KEY": "sk-canary-elsewhere"}
-    with ScriptedLlm() as llm:
-        endpoint = {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
-        limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "WS_RESUME_S": "2"}
-        with start(SPEECH_CLONE_MODEL="fake", **limits, **keys, **endpoint) as server:
-            yield server
+    with ScriptedLlm() as llm, start(OPENAI_BASE_URL=llm.base_url, **GUARDED) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +38,20 @@ def llm():
     """A scripted endpoint for translations."""
     with ScriptedLlm() as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="session")
+def scripted_server(start):
+    """A server with the defaults. A test gives its engine another script by `scripted`."""
+    with start() as server:
+        yield server
+
+
+@pytest.fixture
+def scripted(scripted_server):
+    """A function that gives the engine of `scripted_server` these rules, until the end of the test."""
+    yield lambda *rules, **script: scripted_server.replace_script(FakeScript(rules=rules, **script))
+    scripted_server.replace_script(FakeScript())
 
 
 @pytest.fixture(scope="session")

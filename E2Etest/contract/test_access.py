@@ -10,26 +10,20 @@ import httpx
 import openai
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 
 from asr_server.client.live import LiveClient, LiveError, LiveOptions
-from E2Etest import recordings
-from E2Etest.live.session import act, data, receive, upto_flush
-
-FIRST, SECOND = "sk-canary-first", "sk-canary-second"
-
-
-def _socket(server, path, *, key="", query="", protocols=None, origin=None):
-    url = server.base.replace("http", "ws", 1) + path + query
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return connect(url, additional_headers=headers, subprotocols=protocols, origin=origin, compression=None)
+from E2Etest.drive import recordings
+from E2Etest.drive.process import FIRST, SECOND, refusal, until
+from E2Etest.drive.session import act, connected, data, receive, upto_flush
 
 
 def _refusal(server, path, **how):
-    with pytest.raises(InvalidStatus) as refused, _socket(server, path, **how):
+    with pytest.raises(InvalidStatus) as refused, connected(server, path, **how):
         pass
     answer = refused.value.response
-    return answer.status_code, json.loads(answer.body)["error"]["code"]
+    code = json.loads(answer.body)["error"]["code"]
+    assert answer.status_code != 429 or 1 <= int(answer.headers["retry-after"]) <= 60
+    return answer.status_code, code
 
 
 @pytest.mark.guarantee("keys")
@@ -48,13 +42,9 @@ def test_every_route_and_socket_refuses_who_has_no_key(guarded, note):
             for headers in ({}, {"Authorization": "Bearer sk-other"}, {"Host": "a.name.of.mine"}):
                 answer = caller.request(verb, path.replace("{", "").replace("}", ""), headers=headers)
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), (verb, path)
-    for path in ("/ws/transcribe", "/v1/realtime", "/no/such/socket"):
-        assert _refusal(guarded, path) == (401, "missing_api_key")
-        assert _refusal(guarded, path, key="sk-other") == (401, "invalid_api_key")
-    missing, wrong = (
-        httpx.get(f"{guarded.base}/v1/models", headers=one).text for one in ({}, {"Authorization": "Bearer x"})
-    )
-    for text in (missing, wrong):  # commands print it as it is
+    assert _refusal(guarded, "/no/such/socket") == (401, "missing_api_key")
+    for headers in ({}, {"Authorization": "Bearer x"}):  # commands print the message as it is
+        text = httpx.get(f"{guarded.base}/v1/models", headers=headers).text
         assert "ASR_API_KEY" in text
         assert "--api-key-file" in text
     note(f"{len(routes)} routes and 3 WebSockets")
@@ -65,9 +55,9 @@ def test_a_server_without_keys_refuses_foreign_names_and_pages(server):
     """403 for a name that is not its own, and for a page of another site: what a browser can be made to send."""
     for path in ("/v1/models", "/", "/docs", "/health", "/no/such/path"):
         named = httpx.get(server.base + path, headers={"Host": "evil.example:8100"})
-        assert (named.status_code, named.json()["error"]["code"]) == (403, "host_not_allowed")
+        assert refusal(named)[:2] == (403, "host_not_allowed")
     posted = httpx.post(f"{server.base}/v1/audio/transcriptions", headers={"Origin": "https://evil.example"})
-    assert (posted.status_code, posted.json()["error"]["code"]) == (403, "origin_not_allowed")
+    assert refusal(posted)[:2] == (403, "origin_not_allowed")
     for path in ("/ws/transcribe", "/v1/realtime"):
         assert _refusal(server, path, origin="https://evil.example") == (403, "origin_not_allowed")
 
@@ -96,17 +86,16 @@ def test_probes_need_no_key_and_nothing_shows_one(guarded):
 
 
 @pytest.mark.guarantee("keys")
-@pytest.mark.parametrize(("path", "query"), [("/ws/transcribe", ""), ("/v1/realtime", "?intent=transcription")])
-def test_sockets_are_refused_before_they_open(guarded, path, query):
+@pytest.mark.parametrize("path", ["/ws/transcribe", "/v1/realtime?intent=transcription"])
+def test_sockets_are_refused_before_they_open(guarded, path):
     """401 without a key or with a wrong one, 403 for a page of another site although its key is right."""
-    assert _refusal(guarded, path, query=query) == (401, "missing_api_key")
-    assert _refusal(guarded, path, query=query, key="sk-other") == (401, "invalid_api_key")
-    assert _refusal(guarded, path, query="?token=sk-other") == (401, "invalid_api_key")
-    foreign = _refusal(guarded, path, query=query, key=FIRST, origin="https://evil.example")
-    assert foreign == (403, "origin_not_allowed")
+    bare = path.partition("?")[0]
+    assert _refusal(guarded, path) == (401, "missing_api_key")
+    assert _refusal(guarded, path, key="sk-other") == (401, "invalid_api_key")
+    assert _refusal(guarded, f"{bare}?token=sk-other") == (401, "invalid_api_key")
+    assert _refusal(guarded, path, key=FIRST, origin="https://evil.example") == (403, "origin_not_allowed")
     assert "ALLOWED_ORIGINS does not name it" in guarded.log()
-    own = guarded.base
-    with _socket(guarded, path, query=query, key=FIRST, origin=own) as socket:
+    with connected(guarded, path, key=FIRST, origin=guarded.base) as socket:
         assert "error" not in receive(socket)
 
 
@@ -117,7 +106,7 @@ def test_the_live_clients_send_the_key(guarded):
         client.send(pcm)
         client.flush()
         assert next(line for line in client.lines() if line.final).text
-    with _socket(guarded, "/ws/transcribe", query=f"?token={SECOND}") as socket:
+    with connected(guarded, f"/ws/transcribe?token={SECOND}") as socket:
         receive(socket)
         socket.send(pcm)
         act(socket, "flush")
@@ -144,14 +133,16 @@ def test_an_ephemeral_key_opens_a_realtime_session_and_nothing_else(guarded, sam
     """Made with a real key; good as a browser's subprotocol; no request, no native session, no further key by it."""
     assert httpx.post(f"{guarded.base}/v1/realtime/client_secrets").status_code == 401
     made = guarded.openai(api_key=FIRST).realtime.client_secrets.create(session={"type": "transcription"})
-    with _socket(guarded, "/v1/realtime", protocols=["realtime", f"openai-insecure-api-key.{made.value}"]) as socket:
+    with connected(
+        guarded, "/v1/realtime", subprotocols=["realtime", f"openai-insecure-api-key.{made.value}"]
+    ) as socket:
         assert receive(socket)["type"] == "session.created"
     with pytest.raises(openai.AuthenticationError):
         guarded.openai(api_key=made.value).realtime.client_secrets.create(session={"type": "transcription"})
     with pytest.raises(openai.AuthenticationError):
         guarded.openai(api_key=made.value).audio.transcriptions.create(file=sample[0], model="whisper-1")
     assert _refusal(guarded, "/ws/transcribe", key=made.value) == (401, "invalid_api_key")
-    with _socket(guarded, "/v1/realtime", protocols=["realtime", "openai-insecure-api-key.sk-other"]) as socket:
+    with connected(guarded, "/v1/realtime", subprotocols=["realtime", "openai-insecure-api-key.sk-other"]) as socket:
         assert receive(socket)["error"]["code"] == "invalid_api_key"
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv()
@@ -160,81 +151,66 @@ def test_an_ephemeral_key_opens_a_realtime_session_and_nothing_else(guarded, sam
 
 def test_a_job_is_there_for_its_key_alone(guarded, sample):
     """Another key of the same server gets 404 for all of it, and cannot remove it."""
-    form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "demo"}}
-    job = guarded.client.post("/v1/jobs", **form).json()["id"]
+    job = guarded.post("/v1/jobs", sample[0]).json()["id"]
     for method, path in (("GET", ""), ("GET", "/result"), ("GET", "/events"), ("DELETE", "")):
         answer = httpx.request(method, f"{guarded.base}/v1/jobs/{job}{path}", headers={"api-key": SECOND})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
+        assert refusal(answer)[:2] == (404, "job_not_found")
     assert guarded.client.delete(f"/v1/jobs/{job}").status_code == 200
 
 
 def test_a_session_is_resumed_by_its_key_alone(guarded):
     """Another key that knows the id gets what an unknown id gets; the session goes on."""
-    with _socket(guarded, "/ws/transcribe", key=FIRST) as socket:
+    with connected(guarded, "/ws/transcribe", key=FIRST) as socket:
         identity = receive(socket)["session_id"]
-    with _socket(guarded, "/ws/transcribe", key=SECOND, query=f"?session_id={identity}") as socket:
+    with connected(guarded, f"/ws/transcribe?session_id={identity}", key=SECOND) as socket:
         assert receive(socket)["code"] == "session_not_found"
-    with _socket(guarded, "/ws/transcribe", key=FIRST, query=f"?session_id={identity}") as socket:
+    with connected(guarded, f"/ws/transcribe?session_id={identity}", key=FIRST) as socket:
         assert receive(socket)["resumed"] is True
 
 
 def test_sessions_and_requests_share_a_keys_limit(start):
     """With one at a time, an open session keeps requests out with 429 and a hint, until it ends."""
     with start(API_KEYS="sk-a,sk-b", KEY_MAX_REQUESTS="1") as server:
-        with _socket(server, "/ws/transcribe", key="sk-a") as socket:
+        with connected(server, "/ws/transcribe", key="sk-a") as socket:
             receive(socket)
             refused = server.client.get("/v1/models")
-            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+            assert refusal(refused)[:2] == (429, "rate_limit_exceeded")
             assert 1 <= int(refused.headers["retry-after"]) <= 60
             assert _refusal(server, "/v1/realtime", key="sk-a") == (429, "rate_limit_exceeded")
             assert httpx.get(f"{server.base}/v1/models", headers={"api-key": "sk-b"}).status_code == 200
-        for _ in range(50):
-            if (after := server.client.get("/v1/models")).status_code == 200:
-                break
-        assert after.status_code == 200
+        until(lambda: server.client.get("/v1/models").status_code == 200)
 
 
 def test_live_sessions_have_a_limit_of_their_own(start):
     """429 with a hint on both sockets, and requests go on; an abandoned session gives way to its caller's next one."""
     with start(MAX_LIVE_SESSIONS="2") as server:
-        with _socket(server, "/ws/transcribe") as socket:
+        with connected(server, "/ws/transcribe") as socket:
             abandoned = receive(socket)["session_id"]
             for path in ("/ws/transcribe", "/v1/realtime"):
-                with pytest.raises(InvalidStatus) as refused, _socket(server, path):
-                    pass
-                answer = refused.value.response
-                assert (answer.status_code, json.loads(answer.body)["error"]["code"]) == (429, "rate_limit_exceeded")
-                assert 1 <= int(answer.headers["retry-after"]) <= 60
+                assert _refusal(server, path) == (429, "rate_limit_exceeded")
             assert server.client.get("/v1/models").status_code == 200
             assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2, "free": 1}
             socket.socket.shutdown(SHUT_RDWR)
         server.wait_for(lambda health: health["live"]["waiting"] == 1)
-        with _socket(server, "/ws/transcribe") as socket:
+        with connected(server, "/ws/transcribe") as socket:
             assert receive(socket)["status"] == "connected"
             assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2, "free": 1}
         # Until the server has noticed that the second client has left, its caller has no place for a third.
         server.wait_for(lambda health: health["live"]["waiting"] == 1)
-        with _socket(server, "/ws/transcribe", query=f"?session_id={abandoned}") as socket:
+        with connected(server, f"/ws/transcribe?session_id={abandoned}") as socket:
             assert receive(socket)["code"] == "session_not_found"
 
 
-@pytest.mark.parametrize("path", ["/ws/speech", "/v1/realtime"])
-def test_naming_a_session_where_none_can_be_resumed_gives_no_second_place(start, path):
-    """The limit holds for every socket, whatever its query says."""
-    key = "sk-a"
-    with start(API_KEYS=key, KEY_MAX_REQUESTS="1") as server, _socket(server, "/ws/transcribe", key=key) as socket:
-        query = f"?session_id={receive(socket)['session_id']}"
-        assert _refusal(server, path, key=key, query=query) == (429, "rate_limit_exceeded")
-
-
 def test_a_client_that_comes_back_needs_no_second_place(start):
-    """Neither after a cut nor before the server has noticed one."""
+    """Neither after a cut nor before the server has noticed one; but for sockets that resume nothing it is one."""
     key = "sk-a"
-    with start(API_KEYS=key, KEY_MAX_REQUESTS="1") as server, _socket(server, "/ws/transcribe", key=key) as socket:
+    with start(API_KEYS=key, KEY_MAX_REQUESTS="1") as server, connected(server, "/ws/transcribe", key=key) as socket:
         query = f"?session_id={receive(socket)['session_id']}"
-        with _socket(server, "/ws/transcribe", key=key, query=query) as again:
+        for path in ("/ws/speech", "/v1/realtime"):
+            assert _refusal(server, path + query, key=key) == (429, "rate_limit_exceeded")
+        with connected(server, f"/ws/transcribe{query}", key=key) as again:
             assert receive(again)["resumed"] is True
             assert receive(socket)["code"] == "session_taken"
             again.socket.shutdown(SHUT_RDWR)
-        with _socket(server, "/ws/transcribe", key=key, query=query) as third:
+        with connected(server, f"/ws/transcribe{query}", key=key) as third:
             assert receive(third)["resumed"] is True

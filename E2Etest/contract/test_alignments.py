@@ -10,7 +10,7 @@ import pytest
 
 from asr_server.client.files import AlignmentFormat, AlignmentRequest, AsyncFileClient, FileClient
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 PAUSE = np.zeros(3 * 16_000, np.int16)
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 
 def _samples():

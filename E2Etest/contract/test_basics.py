@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from asr_server import demo
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 pytestmark = pytest.mark.demo_server
 

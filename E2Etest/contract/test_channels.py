@@ -1,12 +1,11 @@
 """Calls with one person on each channel over HTTP: every format, and what cannot be split."""
 
-import json
-
 import numpy as np
 import pytest
 
-from asr_server.subtitle.files import parse_srt, parse_vtt
-from E2Etest import recordings
+from asr_server.subtitle.cues import parse_srt, parse_vtt
+from E2Etest.drive import recordings
+from E2Etest.drive.process import events, refusal
 
 pytestmark = pytest.mark.demo_server
 
@@ -20,12 +19,6 @@ def call():
     half = len(spoken) // 2
     stereo = np.stack([np.pad(spoken, (0, half)), np.pad(spoken, (half, 0))])
     return recordings.wav(stereo[:, : len(spoken) + half].T.reshape(-1), channels=2)
-
-
-@pytest.fixture(scope="module")
-def mono():
-    """The sample."""
-    return recordings.sample()[0]
 
 
 def test_each_channel_has_its_words(server, call, sample):
@@ -44,10 +37,9 @@ def test_each_channel_has_its_words(server, call, sample):
 def test_streams_have_the_same(server, call):
     """Deltas, then the segments with their speakers."""
     whole = server.transcribe(call, response_format="diarized_json", channel_mode="split").json()
-    stream = server.transcribe(call, response_format="diarized_json", channel_mode="split", stream="true").text
-    events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
-    assert "".join(event.get("delta", "") for event in events) == whole["text"]
-    segments = [event for event in events if event["type"].endswith("segment")]
+    stream = events(server.transcribe(call, response_format="diarized_json", channel_mode="split", stream="true"))
+    assert "".join(event.get("delta", "") for event in stream) == whole["text"]
+    segments = [event for event in stream if event["type"].endswith("segment")]
     assert [(one["speaker"], one["text"]) for one in segments] == [(s["speaker"], s["text"]) for s in whole["segments"]]
 
 
@@ -62,23 +54,22 @@ def test_subtitles_of_speech_at_the_same_time(server, call, sample, kind, parse)
     assert sorted(text.split()) == sorted(2 * sample[1].split())
 
 
-def test_copies_and_mono_are_one_speaker(server, mono):
+def test_copies_and_mono_are_one_speaker(server, sample):
     """The same words, once."""
     spoken = recordings.samples()
     stereo = recordings.wav(np.stack([spoken, -spoken // 2]).T.reshape(-1), channels=2)
-    expected = server.transcribe(mono).json()["text"]
-    for audio in (mono, stereo):
+    expected = server.transcribe(sample[0]).json()["text"]
+    for audio in (sample[0], stereo):
         body = server.transcribe(audio, response_format="diarized_json", channel_mode="split").json()
         assert {segment["speaker"] for segment in body["segments"]} == {"A"}
         assert body["text"] == expected
 
 
-def test_nine_channels_cannot_be_split(server, mono):
+def test_nine_channels_cannot_be_split(server, sample):
     """A clear error that names the field, also in a stream; mixed they are a recording like any other."""
     nine = recordings.wav(np.tile(recordings.samples(), (9, 1)).T.reshape(-1), channels=9)
     for stream in ("false", "true"):
         refused = server.transcribe(nine, response_format="diarized_json", channel_mode="split", stream=stream)
-        error = refused.json()["error"]
-        assert (refused.status_code, error["code"], error["param"]) == (400, "unsupported_value", "channel_mode")
-        assert "up to 8 channels" in error["message"]
-    assert server.transcribe(nine).json()["text"] == server.transcribe(mono).json()["text"]
+        assert refusal(refused) == (400, "unsupported_value", "channel_mode")
+        assert "up to 8 channels" in refused.text
+    assert server.transcribe(nine).json()["text"] == server.transcribe(sample[0]).json()["text"]

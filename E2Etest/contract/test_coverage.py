@@ -1,7 +1,6 @@
 """Answers tell what became of every second of a recording."""
 
 import io
-import json
 import re
 from itertools import pairwise
 
@@ -9,17 +8,16 @@ import av
 import numpy as np
 import pytest
 
-from asr_server_fake.script import FakeScript, Fault, Rule
-from E2Etest import recordings
+from asr_server_fake.script import Fault, Rule
+from E2Etest.drive import recordings
+from E2Etest.drive.process import events, refusal
 
 SECOND = 16_000
 
 
-@pytest.fixture(scope="module")
-def server(start):
-    """The defaults, so that the engine's script can be replaced."""
-    with start() as server:
-        yield server
+@pytest.fixture
+def server(scripted_server):
+    return scripted_server
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +55,8 @@ def test_every_answer_with_room_for_it_tells_what_was_not_heard(server, recordin
     assert unheard["reason"] == "detector"
     assert 4 < unheard["end"] <= 5
     assert silence["confidence"] > 0.9
-    events = server.transcribe(audio, response_format="verbose_json", stream="true").text.splitlines()
-    (done,) = [json.loads(line[6:]) for line in events if "text.done" in line]
-    native = server.client.post("/v1/audio/transcriptions/stream", files={"file": audio}).text.splitlines()
-    (whole,) = [json.loads(line[6:]) for line in native if '"is_final": true' in line]
+    *_, done = events(server.transcribe(audio, response_format="verbose_json", stream="true"))
+    *_, whole, _ = events(server.post("/v1/audio/transcriptions/stream", audio))
     assert done["coverage"] == whole["coverage"] == coverage
     assert f"unheard_s={coverage['unheard']}" in server.log()
 
@@ -69,61 +65,41 @@ def test_strict_makes_what_was_not_heard_an_error(server, recording):
     """The answer, the stream after its text and the job are the error; a recording that was heard is answered."""
     audio = recordings.wav(recording)
     refused = server.transcribe(audio, strict="true")
-    assert refused.status_code == 422
-    error = refused.json()["error"]
-    assert (error["code"], error["param"]) == ("incomplete_transcript", "strict")
-    assert re.search(
-        r"[45]\.\d+ s of the recording were not heard, the first from 0\.0 to [45]\.\d+ s", error["message"]
-    )
-    events = server.transcribe(audio, strict="true", stream="true").text.splitlines()
-    assert "transcript.text.delta" in events[0]
-    assert json.loads(events[-2][6:])["error"] == error
-    form = {"files": {"file": audio}, "data": {"strict": "true"}}
-    job = server.client.post("/v1/jobs", **form).json()["id"]
-    with server.client.stream("GET", f"/v1/jobs/{job}/events") as updates:
-        ended = [line for line in updates.iter_lines() if line][-1]
-    assert json.loads(ended[6:])["error"]["code"] == "incomplete_transcript"
+    assert refusal(refused) == (422, "incomplete_transcript", "strict")
+    seconds = r"[45]\.\d+ s of the recording were not heard, the first from 0\.0 to [45]\.\d+ s"
+    assert re.search(seconds, refused.text)
+    first, *_, last = events(server.transcribe(audio, strict="true", stream="true"))
+    assert (first["type"], last["error"]) == ("transcript.text.delta", refused.json()["error"])
+    assert server.job(audio, strict="true")[0]["error"]["code"] == "incomplete_transcript"
     assert server.transcribe(recordings.wav(recording[5 * SECOND :]), strict="true").status_code == 200
 
 
-def test_a_span_that_fails_is_left_out_where_the_answer_tells_it(server):
+def test_a_span_that_fails_is_left_out_where_the_answer_tells_it(server, scripted):
     """verbose_json, its stream, the server's own stream and a job give the other spans; other answers are the error."""
     room = np.random.default_rng(0).normal(0, 10, 5 * SECOND).astype(np.int16)
     audio = recordings.wav(np.concatenate([recordings.samples(), room, recordings.samples()]))
 
-    def fail():
-        server.replace_script(FakeScript(rules=(Rule(fault=Fault.RAISE, times=1),)))
+    def failing():
+        scripted(Rule(fault=Fault.RAISE, times=1))
+        return server
 
-    try:
-        fail()
-        body = server.transcribe(audio, response_format="verbose_json").json()
-        assert checked(body["coverage"], body["duration"]) == ["unheard", "silence", "words"]
-        assert body["text"] == recordings.sample()[1]
-        failed = {name: body["coverage"]["parts"][0][name] for name in ("start", "end", "reason")}
-        assert failed["reason"] == "failed"
-        fail()
-        events = server.transcribe(audio, response_format="verbose_json", stream="true").text.splitlines()
-        found = [json.loads(line[6:]) for line in events if line.startswith("data: {")]
-        assert found[0] == {"type": "transcript.text.unheard", **failed}
-        assert found[-1]["coverage"] == body["coverage"]
-        fail()
-        native = server.client.post("/v1/audio/transcriptions/stream", files={"file": audio}).text.splitlines()
-        _, first, _, whole, _ = [json.loads(line[6:]) for line in native if line]
-        assert {name: first[name] for name in failed} == failed
-        assert (first["text"], first["complete"], whole["complete"]) == ("", False, False)
-        fail()
-        form = {"files": {"file": audio}, "data": {"response_format": "verbose_json"}}
-        job = server.client.post("/v1/jobs", **form).json()["id"]
-        with server.client.stream("GET", f"/v1/jobs/{job}/events") as updates:
-            list(updates.iter_lines())
-        assert server.client.get(f"/v1/jobs/{job}/result").json()["coverage"] == body["coverage"]
-        later = [server.client.get(f"/v1/jobs/{job}/result?response_format={name}") for name in ("verbose_json", "srt")]
-        assert [answer.status_code for answer in later] == [200, 400]
-        for fields in ({}, {"response_format": "srt"}, {"response_format": "diarized_json"}, {"stream": "true"}):
-            fail()
-            assert '"transcription_failed"' in server.transcribe(audio, **fields).text
-    finally:
-        server.replace_script(FakeScript())
+    body = failing().transcribe(audio, response_format="verbose_json").json()
+    assert checked(body["coverage"], body["duration"]) == ["unheard", "silence", "words"]
+    assert body["text"] == recordings.sample()[1]
+    failed = {name: body["coverage"]["parts"][0][name] for name in ("start", "end", "reason")}
+    assert failed["reason"] == "failed"
+    found = events(failing().transcribe(audio, response_format="verbose_json", stream="true"))
+    assert found[0] == {"type": "transcript.text.unheard", **failed}
+    assert found[-1]["coverage"] == body["coverage"]
+    _, first, _, whole, _ = events(failing().post("/v1/audio/transcriptions/stream", audio))
+    assert {name: first[name] for name in failed} == failed
+    assert (first["text"], first["complete"], whole["complete"]) == ("", False, False)
+    _, result = failing().job(audio, response_format="verbose_json")
+    assert result.json()["coverage"] == body["coverage"]
+    later = [server.client.get(result.url, params={"response_format": name}) for name in ("verbose_json", "srt")]
+    assert [answer.status_code for answer in later] == [200, 400]
+    for fields in ({}, {"response_format": "srt"}, {"response_format": "diarized_json"}, {"stream": "true"}):
+        assert '"transcription_failed"' in failing().transcribe(audio, **fields).text
 
 
 def test_the_model_may_be_given_more_than_speech(server, recording):

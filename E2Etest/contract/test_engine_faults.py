@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from asr_server_fake.script import FakeScript, Fault, Rule
-from E2Etest import recordings
 from E2Etest.chaos import uploads
+from E2Etest.chaos.rig import at_rest
+from E2Etest.drive import recordings
+from E2Etest.drive.process import refusal, until
 from E2Etest.exposition import moved, scrape
 
 RAISED, NO_MEMORY = (500, "transcription_failed"), (503, "engine_out_of_memory")
@@ -20,23 +22,9 @@ HANG, WRONG = "hang here", "go wrong"
 
 
 @pytest.fixture(scope="module")
-def server(start):
-    """The defaults."""
-    with start() as server:
-        server.transcribe(recordings.sample()[0])
-        yield server
-
-
-def _at_rest(health):
-    queue = health["queue"]
-    return not any(queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s"))
-
-
-def _until(condition, wait_s=30.0):
-    give_up_s = time.monotonic() + wait_s
-    while not condition():
-        assert time.monotonic() < give_up_s, "never"
-        time.sleep(0.005)
+def server(scripted_server):
+    scripted_server.transcribe(recordings.sample()[0])
+    return scripted_server
 
 
 @contextmanager
@@ -45,10 +33,10 @@ def _hanging(server, file, *rules, at="step"):
     hang = Rule(context=HANG, fault=Fault.HANG, at=at, after_tokens=3 * (at == "step"), times=1, hang_file=file)
     server.replace_script(FakeScript(rules=(hang, *rules)))
     try:
-        yield lambda: _until(file.exists)
+        yield lambda: until(file.exists)
     finally:
         file.unlink(missing_ok=True)
-        server.wait_for(_at_rest)
+        server.wait_for(at_rest)
         server.replace_script(FakeScript())
 
 
@@ -75,7 +63,7 @@ def test_a_fault_hurts_its_own_row(server, sample, tmp_path, request, note, rule
         (tmp_path / "hang").unlink()
         answers = [work.result() for work in [*works, first]]
     at_fault = answers.pop(2)
-    assert (at_fault.status_code, at_fault.json()["error"]["code"]) == told
+    assert refusal(at_fault)[:2] == told
     assert [answer.json().get("text") for answer in answers] == [sample[1]] * 5
     assert server.transcribe(sample[0]).json()["text"] == sample[1]
     assert server.client.get("/readyz").status_code == 200
@@ -93,10 +81,10 @@ def test_an_engine_that_failed_is_not_alive_and_says_so_to_everybody(start, samp
             server.wait_for(lambda health: health["queue"]["interactive"] == 3)
             (tmp_path / "hang").unlink()
             began_s = time.monotonic()
-            _until(lambda: server.client.get("/livez").status_code == 503)
+            until(lambda: server.client.get("/livez").status_code == 503)
             assert time.monotonic() - began_s < 1.0
             answers = [work.result() for work in works] + [server.transcribe(sample[0])]
-        assert {(a.status_code, a.json()["error"]["code"]) for a in answers} == {(503, "engine_failed")}
+        assert {refusal(answer)[:2] for answer in answers} == {(503, "engine_failed")}
         assert "accelerator failed" in server.client.get("/livez").json()["reason"]
         assert server.client.get("/readyz").status_code == 503
 
@@ -117,7 +105,7 @@ def test_a_caller_that_leaves_a_hanging_engine_is_no_fault(server, sample, tmp_p
         with _hanging(server, tmp_path / "hang", at=at) as hangs:
             asyncio.run(leave(hangs))
             stayer = pool.submit(server.transcribe, sample[0])
-            _until(lambda: "outcome=request_cancelled" in server.log()[logged:])
+            until(lambda: "outcome=request_cancelled" in server.log()[logged:])
         assert stayer.result().json()["text"] == sample[1]
     assert "Traceback" not in server.log()[logged:]
     note(f"caller gone while its row hangs at {at}: the next was served")
@@ -139,7 +127,7 @@ def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp
             hangs()
             waited = [work.result() for work in [pool.submit(late) for _ in range(queued)]]
             answers = [running.result(), *(answer for answer, _ in waited)]
-        assert {(a.status_code, a.json()["error"]["code"]) for a in answers} == {(504, "deadline_exceeded")}
+        assert {refusal(answer)[:2] for answer in answers} == {(504, "deadline_exceeded")}
         assert server.transcribe(sample[0]).json()["text"] == sample[1]
         grew = moved(before, scrape(server))
     kind = {"priority": "interactive"}
@@ -151,9 +139,9 @@ def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp
     assert max(after_s for _, after_s in waited) < 3.0
 
 
-async def test_nothing_remains_of_callers_who_leave(server, sample):
+async def test_nothing_remains_of_callers_who_leave(server, scripted, sample):
     """Twenty leave at random moments, among as many that stay: these get their words, and no work is left."""
-    server.replace_script(FakeScript(step_s=0.005))
+    scripted(step_s=0.005)
     chance, room = random.Random(7), asyncio.Semaphore(6)
     body = uploads.form(recordings.wav(np.tile(recordings.samples(), 4)), stream="true")
 
@@ -172,24 +160,19 @@ async def test_nothing_remains_of_callers_who_leave(server, sample):
     logged = len(server.log())
     answers = await asyncio.gather(*(one(stays) for stays in crowd))
     assert [answer for answer in answers if answer is not None] == [sample[1]] * 20
-    await asyncio.to_thread(server.wait_for, _at_rest)
-    server.replace_script(FakeScript())
+    await asyncio.to_thread(server.wait_for, at_rest)
     assert "Traceback" not in server.log()[logged:]
     assert " ERROR " not in server.log()[logged:]
 
 
-def test_health_and_metrics_do_not_wait_for_the_engine(server, sample):
+def test_health_and_metrics_do_not_wait_for_the_engine(server, scripted, sample):
     """They answer many times while it stands still in a step."""
-    hang = Rule(context=HANG, fault=Fault.HANG, hang_s=2.0)
-    server.replace_script(FakeScript(rules=(hang,)))
-    try:
-        with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.base) as other:
-            work = pool.submit(server.transcribe, sample[0], prompt=HANG)
-            server.wait_for(lambda health: health["queue"]["running"] > 0)
-            answered = 0
-            while not work.done():
-                assert other.get("/health").status_code == other.get("/metrics").status_code == 200
-                answered += 1
-        assert answered > 5
-    finally:
-        server.replace_script(FakeScript())
+    scripted(Rule(context=HANG, fault=Fault.HANG, hang_s=2.0))
+    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.base) as other:
+        work = pool.submit(server.transcribe, sample[0], prompt=HANG)
+        server.wait_for(lambda health: health["queue"]["running"] > 0)
+        answered = 0
+        while not work.done():
+            assert other.get("/health").status_code == other.get("/metrics").status_code == 200
+            answered += 1
+    assert answered > 5

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 pytestmark = pytest.mark.demo_server
 

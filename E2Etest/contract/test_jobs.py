@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 pytestmark = pytest.mark.demo_server
 

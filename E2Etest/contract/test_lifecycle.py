@@ -7,8 +7,8 @@ import httpx
 import numpy as np
 
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
-from E2Etest.live.session import act, data, finals, open_session, upto_flush
+from E2Etest.drive import recordings
+from E2Etest.drive.session import act, data, finals, open_session, upto_flush
 
 LOADED = "state=loaded"
 URL = "/v1/audio/transcriptions"

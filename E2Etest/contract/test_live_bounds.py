@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from E2Etest.live.session import data, finals, open_session, receive, stream
-from E2Etest.wire import TEXT, frame, handshake
+from E2Etest.drive.session import data, finals, open_session, receive, stream
+from E2Etest.drive.wire import TEXT, frame, handshake
 
 pytestmark = pytest.mark.websocket
 

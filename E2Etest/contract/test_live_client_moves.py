@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from asr_server.client.live import ConnectionClosed, LiveClient, LiveOptions
-from E2Etest.live.session import data, finals, stream
+from E2Etest.drive.session import data, finals, stream
 from E2Etest.proxy import Proxy
 
 pytestmark = pytest.mark.websocket

@@ -9,8 +9,8 @@ import pytest
 import soundfile
 from websockets.asyncio.client import connect
 
-from E2Etest import recordings
-from E2Etest.live.session import data, finals, pieces
+from E2Etest.drive import recordings
+from E2Etest.drive.session import data, finals, pieces
 
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 

@@ -10,9 +10,9 @@ import pytest
 from asr_server.client.live import LiveClient, LiveOptions
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers, ToneSpeakers, tone
 from asr_server.features.speakers.diarization.turns import Turn
-from E2Etest import recordings
-from E2Etest.contract.test_access import FIRST, SECOND
-from E2Etest.live.session import act, data, open_session, pieces, receive, stream, upto_flush
+from E2Etest.drive import recordings
+from E2Etest.drive.process import FIRST, SECOND
+from E2Etest.drive.session import act, data, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
 
@@ -116,13 +116,6 @@ def test_a_stored_voice_names_its_person_for_the_key_that_stored_it_and_for_no_o
                         labels[message["utterance"]] = _speakers(message)
     assert settled[FIRST] == {1: ["A"], 2: ["Ann"], 3: ["A"]}
     assert settled[SECOND] == {1: ["A"], 2: ["B"], 3: ["A"]}
-
-
-def test_a_server_that_cannot_tell_speakers_apart_refuses_the_session(start):
-    """Nobody waits for labels that never come."""
-    with start(SPEAKERS="off") as server, open_session(server, speakers="true") as socket:
-        assert socket.hello["code"] == "unsupported_value"
-        assert socket.hello["error"]["param"] == "speakers"
 
 
 def test_the_client_of_the_package_has_the_speakers_of_its_lines(start, conversation):

@@ -8,7 +8,7 @@ import soxr
 
 from asr_server import demo, feature_list
 from asr_server.cli import live
-from E2Etest.live.session import act, open_session, receive, upto_flush
+from E2Etest.drive.session import act, open_session, receive, upto_flush
 from E2Etest.realtime.session import RATE, STOPPED
 from E2Etest.realtime.session import open_session as realtime_session
 
@@ -61,18 +61,6 @@ def test_who_asks_for_it_is_told_before_the_final(server, sentence):
     final = next(n for n, m in enumerate(told) if m.get("is_final") and m["utterance"] == first["utterance"])
     assert likely[0] < final
     assert not [message for message in _messages(server, sentence) if message.get("type") == "turn.likely"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "holds"), [("auto", "semantic"), ("semantic", "semantic"), ("pause", "pause"), ("manual", "manual")]
-)
-def test_the_first_message_and_a_configuration_say_what_holds(server, asked, holds):
-    """Also where it changes in the middle of a session."""
-    with open_session(server, endpointing=asked) as socket:
-        assert socket.hello["endpointing"] == holds
-    with open_session(server) as socket:
-        act(socket, "config", endpointing=asked)
-        assert receive(socket)["endpointing"] == holds
 
 
 def test_a_server_without_the_model_refuses_it(start, monkeypatch):

@@ -11,9 +11,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 from websockets.sync.client import connect
 
-from E2Etest import recordings
-from E2Etest.contract.test_access import FIRST, SECOND
-from E2Etest.live.session import act, data, receive
+from E2Etest.drive import recordings
+from E2Etest.drive.process import FIRST, SECOND
+from E2Etest.drive.session import act, data, receive
 
 # Keys begin with sk-canary, see the fixture.
 CANARY = "canary"

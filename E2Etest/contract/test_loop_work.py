@@ -10,8 +10,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from E2Etest import recordings
-from E2Etest.live.session import data
+from E2Etest.drive import recordings
+from E2Etest.drive.session import data
 
 # Calls of functions in one step of the event loop: the most is 900, and each takes about half a microsecond.
 MOST_CALLS = 5_000

@@ -11,10 +11,10 @@ import pytest
 
 from asr_server.net.request_log import NO_ROUTE
 from asr_server_fake.script import FakeScript, Fault, Rule
-from E2Etest import recordings
 from E2Etest.chaos import uploads
+from E2Etest.drive import recordings
+from E2Etest.drive.session import act, data, finals, open_session, pieces, upto_flush
 from E2Etest.exposition import DOCUMENTED, LABEL_VALUES, moved, scrape, total, value
-from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
 
 pytestmark = [pytest.mark.timeout(300)]
 

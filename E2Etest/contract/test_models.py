@@ -4,9 +4,9 @@ import httpx
 import pytest
 
 from asr_server_fake.script import FakeScript, Rule
-from E2Etest import recordings
+from E2Etest.drive import recordings
+from E2Etest.drive.session import data, finals, open_session, receive, stream
 from E2Etest.exposition import scrape, value
-from E2Etest.live.session import data, finals, open_session, receive, stream
 from E2Etest.realtime.session import COMPLETED
 from E2Etest.realtime.session import open_session as open_realtime
 from E2Etest.realtime.session import speech as realtime_speech

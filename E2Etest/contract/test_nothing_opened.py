@@ -10,8 +10,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from E2Etest import recordings
 from E2Etest.contract.canary import watching
+from E2Etest.drive import recordings
 
 pytestmark = [pytest.mark.guarantee("nothing-opened")]
 

@@ -9,8 +9,8 @@ import pytest
 
 from asr_server.features.translation.conftest import right
 from asr_server_fake.script import FakeScript, Rule
-from E2Etest import recordings
-from E2Etest.contract.test_jobs import events, submit
+from E2Etest.drive import recordings
+from E2Etest.drive.process import events, refusal
 
 pytestmark = pytest.mark.demo_server
 
@@ -104,11 +104,14 @@ def test_speakers_subtitles_and_deepgrams_answer_are_redacted(server, two):
     """Answers that are rendered elsewhere."""
     by_channel = {"speakers": "true", "channel_mode": "split"}
     _assert_clean(server.transcribe(two, response_format="diarized_json", **by_channel, **REDACT).text)
-    files = {"file": ("a.wav", two)}
-    _assert_clean(server.client.post("/v1/audio/subtitles", files=files, data=REDACT).text)
-    query = {"keyterm": "secret", "redact": ["pci", "email_address"], "utterances": "true"}
-    answer = server.client.post("/v1/listen", params=query, content=two, headers={"content-type": "audio/wav"})
-    _assert_clean(answer.text)
+    _assert_clean(server.post("/v1/audio/subtitles", two, **REDACT).text)
+    _assert_clean(_listened(server, two, redact=["pci", "email_address"]).text)
+
+
+def _listened(server, audio, **query):
+    """Return Deepgram's answer."""
+    asked = {"keyterm": "secret", "utterances": "true", **query}
+    return server.client.post("/v1/listen", params=asked, content=audio, headers={"content-type": "audio/wav"})
 
 
 @pytest.mark.parametrize(
@@ -124,8 +127,7 @@ def test_speakers_subtitles_and_deepgrams_answer_are_redacted(server, two):
 )
 def test_deepgrams_options_are_ours(server, two, query, text):
     """Kinds that are not found by their form are refused."""
-    query = {"keyterm": "secret", "utterances": "true", **query}
-    answer = server.client.post("/v1/listen", params=query, content=two, headers={"content-type": "audio/wav"})
+    answer = _listened(server, two, **query)
     if text is None:
         assert answer.json()["error"]["param"] == "redact"
     else:
@@ -137,7 +139,7 @@ def test_the_translation_endpoint_gets_the_redacted_text(server, two, llm, respo
     """The secret is in no question, and in no answer, which has the source text too."""
     llm.restart(right)
     data = {"language": "de", "bilingual": "true", "response_format": response_format, **REDACT}
-    answer = server.client.post("/v1/audio/translations", files={"file": ("a.wav", two)}, data=data)
+    answer = server.post("/v1/audio/translations", two, **data)
     assert answer.status_code == 200, answer.text
     _assert_clean(answer.text)
     assert llm.calls
@@ -146,11 +148,11 @@ def test_the_translation_endpoint_gets_the_redacted_text(server, two, llm, respo
 
 def test_the_stored_result_of_a_job_is_redacted(server, two):
     """No file of the job has the secret, and no format in which the result is had later."""
-    job = submit(server, two, response_format="text", **REDACT)["id"]
-    assert events(server, job)[-1]["status"] == "succeeded"
-    _assert_clean(server.client.get(f"/v1/jobs/{job}/result").text)
+    state, result = server.job(two, response_format="text", **REDACT)
+    assert state["status"] == "succeeded"
+    _assert_clean(result.text)
     for later in ("srt", "verbose_json", "markdown"):  # of the transcript, whose file is compressed
-        answer = server.client.get(f"/v1/jobs/{job}/result", params={"response_format": later})
+        answer = server.client.get(result.url, params={"response_format": later})
         assert answer.status_code == 200
         _assert_clean(answer.text)
     for path in server.state.rglob("*"):
@@ -173,9 +175,8 @@ def test_the_stored_result_of_a_job_is_redacted(server, two):
 )
 def test_what_cannot_be_done_is_refused(server, two, path, fields, param):
     """Before the recording is decoded, with the field at fault."""
-    answer = server.client.post(f"{ROUTE}{path}", files={"file": ("a.wav", two)}, data=fields)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == param
+    answer = server.post(f"{ROUTE}{path}", two, **fields)
+    assert refusal(answer)[::2] == (400, param)
 
 
 def test_a_detected_language_without_rules_is_left_with_a_warning(server, two):
@@ -210,8 +211,7 @@ def test_a_stream_has_the_text_of_the_whole_answer(server, two):
     whole = server.transcribe(two, **fields).json()["text"]
     assert whole == "Write to john@example.com, the card is 4111 1111 1 1 111111, ****."
     for path, form in (("", {"stream": "true"}), ("/stream", {})):
-        answer = server.client.post(f"{ROUTE}{path}", files={"file": ("a.wav", two)}, data={**fields, **form})
-        sent = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+        sent = events(server.post(f"{ROUTE}{path}", two, **fields, **form))
         deltas = [event["delta"] for event in sent if event.get("type") == "transcript.text.delta"]
         segments = [event["text"] for event in sent if event.get("is_final") is False]
         assert "".join(deltas or segments) == whole

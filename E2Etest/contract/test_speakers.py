@@ -8,10 +8,10 @@ import openai
 import pytest
 from openai.types.audio import TranscriptionDiarized, TranscriptionTextSegmentEvent
 
-from asr_server.subtitle import files
-from E2Etest import recordings
+from asr_server.subtitle.cues import parse_srt, parse_vtt
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.test_jobs import events, submit
+from E2Etest.drive import recordings
 
 PAUSE_S = 2.5
 
@@ -114,11 +114,11 @@ def test_text_and_files_of_cues_show_speakers(server, talk, sample):
     lines = server.transcribe(talk, response_format="text", speakers="true").text.splitlines()
     assert [line[:3] for line in lines] == ["A: ", "B: ", "A: "]
     assert " ".join(line[3:] for line in lines).split() == 3 * sample[1].split()
-    cues = files.parse_vtt(server.transcribe(talk, response_format="vtt", speakers="true").text)
+    cues = parse_vtt(server.transcribe(talk, response_format="vtt", speakers="true").text)
     assert {cue.speaker for cue in cues} == {"A", "B"}
     file = server.transcribe(talk, response_format="srt", speakers="true").text
     assert [line[:3] for line in file.splitlines() if line[1:3] == ": "] == ["A: ", "B: ", "A: "]
-    assert [(cue.start_ms, cue.end_ms) for cue in files.parse_srt(file)] == [(cue.start_ms, cue.end_ms) for cue in cues]
+    assert [(cue.start_ms, cue.end_ms) for cue in parse_srt(file)] == [(cue.start_ms, cue.end_ms) for cue in cues]
 
 
 @pytest.mark.parametrize("style", ["name", "dash", "none"])
@@ -168,8 +168,8 @@ def test_translated_cues_keep_their_speakers(server, talk):
         "files": {"file": ("a.wav", talk)},
         "data": {"language": "de", "response_format": "vtt", "speakers": "true"},
     }
-    translated = files.parse_vtt(server.client.post("/v1/audio/translations", **form).text)
-    source = files.parse_vtt(server.transcribe(talk, response_format="vtt", speakers="true").text)
+    translated = parse_vtt(server.client.post("/v1/audio/translations", **form).text)
+    source = parse_vtt(server.transcribe(talk, response_format="vtt", speakers="true").text)
     assert [(cue.start_ms, cue.speaker) for cue in translated] == [(cue.start_ms, cue.speaker) for cue in source]
     assert [cue.text for cue in translated] != [cue.text for cue in source]
 

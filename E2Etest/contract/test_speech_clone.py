@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 ROUTE = "/v1/audio/speech/clone"
 TEXT = "Hello there, how are you?"

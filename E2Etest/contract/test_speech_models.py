@@ -2,7 +2,7 @@
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 RECORDINGS, SPEECH = "automatic-speech-recognition", "text-to-speech"
 

@@ -1,13 +1,12 @@
 """Words in time over HTTP: word times, subtitle files, and where their times come from."""
 
-import json
-
 import numpy as np
 import pytest
 
-from asr_server.subtitle.files import parse_srt, parse_vtt
+from asr_server.subtitle.cues import parse_srt, parse_vtt
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
+from E2Etest.drive import recordings
+from E2Etest.drive.process import events
 
 pytestmark = pytest.mark.demo_server
 
@@ -16,6 +15,7 @@ PAUSE = np.zeros(40_000, np.int16)
 
 @pytest.fixture(scope="module")
 def server(reach):
+    """A server that has loaded no aligner yet."""
     with reach() as process:
         yield process
 
@@ -27,7 +27,7 @@ def talk():
 
 
 def subtitles(server, audio, **fields):
-    return server.client.post("/v1/audio/subtitles", files={"file": ("talk.wav", audio)}, data=fields)
+    return server.post("/v1/audio/subtitles", audio, **fields)
 
 
 def test_fast_times_are_estimates_and_load_no_aligner(server, talk, sample):
@@ -71,11 +71,8 @@ def test_a_subtitle_file_has_every_word_in_narrow_lines(server, talk, sample, ki
 def test_the_native_stream_carries_words_where_they_are_wanted(server, talk, sample):
     """Each span's event has its own words; without the wish there are none."""
     for wish, expected in (({}, None), ({"return_timestamps": "true", "mode": "fast"}, 3 * sample[1].split())):
-        answer = server.client.post(
-            "/v1/audio/transcriptions/stream", files={"file": ("a.wav", talk)}, data={"model": "demo", **wish}
-        )
-        events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
-        spans = [event for event in events if event.get("is_final") is False]
+        sent = events(server.post("/v1/audio/transcriptions/stream", talk, **wish))
+        spans = [event for event in sent if event.get("is_final") is False]
         words = [word["word"] for event in spans for word in event.get("words", [])]
         assert (words or None) == expected
 
@@ -86,32 +83,12 @@ def test_silence_is_an_empty_file(server):
     assert (answer.status_code, answer.text) == (200, "")
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"format": "sub"}, "format"),
-        ({"mode": "best"}, "mode"),
-        ({"max_line_chars": "1"}, "max_line_chars"),
-        ({"max_lines": "0"}, "max_lines"),
-        ({"model": "nobody"}, "model"),
-    ],
-)
-def test_wrong_fields_are_named(server, sample, fields, param):
-    """As everywhere: the field, before any audio is decoded."""
-    answer = subtitles(server, sample[0], **fields)
-    assert answer.status_code in (400, 404)
-    assert answer.json()["error"]["param"] == param
-
-
 def test_a_job_makes_the_same_file(server, talk):
     """With its headers, from the state directory."""
-    job = server.client.post(
-        "/v1/jobs", files={"file": ("a.wav", talk)}, data={"task": "subtitles", "mode": "fast", "format": "vtt"}
-    ).json()
-    with server.client.stream("GET", f"/v1/jobs/{job['id']}/events") as events:
-        assert '"succeeded"' in list(events.iter_lines())[-2]
-    result = server.client.get(f"/v1/jobs/{job['id']}/result")
-    direct = subtitles(server, talk, mode="fast", format="vtt")
+    asked = {"mode": "fast", "format": "vtt"}
+    state, result = server.job(talk, task="subtitles", **asked)
+    assert state["status"] == "succeeded"
+    direct = subtitles(server, talk, **asked)
     assert result.text == direct.text
     assert result.headers["x-subtitle-timing"] == "estimated"
 

@@ -12,8 +12,8 @@ TEXTS = ["Turn on the lights.", "And close the door, please.", "Thank you very m
 
 @pytest.fixture(scope="module")
 def translating(start, llm):
-    """A server that translates two lines at a time through the scripted endpoint."""
-    settings = {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted", "TRANSLATE_BATCH": "2"}
+    """A server that translates through the scripted endpoint."""
+    settings = {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
     with start(**settings) as server:
         yield server
 
@@ -29,16 +29,16 @@ def _post(server, **body):
 
 def test_each_text_is_translated_in_its_place(translating, llm):
     """In the order given, in batches; the answer names the language."""
-    answer = _post(translating, source_language="en-GB")
+    answer = _post(translating, texts=TEXTS * 8, source_language="en-GB")
     assert answer.status_code == 200
     assert answer.json() == {
-        "translations": [translation(text) for text in TEXTS],
-        "reasons": ["", "", ""],
+        "translations": [translation(text) for text in TEXTS] * 8,
+        "reasons": [""] * 24,
         "untranslated": 0,
         "language": "German",
         "language_code": "de",
     }
-    assert sorted(len(call.lines) for call in llm.calls) == [1, 2]
+    assert sorted(len(call.lines) for call in llm.calls) == [4, 20]
     assert {call.content["source_language"] for call in llm.calls} == {"British English"}
 
 

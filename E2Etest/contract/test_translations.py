@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from asr_server.features.translation.conftest import HOPELESS, MENDABLE, refusal, right, translation
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 KEY = "sk-canary-0123456789"
 TARGET = {"language": "de"}

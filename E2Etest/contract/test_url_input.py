@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 
 class _Files(BaseHTTPRequestHandler):

@@ -10,8 +10,8 @@ import pytest
 from asr_server.features.speakers import voices as voices_module
 from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
 from asr_server.features.speakers.diarization.turns import Diarization, Turn
-from E2Etest import recordings
-from E2Etest.contract.test_access import FIRST, SECOND
+from E2Etest.drive import recordings
+from E2Etest.drive.process import FIRST, SECOND
 
 ANN, BOB = recordings.wav(tone(440, 3)), recordings.wav(tone(1_000, 3))
 FIELDS = {"name": "Canary Ann", "consent": "canary note of 1 June"}

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from E2Etest import recordings
 from E2Etest.contract.test_jobs import long_recording, submit
+from E2Etest.drive import recordings
 from E2Etest.receiver import receiving
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from E2Etest.wire import END, answer, exchange, form, post
+from E2Etest.drive.wire import END, answer, exchange, form, post
 
 STREAM = b'--b\r\nContent-Disposition: form-data; name="stream"\r\n\r\ntrue\r\n'
 CUT = (499, "request_cancelled")

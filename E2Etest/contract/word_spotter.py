@@ -19,7 +19,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 from asr_server.engine.protocol import Utterance
 from asr_server.text import scripts
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 RATE = 4_000
 Samples = NDArray[np.float64]

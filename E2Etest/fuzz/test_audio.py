@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.fuzz.effort import effort
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("fuzzing")]

@@ -14,7 +14,7 @@ from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from tools.bench import engines
 
 pytestmark = [pytest.mark.nightly, pytest.mark.torch, pytest.mark.timeout(900)]

@@ -15,9 +15,8 @@ from rapidfuzz.distance import Levenshtein
 
 from asr_server.features.translation.conftest import ScriptedLlm, translation
 from asr_server.text.words import CLOSING, GLUED, measure
-from E2Etest import recordings
-from E2Etest.live import session
-from E2Etest.process import ready, running
+from E2Etest.drive import recordings, session
+from E2Etest.drive.process import ready, running
 
 ROOT = recordings.REAL.parents[1]
 WHISPER = ROOT / ".venv" / "whisper"

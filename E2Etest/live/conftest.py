@@ -2,7 +2,7 @@
 
 import pytest
 
-from E2Etest.live.session import data, finals, stream
+from E2Etest.drive.session import data, finals, stream
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from E2Etest.engine_processes import kill_engine
-from E2Etest.live.session import act, open_session, pieces, upto_flush
+from E2Etest.drive.procfs import kill_engine
+from E2Etest.drive.session import act, open_session, pieces, upto_flush
 
 PIECE = 3_200  # 0.1 s
 

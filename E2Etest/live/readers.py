@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from E2Etest.live.session import act, data, pieces, upto_flush
+from E2Etest.drive.session import act, data, pieces, upto_flush
 
 _TIMEOUT_S = 60.0
 

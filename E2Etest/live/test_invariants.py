@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from E2Etest import recordings
-from E2Etest.live.session import act, data, finals, open_session, pcm_of, pieces, receive, stream, upto_flush
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running
+from E2Etest.drive.session import act, data, finals, open_session, pcm_of, pieces, receive, stream, upto_flush
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.demo_server]
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from E2Etest import recordings
-from E2Etest.live.session import data, pieces
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import data, pieces
 
 pytestmark = [
     pytest.mark.websocket,

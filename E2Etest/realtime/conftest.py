@@ -2,7 +2,7 @@
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import pydantic
+import pytest
 import soxr
 from openai.types.realtime import RealtimeServerEvent
+from websockets.exceptions import ConnectionClosed
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 RATE = 24_000
 FRAME = pydantic.TypeAdapter(RealtimeServerEvent)
@@ -76,14 +78,12 @@ class Talk:
         for at in range(0, len(audio), size):
             self.connection.input_audio_buffer.append(audio=encoded(audio[at : at + size]))
 
-    def send_raw(self, frame: str | bytes) -> None:
-        """A frame that the client would not send."""
-        self.connection._connection.send(frame)
-
     @property
     def close_code(self) -> int | None:
-        """The close code of the connection."""
-        return self.connection._connection.close_code
+        """The close code of a connection that the server has closed."""
+        with pytest.raises(ConnectionClosed) as closed:
+            self.connection.recv_bytes()
+        return closed.value.rcvd and closed.value.rcvd.code
 
     def commit(self, event_id: str | None = None) -> None:
         """End the turn."""

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from asr_server.cli.conftest import tls
-from E2Etest import recordings
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running
 from E2Etest.realtime import clients
 from E2Etest.realtime.session import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
 from tools.clients import openai_clients

@@ -13,9 +13,9 @@ import httpx
 import numpy as np
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from E2Etest import recordings
-from E2Etest.live.session import act, data, open_session
-from E2Etest.process import Server
+from E2Etest.drive import recordings
+from E2Etest.drive.process import Server
+from E2Etest.drive.session import act, data, open_session
 
 TIMEOUT_S = 60.0
 # Of a job, from when it was accepted: a server that died has it for a while.

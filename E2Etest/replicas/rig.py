@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from E2Etest.process import LOAD_TIMEOUT_S, START_TIMEOUT_S, Server, ServerProcess, free_port
+from E2Etest.drive.process import LOAD_TIMEOUT_S, START_TIMEOUT_S, Server, ServerProcess, free_port
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 # Faster health checks, and a shorter drain, than a real site would have.

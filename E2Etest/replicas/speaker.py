@@ -9,8 +9,8 @@ import time
 import numpy as np
 
 from asr_server.client.live import ConnectionClosed, LiveClient, LiveOptions
-from E2Etest import recordings
-from E2Etest.live.session import data
+from E2Etest.drive import recordings
+from E2Etest.drive.session import data
 
 PIECE_S = 0.1
 RESUME_S = 180.0

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.postgres import postgres
 from E2Etest.replicas.load import calling
 from E2Etest.replicas.rig import balanced

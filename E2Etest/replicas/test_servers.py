@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from E2Etest import recordings
-from E2Etest.live.session import act, data, finals, open_session, upto_flush
+from E2Etest.drive import recordings
+from E2Etest.drive.session import act, data, finals, open_session, upto_flush
 from E2Etest.replicas.load import calling
 from E2Etest.replicas.rig import balanced
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from E2Etest.contract.test_jobs import events, long_recording, submit
+from E2Etest.drive.process import ServerProcess, running
 from E2Etest.postgres import postgres
-from E2Etest.process import ServerProcess, running
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(400)]
 

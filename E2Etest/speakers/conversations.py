@@ -16,7 +16,7 @@ import av
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from E2Etest.speakers.voices import USUAL_RMS, Phrase, voices
 
 OVERLAPS_S = (0.2, 1.0)

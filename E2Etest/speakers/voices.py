@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 # Silero's own threshold of 0.5 misses single spoken digits in these recordings.
 THRESHOLD = 0.3

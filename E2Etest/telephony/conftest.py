@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from E2Etest.process import ready
+from E2Etest.drive.process import ready
 
 WAIT_S = 60
 

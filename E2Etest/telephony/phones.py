@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from asr_server.audio.g711 import Companding
 from asr_server.audio.resample import Resampler
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 PACKET_MS = 20
 

@@ -5,8 +5,8 @@ import uuid
 import numpy as np
 import pytest
 
-from E2Etest import recordings
-from E2Etest.live.session import pcm_of
+from E2Etest.drive import recordings
+from E2Etest.drive.session import pcm_of
 from E2Etest.telephony import phones
 from E2Etest.telephony.conftest import bridged
 

@@ -9,8 +9,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from E2Etest import recordings
-from E2Etest.process import free_port
+from E2Etest.drive import recordings
+from E2Etest.drive.process import free_port
 from E2Etest.telephony import phones
 from E2Etest.telephony.conftest import bridged
 

@@ -6,9 +6,9 @@ import pytest
 
 from asr_server.features.wyoming.conftest import TOKEN, FakeHome, home_at
 from asr_server_fake.script import FakeScript, Rule
-from E2Etest import recordings
 from E2Etest.cli.commands import command
-from E2Etest.live.session import data
+from E2Etest.drive import recordings
+from E2Etest.drive.session import data
 from E2Etest.wyoming.client import heard
 from E2Etest.wyoming.conftest import bridged
 

@@ -37,7 +37,6 @@ from asr_server.jobs.record import RecordFormat
 from asr_server.jobs.runner import JobKind, JobRunner, RecordingJobs
 from asr_server.jobs.store import JobLimits, JobStore
 from asr_server.live import route as live
-from asr_server.live.encodings import LiveEncodings
 from asr_server.live.inference import Engines
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
@@ -51,20 +50,20 @@ from asr_server.ops.engine_metrics import EngineMetrics, ModelMetrics
 from asr_server.ops.health import not_live
 from asr_server.processes import sandbox
 from asr_server.recordings import route as recordings
-from asr_server.recordings.coverage import RecordingMetrics
 from asr_server.recordings.pipeline import (
     PipelineResources,
     RecordingPipeline,
     RequestProcessor,
     TranscriptTranslator,
-    TranscriptWriter,
-    mixed_signal,
+    refuse_document,
 )
+from asr_server.recordings.segmenter import RecordingMetrics
 from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
+from asr_server.schedule.ports import ObserverByItem
 from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU
-from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
+from asr_server.server_feature import CoreParts, LiveEndpoint
 from asr_server.services import FeatureParts, Machinery, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
@@ -146,7 +145,6 @@ def _routed(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], ru
     app.state.health_sections = tuple(feature.health for feature in SERVER_FEATURES)
     app.router.default = errors.not_found
     errors.install_handlers(app)
-    app.add_middleware(LiveEncodings)
     app.add_middleware(Edge, rules=rules)
     _document_what_is_ours(app, rules)
     return app
@@ -270,17 +268,18 @@ def machinery(
         settings.request_timeout,
         _LOOK_AHEAD * resolved.max_batch,
         others={name: each for name, each in clients.items() if name != DEFAULT},
-        open_signal=next((parts.signal for parts in features if parts.signal is not None), mixed_signal),
-        steps=[step for parts in features for step in parts.steps],
+        split_signal=next((parts.split_signal for parts in features if parts.split_signal is not None), None),
+        steps={option: step for parts in features for option, step in parts.steps.items()},
         check=_context_check(features),
-        longest_s=max(settings.request_timeout, settings.job_timeout),
+        longest_s=settings.longest_run_s,
         metrics=RecordingMetrics(registry),
     )
     pipeline = RecordingPipeline(resources)
     translators = (parts.translator for parts in features if parts.translator is not None)
     translator = next(translators, TranscriptTranslator())
-    writer = next((parts.writer for parts in features if parts.writer is not None), TranscriptWriter())
-    processor = RequestProcessor(pipeline, settings, thread.request_clock, translator, writer)
+    writers = (parts.write_document for parts in features if parts.write_document is not None)
+    write_document = next(writers, refuse_document)
+    processor = RequestProcessor(pipeline, settings, thread.request_clock, translator, write_document)
     return Machinery(core.infos, thread, clients, drafting, admission, decoder, features, pipeline, processor)
 
 
@@ -318,14 +317,7 @@ def _end_of_turn(resolved: Plan) -> EndOfTurnModel | None:
 def _jobs(settings: Settings, recordings: JobKind, features: Sequence[FeatureParts]) -> JobRunner:
     kinds = (recordings, *(kind for parts in features for kind in parts.jobs))
     records = RecordFormat(one for kind in kinds for one in kind.request_types)
-    limits = JobLimits(
-        settings.job_ttl,
-        settings.job_timeout,
-        settings.max_jobs,
-        settings.key_max_jobs,
-        int(settings.key_max_jobs_mb * 2**20),
-        several_keys=len(settings.keys) > 1,
-    )
+    limits = JobLimits(settings.job_ttl, settings.longest_run_s, settings.max_jobs, several_keys=len(settings.keys) > 1)
     url, max_bytes = settings.jobs_database_url.get_secret_value(), int(settings.jobs_database_mb * 2**20)
     database = Postgres(url, settings.state_dir, max_bytes) if url else Sqlite(settings.state_dir, limits.ttl_s)
     store = JobStore(database, limits, records)

@@ -16,7 +16,7 @@ from asr_server import services as dependencies
 from asr_server.core import idle
 from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings
-from asr_server.engine import capabilities
+from asr_server.engine import capabilities, remote
 from asr_server.engine.protocol import Utterance
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.ports import Heartbeat
@@ -32,7 +32,7 @@ async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_m
         loop.call_soon_threadsafe(looked.release)
         return free_mb * 2**20
 
-    monkeypatch.setattr(idle, "_TRIM_EVERY_S", 0.001)
+    monkeypatch.setattr(idle, "TRIM_EVERY_S", 0.001)
     monkeypatch.setattr(idle, "free_heap_bytes", free_bytes)
     monkeypatch.setattr(idle, "trim_heap", lambda: trimmed.append(True))
     app = server.create_app(Settings(_env_file=None, model_id="demo", state_dir=str(tmp_path)))
@@ -42,14 +42,14 @@ async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_m
     assert bool(trimmed) is trims
 
 
-async def test_without_the_shared_engine_the_server_is_not_ready_and_live_and_says_why(tmp_path):
+async def test_without_the_shared_engine_the_server_is_not_ready_and_live_and_says_why(monkeypatch, tmp_path):
     """The server recovers when the engine starts. Restarting the server would not help."""
+    monkeypatch.setattr(remote, "START_S", 0.1)
     chosen = Settings(
         _env_file=None,
         model_id="fake",
         state_dir=str(tmp_path),
         engine_process=f"unix:{tmp_path}/engine.sock",
-        engine_start_s=0.1,
     )
     app = server.create_app(chosen)
     async with (

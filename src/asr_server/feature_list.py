@@ -79,12 +79,10 @@ def resolve(
 
 
 def server_features() -> tuple[ServerFeature, ...]:
-    """Import and return what the features add to the server."""
     return tuple(importlib.import_module(feature.server).SERVER for feature in FEATURES if feature.server)
 
 
 def open_paths() -> tuple[str, ...]:
-    """Return the prefixes of the paths that need no key to be read."""
     return tuple(prefix for feature in FEATURES for prefix in feature.open_paths)
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from asr_server.schedule.ports import SchedulerObserver
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -22,36 +20,11 @@ if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.engine.feature import Plan
     from asr_server.ops.health import HealthSection
-    from asr_server.schedule.job import AnyJob
-    from asr_server.schedule.ports import Batch, JobEnd
+    from asr_server.schedule.ports import Batch, ObserverByItem
     from asr_server.schedule.thread import Scheduler
     from asr_server.services import FeatureParts
 
 LiveEndpoint = Callable[["WebSocket"], Awaitable[None]]
-
-
-class ObserverByItem(SchedulerObserver):
-    """Observes an engine thread that features share: jobs by the class of their item, all others by `engine`."""
-
-    def __init__(self, engine: SchedulerObserver) -> None:
-        self._engine = engine
-        self._by_item: dict[type, SchedulerObserver] = {}
-
-    def add(self, item: type, observer: SchedulerObserver) -> None:
-        """Report jobs with items of this class to the observer. Call it before such a job is submitted."""
-        self._by_item[item] = observer
-
-    def started(self, job: AnyJob) -> None:
-        self._of(job).started(job)
-
-    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        self._of(job).ended(job, end, value)
-
-    def stepped(self, rows: int, took_s: float) -> None:
-        self._engine.stepped(rows, took_s)
-
-    def _of(self, job: AnyJob) -> SchedulerObserver:
-        return self._by_item.get(type(job.item), self._engine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from asr_server.net.credentials import EphemeralKeys
     from asr_server.net.request_log import RequestMetrics
     from asr_server.recordings.pipeline import (
-        OpenSignal,
         PrepareStep,
         RecordingPipeline,
         RequestProcessor,
+        SplitSignal,
         TranscriptTranslator,
-        TranscriptWriter,
+        WriteDocument,
     )
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.span import ContextCheck
@@ -51,28 +51,21 @@ async def _nothing() -> None:
     pass
 
 
-async def _as_it_is(form: FormData, request: Request) -> FormData:
-    return form
-
-
-def _accept(request: RecordingRequest) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class FeatureParts:
     """The parts of one feature in a running server or command."""
 
     services: Sequence[object] = ()  # what its routes call; `Services.of` finds them by class
-    steps: Sequence[PrepareStep] = ()  # of recordings
-    signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
+    steps: Mapping[str, PrepareStep] = field(default_factory=dict)  # of recordings, by the option that asks for them
+    split_signal: SplitSignal | None = None  # opens a recording whose channels are apart
     context_check: ContextCheck | None = None  # checks answers to audio with a context
     translator: TranscriptTranslator | None = None
-    writer: TranscriptWriter | None = None
-    # Returns a form with a recording, as it was sent, with what is to be added. Raises `AsrError`.
-    complete_form: Callable[[FormData, Request], Awaitable[FormData]] = _as_it_is
-    # Raises `InvalidInput` for a request about a recording that the feature cannot serve, before anything is decoded.
-    check: Callable[[RecordingRequest], None] = _accept
+    write_document: WriteDocument | None = None
+    # By a field of the forms with a recording: returns a form that has the field with what is to be added. Raises
+    # `AsrError`.
+    form_fields: Mapping[str, Callable[[FormData, Request], Awaitable[FormData]]] = field(default_factory=dict)
+    # Raises `InvalidInput` for a text that the feature cannot rewrite, before anything is decoded.
+    check_rewriting: Callable[[RecordingRequest], None] | None = None
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     jobs: Sequence[JobKind] = ()
     follow_ups: Sequence[FollowUpKind] = ()  # of jobs, in the order in which a job's are sent
@@ -135,9 +128,9 @@ class Services(Machinery):
                 raise InvalidInput(
                     f"This server does not serve '{option}' ({reason}).", code="unsupported_value", param=option
                 )
-        self.processor.writer.check(request)
         for parts in self.features:
-            parts.check(request)
+            if request.asked and parts.check_rewriting is not None:
+                parts.check_rewriting(request)
 
     def of(self, kind: type[T]) -> T:
         return next(one for parts in self.features for one in parts.services if isinstance(one, kind))

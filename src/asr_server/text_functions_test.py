@@ -23,9 +23,9 @@ from asr_server.features.speech_output.script import language_of, spoken_s
 from asr_server.features.speech_output.spoken_form import spoken_form
 from asr_server.features.translation import translator
 from asr_server.recordings.requests import PersonalData
-from asr_server.subtitle import alignment, cue_segmentation, cues, files
-from asr_server.text import boundary, languages, scripts, sentences, syllables, words
-from asr_server.text.normal_form import normal_form
+from asr_server.subtitle import alignment, cue_segmentation, cues
+from asr_server.text import languages, scripts, sentences, words
+from asr_server.text.scripts import normal_form
 
 _CONFIG = cues.CueConfig()
 _SPEECH = [(0, 10_000_000)]
@@ -52,9 +52,9 @@ FUNCTIONS = {
     "scripts.join": lambda text: scripts.join(text),
     "languages.normalize": languages.normalize,
     "languages.find": languages.find,
-    "boundary.after": boundary.after.__wrapped__,
-    "boundary.ends_sentence": boundary.ends_sentence,
-    "syllables": syllables.syllables.__wrapped__,
+    "words.boundary_after": words.boundary_after.__wrapped__,
+    "words.ends_sentence": words.ends_sentence,
+    "words.syllables": words.syllables.__wrapped__,
     "sentences": lambda text: sentences.sentences(text, "de"),
     "sentences.stream": lambda text: sentences.SentenceStream("en").push(text),
     "alignment.letters": alignment.letters,
@@ -62,8 +62,8 @@ FUNCTIONS = {
     "cues": _cues,
     "cues.relayout": lambda text: cue_segmentation.relayout(text, _CONFIG),
     "cues.text_lines": cues.text_lines,
-    "files.srt": lambda text: files.parse_srt(files.render_srt([cues.Cue(0, 1, text)]) + text),
-    "files.vtt": lambda text: files.parse_vtt(files.render_vtt([cues.Cue(0, 1, text, speaker=text)]) + text),
+    "cues.srt": lambda text: cues.parse_srt(cues.render_srt([cues.Cue(0, 1, text)]) + text),
+    "cues.vtt": lambda text: cues.parse_vtt(cues.render_vtt([cues.Cue(0, 1, text, speaker=text)]) + text),
     "matching.divided": matching.divided,
     "matching.match": lambda text: matching.match(matching.divided(text), [("hello", 0)]),
     "hotwords": Terms,

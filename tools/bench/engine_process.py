@@ -62,8 +62,8 @@ def _medians_ms(found: list[tuple[float, float, float]]) -> list[float]:
 def _core(folder: str, *, chosen: bool) -> EngineCore:
     script = Path(folder) / "script.json"
     script.write_text('{"words_per_s": 0.1}')  # some three steps
-    chosen_settings = {"model_id": "fake", "fake_engine_script": script, "state_dir": folder, "engine_process": chosen}
-    settings = settings_module.load(_env_file=None, **chosen_settings)
+    os.environ["FAKE_ENGINE_SCRIPT"] = str(script)
+    settings = settings_module.load(_env_file=None, model_id="fake", state_dir=folder, engine_process=chosen)
     build = remote.build if chosen else engine_core.build
     return build(settings, feature_list.resolve(settings), NOBODY)
 

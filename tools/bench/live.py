@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from E2Etest import recordings
-from E2Etest.live.session import TIMEOUT_S, data, open_session, pcm_of, receive
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running
+from E2Etest.drive.session import TIMEOUT_S, data, open_session, pcm_of, receive
 from tools.bench.engines import percentiles
 
 CHUNK_SAMPLES = 1_600

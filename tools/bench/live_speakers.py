@@ -25,8 +25,8 @@ from asr_server.client.live import Line, LiveClient, LiveOptions
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.moonshine import package
 from asr_server.features.speakers.diarization.live import HORIZON_S
-from E2Etest import recordings
-from E2Etest.process import ServerProcess, ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, ready
 from E2Etest.speakers.conversations import Conversation, SpokenWord, conversation
 from E2Etest.speakers.measures import SpeakerWords, aligned, speaker_words
 from E2Etest.speakers.voices import SENTENCES, Phrase, voices

@@ -10,8 +10,8 @@ from pathlib import Path
 import av
 import numpy as np
 
-from E2Etest import recordings
-from E2Etest.process import ServerProcess
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
 
 
 def measure(hours: float = 2.0) -> dict[str, object]:

@@ -6,8 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from E2Etest import recordings
-from E2Etest.process import ServerProcess
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess
 
 
 def measure() -> dict[str, object]:

@@ -19,14 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from asr_server import feature_list
-from asr_server.audio.segmentation import SegmentationConfig, SpanCutter, frame_power
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SegmentationConfig, SpanCutter, SpeechProbability, frame_power
 from asr_server.core import settings
 from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import Engine, Utterance
 from asr_server.schedule.ports import RowDone
-from E2Etest import recordings
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
 from tools.bench.engine_ab import OLD_REVISION, ROOT, old_source
 
 ROUNDS = 60

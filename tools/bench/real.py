@@ -20,8 +20,8 @@ from asr_server.core import settings
 from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import Utterance
 from asr_server.features.moonshine import package
-from E2Etest import recordings
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running
 from tools.bench.engines import percentiles, run
 from tools.bench.live import talk
 

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from asr_server.features.moonshine import package
-from E2Etest import recordings
-from E2Etest.process import ServerProcess, running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, running
 from E2Etest.speakers.conversations import Conversation, Sound, Speech, SpokenWord, usual
 from E2Etest.speakers.measures import diarization_error, speaker_words
 from E2Etest.speakers.voices import SENTENCES

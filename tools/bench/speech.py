@@ -22,9 +22,9 @@ from websockets.sync.client import ClientConnection as Connection
 
 from asr_server.core.audio import SAMPLE_RATE, SPEECH_RATE
 from asr_server.features.moonshine import package
-from E2Etest import recordings
-from E2Etest.live.session import act, data, open_session, pcm_of, receive
-from E2Etest.process import ServerProcess, ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, ready
+from E2Etest.drive.session import act, data, open_session, pcm_of, receive
 from tools.bench.engines import percentiles
 
 FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from E2Etest import recordings
-from E2Etest.process import ServerProcess, running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, running
 
 RATE = 16_000
 ROUNDS = 5

@@ -22,7 +22,7 @@ import numpy as np
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.features.moonshine import package
 from asr_server.features.turns import SmartTurn
 from asr_server.live.machine.events import (
@@ -38,8 +38,8 @@ from asr_server.live.machine.events import (
 from asr_server.live.machine.framing import Resample
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import Frame, LiveMachineConfig
-from E2Etest import recordings
-from E2Etest.process import running
+from E2Etest.drive import recordings
+from E2Etest.drive.process import running
 from tools.bench.engines import percentiles
 
 RATE = 16_000

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from E2Etest import recordings
-from E2Etest.live.session import TIMEOUT_S, act, data, open_session, upto_flush
-from E2Etest.process import ServerProcess, ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ServerProcess, ready
+from E2Etest.drive.session import TIMEOUT_S, act, data, open_session, upto_flush
 
 ROUNDS, LIVE_ROUNDS = 100, 200
 CLIP_S = 3

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from asr_server.features.moonshine import package
-from E2Etest import recordings
-from E2Etest.live.session import pcm_of
-from E2Etest.process import ready
+from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
+from E2Etest.drive.session import pcm_of
 from E2Etest.wyoming.conftest import bridged
 from tools.clients import page, running
 from tools.clients.catalogue import CLIENTS, Client

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from E2Etest.recordings import plain_words
+from E2Etest.drive.recordings import plain_words
 from tools.clients.catalogue import Client
 
 ROOT = Path(__file__).parents[2]

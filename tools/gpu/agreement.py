@@ -10,7 +10,7 @@ import torch
 
 from asr_server import demo
 from asr_server.engine.protocol import Utterance
-from E2Etest.recordings import plain_words, word_errors
+from E2Etest.drive.recordings import plain_words, word_errors
 from tools.bench import engines
 from tools.gpu.rig import CLIPS_COUNT, Rig, clips
 

@@ -13,7 +13,7 @@ from asr_server.core import settings
 from asr_server.engine import capabilities
 from asr_server.engine.feature import Plan
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from tools.checkpoints.recogniser import random_checkpoint
 from tools.gpu.carry import CLIPS
 

@@ -21,7 +21,7 @@ from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import decoder
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.qwen_asr.rows import AnswerRow, Choice
-from E2Etest import recordings
+from E2Etest.drive import recordings
 from tools.bench.engines import forced_tokens
 from tools.gpu import engine_time
 

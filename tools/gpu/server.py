@@ -19,8 +19,8 @@ import numpy as np
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
-from E2Etest import recordings
-from E2Etest.process import LOAD_TIMEOUT_S, ServerProcess
+from E2Etest.drive import recordings
+from E2Etest.drive.process import LOAD_TIMEOUT_S, ServerProcess
 from tools.bench import engines
 from tools.bench.engines import percentiles
 from tools.gpu import engine_time

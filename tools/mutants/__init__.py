@@ -57,7 +57,7 @@ def catalogue() -> list[Mutant]:
 
 
 def _exists(test: str, root: Path) -> bool:
-    name, _, function = test.partition("::")
+    name, _, function = test.partition("[")[0].partition("::")  # a parametrised case too
     path = root / name
     if not path.is_file():
         return False

@@ -15,7 +15,7 @@ from loguru import logger
 Message = dict[str, Any]
 
 # Messages that wait, in all and of one call. Text that may still change is left out from half of it on.
-_QUEUED, _OF_CALL = 5_000, 100
+_QUEUED, MOST_OF_CALL = 5_000, 100
 _POST_TIMEOUT_S = 5.0  # to connect, and for each wait for the answer
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before the next tries of a message
 _WORTH_REPEATING = {408, 425, 429}  # and all of 5xx
@@ -50,7 +50,7 @@ class MessageQueue:
         """Add a message. Never blocks."""
         with self._changed:
             share, call = 1 if is_final(message) else 2, message["call"]
-            has_room = len(self._queue) < _QUEUED // share and self._of_call[call] < _OF_CALL // share
+            has_room = len(self._queue) < _QUEUED // share and self._of_call[call] < MOST_OF_CALL // share
             if has_room and not self._closed:
                 self._queue.append(message)
                 self._of_call[call] += 1

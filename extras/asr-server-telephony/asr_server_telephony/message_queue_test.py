@@ -97,7 +97,7 @@ def test_a_full_queue_loses_no_final_in_silence(lost):
         delivered.append((message["call"], message["number"]))
 
     queue = MessageQueue("webhook", deliver)
-    for number in range(2 * message_queue._OF_CALL):
+    for number in range(2 * message_queue.MOST_OF_CALL):
         queue.put(_text(number, call="loud"))
         queue.put(_text(number, call="partial", final=False))
     queue.put(_text(0, call="quiet"))
@@ -105,7 +105,7 @@ def test_a_full_queue_loses_no_final_in_silence(lost):
     queue.close()
     assert ("quiet", 0) in delivered
     kept = [call for call, _ in delivered]
-    assert kept.count("loud") + len(lost) == 2 * message_queue._OF_CALL
+    assert kept.count("loud") + len(lost) == 2 * message_queue.MOST_OF_CALL
     assert {line["code"] for line in lost} == {"queue_full"}
     assert kept.count("partial") <= kept.count("loud")
 

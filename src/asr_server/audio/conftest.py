@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import BinaryIO
 
 import av
 import numpy as np
+import pytest_asyncio
 from numpy.typing import NDArray
 
 from asr_server.audio.decode import Decoder
+from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
+
+LIMITS = DecodeLimits(max_audio_s=30.0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def decoder() -> AsyncIterator[Decoder]:
+    """A decoder that all tests of a module use."""
+    decoder = Decoder(LIMITS)
+    yield decoder
+    await decoder.close()
 
 
 def open_bytes(content: bytes) -> BinaryIO:

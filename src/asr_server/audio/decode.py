@@ -1,8 +1,8 @@
 """Any audio file to float32, at 16 kHz unless a caller asks for another rate, under limits, in a child process. This
 process reads no byte of the file, unless it is a short WAV whose samples need no decoding.
 
-`sniff.DEMUXERS` lists the containers and `decoder_child.DECODERS` the codecs. See `mixing` for the mixing of
-channels, `resample` for the filter, `sandbox` for the limits. `FrameReader` is the server's side of the child's pipe.
+`sniff.DEMUXERS` lists the containers and `decoder_child.DECODERS` the codecs. See `resample` for the mixing of
+channels and the filter, `sandbox` for the limits. `FrameReader` is the server's side of the child's pipe.
 """
 
 from __future__ import annotations
@@ -295,8 +295,8 @@ class Decoder:
         self._limits = limits
         self.fork_server = ForkServer("asr_server.audio.decoder_child")
         cores = len(os.sched_getaffinity(0))
-        self._places = FairShares(cores, 2 * cores)
-        self._memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
+        self.places = FairShares(cores, 2 * cores)
+        self.memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
         self._closed = False
         self.idle = IdleTimer(idle_timeout_s)
         self._decoded_audio = Counter("asr_decoded_audio_seconds_total", "Seconds of decoded audio.", registry=registry)
@@ -317,9 +317,16 @@ class Decoder:
         to date. At most a pipe's worth is decoded ahead of a slow reader, whose own time does not count against the
         limits. Close it (`aclosing`) to stop early. An error may come after some blocks.
         """
-        async with aclosing(self._blocks(source, progress or Progress(), caller)) as blocks:
-            async for block in blocks:
-                yield _finite(block)
+        progress = progress or Progress()
+        try:
+            async with aclosing(self._decoded(source, progress, caller)) as blocks:
+                async for block in blocks:
+                    samples = _finite(block)
+                    self._decoded_audio.inc(len(samples) / (progress.channels * progress.rate_hz))
+                    yield samples
+        except AsrError as error:
+            self._failures.labels(error.code).inc()
+            raise
 
     async def stream_channels(
         self, source: Source, progress: Progress, caller: str = ""
@@ -330,9 +337,9 @@ class Decoder:
         `progress.file_channels` is how many the file has.
         """
         progress.max_channels = MAX_CHANNELS
-        async with aclosing(self._blocks(source, progress, caller)) as blocks:
+        async with aclosing(self.stream(source, progress, caller)) as blocks:
             async for block in blocks:
-                yield np.ascontiguousarray(_finite(block).reshape(-1, progress.channels).T)
+                yield np.ascontiguousarray(block.reshape(-1, progress.channels).T)
 
     async def close_idle(self) -> None:
         await self.fork_server.close()
@@ -342,26 +349,13 @@ class Decoder:
         self._closed = True
         await self.fork_server.close()
 
-    async def _blocks(
-        self, source: Source, progress: Progress, caller: str
-    ) -> AsyncGenerator[bytearray | memoryview, None]:
-        """Yield the PCM of one file; counts its audio and its failure."""
-        try:
-            async with aclosing(self._decoded(source, progress, caller)) as blocks:
-                async for block in blocks:
-                    self._decoded_audio.inc(len(block) / (progress.sample_bytes * progress.rate_hz))
-                    yield block
-        except AsrError as error:
-            self._failures.labels(error.code).inc()
-            raise
-
     async def _decoded(
         self, source: Source, progress: Progress, caller: str
     ) -> AsyncGenerator[bytearray | memoryview, None]:
         """Decode a file without counting it: in this process if that needs no decoder."""
         if self._closed:
             raise ShuttingDown()
-        async with self._memory.taken(caller, MAX_PLAIN_BYTES):
+        async with self.memory.taken(caller, MAX_PLAIN_BYTES):
             samples = await self._plain(source) if progress.rate_hz == SAMPLE_RATE else None
             if samples is not None:
                 progress.claimed_s = samples_to_s(len(samples))
@@ -394,7 +388,7 @@ class Decoder:
         self.idle.hold()
         attempts = 0
         try:
-            async with self._memory.taken(file.caller, file.request.memory_bytes):
+            async with self.memory.taken(file.caller, file.request.memory_bytes):
                 while True:
                     attempts += 1
                     skipped_bytes = progress.sample_bytes * progress.decoded_samples
@@ -421,12 +415,12 @@ class Decoder:
         with FrameReader(file.request) as frames:
             # A place until the first block, and for each later one: a decode that waits for its slow reader keeps no
             # other from running.
-            async with self._places.taken(file.caller):
+            async with self.places.taken(file.caller):
                 process = await self._started(file, frames)
                 block = await self._next(frames, process, progress)
             while block is not None:
                 yield block
-                async with self._places.taken(file.caller):
+                async with self.places.taken(file.caller):
                     block = await self._next(frames, process, progress)
 
     async def _started(self, file: _File, frames: FrameReader) -> subprocess.Popen[bytes]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import base64
 import lzma
 import struct
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import BinaryIO
 
 import av
 import numpy as np
 import pytest
-import pytest_asyncio
 from av.stream import Disposition
 from numpy.typing import NDArray
 
 from asr_server.audio.conftest import decoded, film, is_tone, open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
-from asr_server.audio.decoder_wire import DecodeLimits, DecodeNote
+from asr_server.audio.decoder_wire import DecodeNote
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.conftest import raises
 
@@ -73,13 +71,6 @@ vBNmC9KskyVoc6/2Xt85vCkb7BLvgbEXbI8B9p1QEHCl0a8ZgT2FIXm/z57IkSOU72FSZvffpxx6F0ja
 MPPMq7+CZeZNsWZMnbP5ZyZxJWWmmgIG3v79E38iNb7Mwzs7/QsQIZTdJ/zR6ahF/k/7IjQndEXn8P1pmX2sc52loT0Ave1T5Ly6HgppGXHx6QMzNKkRJM
 tz+sstr4vjJ99FP+sVVQf7m8EY4qakVLf3762bl3x8/62VVZOnTbd//fMhGe
 """
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def decoder() -> AsyncIterator[Decoder]:
-    decoder = Decoder(DecodeLimits(max_audio_s=60.0))
-    yield decoder
-    await decoder.close()
 
 
 def _unpacked(text: str) -> bytes:

@@ -133,14 +133,14 @@ async def test_memory_limit() -> None:
 
 async def test_each_block_has_cpu_time_of_its_own(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long file may take much longer than one block may."""
-    monkeypatch.setattr(decoder_wire, "_BLOCK_CPU_S", (0.1, 0.0))
+    monkeypatch.setattr(decoder_wire, "BLOCK_CPU_S", (0.1, 0.0))
     with wav(bytes(600 * 48_000 * 2), 48_000) as file:
         assert len(await decoded(decoder, file)) == 600 * SAMPLE_RATE
 
 
 async def test_the_first_block_has_little_cpu_time(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file without audio within that time fails with `invalid_audio`, long before the whole time limit."""
-    monkeypatch.setattr(decoder_wire, "_FIRST_CPU_S", (0.01, 0.0))
+    monkeypatch.setattr(decoder_wire, "FIRST_CPU_S", (0.01, 0.0))
     monkeypatch.setattr(decode, "WAIT_PER_CPU_S", 1_000.0)
     with slow_film() as file, raises("invalid_audio", match="damaged"):
         await decoded(decoder, file)
@@ -152,8 +152,8 @@ async def test_no_caller_takes_every_place(decoder: Decoder) -> None:
     shared_bytes, places = DecodeLimits(600.0).shared_memory_bytes, len(os.sched_getaffinity(0))
     async with AsyncExitStack() as held:
         for _ in range(places):
-            await held.enter_async_context(decoder._places.taken("a"))
-        await held.enter_async_context(decoder._memory.taken("a", shared_bytes))
+            await held.enter_async_context(decoder.places.taken("a"))
+        await held.enter_async_context(decoder.memory.taken("a", shared_bytes))
         with second() as file:
             waiting = asyncio.create_task(decoded(decoder, file, "a"))
             assert len(await decoded(decoder, file, "b")) == SAMPLE_RATE
@@ -167,9 +167,9 @@ async def test_a_file_has_memory_until_it_is_decoded(decoder: Decoder) -> None:
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             await anext(blocks)
-            assert decoder._memory.held == DecodeLimits(600.0).of_file(os.fstat(file.fileno()).st_size).memory_bytes
-            assert decoder._places.held == 0
-    assert decoder._memory.held == 0
+            assert decoder.memory.held == DecodeLimits(600.0).of_file(os.fstat(file.fileno()).st_size).memory_bytes
+            assert decoder.places.held == 0
+    assert decoder.memory.held == 0
 
 
 async def test_fork_server_killed_between_files(decoder: Decoder) -> None:

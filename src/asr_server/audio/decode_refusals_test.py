@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
-import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from asr_server.audio.conftest import (
     FILMS,
     FORMATS,
+    LIMITS,
     decoded,
     encode,
     film,
@@ -26,20 +25,11 @@ from asr_server.audio.conftest import (
 )
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_child import Demuxer
-from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.conftest import counts, raises
 from asr_server.core.errors import InvalidInput
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-LIMITS = DecodeLimits(max_audio_s=30.0)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def decoder() -> AsyncIterator[Decoder]:
-    decoder = Decoder(LIMITS)
-    yield decoder
-    await decoder.close()
 
 
 NO_AUDIO = {
@@ -74,12 +64,6 @@ async def test_no_audio_is_invalid(decoder: Decoder) -> None:
             except InvalidInput as error:
                 found[kind] = (error.code, error.param)
     assert found == dict.fromkeys(NO_AUDIO, ("invalid_audio", "file"))
-
-
-async def test_nothing_is_empty(decoder: Decoder) -> None:
-    """Zero bytes are `empty_file`."""
-    with open_bytes(b"") as file, raises("empty_file"):
-        await decoded(decoder, file)
 
 
 async def test_the_shortest_clip_lasts_a_tenth_of_a_second(decoder: Decoder) -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import io
 import struct
 import tempfile
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import av
 import numpy as np
 import pytest
-import pytest_asyncio
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from asr_server.audio.conftest import (
     FILMS,
     FORMATS,
+    LIMITS,
     decoded,
     encode,
     film,
@@ -29,19 +28,10 @@ from asr_server.audio.conftest import (
     wav,
 )
 from asr_server.audio.decode import Decoder, Progress
-from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import ShuttingDown
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-LIMITS = DecodeLimits(max_audio_s=30.0)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def decoder() -> AsyncIterator[Decoder]:
-    decoder = Decoder(LIMITS)
-    yield decoder
-    await decoder.close()
 
 
 async def test_reads_every_format(decoder: Decoder) -> None:
@@ -161,7 +151,7 @@ async def test_a_plain_wav_needs_no_process() -> None:
         assert progress.claimed_s == progress.decoded_s == 5.0
         assert registry.get_sample_value("asr_decoded_audio_seconds_total") == 5.0
         assert decoder.fork_server.pid is None
-        assert decoder._memory.held == 0
+        assert decoder.memory.held == 0
         with wav(pcm16(tone(1.0, 8_000)), 8_000) as file:
             assert is_tone(await decoded(decoder, file), 1.0)
         assert decoder.fork_server.pid is not None

@@ -33,8 +33,7 @@ from asr_server.audio.decoder_wire import (
     Outcome,
     kept_channels,
 )
-from asr_server.audio.mixing import AudioBlock, Samples, interleaved
-from asr_server.audio.resample import Resampler
+from asr_server.audio.resample import AudioBlock, Resampler, Samples, interleaved
 from asr_server.processes import messages, sandbox
 
 MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000  # too low for speech; too high for any converter: a damaged header
@@ -310,7 +309,6 @@ class _Gaps:
         self._has_begun = False
 
     def begin(self, starts: int | None, time_base: Fraction) -> None:
-        """The file begins no later than that."""
         if starts is not None and not self._has_begun:
             self._due_s = min(self._due_s, float(starts * time_base))
 

@@ -26,8 +26,8 @@ _KEPT_SHARE = 4
 
 # CPU time: a part for any file, and a part for each MiB.
 _ALL_CPU_S = (60.0, 10.0)
-_FIRST_CPU_S = (2.0, 0.1)
-_BLOCK_CPU_S = (5.0, 1.0)
+FIRST_CPU_S = (2.0, 0.1)
+BLOCK_CPU_S = (5.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class DecodeLimits:
             return min(self.cpu_s, parts[0] + parts[1] * file_bytes / _MIB)
 
         memory_bytes = min(self._largest_bytes, _LEAST_MEMORY_BYTES + _MEMORY_PER_BYTE * file_bytes)
-        cpu_times_s = cpu_s(_ALL_CPU_S), cpu_s(_FIRST_CPU_S), cpu_s(_BLOCK_CPU_S)
+        cpu_times_s = cpu_s(_ALL_CPU_S), cpu_s(FIRST_CPU_S), cpu_s(BLOCK_CPU_S)
         return DecodeRequest(file_bytes, self.max_audio_s, memory_bytes, *cpu_times_s, max_channels, rate_hz)
 
     @property

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import BinaryIO
 
 import av
 import numpy as np
 import pytest
-import pytest_asyncio
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from asr_server.audio.conftest import decoded, encode, is_tone, open_bytes, packed, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.decoder_wire import MAX_PCM_BYTES, DecodeLimits
-from asr_server.audio.mixing import AudioBlock, mix
+from asr_server.audio.resample import AudioBlock, mix
 from asr_server.core.audio import SAMPLE_RATE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def decoder() -> AsyncIterator[Decoder]:
-    decoder = Decoder(DecodeLimits(max_audio_s=30.0))
-    yield decoder
-    await decoder.close()
 
 
 async def _channels(decoder: Decoder, file: BinaryIO, progress: Progress) -> list[NDArray[np.float32]]:

@@ -1,4 +1,5 @@
-"""Float32 at any rate to 16 kHz, or another one, as a stream.
+"""The channels of decoded audio mixed to one by their places, and float32 at any rate to 16 kHz, or another one, as a
+stream.
 
 The filter is soxr at quality HQ, which is also what librosa, and with it the Qwen3-ASR SDK, uses. Measured with 3 s
 tones against libswresample (2026-11, one core), input 44.1 / 48 / 384 kHz, 16 kHz out:
@@ -14,6 +15,8 @@ Passband within 0.02 dB to 7.3 kHz and 0.5 dB at 7.5 kHz. Delay is compensated a
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import soxr
@@ -53,3 +56,79 @@ class Resampler:
         tail: Samples = nothing if self._stream is None else self._stream.resample_chunk(nothing, last=True)
         self._rate_hz, self._stream = self._to_hz, None
         return tail
+
+
+_CENTRE, _FRONT, _AROUND = 1.0, 0.35, 0.15  # weights in a mix, with a centre
+_PAIR_FRONT, _PAIR_AROUND = 0.5, 0.25  # and without one
+_FRONTS = frozenset({"FL", "FR", "DL", "DR", "FLC", "FRC", "WL", "WR"})
+_FILM = ("FL", "FR", "FC", "LFE", "BL", "BR", "SL", "SR")  # the order in a WAV
+_LFE_PLACE, _LFE_HZ = 3, 250.0
+
+
+@dataclass(frozen=True, slots=True)
+class AudioBlock:
+    """Decoded audio at one rate."""
+
+    samples: Samples  # (channels, n) float32, finite; full scale is 1, louder is possible
+    rate_hz: int
+    names: tuple[str, ...]  # of the channels, as libav has them; "NONE" if unknown
+    is_lost: bool = False  # it is silence in place of damaged packets
+
+
+def interleaved(block: AudioBlock, count: int) -> Samples:
+    """Return (channels, n) float32 as (n, count), or as (n,) where `count` is 1.
+
+    A part of a file whose channels are others than before (chained Ogg) is mixed, and goes to the first of several.
+    """
+    channels = block.samples
+    if count == 1:
+        return mix(block)
+    if len(channels) == count:
+        return np.ascontiguousarray(channels.T)
+    frames: Samples = np.zeros((channels.shape[1], count), np.float32)
+    frames[:, 0] = mix(block)
+    return frames
+
+
+def mix(block: AudioBlock) -> Samples:
+    """Mix (channels, n) to (n,) by their weights, unless the channels cancel each other.
+
+    A balanced line recorded as stereo has its voice in opposite phase, and the mean would be near silence. If the
+    mix has less than 1/20 of the energy that uncorrelated channels would leave in it, the first channel that is at
+    least half as strong in it as the strongest is used instead. The choice is made again about every second.
+    """
+    channels = block.samples
+    strong: Samples = channels[0]
+    if len(channels) > 1:
+        weights = _weights(block)
+        mixed: Samples = weights @ channels
+        energies = weights**2 * np.einsum("cn,cn->c", channels, channels, dtype=np.float64)
+        if float(mixed @ mixed) >= 0.05 * float(energies.sum()):
+            return mixed
+        strong = channels[int(np.argmax(energies >= 0.5 * energies.max()))]
+    return strong
+
+
+def _weights(block: AudioBlock) -> Samples:
+    """Return the weight of each channel. Films have their dialogue in the centre, with music and noise around it.
+
+    Unnamed channels have equal weights, as several microphones would. If there are six or more and the fourth has only
+    bass, they are taken for the channels of a film.
+    """
+    count, names = len(block.samples), block.names
+    if "NONE" in names and len(_FILM) >= count >= 6 and _is_bass(block.samples[_LFE_PLACE], block.rate_hz):
+        names = _FILM[:count]
+    if count == 2 or "NONE" in names:
+        return np.full(count, 1 / count, np.float32)
+    if "AMBI0" in names:  # the sound from all directions; the others are differences
+        return np.array([name == "AMBI0" for name in names], np.float32)
+    front, around = (_FRONT, _AROUND) if "FC" in names else (_PAIR_FRONT, _PAIR_AROUND)
+    known = dict.fromkeys(_FRONTS, front) | {"FC": _CENTRE, "LFE": 0.0, "LFE2": 0.0}
+    return np.array([known.get(name, around) for name in names], np.float32)
+
+
+def _is_bass(samples: Samples, rate_hz: int) -> bool:
+    """True if the samples change as slowly as a tone below `_LFE_HZ`, or by less than -60 dBFS."""
+    steps = np.diff(samples)
+    slow = (2 * np.pi * _LFE_HZ / rate_hz) ** 2 * float(samples @ samples)
+    return float(steps @ steps) <= max(slow, 1e-6 * len(samples))

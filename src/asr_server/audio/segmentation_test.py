@@ -151,13 +151,6 @@ def test_what_is_needed_is_kept(runs: list[tuple[float, int]], lot: int) -> None
     assert all(span.start_samples >= needed for span in cutter.finish(total))
 
 
-def test_no_speech_no_spans() -> None:
-    """Silence, clicks and nothing at all have no spans."""
-    assert cut(*clip([(0.1, 500)]), CONFIG) == []
-    assert cut(*clip([(0.0, 50), (1.0, 2), (0.0, 50)]), CONFIG) == []
-    assert cut(*clip([]), CONFIG) == []
-
-
 def test_pads_and_edges() -> None:
     """A span is the speech with 300 ms to each side, not the silence beyond."""
     spans = cut(*clip([(0.0, 200), (1.0, 100), (0.0, 200)]), CONFIG)
@@ -174,12 +167,6 @@ def test_short_regions_share_a_span() -> None:
     for one, other in itertools.pairwise(spans):
         assert (one.end_samples // FRAME_SAMPLES) % 150 in range(125, 151)
         assert (other.start_samples // FRAME_SAMPLES) % 150 in range(125, 151)
-
-
-def test_long_silence_is_left_out() -> None:
-    """A pause over two seconds ends a span, however short it is."""
-    spans = cut(*clip([(1.0, 50), (0.0, 100), (1.0, 50)]), CONFIG)
-    assert edges(spans) == [(0, 60 * FRAME_SAMPLES), (140 * FRAME_SAMPLES, 200 * FRAME_SAMPLES - 100)]
 
 
 def test_endless_speech_is_cut_where_it_is_quiet() -> None:

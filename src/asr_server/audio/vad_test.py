@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from asr_server import demo
-from asr_server.audio.segmentation import frame_power
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SpeechProbability, frame_power
 from asr_server.core.audio import FRAME_SAMPLES
 
 # Where the two phrases of fixtures/words.flac begin and end, in samples: known from cutting and pasting them.
@@ -101,7 +100,7 @@ def test_frame_power() -> None:
 def test_the_imports_are_light() -> None:
     """Importing these modules imports neither libav nor onnxruntime, soxr or torch."""
     script = (
-        "import sys; from asr_server.audio import decode, vad; import asr_server.audio.segmentation;"
+        "import sys; from asr_server.audio import decode, segmentation;"
         "print(sorted({'av', 'onnxruntime', 'soxr', 'torch'} & set(sys.modules)))"
     )
     env = {"PYTHONPATH": ":".join(sys.path)}
@@ -112,7 +111,8 @@ def test_the_imports_are_light() -> None:
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
     """The runtime's builds keep reports below the home directory until they can send them: after a run there are
     none."""
-    code = "import numpy; from asr_server.audio.vad import SpeechProbability as S; S().push(numpy.zeros(512, 'f4'))"
+    code = "import numpy; from asr_server.audio import segmentation; "
+    code += "segmentation.SpeechProbability().push(numpy.zeros(512, 'f4'))"
     environment = {"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, timeout=60)
     assert not list(tmp_path.iterdir())

@@ -99,11 +99,7 @@ class Backend:
                 async for delta in deltas:
                     show(Event(text=delta))
             return Result(b"\n", "text/plain")
-        if (
-            not isinstance(request, TranscriptionRequest)
-            or request.speakers
-            or request.response_format is not ResponseFormat.TEXT
-        ):
+        if request.speakers or request.response_format is not ResponseFormat.TEXT:
             return await self.client.process(recording, request)
         # This route reports progress; the one for whole answers does not.
         text, end_s = "", 0.0

@@ -78,15 +78,6 @@ def _batch(backend, sources, sink=None, **given):
     return RecordingBatch(_run(**given), backend, sink or StdoutSink(sources, out), ProgressBars(wanted=False)), out
 
 
-async def test_a_failure_stops_no_other_recording_and_is_reported_in_one_line(tmp_path, capsys):
-    """The others are delivered; the exit code is 1."""
-    sources = _sources(tmp_path, "one", "bad", "two")
-    batch, out = _batch(_Scripted(bad=Failure("invalid_audio", "No audio.")), sources)
-    assert await batch.run(sources, jobs=2) is Exit.FAILED
-    assert out.getvalue().decode().count("==>") == 2
-    assert capsys.readouterr().err == f"asr-server transcribe: {sources[1].name}: invalid_audio: No audio.\n"
-
-
 def test_ctrl_c_keeps_what_is_finished_and_says_so(tmp_path):
     """Also a result that waited for the one before it."""
 
@@ -139,19 +130,6 @@ async def test_without_a_server_the_batch_ends_and_keeps_what_is_done(tmp_path):
         await batch.run(sources, jobs=2)
     assert out.getvalue().decode() == f"==> {sources[1].name} <==\ndone\n"
     assert backend.running == 0
-
-
-async def test_cancelling_closes_running_requests(tmp_path):
-    """The server so stops working."""
-    sources = _sources(tmp_path, "forever", "forever", "forever")
-    backend = _Scripted()
-    batch, _ = _batch(backend, sources)
-    task = asyncio.create_task(batch.run(sources, jobs=2))
-    await backend.two.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (backend.running, backend.left) == (0, 2)
 
 
 async def test_a_cancelled_batch_names_the_jobs_that_go_on(tmp_path, capsys):

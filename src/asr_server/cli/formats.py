@@ -11,8 +11,7 @@ from typing import Any
 from asr_server.cli.failure import UsageError
 from asr_server.cli.parser import unknown_name
 from asr_server.recordings.requests import ResponseFormat
-from asr_server.subtitle import files
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.cues import Cue, parse_srt, parse_vtt, render_srt, render_vtt
 from asr_server.text import languages, scripts
 
 Format = ResponseFormat
@@ -84,7 +83,7 @@ def convert(answer: str, given: Format, wanted: Sequence[Format]) -> dict[Format
     if [given] == list(wanted):
         return {wanted[0]: _ended(answer)}
     if given.is_subtitles:
-        parse_cues = files.parse_vtt if given is Format.VTT else files.parse_srt
+        parse_cues = parse_vtt if given is Format.VTT else parse_srt
         content, cues = {}, parse_cues(answer)
     else:
         content = json.loads(answer)
@@ -132,7 +131,7 @@ def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
 
 def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
     """Return a file of cues; `first`: the number of its first cue, if it numbers them."""
-    return files.render_srt(cues, first) if wanted is Format.SRT else files.render_vtt(cues)
+    return render_srt(cues, first) if wanted is Format.SRT else render_vtt(cues)
 
 
 def _ended(text: str) -> str:

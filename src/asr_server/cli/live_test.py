@@ -17,7 +17,7 @@ from asr_server.cli.main import main
 from asr_server.client.live import Line
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
-from asr_server.subtitle import files
+from asr_server.subtitle.cues import parse_srt, parse_vtt
 
 
 class _Terminal(io.StringIO):
@@ -81,7 +81,7 @@ def _timed(number, text="turn on the lights"):
     return final, replace(final, words=words)
 
 
-@pytest.mark.parametrize(("wanted", "read"), [(Format.SRT, files.parse_srt), (Format.VTT, files.parse_vtt)])
+@pytest.mark.parametrize(("wanted", "read"), [(Format.SRT, parse_srt), (Format.VTT, parse_vtt)])
 def test_finals_become_cues_one_behind_the_other(wanted, read):
     """Cues come as soon as the times of the words are there. Numbers go on, and the file has one head."""
     out = io.StringIO()
@@ -108,7 +108,7 @@ def test_a_final_without_times_is_a_cue_of_its_own():
         writer.show(line)
     writer.show(_timed(3, "the last")[0])
     writer.close()
-    cues = files.parse_srt(out.getvalue())
+    cues = parse_srt(out.getvalue())
     assert [cue.text for cue in cues] == ["lost times", "turn on the lights", "the last"]
     assert (cues[0].start_ms, cues[0].end_ms) == (3_600_000, 3_602_500)
 
@@ -213,7 +213,7 @@ def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys)
     assert "device unavailable" in printed.err
 
 
-def test_a_missing_file_or_server_is_one_line_on_stderr(tmp_path, capsys):
+def test_a_missing_file_is_one_line_on_stderr(tmp_path, capsys):
     """There is no traceback."""
     assert live("--file", tmp_path / "none.wav") == 1
     assert capsys.readouterr().err.count("\n") == 1
@@ -263,7 +263,7 @@ def test_a_cue_has_the_words_of_one_speaker():
     line = _timed(1)[1]
     writer = FinalsWriter(out, Format.SRT)
     writer.show(replace(line, speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights"))))
-    assert len(files.parse_srt(out.getvalue())) == 2
+    assert len(parse_srt(out.getvalue())) == 2
 
 
 def test_a_loud_recording_is_scaled_down_as_a_whole(tmp_path):
@@ -278,9 +278,10 @@ def test_a_loud_recording_is_scaled_down_as_a_whole(tmp_path):
 
 def test_a_file_waits_until_no_label_will_change():
     """The display shows the same final before."""
-    file, display = FinalsWriter(io.StringIO(), speakers=True), LineView(io.StringIO(), speakers=True)
+    in_file, shown = io.StringIO(), io.StringIO()
+    writers = FinalsWriter(in_file, speakers=True), LineView(shown, speakers=True)
     for settled, written in ((False, ""), (True, "A: hello\n")):
-        for writer in (file, display):
+        for writer in writers:
             writer.show(_labelled(1, [("A", "hello")], settled=settled))
-        assert file._out.getvalue() == written
-        assert display._out.getvalue() == "A: hello\n"
+        assert in_file.getvalue() == written
+        assert shown.getvalue() == "A: hello\n"

@@ -3,9 +3,11 @@
 import json
 import threading
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 import pytest
 from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 from websockets.sync.server import serve
 
 from asr_server.client import live
@@ -62,9 +64,9 @@ def _serving(script):
 class _Yielding:
     """A lock that gives others a turn each time before it is taken, and each time it was given back."""
 
-    def __init__(self, *turns):
+    def __init__(self):
         self._lock = threading.Lock()
-        self._turns = list(turns)
+        self.turns = []
 
     def __enter__(self):
         self._yield()
@@ -75,8 +77,8 @@ class _Yielding:
         self._yield()
 
     def _yield(self):
-        if self._turns:
-            self._turns.pop(0)()
+        if self.turns:
+            self.turns.pop(0)()
 
 
 def _nothing(): ...
@@ -87,9 +89,10 @@ def _until_broken(client):
         list(client.lines())
 
 
-def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place():
+def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place(monkeypatch):
     """A sender that does not know of the cut may have its turn at any moment of it."""
-    script = _Server(breaks_after=2)
+    script, lock = _Server(breaks_after=2), _Yielding()
+    monkeypatch.setattr(live, "threading", SimpleNamespace(Lock=lambda: lock))
     with _serving(script) as url:
         client = LiveClient(url)
 
@@ -99,7 +102,7 @@ def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place():
 
         client.send(b"12")
         _until_broken(client)
-        client._lock = _Yielding(lambda: send(b"34"), _nothing, _nothing, lambda: send(b"56"))
+        lock.turns = [lambda: send(b"34"), _nothing, _nothing, lambda: send(b"56")]
         client.resume()
         client.flush()
         assert script.done.wait(10)
@@ -107,29 +110,37 @@ def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place():
     assert bytes(script.received) == b"123456"
 
 
-class _Void:
-    """A connection that takes everything, and from which nothing arrives."""
+class _Connection:
+    """A connection that takes everything, and from which nothing arrives any more while `is_void`."""
 
-    def send(self, frame): ...
+    def __init__(self, opened):
+        self._opened, self.is_void = opened, False
 
-    def shutdown(self, how): ...
+    def send(self, frame):
+        if not self.is_void:
+            self._opened.send(frame)
 
-    @property
-    def socket(self):
-        return self
+    def __getattr__(self, name):
+        return getattr(self._opened, name)
 
 
-def test_an_action_that_was_lost_with_audio_is_sent_again_in_its_place():
+def test_an_action_that_was_lost_with_audio_is_sent_again_in_its_place(monkeypatch):
     """The action is sent once, between the bytes between which it was made; one whose call has failed is the caller's
     to repeat."""
-    script = _Server(breaks_after=2)
+    script, opened = _Server(breaks_after=2), []
+
+    def connecting(*arguments, **options):
+        opened.append(_Connection(connect(*arguments, **options)))
+        return opened[-1]
+
+    monkeypatch.setattr(live, "connect", connecting)
     with _serving(script) as url:
         client = LiveClient(url)
         client.send(b"12")
         _until_broken(client)
         with pytest.raises(ConnectionClosed):
             client.reset()
-        client._socket = _Void()
+        opened[0].is_void = True
         client.send(b"34")
         client.flush()
         client.send(b"56")

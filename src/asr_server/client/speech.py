@@ -51,21 +51,15 @@ class SpeechClient(connection.Connection):
 
     def stream(self, text: str, **fields: Unpack[SpeechFields]) -> Generator[bytes, None, None]:
         """Yield the audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
-        with (
-            connection.map_errors(),
-            self._http.stream("POST", _ROUTE, **json_request({"input": text}, fields)) as answer,
-        ):
-            if not answer.is_success:
-                answer.read()
-                raise connection.error_of(answer)
+        with self.answer("POST", _ROUTE, **json_request({"input": text}, fields)) as answer:
             yield from answer.iter_bytes()
 
     def voices(self) -> list[SpeakingVoice]:
         """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` where it is
         silent."""
-        with connection.map_errors():
-            answer = self._http.get(VOICES_ROUTE)
-        return voices_of(answer)
+        with self.answer("GET", VOICES_ROUTE) as answer:
+            answer.read()
+            return voices_of(answer)
 
 
 class AsyncSpeechClient(connection.AsyncConnection):
@@ -74,20 +68,16 @@ class AsyncSpeechClient(connection.AsyncConnection):
     async def stream(self, text: str, **fields: Unpack[SpeechFields]) -> AsyncGenerator[bytes, None]:
         """Yield the audio as it is made. All pieces joined are the file. To stop early, close the iterator
         (`aclosing`)."""
-        with connection.map_errors():
-            async with self._http.stream("POST", _ROUTE, **json_request({"input": text}, fields)) as answer:
-                if not answer.is_success:
-                    await answer.aread()
-                    raise connection.error_of(answer)
-                async for data in answer.aiter_bytes():
-                    yield data
+        async with self.answer("POST", _ROUTE, **json_request({"input": text}, fields)) as answer:
+            async for data in answer.aiter_bytes():
+                yield data
 
     async def voices(self) -> list[SpeakingVoice]:
         """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` where it is
         silent."""
-        with connection.map_errors():
-            answer = await self._http.get(VOICES_ROUTE)
-        return voices_of(answer)
+        async with self.answer("GET", VOICES_ROUTE) as answer:
+            await answer.aread()
+            return voices_of(answer)
 
 
 def json_request(text: dict[str, Any], fields: SpeechFields) -> dict[str, Any]:

@@ -18,18 +18,6 @@ def test_only_what_is_stated_is_sent():
     ]
 
 
-def test_a_refusal_keeps_its_code():
-    """The refusal comes before any audio."""
-    body = b'{"error": {"message": "No.", "type": "x", "param": "voice", "code": "invalid_value"}}'
-    with (
-        answering(body, 400) as (base, _),
-        SpeechClient(base) as client,
-        pytest.raises(FileError, match=r"No\.") as refusal,
-    ):
-        next(client.stream("Hello."))
-    assert refusal.value.code == "invalid_value"
-
-
 def test_audio_that_breaks_off_is_an_error():
     """The audio before the end was whole."""
     with answering(b"12", Content_Length="10") as (base, _), SpeechClient(base) as client:
@@ -51,11 +39,3 @@ def test_voices_have_the_name_that_they_stand_for():
             SpeakingVoice("alloy", "a man", ("en",), "m3"),
             SpeakingVoice("m3", "a man", ("en",)),
         ]
-
-
-def test_a_server_that_does_not_speak_says_so():
-    """The error's code says so."""
-    body = b'{"error": {"message": "Silent.", "type": "x", "param": null, "code": "speech_unavailable"}}'
-    with answering(body, 501) as (base, _), SpeechClient(base) as client, pytest.raises(FileError) as error:
-        client.voices()
-    assert error.value.code == "speech_unavailable"

@@ -17,7 +17,6 @@ class DamagedPackage(ValueError):
 
 
 def installed(distribution: str = DISTRIBUTION, version: str = VERSION) -> bool:
-    """Return whether the distribution is there in the version that contains the files."""
     try:
         return metadata.version(distribution) == version
     except metadata.PackageNotFoundError:

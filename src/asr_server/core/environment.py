@@ -17,6 +17,13 @@ def client_variable(name: str) -> str:
     return os.environ.get(name, "").strip()
 
 
+def fake_engine_script() -> Path | None:
+    """Return the file with the script of `MODEL_ID=fake` and `SPEECH=fake`, which only tests have: engines with
+    scripted answers and faults."""
+    name = os.environ.get("FAKE_ENGINE_SCRIPT")
+    return Path(name) if name else None
+
+
 def prefer(name: str, value: str) -> None:
     """Set an environment variable for libraries that are loaded later, unless the operator has set it."""
     os.environ.setdefault(name, value)

@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Protocol
 
 _LEAST_S = 0.01  # between two rounds of `end_when_idle`
-_TRIM_EVERY_S = 15.0
-_QUIET = 0.05  # the share of one core below which the process has no load
+TRIM_EVERY_S = 15.0
+QUIET_SHARE = 0.05  # the share of one core below which the process has no load
 _KEPT_FREE_BYTES = 64 * 1024 * 1024
 
 
@@ -81,7 +81,6 @@ async def end_when_idle(owners: Sequence[IdleOwner], timeout_s: float) -> None:
 
 
 async def end_expired(owners: Sequence[IdleOwner]) -> None:
-    """End what is idle now."""
     for owner in owners:
         if owner.idle.expired:
             await owner.close_idle()
@@ -134,9 +133,9 @@ async def keep_heap_trimmed() -> None:
     """
     spent_s = time.process_time()
     while True:
-        await asyncio.sleep(_TRIM_EVERY_S)
+        await asyncio.sleep(TRIM_EVERY_S)
         before_s, spent_s = spent_s, time.process_time()
-        if spent_s - before_s < _QUIET * _TRIM_EVERY_S:
+        if spent_s - before_s < QUIET_SHARE * TRIM_EVERY_S:
             await asyncio.to_thread(gc.collect)
         if await asyncio.to_thread(free_heap_bytes) > _KEPT_FREE_BYTES:
             await asyncio.to_thread(trim_heap)

@@ -130,8 +130,8 @@ async def test_garbage_in_cycles_is_collected_when_the_load_is_over(monkeypatch)
         def __init__(self):
             self.own = self
 
-    monkeypatch.setattr(idle, "_TRIM_EVERY_S", 0.001)
-    monkeypatch.setattr(idle, "_QUIET", float("inf"))
+    monkeypatch.setattr(idle, "TRIM_EVERY_S", 0.001)
+    monkeypatch.setattr(idle, "QUIET_SHARE", float("inf"))
     gc.collect()
     gc.disable()
     try:

@@ -114,12 +114,6 @@ class EngineSettings(BaseModel):
         False, description="For checkpoints tuned for it: encode live audio once, causally."
     )
 
-    fake_engine_script: Path | None = Field(
-        None,
-        description="For tests: file with the script of `MODEL_ID=fake` and `SPEECH=fake`, engines with scripted "
-        "answers and faults.",
-    )
-
     @field_validator("vllm_api_key")
     @classmethod
     def _fits_into_a_header(cls, value: SecretStr | None) -> SecretStr | None:
@@ -159,6 +153,7 @@ class SpeechSettings(BaseModel):
     )
 
 
+_LEAST_RUN_S = 14_400.0
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
 
@@ -190,21 +185,7 @@ class JobSettings(BaseModel):
         20_480.0, gt=0, description="MiB that all jobs may take in the database; a new job that needs more gets 503."
     )
     job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
-    job_timeout: float = Field(
-        14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails, and any request."
-    )
     max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
-    key_max_jobs: int = Field(
-        0,
-        ge=0,
-        description="Waiting and running jobs per key; 0: of `MAX_JOBS` as many as they leave free, with one key all.",
-    )
-    key_max_jobs_mb: float = Field(
-        0.0,
-        ge=0,
-        description="MiB of recordings and results that the jobs of a key may keep; 0: as many as they leave free on "
-        "the disk or of `JOBS_DATABASE_MB`, with one key no limit.",
-    )
 
     @field_validator("jobs_database_url")
     @classmethod
@@ -270,9 +251,6 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         description="Run the engine in an engine process that starts with the first work and ends after IDLE_TIMEOUT, "
         "so that all memory of the model and its libraries is free.",
     )
-    engine_start_s: float = Field(
-        60.0, gt=0, description="Seconds within which a new engine process must accept work, without its model."
-    )
     engine_hang_s: float = Field(
         15.0,
         gt=0,
@@ -326,9 +304,6 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         description="Live: how a pause is judged. `semantic`: by whether the speaker has finished, as a model "
         "estimates it; `pause`: by its length alone; `auto`: `semantic` where that model is installed.",
     )
-    vad_threshold: float = Field(
-        0.5, gt=0, le=1, description="Live: probability of speech at which an utterance begins."
-    )
     vad_min_silence_ms: int = Field(
         500, ge=32, le=10_000, description="Live: milliseconds of silence that end an utterance."
     )
@@ -362,27 +337,15 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     translate_model: str = Field(
         "", description="Translation: name of the model at the endpoint; empty: no translation."
     )
-    translate_temperature: float = Field(0.3, ge=0, le=2, description="Translation: temperature for running text.")
-    translate_srt_temperature: float = Field(0.1, ge=0, le=2, description="Translation: temperature for subtitles.")
-    translate_timeout: float = Field(
-        60.0, gt=0, description="Translation: seconds after which one attempt of a request to the endpoint fails."
+    translate_temperature: float | None = Field(
+        None,
+        ge=0,
+        le=2,
+        description="Translation: temperature, such as the one that the model's makers advise. Not set: 0.3 for "
+        "running text, 0.1 for subtitles.",
     )
     translate_concurrency: int = Field(
         4, ge=1, le=64, description="Translation: concurrent requests to the endpoint, for all callers together."
-    )
-    translate_batch: int = Field(20, ge=1, le=100, description="Translation: maximum number of lines in one request.")
-
-    subtitle_max_duration: float = Field(
-        7.0, ge=2, le=60, description="Subtitles: maximum duration of a cue, in seconds."
-    )
-    subtitle_min_duration: float = Field(
-        0.833,
-        gt=0,
-        le=2,
-        description="Subtitles: minimum duration of a cue, in seconds, where speech and lines allow it.",
-    )
-    subtitle_min_gap: float = Field(
-        0.083, ge=0, le=2, description="Subtitles: minimum gap between two cues, in seconds."
     )
 
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
@@ -452,6 +415,15 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     @property
     def model_names(self) -> tuple[str, ...]:
         return _listed(self.models)
+
+    @property
+    def longest_run_s(self) -> float:
+        """Seconds after which a running job fails, and any request: recordings may take twice their length."""
+        return max(_LEAST_RUN_S, 2 * self.max_audio_s, self.request_timeout)
+
+    @property
+    def is_local(self) -> bool:
+        return is_loopback(self.host)
 
     @property
     def max_upload_bytes(self) -> int:

@@ -156,6 +156,11 @@ class Timings:
     infer_ms: float = 0.0  # the sum over all spans: it may be longer than the request
     load_ms: float = 0.0  # the longest wait of a span for the model to load
 
+    def with_span(self, queue_s: float, infer_s: float, load_s: float) -> Timings:
+        """Return the times with those of one more span: spans wait at the same time, and their work adds up."""
+        queue_ms, load_ms = max(self.queue_ms, 1000 * queue_s), max(self.load_ms, 1000 * load_s)
+        return Timings(self.decode_ms, queue_ms, self.infer_ms + 1000 * infer_s, load_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Transcript:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from asr_server.core.environment import fake_engine_script
 from asr_server.core.setting_types import Dtype, ModelLibrary, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
@@ -152,7 +153,7 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         model_revision=revision,
         aligner_revision=aligner_revision,
         traits=replace(DEFAULT_TRAITS if added is None else added.traits, aligns=bool(aligner_id)),
-        fake_script=settings.fake_engine_script,
+        fake_script=fake_engine_script(),
         quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
         runtime=runtime.value,
@@ -219,7 +220,7 @@ def _others(asked: Asked, model_id: str, conflicts: list[str]) -> list[Plan]:
     plans = []
     for name in _beside(settings, model_id):
         engine, _ = _engine(asked, name)
-        own = _of_another(settings, name, qwen=engine == QWEN, fake=engine == FAKE)
+        own = _of_another(settings, name, qwen=engine == QWEN)
         refused: list[str] = []
         plans.append(_of_one_model(replace(asked, settings=own), refused))
         conflicts += [f"{name}: {line}" for line in refused]
@@ -232,7 +233,7 @@ def _beside(settings: Settings, model_id: str) -> list[str]:
     return [name for name in dict.fromkeys((*settings.model_names, *fast)) if name and name != model_id]
 
 
-def _of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> Settings:
+def _of_another(settings: Settings, model_id: str, *, qwen: bool) -> Settings:
     """Return the settings for a model in addition to MODEL_ID, without those that are only for MODEL_ID.
 
     What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs on a machine with a
@@ -246,8 +247,6 @@ def _of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) ->
         changes |= {"device": "auto", "dtype": Dtype.AUTO, "quantize": Quantization.AUTO, "cpu_threads": 0}
         changes |= {"runtime": ModelLibrary.AUTO}
         changes |= {"use_cuda_graphs": "auto", "use_torch_compile": False, "use_fused_kernels": "auto"}
-    if not fake:
-        changes["fake_engine_script"] = None
     return settings.model_copy(update=changes)
 
 
@@ -314,9 +313,6 @@ def aligner_conflicts(asked: Asked) -> Iterator[str]:
 
 def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
     settings = asked.settings
-    is_scripted = FAKE in (engine, settings.speech, settings.speech_clone_model)
-    if settings.fake_engine_script is not None and not is_scripted:
-        yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
     yield from aligner_conflicts(asked)
     if engine == QWEN and not asked.capabilities.qwen:
         instead = "".join(f", or '.[demo]' and set MODEL_ID={model.model_id}" for model in _models(asked))

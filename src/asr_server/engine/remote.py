@@ -56,6 +56,7 @@ _NO_ENGINE = "No engine answers at the socket of ENGINE_PROCESS: start it with a
 _MOST_LOST = 3
 # Without a message for this long the process is silent: it publishes every second.
 _SILENT_S = 3 * wire.PUBLISH_S
+START_S = 60.0  # within which a new engine process must accept work, without its model
 _STOP_S = 8.0  # for the process to end; `EngineThread.close` waits for 10
 _RETRY_S = 1.0  # between two looks whether a process that did not stay up may be started again
 
@@ -159,12 +160,12 @@ class EngineProcess:
         self._wanted = asyncio.Event()  # set while there are rows
         self._hello = wire.Hello(wire.engine_settings(settings, resolved))
         idle_s = settings.idle_timeout if settings.gateway_mode else 0.0
-        config = SupervisorConfig("engine process", settings.engine_start_s, idle_s, _STOP_S)
+        config = SupervisorConfig("engine process", START_S, idle_s, _STOP_S)
         self._shared: _SharedEngine | None = None
         if path := resolved.value("engine_process"):
             self._shared = _SharedEngine(self)
             config = replace(config, name="connection to the shared engine", path=Path(path))
-        self._start_s = settings.engine_start_s if self._shared else None
+        self._start_s = START_S if self._shared else None
         self._process = Supervisor(self._shared.begin if self._shared else starter(_PROGRAM, settings), config)
         hang_s = settings.engine_hang_s
         limits = HangConfig(hang_s, max(hang_s, settings.request_timeout), probe_s=PROBE_PAUSE_S + _SILENT_S)

@@ -54,9 +54,8 @@ class _Running:
     def __init__(self, tmp_path, script, **settings):
         self.script = tmp_path / "script.json"
         self.write(script)
-        chosen = Settings(
-            _env_file=None, model_id="fake", fake_engine_script=self.script, state_dir=tmp_path, engine_process=True
-        ).model_copy(update=settings)
+        chosen = Settings(_env_file=None, model_id="fake", state_dir=tmp_path, engine_process=True)
+        chosen = chosen.model_copy(update=settings)
         resolved = feature_list.resolve(chosen, Capabilities(gpu=False, torch_cuda=False))
         self.seen = _Seen()
         watch = Watch(self.seen, lambda model, state, took_s: self.seen.states.append(state))
@@ -96,8 +95,9 @@ def _process():
 
 
 @pytest.fixture
-async def start(tmp_path):
+async def start(tmp_path, monkeypatch):
     """Return a function that starts an engine process with a script of the fake engine."""
+    monkeypatch.setenv("FAKE_ENGINE_SCRIPT", str(tmp_path / "script.json"))
     running = []
 
     def start(script, **settings):
@@ -363,10 +363,11 @@ async def test_a_shared_engine_with_another_model_refuses_the_server(start, engi
     assert "another MAX_BATCH, MODEL_ID" in snapshot.load_error
 
 
-async def test_rows_wait_for_a_shared_engine_no_longer_than_a_start_may_take(start, engine):
+async def test_rows_wait_for_a_shared_engine_no_longer_than_a_start_may_take(start, engine, monkeypatch):
     """They fail with the reason; once it is there, rows are answered."""
+    monkeypatch.setattr(remote, "START_S", 0.3)
     place, run = engine
-    server = start(QUICK, engine_process=place, engine_start_s=0.3)
+    server = start(QUICK, engine_process=place)
     with pytest.raises(EngineFailed, match="asr-server engine"):
         await server.ask().result()
     assert server.core.thread.snapshot().state is ModelState.FAILED

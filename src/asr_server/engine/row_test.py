@@ -8,7 +8,7 @@ from asr_server.core.audio import s_to_samples
 from asr_server.engine.loops import loop, token_budget
 from asr_server.engine.protocol import Finish
 from asr_server.engine.row import MAX_PROPOSAL, Draft, Row, accepted
-from asr_server.text.syllables import syllables
+from asr_server.text.words import syllables
 from tools.sentences import ARTICLE_1, SENTENCES
 
 # Syllables a second, 1.5 times the average of the fastest of seven languages, Japanese (Pellegrino, Coupé and Marsico,

@@ -59,11 +59,12 @@ class _Peer:
 
 
 @pytest.fixture
-async def engine(tmp_path):
+async def engine(tmp_path, monkeypatch):
     """Return a function that starts the engine with a script, and one that connects a server to it."""
     script = tmp_path / "script.json"
     script.write_text('{"words_per_s": 2, "step_s": 0.02}')
-    settings = Settings(_env_file=None, model_id="fake", fake_engine_script=script, state_dir=tmp_path)
+    monkeypatch.setenv("FAKE_ENGINE_SCRIPT", str(script))
+    settings = Settings(_env_file=None, model_id="fake", state_dir=tmp_path)
     resolved = feature_list.resolve(settings, Capabilities(gpu=False, torch_cuda=False))
     server = EngineServer(settings, resolved)
     publishing = asyncio.create_task(server.publish())

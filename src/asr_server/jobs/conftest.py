@@ -1,15 +1,87 @@
-"""The databases of the tests of jobs: SQLite, and in `make nightly` also PostgreSQL. Tests set their clocks."""
+"""Servers of the tests of jobs, and their databases: SQLite, and in `make nightly` also PostgreSQL. Tests set their
+clocks."""
 
 import asyncio
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import pytest
 
 from asr_server.jobs.database import Postgres, Sqlite
+from asr_server.jobs.record import RecordFormat
+from asr_server.jobs.runner import JobRunner, RecordingJobs
+from asr_server.jobs.store import LEASE_S, JobLimits, JobStore
+from asr_server.recordings.requests import TranscriptionRequest
 from E2Etest.postgres import postgres
 
 MIB = 2**20
+REQUEST = TranscriptionRequest()
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """A request of another kind of jobs, about texts."""
+
+    task: Literal["text"] = "text"
+
+
+RECORDS = RecordFormat((*RecordingJobs.request_types, TextRequest))
+
+
+class Runner(JobRunner):
+    """A runner whose store tests can reach."""
+
+    def __init__(self, kinds, limits, store, follow_ups=()):
+        super().__init__(kinds, limits, store, follow_ups)
+        self.store = store
+
+    async def die(self):
+        """End as by SIGKILL: no claim is released."""
+
+        async def nothing(claim, *, lost):
+            pass
+
+        self.store.release = nothing
+        await self.close()
+
+
+@asynccontextmanager
+async def serving(database, *kinds, follow_ups=(), lease_s=LEASE_S, **limits):
+    """Run a server with this database."""
+    wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 9, **limits})
+    jobs = Runner(kinds, wanted, JobStore(database, wanted, RECORDS, lease_s), follow_ups)
+    await jobs.start()
+    try:
+        yield jobs
+    finally:
+        await jobs.close()
+
+
+async def ended(jobs, identity, owner=""):
+    """Return the last record of a job."""
+    async with asyncio.timeout(20):
+        async for record in jobs.watch(identity, owner):
+            last = record
+    return last
+
+
+async def fetched(jobs, identity, owner=""):
+    """Return the whole result."""
+    result, size_bytes, found = await jobs.result(identity, owner)
+    pieces = [piece async for piece in found]
+    assert size_bytes == sum(map(len, pieces))
+    assert all(len(piece) <= MIB for piece in pieces)
+    return replace(result, content=b"".join(pieces))
+
+
+async def until(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("never")
 
 
 class FastSqlite(Sqlite):
@@ -19,6 +91,9 @@ class FastSqlite(Sqlite):
         connection = super()._open()
         connection.execute("PRAGMA synchronous = OFF")
         return connection
+
+    def pass_time(self, seconds):
+        self._ahead_s += seconds
 
 
 class SharedSqlite(FastSqlite):
@@ -45,7 +120,7 @@ class SqliteServer:
         return self._made
 
     async def pass_time(self, seconds):
-        self._made._ahead_s += seconds
+        self._made.pass_time(seconds)
 
     async def query(self, statement):
         async with self._made.transaction() as run:

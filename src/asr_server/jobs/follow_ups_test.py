@@ -2,17 +2,15 @@
 
 import asyncio
 import io
-from contextlib import asynccontextmanager
 
 import pytest
 
 from asr_server.core.errors import InvalidInput
 from asr_server.jobs import follow_ups
-from asr_server.jobs.conftest import FastSqlite
+from asr_server.jobs.conftest import REQUEST, FastSqlite, ended, serving, until
 from asr_server.jobs.record import FollowUp, FollowUpState, RecordState
-from asr_server.jobs.runner import JobRunner, RecordingJobs
-from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, Scripted, TextJobs, ended, until
-from asr_server.jobs.store import JobLimits, JobStore
+from asr_server.jobs.runner import RecordingJobs
+from asr_server.jobs.runner_test import RESULT, Scripted
 
 DONE, WAITING, FAILED = FollowUpState.DONE, FollowUpState.WAITING, FollowUpState.FAILED
 BOTH = (FollowUp("first", "https://a.test/1"), FollowUp("second", "https://a.test/2"))
@@ -45,16 +43,8 @@ def short_waits(monkeypatch):
     monkeypatch.setattr(follow_ups, "_LONGEST_WAIT_S", 0.05)
 
 
-@asynccontextmanager
-async def running(directory, processor, *kinds):
-    limits = JobLimits(ttl_s=100, timeout_s=50, max_jobs=30)
-    store = JobStore(FastSqlite(directory, limits.ttl_s), limits, RECORDS)
-    jobs = JobRunner((RecordingJobs(processor), TextJobs(processor)), limits, store, kinds)
-    await jobs.start()
-    try:
-        yield jobs
-    finally:
-        await jobs.close()
+def running(directory, processor, *kinds):
+    return serving(FastSqlite(directory, 100.0), RecordingJobs(processor), follow_ups=kinds, max_jobs=30)
 
 
 async def settled(jobs, identity, owner=""):

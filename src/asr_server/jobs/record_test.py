@@ -1,10 +1,9 @@
-"""Records of jobs: what a run, an end and a new server change of them, and what is stored."""
+"""Records of jobs as they are stored."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
-from asr_server.core.errors import InvalidInput
 from asr_server.jobs.record import DAMAGED, JobError, JobRecord, RecordFormat, RecordState
 from asr_server.recordings.requests import (
     ResponseFormat,
@@ -29,30 +28,6 @@ RUNNING = JobRecord(
     characters=9,
     done_characters=5,
 )
-
-
-def test_a_job_that_runs_again_has_done_nothing():
-    """A job that is queued again keeps its request, its owner, its time of creation and its characters."""
-    again = RUNNING.queued_again()
-    assert (again.state, again.started_at, again.done_s, again.duration_s) == (RecordState.QUEUED, 0.0, 0.0, 0.0)
-    assert again.done_characters == 0
-    kept = {"id", "request", "created_at", "owner", "characters"}
-    assert all(getattr(again, one.name) == getattr(RUNNING, one.name) for one in fields(JobRecord) if one.name in kept)
-
-
-def test_a_job_that_is_done_is_done_to_its_end():
-    """All of the seconds and of the characters of a job that succeeded are done."""
-    done = RUNNING.succeeded(RESULT, 6.5)
-    assert (done.state, done.done_s, done.duration_s, done.done_characters) == (RecordState.SUCCEEDED, 6.5, 6.5, 9)
-    assert (done.result, done.state.over) == (RESULT, True)
-
-
-def test_a_job_that_failed_says_why_and_has_no_result():
-    """A failed job keeps the code, the message and the field of the error, and its progress."""
-    failed = replace(RUNNING, result=RESULT).failed(InvalidInput("It is no audio.", code="invalid_audio", param="file"))
-    assert (failed.state, failed.result) == (RecordState.FAILED, None)
-    assert failed.error == JobError("invalid_audio", "It is no audio.", "file")
-    assert (failed.done_s, failed.state.over, RecordState.QUEUED.over) == (3.0, True, False)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from asr_server.core.errors import InvalidInput, JobsUnavailable, Overloaded
+from asr_server.core.errors import Overloaded
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs import runner as work
 from asr_server.jobs.record import JobRecord, new_id, transcript_loaded
@@ -45,8 +45,8 @@ async def test_who_was_refused_asks_again_after_a_while(monkeypatch):
         return "words"
 
     assert await work.when_there_is_room(ask) == "words"
-    assert pauses_s == [work._RETRY_S] * 2
-    assert work._RETRY_S > 0
+    assert len(pauses_s) == 2
+    assert min(pauses_s) > 0
 
 
 @pytest.mark.parametrize(
@@ -80,27 +80,3 @@ async def test_a_recording_reports_how_far_it_is(claimed_s, reported):
     assert (outcome.content, outcome.result.content, outcome.duration_s) == (b"words", b"", 12.5)
     assert seen == [("ann", "ann")]
     assert transcript_loaded(outcome.transcript) == said
-
-
-@pytest.mark.parametrize(
-    ("fault", "code"),
-    [
-        (InvalidInput("no audio", code="invalid_audio"), "invalid_audio"),
-        (OSError(28, "No space left on device"), "jobs_unavailable"),
-        (ZeroDivisionError(), "transcription_failed"),
-    ],
-)
-async def test_a_fault_has_the_code_of_its_cause(fault, code):
-    """A disk that fails is not the engine's fault."""
-
-    async def process(run):
-        raise fault
-
-    async def opened():
-        return None
-
-    recordings = SimpleNamespace(process=process, unexpected_error=RecordingJobs.unexpected_error)
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - the code tells which
-        await work.process(recordings, RECORD, opened())
-    assert raised.value.code == code
-    assert isinstance(raised.value, JobsUnavailable) == (code == "jobs_unavailable")

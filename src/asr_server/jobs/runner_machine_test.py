@@ -19,10 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from asr_server.core.conftest import raises
 from asr_server.core.errors import InvalidInput
 from asr_server.jobs import database, runner
-from asr_server.jobs.conftest import FastSqlite
+from asr_server.jobs.conftest import RECORDS, REQUEST, FastSqlite, fetched
 from asr_server.jobs.record import RecordState
 from asr_server.jobs.runner import JobRunner, RecordingJobs
-from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, TRANSCRIPT, fetched
+from asr_server.jobs.runner_test import RESULT, TRANSCRIPT
 from asr_server.jobs.store import AT_ONCE, AT_ONCE_EACH, JobLimits, JobStore
 
 TTL_S = 100

@@ -139,15 +139,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The limits of all jobs and of each owner's. A limit of an owner that is 0 means: with several keys as much as the
-    owner leaves free, otherwise no limit.
-    """
+    """The limits of all jobs. With several keys, an owner may have as much as it leaves free for others."""
 
     ttl_s: float  # finished jobs are kept for so long
     timeout_s: float  # of one run
     max_jobs: int  # that wait and run
-    key_max_jobs: int = 0  # of one owner, that wait and run
-    key_max_bytes: int = 0  # of all jobs of one owner
     several_keys: bool = False  # the server has more than one key
 
     def check_jobs(self, jobs: Counter[str], owner: str) -> None:
@@ -155,8 +151,7 @@ class JobLimits:
         free = self.max_jobs - jobs.total()
         if free <= 0:
             raise Overloaded("Too many jobs are waiting; try again later.", retry_after_s=_RETRY_AFTER_S)
-        limit = self.key_max_jobs or (free if self.several_keys else 0)
-        if owner and limit and jobs[owner] >= limit:
+        if owner and self.several_keys and jobs[owner] >= free:
             raise Overloaded(
                 f"This key has {jobs[owner]} jobs waiting or running, and may have no more; try again later.",
                 retry_after_s=_RETRY_AFTER_S,
@@ -165,10 +160,9 @@ class JobLimits:
     def check_bytes(self, kept: int, free: int, owner: str) -> None:
         """Raise `Overloaded` if the owner's jobs are too large, `JobsUnavailable` if there is no room for anybody.
         `kept`: bytes of theirs, with the new one. `free`: what the disk or the database has left then."""
-        limit = self.key_max_bytes or (free if self.several_keys else 0)
-        if owner and (self.key_max_bytes or self.several_keys) and kept > limit:
+        if owner and self.several_keys and kept > free:
             raise Overloaded(
-                f"The jobs of this key may take {max(0, limit) // 2**20} MiB, and with this one would take "
+                f"The jobs of this key may take {max(0, free) // 2**20} MiB, and with this one would take "
                 f"{kept // 2**20}: delete finished ones, or try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             )

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asr_server.core.errors import InvalidInput
-from asr_server.jobs.conftest import SqliteServer
+from asr_server.jobs.conftest import RECORDS, REQUEST, SqliteServer
 from asr_server.jobs.record import JobRecord, RecordState, new_id
 from asr_server.jobs.store import AT_ONCE_EACH, ClaimLost, JobLimits, JobStore
-from asr_server.jobs.store_test import LEASE_S, RECORDS, REQUEST, RESULT, TTL_S, content
+from asr_server.jobs.store_test import LEASE_S, RESULT, TTL_S, content
 
 # No sum of the times that pass comes near those of leases and of results.
 TIMES_S = st.sampled_from([25.0, 70.0])

@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from asr_server.audio import g711
 from asr_server.core.errors import InvalidInput
 from asr_server.net import websocket_io
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 TURN_LIKELY = "turn.likely"  # the type of the message that a speaker has probably finished
 _MAX_TEXT_BYTES = 256 * 1024
+
+
+def _from_floats(data: bytes) -> bytes:
+    """Clip to [-1, 1]. NaN becomes silence."""
+    samples = np.nan_to_num(np.frombuffer(data, "<f4"), nan=0.0).clip(-1.0, 1.0)
+    scaled = (samples * np.float32(32_768.0)).round().clip(-32_768, 32_767)
+    pcm: bytes = scaled.astype("<i2").tobytes()
+    return pcm
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """An encoding of the client's audio. Sessions get 16-bit PCM only."""
+
+    name: str = "pcm_s16le"  # as the first message has it
+    sample_bytes: int = 2
+    decode: Callable[[bytes], bytes] | None = None
+
+    def pcm(self, data: bytes) -> bytes:
+        """Raises `invalid_value` for half a sample of an encoding: the rest would be heard as noise."""
+        if self.decode is None:
+            return data
+        if len(data) % self.sample_bytes:
+            raise InvalidInput(
+                f"A frame of {self.name} has {self.sample_bytes} bytes for each sample.", param="encoding"
+            )
+        return self.decode(data)
+
+
+ENCODINGS = {
+    "pcmu": Encoding("pcmu", 1, partial(g711.decode, law=g711.Companding.MU)),
+    "pcma": Encoding("pcma", 1, partial(g711.decode, law=g711.Companding.A)),
+    "pcm_f32le": Encoding("pcm_f32le", 4, _from_floats),
+    "pcm_s16le": Encoding(),
+}
+ENCODINGS |= {"mulaw": ENCODINGS["pcmu"], "alaw": ENCODINGS["pcma"], "linear16": ENCODINGS["pcm_s16le"]}
 
 
 class _Endpointing(BaseModel):
@@ -42,7 +82,6 @@ class Query(_Endpointing):
     """The query of the URL. Unknown parameters are ignored; proxies add their own."""
 
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
-    # The first two names are equal. `live.encodings` has decoded the others.
     encoding: Literal["pcm_s16le", "linear16", "pcmu", "mulaw", "pcma", "alaw", "pcm_f32le"] = "pcm_s16le"
     language: str = ""
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
@@ -54,6 +93,10 @@ class Query(_Endpointing):
     # The audio begins after the last final of a lost session: in a pause, or in the middle of speech.
     reopened: Literal["pause", "speech"] | None = None
     turn_events: bool = False
+
+    @property
+    def decoder(self) -> Encoding:
+        return ENCODINGS[self.encoding]
 
 
 class ClientAction(_Endpointing):

@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from asr_server.core.conftest import raises
-from asr_server.live.actions import parse_action
+from asr_server.live.actions import parse_action, parse_query
 
 
 @pytest.mark.parametrize("hotwords", ['["\\ud800"]', '"lamp \\udfff"'])
@@ -27,3 +28,10 @@ def test_more_hotwords_than_the_model_should_read_are_refused(hotwords):
         parse_action(json.dumps({"action": "config", "hotwords": hotwords}))
     assert refused.value.param == "hotwords"
     assert parse_action(json.dumps({"action": "config", "hotwords": hotwords[:30]})).words
+
+
+def test_floats_beyond_the_range_are_clipped_and_no_number_is_silence():
+    """Also infinite ones."""
+    sent = np.array([np.nan, 2.0, -2.0, 0.5, np.inf, -np.inf, 3e38], "<f4")
+    pcm = parse_query({"encoding": "pcm_f32le"}).decoder.pcm(sent.tobytes())
+    assert np.frombuffer(pcm, "<i2").tolist() == [0, 32767, -32768, 16384, 32767, -32768, 32767]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import wave
 
@@ -12,16 +13,17 @@ from asr_server.core import settings
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.live.inference import Engines
-from asr_server.live.machine.events import Ending, Final
+from asr_server.live.machine.events import Audio, Ending, Final
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
+from asr_server.live.speech_detection import VoiceDetector
 from asr_server.net.conftest import client, serve
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.ports import RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
-__all__ = ["Scripted", "client", "make", "opened", "serve", "speech", "until_flush"]
+__all__ = ["Scripted", "client", "make", "opened", "processed", "serve", "speech", "until", "until_flush"]
 
 
 class Scripted:
@@ -68,20 +70,48 @@ def speech():
 
 @pytest.fixture
 def make():
-    """Makes the sessions of a server over batches that answer by a script."""
+    """Makes the sessions of a server over batches that answer by a script; `make.clients` are those of its engines."""
     threads = []
 
-    def build(batch, accurate=None, metrics=None, **changes):
+    def build(batch, accurate=None, metrics=None, admission=None, end_of_turn=None, **changes):
         engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
         threads.extend(engines)
-        clients = [EngineClient(engine) for engine in engines]
+        build.clients = clients = [EngineClient(engine) for engine in engines]
         values = settings.load(_env_file=None, model_id="demo", **changes)
         asked = Engines(clients[0], clients[-1], metrics or LiveMetrics())
-        return LiveSessions(values, asked, Admission(1000.0))
+        return LiveSessions(values, asked, admission or Admission(1000.0), end_of_turn)
 
     yield build
     for thread in threads:
         thread.close()
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Until this is set the voice detector does not answer, so that sessions take in audio and process none."""
+    answers = asyncio.Event()
+
+    async def frames(*_):
+        await answers.wait()
+        return []
+
+    monkeypatch.setattr(VoiceDetector, "frames", frames)
+    return answers
+
+
+async def until(condition):
+    """Wait for what another thread or a timer does."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - it sets no event
+            await asyncio.sleep(0.005)
+
+
+async def processed(connection, audio):
+    """Send audio, and wait until the session has processed it."""
+    machine = connection.session.machine
+    received = machine.account.received + len(audio) // 2
+    await connection.send(Audio(audio))
+    await until(lambda: machine.account.received == received)
 
 
 async def opened(live, **options):

@@ -1,4 +1,4 @@
-"""The unprocessed input of a live session, in order and bounded in bytes. Arrival times, and the pace of the client."""
+"""The unprocessed input of a live session, in order and bounded in bytes, and the arrival times of its audio."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ _EVENT_BYTES = 8 * 1024  # counted for an event besides its audio: far more than
 # Waiting actions. They are processed even if their caller has used up its time of the event loop.
 _MOST_ACTIONS = 16
 _ARRIVALS_KEPT = 8_192
-# A client this far ahead of real time is uploading a recording, not speaking.
-_AHEAD_S = 10.0
-_REOPENED_S = 10.0  # of audio that a client may record before it reaches the server of its new session
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +130,6 @@ def _size(event: Event | Disconnected | RefusedAction) -> int:
             return _EVENT_BYTES + 4 * len(rules.context)
         case _:
             return _EVENT_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class SendingPace:
-    """The pace at which the client of one session sends."""
-
-    bytes_per_s: int
-    began_s: float  # the time of its first byte on the monotonic clock
-
-    def is_spoken(self, sent_bytes: int) -> bool:
-        return sent_bytes / self.bytes_per_s - (time.monotonic() - self.began_s) <= _AHEAD_S
-
-
-def began_before_reopening_s(max_utterance_s: float) -> float:
-    """Return the start of a session whose client sends the audio of a lost session again."""
-    return time.monotonic() - _REOPENED_S - max_utterance_s
 
 
 @dataclass(slots=True)

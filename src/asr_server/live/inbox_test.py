@@ -1,10 +1,11 @@
-"""The inbox of a live session, taken from by the session's task."""
+"""The inbox of a live session, and when its audio arrived."""
 
 import asyncio
 
 import pytest
 
-from asr_server.live.inbox import Inbox
+from asr_server.live import inbox as inbox_module
+from asr_server.live.inbox import ArrivalTimes, Inbox
 from asr_server.live.machine.events import Audio, Flush
 from asr_server.net.shared_bytes import SharedBytes
 
@@ -58,3 +59,19 @@ async def test_what_is_held_is_nothing_when_all_was_taken(sizes):
         taken += (await inbox.first()).event.pcm
         inbox.remove_first()
     assert (taken, inbox.audio_bytes, inbox.size_bytes) == (b"".join(audio), 0, 0)
+
+
+def test_a_lag_is_the_time_since_the_last_sample_arrived(monkeypatch):
+    """The piece with that sample counts, also if it is the piece's last one.
+
+    What a flush takes out of a frame came with the last piece.
+    """
+    monkeypatch.setattr(inbox_module.time, "monotonic", lambda: 1_000.0)
+    times = ArrivalTimes()
+    assert times.lag_ms(1) == 0
+    for end_samples, time_s in ((100, 999.0), (200, 999.5), (300, 1_000.5)):
+        times.add(end_samples, time_s)
+    assert [times.lag_ms(end) for end in (1, 100, 101, 200)] == [1_000, 1_000, 500, 500]
+    assert times.lag_ms(300) == 0
+    monkeypatch.setattr(inbox_module.time, "monotonic", lambda: 1_001.0)
+    assert [times.lag_ms(end) for end in (300, 301)] == [500, 500]

@@ -17,8 +17,19 @@ from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeRes
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import ROW_FAILURES, Ask, ContextCheck, is_invented, part_of, retry, stopped, time_words
-from asr_server.recordings.spoken_language import REACH, Heard, rival
+from asr_server.recordings.span import (
+    REACH,
+    ROW_FAILURES,
+    Ask,
+    ContextCheck,
+    Heard,
+    is_invented,
+    part_of,
+    retry,
+    rival,
+    stopped,
+    time_words,
+)
 from asr_server.schedule.job import Priority
 from asr_server.text import scripts
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.live.speech_detection import VoiceDetector
+from asr_server.net.errors import Json
 from asr_server.net.shared_bytes import SharedBytes
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
@@ -23,21 +24,6 @@ if TYPE_CHECKING:
     from asr_server.live.outbox import Message, Outgoing, PartMessage
     from asr_server.live.speech_detection import EndOfTurnEstimator
     from asr_server.schedule.quota import Place
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The options of a client of `WS /ws/transcribe`."""
-
-    query: Query
-    parts: tuple[MakePart, ...] = ()
-
-    def with_part(self, part: MakePart) -> Opening:
-        return replace(self, parts=(part, *self.parts))
-
-
-# Reads a feature's options from the query and adds its part. Raises `AsrError`.
-OpeningReader = Callable[["WebSocket", Opening], Opening]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +56,6 @@ class Shared:
     )
 
 
-Json = dict[str, Any]
-
-
 class SessionPart:
     """A feature's part of one session. Methods to override; these change nothing.
 
@@ -100,3 +83,5 @@ class SessionPart:
 
 # Makes the part of a session from its id and a function that sends a message at any time.
 MakePart = Callable[[str, Callable[["PartMessage"], None]], SessionPart]
+# Reads a feature's options from the query, and returns what makes its part, if it has one. Raises `AsrError`.
+OpeningReader = Callable[["WebSocket", "Query"], MakePart | None]

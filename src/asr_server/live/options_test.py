@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from asr_server.live import route
 from asr_server.live.conftest import Scripted, opened
-from asr_server.live.machine.events import Ending, Final, Partial
+from asr_server.live.machine.events import Audio, Ending, Final, Partial
 from asr_server.live.options import SessionPart
 from asr_server.live.outbox import Outgoing, TextDetails, missed
 
@@ -48,33 +48,30 @@ class _Part(SessionPart):
         return replace(outgoing, details=_Mood(outgoing.message.utterance, before + self._name))
 
 
-def _final(number):
-    return Final(number, "words", "English", 0, 16_000, Ending.PAUSE)
-
-
 async def _sent(connection):
     connection.session.end()
-    return [route.render(outgoing) async for outgoing in connection.messages()]
+    made = [route.render(outgoing) async for outgoing in connection.messages()]
+    return [message for message in made if message is not None]
 
 
-async def test_a_message_passes_the_parts_in_their_order(make):
+async def test_a_message_passes_the_parts_in_their_order(make, speech):
     """Each part may change or drop the message, and add to it."""
-    parts = tuple(lambda session_id, send, name=name: _Part(name) for name in "ab")
-    connection = await opened(make(Scripted()), parts=parts)
-    connection.session._send(Partial(1, "one", "", "English", 0, 16_000))
-    connection.session._send(_final(1))
+    connection = await opened(make(Scripted()), parts=tuple(lambda *_, name=name: _Part(name) for name in "ab"))
+    await connection.send(Audio(speech))
+    await connection.session.finish()
     (final,) = await _sent(connection)
     assert (final["text"], final["mood"]) == ("words a b", "ab")
 
 
-async def test_newer_details_of_a_final_go_to_who_has_it_and_stay_with_it(make):
-    """Alone to the client that has the final, and with the final to one that has not; only the newest that wait."""
-    connection = await opened(make(Scripted()), parts=(lambda session_id, send: SessionPart(),))
+async def test_newer_details_of_a_final_go_to_who_has_it_and_stay_with_it(make, speech):
+    """By themselves to a client that has the final, and with the final to one that has not; only the newest wait."""
+    connection = await opened(make(Scripted()), parts=(lambda *_: SessionPart(),))
     session = connection.session
-    session._send(_final(1))
+    await connection.send(Audio(speech))
+    await session.finish()
     for mood in ("calm", "glad"):
         session.send(_Mood(1, mood))
-    assert [message.get("mood") for message in await _sent(connection)] == [None, "glad"]
+    assert (await _sent(connection))[-1] == {"utterance": 1, "mood": "glad"}
     assert await _sent(session.connect(1)) == [{"utterance": 1, "mood": "glad"}]
     (final,) = await _sent(session.connect(0))
     assert (final["text"], final["mood"]) == ("words", "glad")
@@ -82,4 +79,5 @@ async def test_newer_details_of_a_final_go_to_who_has_it_and_stay_with_it(make):
 
 def test_details_that_say_nothing_are_not_sent_alone():
     """A client that has the final needs nothing more."""
-    assert missed(Outgoing(_final(1), details=_Mood(1, "")), 1) is None
+    final = Final(1, "words", "English", 0, 16_000, Ending.PAUSE)
+    assert missed(Outgoing(final, details=_Mood(1, "")), 1) is None

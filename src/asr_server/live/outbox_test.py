@@ -79,3 +79,11 @@ async def test_what_waits_goes_out_before_the_error_that_closed_the_box():
     assert (await anext(reader)).message.utterance == 1
     with raises("session_taken"):
         await anext(reader)
+
+
+async def test_all_finals_that_are_kept_are_given_out_however_long():
+    """A client that comes back without any is not taken for one that does not read."""
+    outbox = Outbox([_final(number, "word " * 200) for number in range(1, 257)], limit_bytes=10_000)
+    outbox.put(_final(257))
+    outbox.close()
+    assert [message.utterance for message in await _read(outbox)] == list(range(1, 258))

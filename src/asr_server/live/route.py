@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from asr_server.live.machine.events import (
     SessionError,
     TurnConfig,
 )
-from asr_server.live.options import LiveSessionOptions, Opening
+from asr_server.live.options import LiveSessionOptions, MakePart
 from asr_server.live.outbox import Outgoing, PartMessage
 from asr_server.live.session import LiveConnection
 from asr_server.live.sessions import PARTIAL_EVERY_BYTES
@@ -61,15 +61,13 @@ async def transcribe(socket: WebSocket) -> None:
 
 
 async def _run(socket: WebSocket, services: Services) -> None:
-    opening = Opening(actions.parse_query(socket.query_params))
-    for parts in services.features:
-        if parts.read_opening is not None:
-            opening = parts.read_opening(socket, opening)
-    connection = await _connect(services, opening, socket)
+    query = actions.parse_query(socket.query_params)
+    read = [each.read_opening(socket, query) for each in services.features if each.read_opening is not None]
+    connection = await _connect(services, query, [part for part in reversed(read) if part is not None], socket)
     end: Message = {}
     try:
-        await socket.send_json(_hello(services, connection, is_resumed=bool(opening.query.session_id)))
-        reader, writer = _read(socket, services, connection), _write(socket, connection)
+        await socket.send_json(_hello(services, connection, query))
+        reader, writer = _read(socket, services, connection, query.decoder), _write(socket, connection)
         end = await websocket_io.read_and_write(reader, writer) or {}
     except AsrError as error:
         # Sent before disconnecting from the session: at shutdown the server waits for the client to read it.
@@ -78,10 +76,11 @@ async def _run(socket: WebSocket, services: Services) -> None:
         services.live.disconnect(connection, clean=websocket_io.closed_cleanly(end))
 
 
-async def _connect(services: Services, opening: Opening, socket: WebSocket) -> LiveConnection:
+async def _connect(
+    services: Services, query: actions.Query, parts: Sequence[MakePart], socket: WebSocket
+) -> LiveConnection:
     """Return a connection to a new session, or to the session that the query resumes."""
     caller: Caller = socket.state.caller
-    query = opening.query
     if query.session_id:
         return await services.live.resume(query.session_id, query.received, caller.owner)
     services.live.check_semantic(query.semantic)
@@ -94,7 +93,7 @@ async def _connect(services: Services, opening: Opening, socket: WebSocket) -> L
             socket.state.place,
             query.reopened,
             query.turn_events,
-            opening.parts,
+            tuple(parts),
         )
     )
 
@@ -110,36 +109,39 @@ def _rules(services: Services, query: actions.Query) -> TurnConfig:
     )
 
 
-def _hello(services: Services, connection: LiveConnection, *, is_resumed: bool) -> dict[str, object]:
+def _hello(services: Services, connection: LiveConnection, query: actions.Query) -> dict[str, object]:
     """The first message. For a resumed session it says what has arrived, and the client sends the rest again."""
-    session = connection.session
+    session, encoding = connection.session, query.decoder
     hello: dict[str, object] = {
         "status": "connected",
         "session_id": session.id,
         "sample_rate": session.input_rate_hz,
-        "format": "pcm_s16le",
+        "format": encoding.name,
         "buffer_size": PARTIAL_EVERY_BYTES,
         "overlap_size": 2 * services.live.margin_samples,
         "window_max_s": services.live.max_utterance_s,
         "use_server_vad": session.rules.detection is Detection.VOICE,
         "endpointing": endpointing(session.rules),
     }
-    if is_resumed:
-        arrived = {"received_bytes": session.received_bytes, "actions": session.received_actions}
+    if query.session_id:
+        received_bytes = session.received_bytes * encoding.sample_bytes // 2
+        arrived = {"received_bytes": received_bytes, "actions": session.received_actions}
         hello |= {"resumed": True, **arrived}
     for part in session.parts:
         hello |= part.hello()
     return hello
 
 
-async def _read(socket: WebSocket, services: Services, connection: LiveConnection) -> Message:
+async def _read(
+    socket: WebSocket, services: Services, connection: LiveConnection, encoding: actions.Encoding
+) -> Message:
     """Give every frame to the session. Return the message with which the client disconnected."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return message
-        if (pcm := message.get("bytes")) is not None:
-            await connection.send(Audio(pcm))
+        if (data := message.get("bytes")) is not None:
+            await connection.send(Audio(encoding.pcm(data)))
         else:
             await _act(socket, services, connection, message.get("text") or "")
 

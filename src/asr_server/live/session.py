@@ -16,20 +16,11 @@ from dataclasses import dataclass, replace
 
 from loguru import logger
 
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
-from asr_server.live.inbox import (
-    ArrivalTimes,
-    Disconnected,
-    Inbox,
-    Incoming,
-    RefusedAction,
-    SendingPace,
-    began_before_reopening_s,
-)
+from asr_server.live.inbox import ArrivalTimes, Disconnected, Inbox, Incoming, RefusedAction
 from asr_server.live.inference import FinalWordTimes, LiveInference
-from asr_server.live.machine.cutting import SLICE_BYTES, pieces
 from asr_server.live.machine.events import (
     Action,
     Audio,
@@ -51,6 +42,7 @@ from asr_server.live.machine.events import (
     TranscribeResult,
     UtteranceEnded,
 )
+from asr_server.live.machine.framing import SLICE_BYTES, pieces
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.table import State
 from asr_server.live.machine.utterance import Frame, LiveMachineConfig
@@ -65,6 +57,9 @@ from asr_server.schedule.job import Priority
 _SAMPLE_BYTES = 4  # in frames
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, above which no audio is processed
 _ESTIMATE_S = 2.0  # the longest wait for an estimate of the end of a turn; the first one may load the model
+# A client this far ahead of real time is uploading a recording, not speaking.
+_AHEAD_S = 10.0
+_REOPENED_S = 10.0  # of audio that a client may record before it reaches the server of its new session
 _FINALS_KEPT = 256  # for a client that resumes; it misses only what was in transit
 
 
@@ -101,10 +96,9 @@ class LiveSession:
         self.input_rate_hz = config.input_rate_hz
         self.detached = asyncio.Event()  # set while no connection has the session
         self.received_bytes = self.received_actions = 0
-        began_s = time.monotonic()
-        if options.reopened:
-            began_s = began_before_reopening_s(samples_to_s(config.max_utterance_samples))
-        self._pace = SendingPace(2 * self.input_rate_hz, began_s)
+        self._began_s = time.monotonic()
+        if options.reopened:  # its client sends the audio of a lost session again
+            self._began_s -= _REOPENED_S + samples_to_s(config.max_utterance_samples)
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
         self.ended = False  # if True, nobody can resume it
         self.machine = LiveMachine(replace(config, on_frame=self._on_frame))
@@ -252,7 +246,7 @@ class LiveSession:
         for piece in pieces(pcm, SLICE_BYTES):
             while self.machine.backlog_samples > min(_BACKLOG_SAMPLES, memory.queue_bytes // _SAMPLE_BYTES):
                 await self._next_change()
-            audio, priority = Audio(piece), self._priority
+            audio, priority = Audio(piece), self.priority
             if priority.is_live:
                 await self._process_slice(audio, arrived_s)
                 continue
@@ -264,7 +258,7 @@ class LiveSession:
                 await self._process_slice(audio, arrived_s)
                 await asyncio.sleep(time.monotonic() - began_s)
                 # A session without a client has one request at a time, so that it does not fill the batch.
-                while self._priority is Priority.BULK and self.machine.busy and not self.ended:
+                while self.priority is Priority.BULK and self.machine.busy and not self.ended:
                     await self._next_change()
 
     async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
@@ -371,7 +365,7 @@ class LiveSession:
 
     def _submit(self, request: Transcribe) -> None:
         self._word_times.on_request(request)
-        priority = self._priority
+        priority = self.priority
         if priority.is_live and request.kind is ResultKind.FINAL:
             priority = Priority.FINAL
         task = asyncio.create_task(self._inference.transcribe(request, priority))
@@ -381,13 +375,13 @@ class LiveSession:
         task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
 
     @property
-    def _priority(self) -> Priority:
+    def priority(self) -> Priority:
         """The priority of partials.
 
         Live speech goes first. A recording sent faster than real time has the priority of an upload, and a lower one
         after its client has left.
         """
-        if self._pace.is_spoken(self.received_bytes):
+        if self.received_bytes / (2 * self.input_rate_hz) - (time.monotonic() - self._began_s) <= _AHEAD_S:
             return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 

@@ -1,15 +1,16 @@
 """The end of live sessions: clients that leave, come back, or end them."""
 
 import asyncio
-from types import SimpleNamespace
+import threading
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from asr_server.core.conftest import counts
 from asr_server.core.errors import AsrError, ShuttingDown
-from asr_server.live import sessions
-from asr_server.live.conftest import Scripted, opened, until_flush
+from asr_server.engine.client import EngineClient
+from asr_server.live import inference, sessions
+from asr_server.live.conftest import Scripted, opened, processed, until, until_flush
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
@@ -21,8 +22,6 @@ from asr_server.live.machine.events import (
     Flush,
     GetCheckpoint,
     Partial,
-    ResultKind,
-    TranscribeResult,
     UtteranceEnded,
 )
 from asr_server.live.machine.table import State
@@ -30,14 +29,6 @@ from asr_server.live.options import SessionPart
 from asr_server.live.session_stats import LiveMetrics, SessionOutcome
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
-
-_ID = "live_0123abcd." + 22 * "x"
-
-
-async def _until(condition):
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - another thread works
-            await asyncio.sleep(0.005)
 
 
 class _Working(SessionPart):
@@ -62,8 +53,7 @@ async def test_how_a_client_left_is_how_its_session_ended(make, how, outcome):
     registry = CollectorRegistry()
     live = make(Scripted(), metrics=LiveMetrics(registry))
     connection = await opened(live)
-    await connection.send(Audio(bytes(64_000)))
-    await _until(lambda: not connection.session._inbox)
+    await processed(connection, bytes(64_000))
     live.disconnect(connection, resumable=False, **how)
     assert counts(registry, "asr_live_sessions_ended_total") == {(outcome,): 1}
     assert counts(registry, "asr_live_audio_seconds_total") == {(): 2.0}
@@ -74,7 +64,7 @@ async def test_a_session_that_was_drained_or_failed_has_ended_so(make, speech, m
     registry = CollectorRegistry()
     live = make(Scripted(), metrics=LiveMetrics(registry))
     failed, drained = await opened(live), await opened(live)
-    monkeypatch.setattr(failed.session.machine, "_signal", lambda probability: 1 / 0)
+    monkeypatch.setattr(failed.session.machine, "receive", lambda *_: 1 / 0)
     await failed.send(Audio(speech))
     with pytest.raises(AsrError, match="server failed"):
         await until_flush(failed)
@@ -108,7 +98,7 @@ async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_session(
     connection = await opened(live)
     await connection.send(Audio(speech[:64_000]))
     draining = asyncio.create_task(live.drain())
-    await _until(lambda: connection.session.machine.state is State.CLOSED)
+    await until(lambda: connection.session.machine.state is State.CLOSED)
     await connection.send(Audio(speech))
     await connection.send(GetCheckpoint())
     kinds = await _until_shutdown(connection)
@@ -118,17 +108,16 @@ async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_session(
     assert Checkpoint not in kinds
 
 
-async def test_a_drained_session_has_the_times_of_its_last_words(make, speech):
+async def test_a_drained_session_has_the_times_of_its_last_words(make, speech, monkeypatch):
     """The times come after the final, here late."""
+
+    async def late(*_, **__):
+        await asyncio.sleep(0.2)
+        return []
+
+    monkeypatch.setattr(inference, "time_words", late)
     live = make(Scripted())
     connection = await opened(live, words=WordTimes.ESTIMATED)
-    find = connection.session._word_times._find
-
-    async def find_late(*final):
-        await asyncio.sleep(0.2)
-        await find(*final)
-
-    connection.session._word_times._find = find_late
     await connection.send(Audio(speech))
     draining = asyncio.create_task(live.drain())
     kinds = await _until_shutdown(connection)
@@ -137,21 +126,38 @@ async def test_a_drained_session_has_the_times_of_its_last_words(make, speech):
     assert kinds[-2:] == [Final, WordTimestamps]
 
 
-async def test_nothing_goes_on_for_a_session_that_is_over(make, speech):
-    """No task of its requests, word times and parts is left, and none of its audio."""
+class _Estimates:
+    """A model of the end of turns that takes long."""
+
+    def __init__(self):
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def probability(self, speech):
+        self.is_asked.set()
+        self.may_answer.wait(5.0)
+        return 0.0
+
+
+async def test_nothing_goes_on_for_a_session_that_is_over(make, speech, monkeypatch):
+    """No task of its requests, estimates, word times and parts is left, and none of its audio."""
+    monkeypatch.setattr(inference, "time_words", lambda *_, **__: asyncio.Event().wait())
     before = asyncio.all_tasks()
-    live = make(Scripted(lambda item: None))
-    connection = await opened(live, words=WordTimes.ESTIMATED, parts=(lambda session_id, send: _Working(),))
-    session = connection.session
+    estimates, is_hung = _Estimates(), threading.Event()
+    batch = Scripted(lambda item: None if is_hung.is_set() else "words")
+    live = make(batch, end_of_turn=estimates)
+    parts = (lambda session_id, send: _Working(),)
+    connection = await opened(live, words=WordTimes.ESTIMATED, parts=parts)
     await connection.send(Audio(speech[:64_000]))
-    await _until(lambda: session._requests)
-    session._word_times._tasks.add(asyncio.create_task(asyncio.Event().wait()))
-    session._estimates.add(asyncio.create_task(asyncio.Event().wait()))
-    session._process = lambda incoming: asyncio.Event().wait()
+    await connection.send(Flush())
+    await until_flush(connection)
+    is_hung.set()
+    await connection.send(Audio(speech))
+    await until(lambda: estimates.is_asked.is_set() and batch.rows)
     await connection.send(Audio(speech))
     live.disconnect(connection, clean=False, resumable=False)
-    await _until(lambda: asyncio.all_tasks() == before)
-    assert (len(session._inbox), live._shared.memory.held_bytes) == (0, 0)
+    await until(lambda: asyncio.all_tasks() == before)
+    assert live.shared.memory.held_bytes == 0
+    estimates.may_answer.set()
 
 
 async def test_the_messages_of_a_connection_end_when_its_client_is_gone(make):
@@ -168,11 +174,11 @@ async def test_a_client_that_comes_back_sees_the_open_utterance_as_it_stands(mak
     """Before anything new is said."""
     live = make(Scripted())
     connection = await opened(live)
-    await connection.send(Audio(speech[:64_000]))
-    await _until(lambda: connection.session.machine.current_partial and not connection.session.machine.busy)
+    await processed(connection, speech[:64_000])
+    await until(lambda: connection.session.machine.current_partial and not connection.session.machine.busy)
     shown = connection.session.machine.current_partial
     live.disconnect(connection, clean=False)
-    await _until(lambda: not connection.session._inbox and not connection.session.machine.busy)
+    await until(lambda: not connection.session.machine.busy)
     again = await live.resume(connection.session.id, 0)
     (first,) = [(await anext(again.messages())).message]
     assert isinstance(first, Partial)
@@ -188,17 +194,15 @@ async def test_who_closes_in_silence_ends_no_utterance(make):
     live.disconnect(connection, clean=True)
     again = await live.resume(connection.session.id, 0)
     await again.send(Flush())
-    await _until(lambda: not again.session._inbox)
+    finals = [message for message in await until_flush(again) if isinstance(message, Final)]
     again.session.end()
-    finals = [sent.message async for sent in again.messages() if isinstance(sent.message, Final)]
     assert [(final.utterance, final.ending) for final in finals] == [(1, Ending.FLUSH)]
 
 
-async def test_a_configuration_counts_from_when_it_was_sent(make):
+async def test_a_configuration_counts_from_when_it_was_sent(make, answers):
     """For the next change and for a client that comes back, also while it waits behind audio."""
     live = make(Scripted())
     connection = await opened(live)
-    connection.session._process = lambda incoming: asyncio.Event().wait()
     await connection.send(Audio(bytes(3_200)))
     await connection.send(Configure(live.turn_config(manual=True, context="lamp")))
     rules = connection.session.rules
@@ -210,21 +214,19 @@ async def test_audio_without_a_final_counts_in_what_all_sessions_hold(make, spee
     """The engine has it, and the session keeps it until it is answered."""
     live = make(Scripted(lambda item: None))
     connection = await opened(live)
-    await connection.send(Audio(speech))
+    await processed(connection, speech)
     await connection.send(Flush())
-    machine = connection.session.machine
-    await _until(lambda: machine.backlog_samples and not connection.session._inbox)
-    assert live._shared.memory.held_bytes >= 4 * machine.backlog_samples > 0
+    machine, memory = connection.session.machine, live.shared.memory
+    await until(lambda: machine.backlog_samples and memory.held_bytes >= 4 * machine.backlog_samples)
     live.disconnect(connection, clean=True, resumable=False)
-    assert live._shared.memory.held_bytes == 0
+    assert memory.held_bytes == 0
 
 
 async def test_a_pause_is_answered_with_the_lag_of_its_audio(make, speech):
     """What came long ago is that old; what has just come is new."""
     live = make(Scripted())
     connection = await opened(live)
-    await connection.send(Audio(speech[:-28_800]))
-    await _until(lambda: not connection.session._inbox)
+    await processed(connection, speech[:-28_800])
     await asyncio.sleep(0.3)
     await connection.send(Flush())
     lags = {}
@@ -250,18 +252,18 @@ async def test_of_a_connection_that_ends_twice_the_first_end_counts(make):
     connection.session.end()
 
 
-async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech):
+async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech, monkeypatch):
     """In the engine's queue."""
+    asked, transcribe = set(), EngineClient.transcribe
+
+    async def noted(client, utterance, *, priority, **more):
+        asked.add((utterance.last, priority))
+        return await transcribe(client, utterance, priority=priority, **more)
+
+    monkeypatch.setattr(EngineClient, "transcribe", noted)
     connection = await opened(make(Scripted()))
-    session, asked = connection.session, []
-
-    async def transcribe(request, priority):
-        asked.append((request.kind, priority))
-        return TranscribeResult(request.ticket, "words")
-
-    session._inference = SimpleNamespace(transcribe=transcribe)
     await connection.send(Audio(speech))
     await connection.send(Flush())
     await until_flush(connection)
-    assert set(asked) == {(ResultKind.PARTIAL, Priority.PARTIAL), (ResultKind.FINAL, Priority.FINAL)}
-    session.end()
+    assert asked == {(False, Priority.PARTIAL), (True, Priority.FINAL)}
+    connection.session.end()

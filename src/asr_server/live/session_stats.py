@@ -92,8 +92,8 @@ class SessionStats:
         self._metrics = metrics
         self._lag_s = lag_s
         self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
-        self._committed: dict[int, int] = {}  # characters, of utterances without a final
-        self._stopped_s: dict[int, float] = {}
+        self.committed: dict[int, int] = {}  # characters, of utterances without a final
+        self.stopped_s: dict[int, float] = {}
         metrics.opened.inc()
 
     def count(self, action: Action) -> None:
@@ -105,15 +105,15 @@ class SessionStats:
                 self._commit(action, number, len(committed))
             case UtteranceEnded(utterance=number, ending=ending) if action.start_samples < action.end_samples:
                 self.utterances += 1
-                self._stopped_s[number] = time.monotonic()
+                self.stopped_s[number] = time.monotonic()
                 self._metrics.utterances.labels(ending.value).inc()
             case Final(utterance=number, text=text):
                 self._commit(action, number, len(text))
-                self._committed.pop(number, None)
-                if (stopped_s := self._stopped_s.pop(number, None)) is not None:
+                self.committed.pop(number, None)
+                if (stopped_s := self.stopped_s.pop(number, None)) is not None:
                     self._metrics.final.observe(time.monotonic() - stopped_s)
             case ResetDone(utterance=int(number)):
-                self._committed.pop(number, None)
+                self.committed.pop(number, None)
 
     def on_disconnect(self, *, clean: bool) -> None:
         """Note that the connection is gone. If something else has ended the session, that stays the outcome."""
@@ -136,10 +136,10 @@ class SessionStats:
         }
 
     def _commit(self, message: Partial | Final, number: int, committed: int) -> None:
-        before = self._committed.get(number, 0)
+        before = self.committed.get(number, 0)
         if committed <= before:
             return
-        self._committed[number] = committed
+        self.committed[number] = committed
         text = message.text
         for end in _word_ends(text, before, committed):
             lag_s = self._lag_s(_spoken_samples(message, end / len(text)))

@@ -42,8 +42,8 @@ def test_nothing_is_kept_of_utterances_that_are_over_or_discarded():
             stats.count(UtteranceEnded(number, 0, 100, Ending.PAUSE))
             stats.count(_final(number, "on"))
     stats.count(ResetDone(None))
-    assert not stats._committed
-    assert not stats._stopped_s
+    assert not stats.committed
+    assert not stats.stopped_s
 
 
 @pytest.mark.parametrize(

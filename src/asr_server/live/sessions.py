@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from loguru import logger
 
-from asr_server.audio.vad import load_voice_detector
+from asr_server.audio.segmentation import load_voice_detector
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import InvalidInput, ShuttingDown
 from asr_server.core.setting_types import Endpointing
@@ -49,6 +49,7 @@ class _Entry:
     owner: str
     leases: ExitStack  # keep its engines loaded, and its quota slots
     resumes: int = 0  # number of requests to resume it
+    timer: asyncio.TimerHandle | None = None  # drops it if its client does not come back
 
 
 class LiveSessions:
@@ -64,10 +65,9 @@ class LiveSessions:
         self._settings = settings
         self._engines = engines
         estimator = EndOfTurnEstimator(end_of_turn, engines.metrics) if end_of_turn is not None else None
-        self._shared = Shared(engines, settings.request_timeout, estimator)
+        self.shared = Shared(engines, settings.request_timeout, estimator)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
-        self._detached: dict[str, asyncio.TimerHandle] = {}  # timers that drop the sessions without a client
         self._draining = False
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class LiveSessions:
 
     @property
     def waiting(self) -> int:
-        return len(self._detached)
+        return sum(entry.session.detached.is_set() for entry in self._open.values())
 
     @property
     def times(self) -> Mapping[ResultKind, MeanTime]:
@@ -118,14 +118,13 @@ class LiveSessions:
             language=language,
             context=context,
             model=model,
-            threshold=s.vad_threshold,
             min_silence_ms=s.vad_min_silence_ms,
             end_of_turn=EndOfTurnRules() if semantic and self.judges_pauses else None,
         )
 
     @property
     def judges_pauses(self) -> bool:
-        return self._shared.end_of_turn is not None
+        return self.shared.end_of_turn is not None
 
     def check_semantic(self, wanted: bool | None) -> None:
         """Raise `unsupported_value` if a client asks for an estimate of the end of a turn and this server has none."""
@@ -150,8 +149,8 @@ class LiveSessions:
         """
         self._check_room()
         await asyncio.to_thread(load_voice_detector)
-        if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
-            self._shared.end_of_turn.warm_up()
+        if options.rules.end_of_turn is not None and self.shared.end_of_turn is not None:
+            self.shared.end_of_turn.warm_up()
         self._check_room()  # again, since draining may have begun meanwhile and would miss this session
         identity = f"{self._settings.server_name}_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         with ExitStack() as begun:
@@ -161,7 +160,7 @@ class LiveSessions:
             self.prepare(options.rules)
             if options.place is not None:
                 begun.enter_context(options.place.kept(identity, lambda: self._drop(identity)))
-            session = LiveSession(identity, options, self._config(options), self._shared, ticket)
+            session = LiveSession(identity, options, self._config(options), self.shared, ticket)
             self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
 
@@ -178,8 +177,8 @@ class LiveSessions:
             if entry.resumes != mine:
                 raise InvalidInput(code="session_taken")
             if identity in self._open and not entry.session.ended:  # both may have changed meanwhile
-                if (timer := self._detached.pop(identity, None)) is not None:
-                    timer.cancel()
+                if entry.timer is not None:
+                    entry.timer.cancel()
                 return entry.session.connect(received)
         raise InvalidInput(
             "No session of this id is kept; open a new one.", code="session_not_found", param="session_id"
@@ -198,15 +197,15 @@ class LiveSessions:
 
     def disconnect(self, connection: LiveConnection, *, clean: bool, resumable: bool = True) -> None:
         """Note that the client is gone. Does nothing if another connection has the session, or if it has ended."""
-        session = connection.session
-        if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
+        session, resume_s = connection.session, self._settings.ws_resume_s
+        entry = self._open.get(session.id)
+        if entry is None or not session.is_current(connection.outbox) or session.detached.is_set():
             return
         session.disconnect(clean=clean)
-        if not resumable or self._settings.ws_resume_s == 0:
+        if resumable and resume_s > 0:
+            entry.timer = asyncio.get_running_loop().call_later(resume_s, self._drop, session.id)
+        else:
             self._drop(session.id)
-            return
-        timer = asyncio.get_running_loop().call_later(self._settings.ws_resume_s, self._drop, session.id)
-        self._detached[session.id] = timer
 
     async def drain(self) -> None:
         """Open no new sessions. Finish the open ones, and end their connections with `ShuttingDown`."""
@@ -228,9 +227,9 @@ class LiveSessions:
                 await session.detached.wait()
 
     def _drop(self, identity: str) -> None:
-        if (timer := self._detached.pop(identity, None)) is not None:
-            timer.cancel()
         entry = self._open.pop(identity)
+        if entry.timer is not None:
+            entry.timer.cancel()
         session = entry.session
         session.end()
         entry.leases.close()

@@ -15,9 +15,9 @@ from asr_server.engine import capabilities, core, plan
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.live import sessions as live_sessions
-from asr_server.live.conftest import Scripted, opened, until_flush
+from asr_server.live.conftest import Scripted, opened, processed, until, until_flush
 from asr_server.live.inference import Engines
-from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, Reset
+from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, Reset, TranscribeResult
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.loop_time import ConnectionTime, loop_time, measure
@@ -32,8 +32,7 @@ async def test_the_model_is_loaded_when_a_session_opens(make):
     batch = Scripted()
     live = make(batch)
     await opened(live)
-    while not batch.loaded:  # noqa: ASYNC110 - another thread loads
-        await asyncio.sleep(0.005)
+    await until(lambda: batch.loaded)
 
 
 @pytest.mark.torch
@@ -45,21 +44,18 @@ async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, m
     monkeypatch.setattr(engine, "admit", lambda key, item, urgent=False: asked.append(item) or admit(key, item, urgent))
     live = make(engine)
     connection = await opened(live)
-    session = connection.session
     twice = speech[:-28_800] + speech  # one utterance, long enough that words are committed in it
     for at in range(0, len(twice), 32_000):
-        await connection.send(Audio(twice[at : at + 32_000]))
-        while session._inbox or session.machine.busy:  # noqa: ASYNC110 - every second of it is answered
-            await asyncio.sleep(0.005)
+        await processed(connection, twice[at : at + 32_000])
+        await until(lambda: not connection.session.machine.busy)
     await connection.send(Flush())
     messages = await until_flush(connection)
     final = next(m for m in messages if isinstance(m, Final))
     committed = [m.committed for m in messages if isinstance(m, Partial)][-1]
     audio = np.frombuffer(twice, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
     (prefix,) = {item.prefix for item in asked if np.array_equal(item.audio, audio)}
-    offline = (
-        await live._engines.accurate.transcribe(Utterance(audio, prefix=prefix), priority=Priority.PARTIAL)
-    ).hypothesis
+    utterance = Utterance(audio, prefix=prefix)
+    offline = (await make.clients[-1].transcribe(utterance, priority=Priority.PARTIAL)).hypothesis
     assert final.text == offline.text
     assert prefix
     assert committed.startswith(offline.text[: offline.offsets[len(prefix) - 1]])
@@ -146,21 +142,6 @@ async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_f
         await opened(live)
 
 
-async def test_a_fault_of_voice_detection_ends_its_session_alone(make, speech):
-    """Another session, whose frames are computed on the same thread, has all its words."""
-    live = make(Scripted())
-    broken, whole = await opened(live), await opened(live)
-    broken.session._speech._state = np.zeros(3, np.float32)
-    for connection in (broken, whole):
-        await connection.send(Audio(speech))
-        await connection.send(Flush())
-    with pytest.raises(AsrError, match="server failed"):
-        await asyncio.wait_for(until_flush(broken), 10)
-    texts = [m.text for m in await asyncio.wait_for(until_flush(whole), 10) if isinstance(m, Final)]
-    assert texts == ["words", ""]
-    whole.session.end()
-
-
 async def test_a_reset_begins_another_stream(make, speech, monkeypatch):
     """Speech before it has no effect on the probabilities after it."""
     connection, heard = await opened(make(Scripted())), [[]]
@@ -183,20 +164,15 @@ async def test_a_reset_begins_another_stream(make, speech, monkeypatch):
     connection.session.end()
 
 
-async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):
-    """It is found where nobody waits for it, and the client is told all the same."""
-    connection = await opened(make(Scripted()))
-    monkeypatch.setattr(connection.session.machine._requests, "on_result", lambda result: 1 / 0)
-    await connection.send(Audio(speech))
-    with pytest.raises(AsrError, match="server failed"):
-        await asyncio.wait_for(until_flush(connection), 10)
-
-
-async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch):
-    """Nobody works on it any more: its client opens another one instead of talking to nobody."""
+@pytest.mark.parametrize("event", [Audio, TranscribeResult])
+async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch, event):
+    """Its client is told of the fault, also if nobody waits for the failed work, and opens another session."""
     live = make(Scripted())
     connection = await opened(live)
-    monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
+    receive = connection.session.machine.receive
+    monkeypatch.setattr(
+        connection.session.machine, "receive", lambda got, *a: 1 / 0 if isinstance(got, event) else receive(got, *a)
+    )
     await connection.send(Audio(speech))
     with pytest.raises(AsrError, match="server failed"):
         await until_flush(connection)
@@ -205,30 +181,18 @@ async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch
         await live.resume(connection.session.id, 0)
 
 
-async def test_all_finals_that_are_kept_are_given_out_however_long(make):
-    """A client that comes back without any is not taken for one that does not read."""
-    connection = await opened(make(Scripted()))
-    text = "word " * 200
-    for number in range(1, 257):
-        connection.session._send(Final(number, text, "English", 0, 1, Ending.CUT), 0)
-    again = connection.session.connect(0)
-    connection.session.end()
-    assert [outgoing.message.utterance async for outgoing in again.messages()] == list(range(1, 257))
-
-
-async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_lost_the_session(make):
+async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_lost_the_session(make, answers):
     """The next connection was told how much had arrived, and sends the rest itself."""
     live = make(Scripted())
     connection = await opened(live)
     session = connection.session
-    session._process = lambda incoming: asyncio.Event().wait()
     late = asyncio.create_task(connection.send(Audio(bytes(33 * 1024 * 1024))))
     await asyncio.sleep(0)
     assert not late.done()
     assert session.received_bytes < 32 * 1024 * 1024
     again = await live.resume(session.id, 0)
     told = session.received_bytes
-    session._inbox.remove_first()
+    answers.set()
     with raises("session_taken"):
         await late
     assert session.received_bytes == told
@@ -275,21 +239,15 @@ async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
     assert loaded_after(2.0) == (False, False)
 
 
-async def _never(incoming):
-    await asyncio.Event().wait()
-
-
-async def test_all_sessions_together_hold_a_bounded_amount(make):
+async def test_all_sessions_together_hold_a_bounded_amount(make, answers):
     """A session over its share waits with its audio, one that sends little goes on, and what ends gives its share back.
 
     A large frame that does not fit beside what is there is refused whole.
     """
     live = make(Scripted())
-    memory = live._shared.memory
+    memory = live.shared.memory
     greedy = [await opened(live) for _ in range(8)]
     speaker = await opened(live)
-    for connection in (*greedy, speaker):
-        connection.session._process = _never
     frames = [asyncio.create_task(connection.send(Audio(bytes(15 * 1024 * 1024)))) for connection in greedy]
     await asyncio.sleep(0)
     assert memory.held_bytes < 1.1 * 128 * 1024 * 1024
@@ -306,37 +264,32 @@ async def test_all_sessions_together_hold_a_bounded_amount(make):
     assert memory.held_bytes == 0
 
 
-async def test_what_waits_in_sessions_is_counted_with_recordings(make):
+async def test_what_waits_in_sessions_is_counted_with_recordings(make, answers):
     """In seconds of audio, until it is answered or the session ends; a full server opens no more sessions."""
-    live = make(Scripted())
+    live = make(Scripted(), admission=(admission := Admission(1000.0)))
     first, second = await opened(live), await opened(live)
     for connection in (first, second):
-        connection.session._process = _never
         await connection.send(Audio(bytes(32_000 * 497)))
-    assert live._admission.held_s == 2 * 497
+    assert admission.held_s == 2 * 497
     with pytest.raises(Overloaded):
         await opened(live)
     live.disconnect(first, clean=False)
-    assert live._admission.held_s == 2 * 497
+    assert admission.held_s == 2 * 497
     live.disconnect(await live.resume(first.session.id, 0), clean=False, resumable=False)
-    assert live._admission.held_s == 497
+    assert admission.held_s == 497
     second.session.end()
-    assert live._admission.held_s == 0
+    assert admission.held_s == 0
 
 
 async def test_an_open_utterance_is_counted_until_its_final(make, speech):
     """A speaker's audio is accepted and has no final yet; a silent session holds nothing."""
-    live = make(Scripted())
+    live = make(Scripted(), admission=(admission := Admission(1000.0)))
     connection = await opened(live)
-    session = connection.session
     for audio, is_open in ((bytes(32_000), False), (speech[: len(speech) // 2], True)):
-        await connection.send(Audio(audio))
-        async with asyncio.timeout(30):
-            # What was taken from the inbox is counted once its speech is detected.
-            while session._inbox or (live._admission.held_s > 0.5) is not is_open:
-                await session._next_change()
-    await session.finish()
-    assert live._admission.held_s == 0
+        await processed(connection, audio)
+        await until(lambda: (admission.held_s > 0.5) is is_open)  # noqa: B023 - awaited at once
+    await connection.session.finish()
+    assert admission.held_s == 0
 
 
 async def test_an_abandoned_session_ends_when_its_caller_needs_the_place(make):
@@ -362,17 +315,18 @@ async def test_an_abandoned_session_ends_when_its_caller_needs_the_place(make):
         pass
 
 
-async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
+@pytest.mark.parametrize(("reopened", "spoken_s", "sent_s"), [(None, 9, 11), ("pause", 49, 51)])
+async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make, reopened, spoken_s, sent_s):
     """Live work goes first; a recording over the same connection has no more right than one in a file, and less when
-    its client is gone. A speaker whose connection broke keeps going first."""
+    its client is gone. A speaker whose connection broke keeps going first, and may send an utterance again."""
     live = make(Scripted())
-    speaker, sender = await opened(live), await opened(live)
-    await speaker.send(Audio(bytes(9 * 32_000)))
-    await sender.send(Audio(bytes(60 * 32_000)))
-    assert (speaker.session._priority, sender.session._priority) == (Priority.PARTIAL, Priority.INTERACTIVE)
+    speaker, sender = await opened(live, reopened=reopened), await opened(live, reopened=reopened)
+    await speaker.send(Audio(bytes(spoken_s * 32_000)))
+    await sender.send(Audio(bytes(sent_s * 32_000)))
+    assert (speaker.session.priority, sender.session.priority) == (Priority.PARTIAL, Priority.INTERACTIVE)
     for connection in (speaker, sender):
         live.disconnect(connection, clean=False)
-    assert (speaker.session._priority, sender.session._priority) == (Priority.PARTIAL, Priority.BULK)
+    assert (speaker.session.priority, sender.session.priority) == (Priority.PARTIAL, Priority.BULK)
     for connection in (speaker, sender):
         connection.session.end()
 
@@ -395,9 +349,7 @@ async def test_what_comes_faster_than_speech_waits_for_its_callers_time(make):
         live.disconnect(sender, clean=False)
         await asyncio.sleep(0.3)
         assert machine.clock_samples < 16_000
-    async with asyncio.timeout(30):
-        while machine.clock_samples < 59 * 16_000:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.01)
+    await until(lambda: machine.clock_samples >= 59 * 16_000)
     sender.session.end()
 
 
@@ -421,8 +373,8 @@ async def test_abandoned_recordings_are_transcribed_one_after_the_other(make, sp
     """They do not fill the batch; a speaker's words do not wait for them."""
     batch = Scripted(lambda item: None)
     live = make(batch)
-    for _ in range(5):
-        connection = await opened(live)
+    connections = [await opened(live) for _ in range(5)]
+    for connection in connections:
         await connection.send(Audio(speech * 8))
         live.disconnect(connection, clean=False)
     speaker = await opened(live)
@@ -431,8 +383,8 @@ async def test_abandoned_recordings_are_transcribed_one_after_the_other(make, sp
     sessions = {item.session.partition(":")[0] for item in batch.seen}
     assert speaker.session.id in sessions
     assert len(sessions) <= 2
-    for entry in list(live._open.values()):
-        entry.session.end()
+    for connection in (speaker, *connections):
+        connection.session.end()
 
 
 async def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_would_have(make):
@@ -442,9 +394,7 @@ async def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_wou
     for connection in (first, second):
         live.disconnect(connection, clean=False)
     again = await live.resume(first.session.id, 0)
-    async with asyncio.timeout(10):
-        while second.session.id in live.ids:  # noqa: ASYNC110 - a timer ends it, which sets no event
-            await asyncio.sleep(0.01)
+    await until(lambda: second.session.id not in live.ids)
     assert first.session.id in live.ids
     await again.send(Flush())
     assert [m.ending for m in await until_flush(again) if isinstance(m, Final)] == [Ending.FLUSH]
@@ -457,9 +407,6 @@ async def test_the_engine_leaves_the_requests_of_a_session_that_is_over(make, sp
     live = make(batch)
     connection = await opened(live)
     await connection.send(Audio(speech[:64_000]))
-    async with asyncio.timeout(10):
-        while not batch.rows:  # noqa: ASYNC110 - another thread works
-            await asyncio.sleep(0.005)
-        live.disconnect(connection, clean=False, resumable=False)
-        while batch.rows:  # noqa: ASYNC110 - another thread works
-            await asyncio.sleep(0.005)
+    await until(lambda: batch.rows)
+    live.disconnect(connection, clean=False, resumable=False)
+    await until(lambda: not batch.rows)

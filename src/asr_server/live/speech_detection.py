@@ -1,8 +1,8 @@
 """Voice detection and end-of-turn estimates for all live sessions, each on its own thread.
 
-On the event loop, the network of `audio/vad.py` would take more time than everything else that a session needs. Only
-the session itself waits for its end-of-turn estimate. The number of waiting estimates is limited, and without an
-estimate the pause rule decides.
+On the event loop, the network of `audio/segmentation.py` would take more time than everything else that a session
+needs. Only the session itself waits for its end-of-turn estimate. The number of waiting estimates is limited, and
+without an estimate the pause rule decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 from loguru import logger
 
-from asr_server.audio.vad import MOST_FRAMES, SpeechProbability
+from asr_server.audio.segmentation import MOST_FRAMES, SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.engine.feature import EndOfTurnModel
 from asr_server.live.machine.events import Event, Samples

@@ -12,8 +12,8 @@ from loguru import logger
 from prometheus_client import CollectorRegistry
 
 from asr_server import demo
-from asr_server.audio import vad
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio import segmentation
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.conftest import counts
 from asr_server.live.machine.events import Audio, Flush
@@ -33,8 +33,8 @@ def pcm():
 class _Session:
     """A session's machine and its stream of the detector."""
 
-    def __init__(self, detector, machine):
-        self.machine, self._detector, self._stream = machine, detector, SpeechProbability()
+    def __init__(self, detector, machine, stream=None):
+        self.machine, self._detector, self._stream = machine, detector, stream or SpeechProbability()
 
     async def frames(self, event):
         return await self._detector.frames(self.machine, self._stream, event)
@@ -44,7 +44,7 @@ class _Session:
 def make():
     """Makes the detector of a session and its machine."""
     detector = VoiceDetector()
-    return lambda: _Session(detector, LiveMachine(LiveMachineConfig(lambda rate_hz: None)))
+    return lambda *stream: _Session(detector, LiveMachine(LiveMachineConfig(lambda rate_hz: None)), *stream)
 
 
 async def _scores(session, *events):
@@ -68,14 +68,14 @@ async def test_scores_do_not_depend_on_pieces_or_on_other_sessions(make, pcm):
 @pytest.fixture
 def calls(monkeypatch):
     """The number of frames of each call of the network."""
-    network, counts = vad.load_voice_detector(), []
+    network, counts = segmentation.load_voice_detector(), []
 
     class Counted:
         def run(self, outputs, inputs):
             counts.append(len(inputs["frames"]))
             return network.run(outputs, inputs)
 
-    monkeypatch.setattr(vad, "load_voice_detector", Counted)
+    monkeypatch.setattr(segmentation, "load_voice_detector", Counted)
     return counts
 
 
@@ -101,6 +101,15 @@ async def test_a_session_that_ends_while_its_frames_wait_delays_nobody(make, cal
     assert first == second
     assert waiting.cancelled()
     assert under_way.cancelled()
+
+
+async def test_a_fault_of_one_session_fails_no_other_of_the_same_call(make, pcm):
+    """Another session, whose frames are computed on the same thread, has all its scores."""
+    piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
+    broken, whole = _scores(make("no stream"), piece), _scores(make(), piece)
+    fault, scores = await asyncio.gather(broken, whole, return_exceptions=True)
+    assert isinstance(fault, AttributeError)
+    assert len(scores) == 4
 
 
 async def test_the_last_frame_before_a_flush_is_filled_with_silence(make):

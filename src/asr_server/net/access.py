@@ -8,17 +8,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from starlette.websockets import WebSocket
 
 from asr_server.core.errors import TABLE, AsrError, InvalidInput
-from asr_server.core.settings import Settings, is_loopback
 from asr_server.net import credentials, websocket_io
 from asr_server.net.credentials import ApiKeys, EphemeralKeys
 from asr_server.net.errors import http_response, realtime_error
 from asr_server.schedule.quota import Quota
+
+if TYPE_CHECKING:
+    from asr_server.core.settings import Settings
 
 _ANY = "*"
 _BARE_NAME = re.compile(r"[\w-]+")
@@ -118,7 +120,7 @@ class AccessRules:
     @classmethod
     def of(cls, settings: Settings, open_paths: tuple[str, ...] = ()) -> AccessRules:
         api_keys = ApiKeys(settings.keys)
-        origins = Origins(settings.origins, keyless=not api_keys, loopback=is_loopback(settings.host))
+        origins = Origins(settings.origins, keyless=not api_keys, loopback=settings.is_local)
         quota = Quota(settings.key_max_requests, settings.key_rate, max_live=settings.max_live_sessions)
         return cls(api_keys, EphemeralKeys(settings.keys), origins, quota, open_paths)
 

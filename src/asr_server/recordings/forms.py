@@ -62,7 +62,8 @@ async def read(request: Request, services: Services, read_form: ReadForm = body.
     form = await read_form(request, services.settings.max_upload_bytes)
     try:
         for parts in services.features:
-            form = await parts.complete_form(form, request)
+            for name, complete in parts.form_fields.items():
+                form = await complete(form, request) if name in form else form
         yield form
     finally:
         await form.close()

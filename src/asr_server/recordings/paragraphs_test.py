@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.transcript import Segment, TimeSource, Word
-from asr_server.recordings.paragraphs import FULL_CHARS, MOST_CHARS, MOST_MS, PAUSE_MS, paragraphs
+from asr_server.recordings.render import FULL_CHARS, MOST_CHARS, MOST_MS, PAUSE_MS, paragraphs
 from asr_server.text import scripts, words
 
 # 60 characters.

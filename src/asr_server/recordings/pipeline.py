@@ -24,10 +24,10 @@ from asr_server.core.errors import DeadlineExceeded, InvalidInput, TranslationUn
 from asr_server.core.transcript import Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
 from asr_server.processes.caller_work import in_thread
-from asr_server.recordings.coverage import RecordingMetrics, SoundLevels, check_heard, damaged, since
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
+    ChannelMode,
     Request,
     ResponseFormat,
     Result,
@@ -35,18 +35,24 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     WordTimes,
 )
-from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
-from asr_server.recordings.span import ContextCheck, Deadline, SpanContext, SpanTask
-from asr_server.recordings.spoken_language import LONGEST_S, REACH, main_language
+from asr_server.recordings.segmenter import (
+    RecordingMetrics,
+    RecordingSignal,
+    SoundLevels,
+    check_heard,
+    damaged,
+    segmentation_config,
+    since,
+)
+from asr_server.recordings.span import LONGEST_S, REACH, ContextCheck, Deadline, SpanContext, SpanTask, main_language
 from asr_server.schedule.job import Priority
-from asr_server.subtitle.cues import CueConfig
 from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.core.settings import Settings
-    from asr_server.engine.client import EngineClient, Transcription
-    from asr_server.recordings.paragraphs import Paragraph
+    from asr_server.engine.client import EngineClient
+    from asr_server.recordings.render import Paragraph
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.recordings.span import SpanResult
@@ -148,16 +154,13 @@ class RecordingStep:
         return segments
 
 
-# A step is prepared before anything is decoded, and begins when the signal is known. `prepare` returns None where the
-# request does not ask for the step, and raises what is wrong with the request.
+# A step is prepared before anything is decoded, which raises what is wrong with the request, and begins when the signal
+# is known.
 BeginStep = Callable[[RecordingSignal, asyncio.TaskGroup], RecordingStep]
-PrepareStep = Callable[["RecordingRequest", RunOptions], Awaitable[BeginStep | None]]
-OpenSignal = Callable[["Decoder", "Source", "RecordingRequest", str], Awaitable[RecordingSignal]]
-
-
-async def mixed_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> RecordingSignal:
-    """Return the mix of the channels, whatever the request says."""
-    return RecordingSignal()
+PrepareStep = Callable[["RecordingRequest", RunOptions], Awaitable[BeginStep]]
+SplitSignal = Callable[["Decoder", "Source", str], Awaitable[RecordingSignal]]  # takes the caller too
+# Writes a document within a time limit in seconds. Raises `invalid_value` and `DeadlineExceeded`.
+WriteDocument = Callable[[Transcript, ResponseFormat, float], Awaitable[Result]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +173,8 @@ class PipelineResources:
     timeout_s: float  # after which a recording without progress fails
     look_ahead: int = 16  # spans of one recording that are decoded and queued before the first of them is taken
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
-    open_signal: OpenSignal = mixed_signal  # takes the caller too
-    steps: Sequence[PrepareStep] = ()
+    split_signal: SplitSignal | None = None  # opens a recording whose channels are apart; None: they are mixed
+    steps: Mapping[str, PrepareStep] = field(default_factory=dict)  # by the option of a request that asks for them
     check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
     longest_s: float = math.inf  # after which any recording fails
     metrics: RecordingMetrics = field(default_factory=RecordingMetrics)
@@ -222,7 +225,7 @@ class RecordingPipeline:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     # Text that is rewritten is sent by the span, not as it is decoded.
-                    deltas = options.deltas and not any(request.asked)
+                    deltas = options.deltas and not request.asked
                     context = SpanContext(engine, group, request, deadline, deltas, words, resources.check, may_fail)
                     producer = _Producer(resources, ticket, context, options)
                     assembly = _Assembly(emit, producer.on_done, options)
@@ -300,20 +303,18 @@ class _Producer:
         return self._context.request.speakers and (self.signal.is_split or bool(self.steps))
 
     @property
-    def work_s(self) -> float:
-        """Seconds of audio to transcribe, as far as the recording is decoded."""
+    def work_s(self) -> float:  # of audio to transcribe, as far as the recording is decoded
         return self.signal.work * self.progress.decoded_s
 
     @property
     def streams(self) -> bool:
-        """True if events are shown as they come."""
         return self._options.streams or self._options.deltas
 
     async def begin(self, source: Source) -> None:
         """Prepare the steps, and fill the queue in a task."""
         request, options = self._context.request, self._options
-        prepared = [await prepare(request, options) for prepare in (*self._resources.steps, *options.steps)]
-        begins = [begin for begin in prepared if begin is not None]
+        asked = [prepare for option, prepare in self._resources.steps.items() if getattr(request, option)]
+        begins = [await prepare(request, options) for prepare in (*asked, *options.steps)]
         self._work = self._context.group.create_task(self._run(source, begins))
 
     async def stop(self) -> None:
@@ -348,7 +349,9 @@ class _Producer:
 
     async def _produce(self, source: Source, begins: Sequence[BeginStep]) -> None:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
-        self.signal = signal = await self._resources.open_signal(decoder, source, request, self._options.caller)
+        if request.channel_mode is ChannelMode.SPLIT and (split_signal := self._resources.split_signal) is not None:
+            self.signal = await split_signal(decoder, source, self._options.caller)
+        signal = self.signal
         self.steps = [begin(signal, self._context.group) for begin in begins]
         config = segmentation_config(request.chunking_strategy, self._context.engine.traits)
         segmenter = signal.segmenter(config, self.levels, request.vad)
@@ -402,12 +405,11 @@ class _Assembly:
         self._decided: deque[SpanResult] = deque(maxlen=REACH)  # the last ones before them, with text
         self.answered: list[Segment] = []  # of all spans, in the order of the recording, also without text
         self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
-        self._queue_s = self._infer_s = self._load_s = 0.0
+        self._timings = Timings()
         self._failure: Exception | None = None  # of the last span that was left out
 
     @property
     def end_s(self) -> float:
-        """Seconds up to which the recording is answered."""
         return max((segment.end_ms / 1000 for segment in self.answered), default=0.0)
 
     async def run(self, producer: _Producer) -> None:
@@ -443,7 +445,7 @@ class _Assembly:
             language=main_language(spoken) or asked_language or "",
             duration_ms=duration_ms,
             segments=spoken,
-            timings=self._timings(),
+            timings=replace(self._timings, decode_ms=1000 * (self.begun_s - self._created_s)),
         )
 
     async def _add(self, task: SpanTask, steps: Sequence[RecordingStep]) -> None:
@@ -473,7 +475,8 @@ class _Assembly:
             if result.segment.text:
                 self._decided.append(result)
             self.answered.append(result.segment)
-            self._add_times(result.answer)
+            answer = result.answer
+            self._timings = self._timings.with_span(answer.queue_s, answer.infer_s, answer.load_s)
             self._on_done(result.segment.end_ms / 1000)
             await self._emit(SegmentDone(result.segment))
         self._waiting.clear()
@@ -483,16 +486,6 @@ class _Assembly:
         delta = scripts.joint(self._text, text) + text if opens else text
         self._text += delta
         await self._emit(TextDelta(delta))
-
-    def _add_times(self, transcription: Transcription) -> None:
-        """Add the times of a span: the longest wait counts and the sum of the work, as spans wait at the same time."""
-        self._queue_s = max(self._queue_s, transcription.queue_s)
-        self._infer_s += transcription.infer_s
-        self._load_s = max(self._load_s, transcription.load_s)
-
-    def _timings(self) -> Timings:
-        seconds = (self.begun_s - self._created_s, self._queue_s, self._infer_s, self._load_s)
-        return Timings(*(1000 * one_s for one_s in seconds))
 
 
 class TranscriptTranslator:
@@ -507,20 +500,8 @@ class TranscriptTranslator:
         raise TranslationUnavailable("This server does not translate.")
 
 
-class TranscriptWriter:
-    """Writes transcripts as documents. This one refuses them."""
-
-    def check(self, request: RecordingRequest) -> None:
-        """Raise `unsupported_value` if the request asks for a document that is not written. For the time before a
-        recording is decoded."""
-        if request.response_format.is_document:
-            raise InvalidInput(
-                "This server does not write documents.", code="unsupported_value", param="response_format"
-            )
-
-    async def answer(self, transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:
-        """Return the document within `limit_s`. Raises `unsupported_value`, `invalid_value` and `DeadlineExceeded`."""
-        raise InvalidInput("This server does not write documents.", code="unsupported_value", param="response_format")
+async def refuse_document(transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:
+    raise InvalidInput("This server does not write documents.", code="unsupported_value", param="response_format")
 
 
 class RequestProcessor:
@@ -532,13 +513,13 @@ class RequestProcessor:
         settings: Settings,
         clock: RequestClock,
         translator: TranscriptTranslator,
-        writer: TranscriptWriter,
+        write_document: WriteDocument = refuse_document,
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings
         self._clock = clock
         self.translator = translator
-        self.writer = writer
+        self._write_document = write_document
 
     async def process(
         self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
@@ -546,7 +527,7 @@ class RequestProcessor:
         """Return the answer, and the transcript that it was made of. `emit` gets the events of the transcription.
 
         A time limit in `options` is for all of it; otherwise the answer has the server's limit after the transcript.
-        Raises what the pipeline, the translator and the writer raise; cancelling cancels all work.
+        Raises what the pipeline, the translator and `write_document` raise; cancelling cancels all work.
         """
         options = options or RunOptions()
         began_s = self._clock.now_s()
@@ -557,27 +538,20 @@ class RequestProcessor:
         return await self.answer(transcript, request, left_s), transcript
 
     async def answer(self, transcript: Transcript, request: Request, limit_s: float) -> Result:
-        """Return the answer that the request asks for. Raises what the translator and the writer raise."""
+        """Return the answer that the request asks for. Raises what the translator and `write_document` raise."""
         if request.needed_word_times is WordTimes.NONE:  # words that were kept would change paragraphs
             without = (replace(segment, words=()) for segment in transcript.segments)
             transcript = replace(transcript, segments=tuple(without))
         if isinstance(request, TranslationRequest):
             return await self.translator.answer(transcript, request, limit_s)
         if request.response_format.is_document:
-            return await self.writer.answer(transcript, request.response_format, limit_s)
-        is_file = isinstance(request, SubtitleRequest) and request.response_format.is_subtitles
-        make = _subtitles if is_file else render
-        config = cue_config(self._settings, request)
+            return await self._write_document(transcript, request.response_format, limit_s)
         has_cues = "cue" in request.listed or request.response_format.is_subtitles
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
-            return make(transcript, request, config)
+            return render(transcript, request)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        return await in_thread(make, transcript, request, config)
-
-
-def _subtitles(transcript: Transcript, request: Request, config: CueConfig) -> Result:
-    return replace(
-        render(transcript, request, config),
-        file_name=f"subtitles.{request.response_format.value}",
-        time_source=time_source(transcript.segments),
-    )
+        result = await in_thread(render, transcript, request, cue_config(request))
+        if isinstance(request, SubtitleRequest):
+            name = f"subtitles.{request.response_format.value}"
+            return replace(result, file_name=name, time_source=time_source(transcript.segments))
+        return result

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from asr_server import demo
+from asr_server.audio.conftest import wav
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.conftest import counts, raises
@@ -29,7 +30,6 @@ from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
-from asr_server.recordings.coverage import RecordingMetrics
 from asr_server.recordings.pipeline import (
     Finished,
     PipelineResources,
@@ -39,9 +39,9 @@ from asr_server.recordings.pipeline import (
     SegmentDone,
     Started,
     TextDelta,
-    TranscriptWriter,
 )
 from asr_server.recordings.requests import (
+    ChannelMode,
     ResponseFormat,
     Result,
     SubtitleRequest,
@@ -49,6 +49,7 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     VoiceDetection,
 )
+from asr_server.recordings.segmenter import RecordingMetrics, RecordingSignal, SpeechSpan
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
@@ -124,8 +125,8 @@ class Made:
         self.admission = Admission(limit_s)
         client = EngineClient(self.thread, traits)
         more["metrics"] = RecordingMetrics(self.registry)
-        resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
-        self.pipeline = RecordingPipeline(resources)
+        self.resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
+        self.pipeline = RecordingPipeline(self.resources)
         self.events = []
 
     async def transcribe(self, recording, request=REQUEST, options=RUN):
@@ -152,17 +153,20 @@ async def make():
         await one.close()
 
 
+with wave.open(str(demo.sample().recording)) as source:
+    SAMPLE = np.frombuffer(source.readframes(source.getnframes()), np.int16)
+PAUSE = np.zeros(5 * 16_000, np.int16)
+
+
+def file_of(*parts):
+    """Return a file with these samples in a row."""
+    return wav(np.concatenate(parts).tobytes())
+
+
 @pytest.fixture
-def recording(tmp_path):
+def recording():
     """The sample three times, with pauses that part it into three spans."""
-    with wave.open(str(demo.sample().recording)) as source:
-        pcm = np.frombuffer(source.readframes(source.getnframes()), np.int16)
-    pause = np.zeros(5 * 16_000, np.int16)
-    path = tmp_path / "three.wav"
-    with wave.open(str(path), "wb") as sink:
-        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
-        sink.writeframes(np.concatenate([pcm, pause, pcm, pause, pcm]).tobytes())
-    with path.open("rb") as file:
+    with file_of(SAMPLE, PAUSE, SAMPLE, PAUSE, SAMPLE) as file:
         yield file
 
 
@@ -239,6 +243,34 @@ async def test_a_span_that_loops_is_tried_once_in_halves(make, recording):
     assert counts(made.registry, "asr_repaired_segments_total") == {(RepairReason.LOOP,): 6}
 
 
+class TwoVoices:
+    """Cuts any recording into 6 s of one person and 2 s of another one, who speaks in between."""
+
+    def __init__(self, config, levels, vad):
+        levels.put(0, *np.zeros((2, 2_000), np.float32))
+
+    def push(self, block, *, is_last=False):
+        spans = ((0, 6, "A"), (2, 4, "B")) if is_last else ()
+        return [
+            SpeechSpan(16_000 * a, 16_000 * b, np.ones(16_000 * (b - a), np.float32), 1.0, speaker=who)
+            for a, b, who in spans
+        ]
+
+
+async def test_segments_of_channels_are_in_the_order_of_time(make, recording):
+    """A span that was halved may reach behind the beginning of the next one; what has no text is left out."""
+
+    async def split(decoder, source, caller):
+        return RecordingSignal(segmenter=TwoVoices, is_split=True)
+
+    made = make(lambda samples: Finish.LOOP if samples > 80_000 else Finish.END, split_signal=split)
+    made.batch.text = SimpleNamespace(format=lambda samples: "w" if samples else "")
+    transcript = await made.transcribe(recording, TranscriptionRequest(channel_mode=ChannelMode.SPLIT))
+    assert [segment.speaker for segment in made.events[-1].transcript.segments] == ["A", "B", "A"]
+    starts_ms = [segment.start_ms for segment in transcript.segments]
+    assert starts_ms == sorted(starts_ms)
+
+
 async def test_what_still_fails_is_marked_not_dropped(make, recording):
     """Halves that loop too are kept and say that they are not complete; there is no third try."""
     made = make(lambda samples: Finish.LOOP)
@@ -261,12 +293,10 @@ async def test_a_sampled_loop_is_tried_again_greedily(make, recording):
     assert [segment.repaired for segment in transcript.segments] == [RepairReason.LOOP] * 3
 
 
-async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make, tmp_path):
+async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make):
     """While nothing is answered, no more than the look-ahead is decoded and held: the length costs no memory."""
     made = make(lambda samples: None, look_ahead=2)
-    path = tmp_path / "long.wav"
-    path.write_bytes(wav_file(140))  # 9 min
-    with path.open("rb") as file:
+    with file_of(*[SAMPLE] * 140) as file:  # 9 min
         task = asyncio.create_task(made.transcribe(file))
         await eventually(lambda: len(made.batch.seen) == 4)  # one taken, two ready, one that finds no place
         await asyncio.sleep(0.3)
@@ -277,13 +307,11 @@ async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make, tmp_p
     assert made.admission.held_s == 0
 
 
-async def test_a_consumer_that_waits_holds_up_the_decoder(make, tmp_path):
+async def test_a_consumer_that_waits_holds_up_the_decoder(make):
     """The events of a slow reader are not collected: the recording stays where the reader is."""
     made = make(lambda samples: Finish.END, look_ahead=2)
     made.emit = lambda event: asyncio.sleep(0 if isinstance(event, Started) else 60)
-    path = tmp_path / "long.wav"
-    path.write_bytes(wav_file(140))
-    with path.open("rb") as file:
+    with file_of(*[SAMPLE] * 140) as file:
         task = asyncio.create_task(made.transcribe(file))
         await eventually(lambda: len(made.batch.seen) == 4)
         await asyncio.sleep(0.3)
@@ -381,43 +409,26 @@ async def test_nothing_said_is_no_delta(make, recording):
     assert (transcript.text, transcript.segments) == ("", ())
 
 
-async def test_no_segment_ends_behind_the_recording(make, tmp_path):
+async def test_no_segment_ends_behind_the_recording(make):
     """Half a millisecond over a whole one is rounded alike at both ends."""
     made = make(lambda samples: Finish.END)
-    path = tmp_path / "short.wav"
-    with wave.open(str(demo.sample().recording)) as source, wave.open(str(path), "wb") as sink:
-        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
-        sink.writeframes(source.readframes(4_000 + 32_056)[8_000:])
-    with path.open("rb") as file:
+    with file_of(SAMPLE[4_000 : 4_000 + 32_056]) as file:
         transcript = await made.transcribe(file)
     assert transcript.segments[-1].end_ms == transcript.duration_ms
 
 
-async def test_long_recordings_are_bulk_work(make, tmp_path):
+async def test_long_recordings_are_bulk_work(make):
     """Over a minute a recording gives way to short ones; a job always does."""
     priorities = []
     made = make(lambda samples: Finish.END)
     submit = made.thread.submit
     made.thread.submit = lambda job: (priorities.append(job.priority), submit(job))[1]
-    path = tmp_path / "some.wav"
     for repeats, options in ((1, RUN), (30, RUN), (1, RunOptions(Priority.BULK))):
-        path.write_bytes(wav_file(repeats))
-        with path.open("rb") as file:
+        with file_of(*[SAMPLE] * repeats) as file:
             await made.transcribe(file, options=options)
     assert priorities[0] is Priority.INTERACTIVE
     assert len(priorities) > 4
     assert set(priorities[1:]) == {Priority.BULK}
-
-
-def wav_file(repeats):
-    """The sample so many times in a row."""
-    with wave.open(str(demo.sample().recording)) as source:
-        pcm = source.readframes(source.getnframes())
-    body = io.BytesIO()
-    with wave.open(body, "wb") as sink:
-        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
-        sink.writeframes(pcm * repeats)
-    return body.getvalue()
 
 
 async def _cancel(task):
@@ -448,27 +459,16 @@ async def eventually(condition):
 
 
 @pytest.fixture
-def long_and_short(tmp_path):
+def long_and_short():
     """A recording of a long and a short span of speech."""
-    with wave.open(str(demo.sample().recording)) as source:
-        pcm = np.frombuffer(source.readframes(source.getnframes()), np.int16)
-    pause, path = np.zeros(5 * 16_000, np.int16), tmp_path / "long_and_short.wav"
-    with wave.open(str(path), "wb") as sink:
-        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
-        sink.writeframes(np.concatenate([pcm, pause, pcm[:16_000], pause]).tobytes())
-    with path.open("rb") as file:
+    with file_of(SAMPLE, PAUSE, SAMPLE[:16_000], PAUSE) as file:
         yield file
 
 
 @pytest.fixture
-def noise_and_speech(tmp_path):
+def noise_and_speech():
     """5 s of noise as loud as speech, and the sample."""
-    path = tmp_path / "noise.wav"
-    with wave.open(str(demo.sample().recording)) as source, wave.open(str(path), "wb") as sink:
-        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
-        sink.writeframes(np.random.default_rng(0).normal(0, 3_000, 5 * 16_000).astype(np.int16).tobytes())
-        sink.writeframes(source.readframes(source.getnframes()))
-    with path.open("rb") as file:
+    with file_of(np.random.default_rng(0).normal(0, 3_000, 5 * 16_000).astype(np.int16), SAMPLE) as file:
         yield file
 
 
@@ -621,6 +621,4 @@ async def test_a_translation_has_what_is_left_of_the_time():
 
 
 def _processor(transcript, translator=None):
-    return RequestProcessor(
-        Transcribed(transcript), Settings(_env_file=None), RequestClock(), translator, TranscriptWriter()
-    )
+    return RequestProcessor(Transcribed(transcript), Settings(_env_file=None), RequestClock(), translator)

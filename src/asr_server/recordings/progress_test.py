@@ -11,7 +11,7 @@ from asr_server.core.conftest import raises
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.engine.protocol import Finish
 from asr_server.recordings.pipeline import RecordingStep, RunOptions, SegmentDone, SegmentLabelled
-from asr_server.recordings.pipeline_test import Made, damage, eventually, wav_file
+from asr_server.recordings.pipeline_test import SAMPLE, Made, damage, eventually, file_of
 from asr_server.recordings.requests import TranscriptionRequest
 
 LIMIT_S = 20.0
@@ -42,10 +42,8 @@ async def slow():
 
 
 @pytest.fixture
-def talk(tmp_path):
-    path = tmp_path / "talk.wav"
-    path.write_bytes(wav_file(40))
-    with path.open("rb") as file:
+def talk():
+    with file_of(*[SAMPLE] * 40) as file:
         yield file
 
 

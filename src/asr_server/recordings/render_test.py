@@ -5,13 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server.core import settings
 from asr_server.core.transcript import RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.recordings import render as rendering
 from asr_server.recordings.render import render
 from asr_server.recordings.requests import ResponseFormat, SubtitleRequest, TranscriptionRequest
-from asr_server.subtitle import files
-from asr_server.subtitle.cues import CueConfig, SpeakerStyle
+from asr_server.subtitle.cues import CueConfig, SpeakerStyle, parse_srt
 
 WORDS = tuple(
     Word(text, start, end, TimeSource.ESTIMATED, confidence)
@@ -95,7 +93,7 @@ def test_words_come_with_times_and_where_these_are_from(response_format, asked):
 def test_cues_of_verbose_json_are_those_of_srt():
     """With the limits of the server, and the line breaks."""
     listed = _json(SPEECH, ResponseFormat.VERBOSE_JSON, timestamp_granularities=("cue",))["cues"]
-    shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in files.parse_srt(_srt(SPEECH))]
+    shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in parse_srt(_srt(SPEECH))]
     assert [(cue["start"], cue["end"], cue["text"]) for cue in listed] == shown
     assert len(shown) == 2
     assert "cues" not in _json(SPEECH, ResponseFormat.VERBOSE_JSON)
@@ -114,25 +112,12 @@ def _transcript(segments):
     return Transcript("", "English", segments[-1].end_ms, tuple(segments))
 
 
-def test_the_default_settings_are_the_default_rules():
-    """Each number has one truth, whichever way it is reached."""
-    assert rendering.cue_config(settings.load(), TranscriptionRequest()) == CueConfig()
-
-
-def test_every_setting_arrives(monkeypatch):
-    """Seconds of the environment become milliseconds of the rules."""
-    for name, value in {"MAX_DURATION": 5, "MIN_DURATION": 1.5, "MIN_GAP": 0.04}.items():
-        monkeypatch.setenv(f"SUBTITLE_{name}", str(value))
+def test_cues_have_the_layout_of_the_request():
+    """A request without a layout has the default rules."""
+    assert rendering.cue_config(TranscriptionRequest()) == CueConfig()
     request = SubtitleRequest(max_line_chars=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
-    expected = CueConfig(5000, 1500, 40, max_line_columns=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
-    assert rendering.cue_config(settings.load(), request) == expected
-
-
-def test_segments_become_cues_in_order():
-    """A pause between segments is the end of a cue; their texts stay apart."""
-    segments = [_segment("one two three", 0, TimeSource.ALIGNED), _segment("four five six", 3000, TimeSource.ALIGNED)]
-    cues = rendering.cues(_transcript(segments), CueConfig())
-    assert [cue.text for cue in cues] == ["one two three", "four five six"]
+    expected = CueConfig(max_line_columns=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
+    assert rendering.cue_config(request) == expected
 
 
 def test_the_last_cue_ends_with_the_recording():

@@ -8,7 +8,7 @@ line import this module, so it imports nothing heavy.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -57,12 +57,10 @@ class ResponseFormat(StrEnum):
 
     @property
     def is_subtitles(self) -> bool:
-        """True if the answer is a file of cues."""
         return self in (ResponseFormat.SRT, ResponseFormat.VTT)
 
     @property
     def is_document(self) -> bool:
-        """True if the answer is a file of paragraphs to read."""
         return self in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX)
 
 
@@ -161,9 +159,9 @@ class TextOptions:
         return self.profanity is not Profanity.KEEP or bool(self.redact)
 
     @property
-    def asked(self) -> Iterator[str]:
-        """Yield the names of the options that do not have their defaults."""
-        yield from (one.name for one in fields(TextOptions) if getattr(self, one.name) != one.default)
+    def asked(self) -> tuple[str, ...]:
+        """Return the names of the options that do not have their defaults."""
+        return tuple(one.name for one in fields(TextOptions) if getattr(self, one.name) != one.default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,17 +242,14 @@ class RecordingRequest(RecordingOptions):
 
     @property
     def listed(self) -> frozenset[Part]:
-        """The parts that the answer lists."""
         return frozenset({"segment"})
 
     @property
     def reports_gaps(self) -> bool:
-        """True if the answer names the parts of the recording that were not heard."""
         return self.response_format is ResponseFormat.VERBOSE_JSON
 
     @property
     def context(self) -> str:
-        """The text of the model's system turn."""
         return "\n".join(part for part in (self.prompt.strip(), ", ".join(self.hotwords)) if part)
 
     @property
@@ -383,6 +378,8 @@ class TranscriptionRequest(RecordingRequest):
             )
         if self.stream:
             self.check_redacted()
+            if answer.is_document:
+                raise _unsupported(f"'{answer}' is not streamed.", "stream")
 
     def check_redacted(self) -> None:
         """Raise `unsupported_value` if the text cannot be sent while the recording is transcribed."""

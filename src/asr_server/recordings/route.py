@@ -366,7 +366,6 @@ class OpenAiFrames:
         self._segments = 0
 
     def __call__(self, event: Event) -> list[str]:
-        """Return the frames of the next event."""
         match event:
             case TextDelta(text=text):
                 return [frame({"type": "transcript.text.delta", "delta": text})]
@@ -410,7 +409,6 @@ class SegmentFrames:
         self._is_labelled = False
 
     def __call__(self, event: Event) -> list[str]:
-        """Return the frames of the next event. The texts of all segments joined are the whole text."""
         match event:
             case Started(claimed_s=claimed_s) if claimed_s:
                 return [frame({"duration": round(claimed_s, 3)})]

@@ -11,7 +11,6 @@ import pytest
 from asr_server.core.errors import EngineOutOfMemory
 from asr_server.core.transcript import Segment, Transcript, UnheardReason
 from asr_server.net import event_stream
-from asr_server.recordings import route
 from asr_server.recordings.pipeline import Finished, SegmentDone, Started, TextDelta
 from asr_server.recordings.requests import TranscriptionRequest
 from asr_server.recordings.route import OpenAiFrames, SegmentFrames
@@ -50,7 +49,7 @@ def _openai():
 
 
 async def _sent(request_, work, to_frames):
-    response = await route._stream(request_, work, to_frames)
+    response = await event_stream.respond(request_, work, to_frames)
     return [event async for event in response.body_iterator]
 
 

@@ -1,26 +1,37 @@
-"""Finds the spans of speech while a recording is decoded: voice detection, then the cutting of `audio/spans.py`."""
+"""Finds the spans of speech while a recording is decoded, and the outcome of each part of it: words, silence, sound
+without words, or unheard."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter
 
-from asr_server.audio.segmentation import AudioSpan, SegmentationConfig, SpanCutter, frame_power
-from asr_server.audio.vad import SpeechProbability
-from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE, samples_to_ms
-from asr_server.core.transcript import CoverageKind
+from asr_server.audio.segmentation import (
+    AudioSpan,
+    SegmentationConfig,
+    SpanCutter,
+    SpeechProbability,
+    frame_power,
+    quietest_frame,
+)
+from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE, s_to_ms, samples_to_ms
+from asr_server.core.errors import AsrError
+from asr_server.core.metrics import with_series
+from asr_server.core.transcript import CoverageKind, CoveragePart, RepairReason, Segment, UnheardReason
 from asr_server.recordings.requests import VoiceDetection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
-
-    from numpy.typing import NDArray
+    from collections.abc import AsyncGenerator, Callable
 
     from asr_server.audio.decode import Decoder, Progress, Samples, Source
     from asr_server.engine.protocol import EngineTraits
-    from asr_server.recordings.coverage import SoundLevels
     from asr_server.recordings.requests import ChunkingStrategy
 
 
@@ -191,3 +202,192 @@ class RecordingSignal:
     segmenter: Callable[[SegmentationConfig, SoundLevels, VoiceDetection], SpanSegmenter] = Segmenter
     is_split: bool = False  # each voice has spans of its own, which name its speaker
     work: float = 1.0  # seconds of audio to transcribe for each second of the recording
+
+
+_CELL_FRAMES = 32  # about 1 s: a pause is judged second by second, each by most of its frames
+# What is louder than the quietest tenth of the speech is not quiet. A fixed level would take the noise of one room for
+# speech, and the speech of another for noise.
+_QUIETEST_SHARE = 0.1
+_SPEECH = 0.5  # the least probability of a frame of speech for that
+_QUIET_DB = -50.0  # dBFS: the level where nobody speaks
+_LEAST_UNHEARD_MS = 500  # a shorter pause has hardly room for a word
+_FLOOR_DB = -100.0
+_PEAKS = 600  # what a waveform shows
+
+
+class SoundLevels:
+    """The loudness and the speech probability of each frame of a recording, in a byte each: 225 kB an hour."""
+
+    def __init__(self) -> None:
+        self._loudness = bytearray()  # dB over `_FLOOR_DB`
+        self._probabilities = bytearray()  # in parts of 255
+        self._speech = np.zeros(256, np.int64)  # of each loudness: the frames of speech
+
+    def put(self, first: int, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> None:
+        """Note the frames from number `first` on: probabilities in [0, 1] and mean square power, both (k,).
+
+        Of a frame that is noted again, as that of another channel, the louder and the likelier count.
+        """
+        loudness = np.rint(10.0 * np.log10(power + 1e-10) - _FLOOR_DB).clip(0, 255).astype(np.uint8)
+        likelihood = np.rint(255.0 * probabilities).clip(0, 255).astype(np.uint8)
+        self._speech += np.bincount(loudness[probabilities >= _SPEECH], minlength=256)
+        for kept, values in ((self._loudness, loudness), (self._probabilities, likelihood)):
+            end = first + len(values)
+            kept.extend(bytes(max(0, end - len(kept))))
+            known = np.frombuffer(kept, np.uint8)[first:end]
+            np.maximum(known, values, out=known)
+
+    def coverage(self, duration_ms: int, segments: Sequence[Segment]) -> tuple[CoveragePart, ...]:
+        """Return the parts of a recording of that length, in order and without gaps, neighbours of one kind joined.
+
+        `segments`: the answers for all that the model was given, also without text. Where they overlap, as those of
+        several channels do, what is unheard counts most, and words count more than none.
+        """
+        parts: list[CoveragePart] = []
+        for start_ms, end_ms, segment in _stretches(duration_ms, segments):
+            for part in [self._heard(segment, start_ms, end_ms)] if segment else self.left_out(start_ms, end_ms):
+                if parts and (parts[-1].kind, parts[-1].reason) == (part.kind, part.reason):
+                    parts[-1] = replace(parts[-1], end_ms=part.end_ms)
+                else:
+                    parts.append(part)
+        return tuple(map(self._rated, parts))
+
+    def left_out(self, start_ms: int, end_ms: int) -> Iterator[CoveragePart]:
+        """Yield the outcome of a stretch that the model is not given, by what is known of the recording so far."""
+        first, last = _frames(start_ms, end_ms)
+        count = max(1, round((last - first) / _CELL_FRAMES))
+        cells = pairwise(first + (last - first) * number // count for number in range(count + 1))
+        for is_loud, alike in groupby(cells, lambda cell: self._is_loud(*cell)):
+            run = list(alike)
+            part_ms = max(start_ms, int(run[0][0] * FRAME_MS)), min(end_ms, int(run[-1][1] * FRAME_MS))
+            if not is_loud:
+                yield CoveragePart(*part_ms, CoverageKind.SILENCE)
+            elif end_ms - start_ms < _LEAST_UNHEARD_MS:
+                yield CoveragePart(*part_ms, CoverageKind.SOUND)
+            else:
+                yield CoveragePart(*part_ms, CoverageKind.UNHEARD, UnheardReason.DETECTOR)
+
+    def forget(self, count: int) -> None:
+        """Forget that many of the first frames; what follows is numbered from there on. The level of speech stays."""
+        del self._loudness[:count], self._probabilities[:count]
+
+    def quietest(self, first: int, last: int) -> int:
+        """Return the frame in the last third of [first, last) where a cut is best."""
+        count = last - first
+        return first + quietest_frame(self._loudness[first:last], 2 * count // 3, count)
+
+    def peak_probability(self, first: int, last: int) -> float:
+        return max(self._probabilities[first:last]) / 255
+
+    def peaks(self) -> tuple[float, ...]:
+        """Return the highest amplitude (root mean square, 0 to 1) of each of `_PEAKS` parts of equal length."""
+        loudness = np.frombuffer(bytes(self._loudness), np.uint8)
+        if not len(loudness):
+            return ()
+        starts = np.linspace(0, len(loudness), _PEAKS, endpoint=False).astype(int)
+        highest = np.maximum.reduceat(loudness, starts) + _FLOOR_DB
+        return tuple(np.round(10 ** (highest / 20), 3).tolist())
+
+    def _heard(self, segment: Segment, start_ms: int, end_ms: int) -> CoveragePart:
+        """Return the outcome of a stretch that the model was given."""
+        if segment.cut_short:
+            return CoveragePart(start_ms, end_ms, CoverageKind.UNHEARD, segment.cut_short)
+        if segment.text:
+            return CoveragePart(start_ms, end_ms, CoverageKind.WORDS)
+        is_loud = self._is_loud(*_frames(start_ms, end_ms))
+        return CoveragePart(start_ms, end_ms, CoverageKind.SOUND if is_loud else CoverageKind.SILENCE)
+
+    def _rated(self, part: CoveragePart) -> CoveragePart:
+        """Return the part, with its confidence if it is silence."""
+        if part.kind is not CoverageKind.SILENCE:
+            return part
+        first, last = _frames(part.start_ms, part.end_ms)
+        speech = np.frombuffer(self._probabilities, np.uint8, last - first, first).mean() / 255
+        return replace(part, confidence=round(1.0 - float(speech), 3))
+
+    def _is_loud(self, first: int, last: int) -> bool:
+        """Return True if most of these frames are not quiet."""
+        counts = np.cumsum(self._speech)
+        quiet = np.searchsorted(counts, _QUIETEST_SHARE * counts[-1]) if counts[-1] else _QUIET_DB - _FLOOR_DB
+        loud = np.frombuffer(self._loudness, np.uint8, last - first, first) > quiet
+        return 2 * int(np.count_nonzero(loud)) > last - first
+
+
+def _stretches(duration_ms: int, segments: Sequence[Segment]) -> Iterator[tuple[int, int, Segment | None]]:
+    """Yield the recording in stretches, each with the segment that counts most there, None if there is none."""
+    edges = sorted({0, duration_ms, *(edge for segment in segments for edge in (segment.start_ms, segment.end_ms))})
+    owners: list[Segment | None] = [None] * (len(edges) - 1)
+    for segment in sorted(segments, key=lambda one: (not one.complete, bool(one.text))):
+        first, last = bisect_left(edges, segment.start_ms), bisect_left(edges, segment.end_ms)
+        owners[first:last] = [segment] * (last - first)  # replaces segments that count less
+    for (start_ms, end_ms), owner in zip(pairwise(edges), owners, strict=True):
+        yield start_ms, end_ms, owner
+
+
+def _frames(start_ms: int, end_ms: int) -> tuple[int, int]:
+    return int(start_ms // FRAME_MS), int(-(-end_ms // FRAME_MS))
+
+
+def damaged(progress: Progress, duration_ms: int) -> list[Segment]:
+    """Return the parts of the recording that are silence in place of damaged packets, which no span has as a whole."""
+    times_ms = [(s_to_ms(begin_s), min(s_to_ms(end_s), duration_ms)) for begin_s, end_s in progress.lost_s]
+    return [
+        Segment(begin_ms, end_ms, "", "", (), 0.0, 1.0, cut_short=UnheardReason.DAMAGED)
+        for begin_ms, end_ms in times_ms
+        if begin_ms < end_ms
+    ]
+
+
+def check_heard(coverage: Sequence[CoveragePart]) -> None:
+    """Raise `incomplete_transcript` if a part is unheard."""
+    unheard = [part for part in coverage if part.kind is CoverageKind.UNHEARD]
+    if unheard:
+        lost_s, first = sum(part.end_ms - part.start_ms for part in unheard) / 1000, unheard[0]
+        raise AsrError(
+            f"{lost_s} s of the recording were not heard, the first from {first.start_ms / 1000} to "
+            f"{first.end_ms / 1000} s ({first.reason}).",
+            code="incomplete_transcript",
+            param="strict",
+        )
+
+
+def since(coverage: Sequence[CoveragePart], start_ms: int) -> tuple[CoveragePart, ...]:
+    """Return the parts from `start_ms` on."""
+    rest = (replace(part, start_ms=max(part.start_ms, start_ms)) for part in coverage)
+    return tuple(part for part in rest if part.start_ms < part.end_ms)
+
+
+class RecordingMetrics:
+    """Counters of the recordings of one app that were transcribed to their end."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._audio = Counter(
+            "asr_recording_audio_seconds_total",
+            "Seconds of audio of completely transcribed recordings.",
+            registry=registry,
+        )
+        self._covered = Counter(
+            "asr_recording_covered_seconds_total",
+            "Seconds of completely transcribed recordings: `words`, `silence`, `sound`, or the reason why they are "
+            "unheard.",
+            ["coverage"],
+            registry=registry,
+        )
+        self._repaired = Counter(
+            "asr_repaired_segments_total",
+            "Segments of completely transcribed recordings whose first answer was discarded, by the reason.",
+            ["reason"],
+            registry=registry,
+        )
+        heard = (kind for kind in CoverageKind if kind is not CoverageKind.UNHEARD)
+        with_series(self._covered, (*heard, *UnheardReason))
+        with_series(self._repaired, RepairReason)
+
+    def count(self, audio_s: float, coverage: Sequence[CoveragePart], segments: Sequence[Segment]) -> None:
+        """Count a recording with `audio_s` seconds of audio, all channels together."""
+        self._audio.inc(audio_s)
+        for part in coverage:
+            self._covered.labels(part.reason or part.kind).inc((part.end_ms - part.start_ms) / 1000)
+        for segment in segments:
+            if segment.repaired:
+                self._repaired.labels(segment.repaired).inc()

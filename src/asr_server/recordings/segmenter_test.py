@@ -9,9 +9,8 @@ import pytest
 from asr_server import demo
 from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.engine.protocol import EngineTraits
-from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.requests import ChunkingStrategy, VoiceDetection
-from asr_server.recordings.segmenter import Segmenter, SpeechSpan, segmentation_config
+from asr_server.recordings.segmenter import Segmenter, SoundLevels, SpeechSpan, segmentation_config
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +89,9 @@ def test_a_part_of_a_span_has_the_speech_in_it():
 
 def test_a_quiet_passage_after_a_loud_one_is_heard_as_quiet():
     """The scale of a file beyond full scale is that of its loudest sample so far."""
-    segmenter, loud = Segmenter(SegmentationConfig(), SoundLevels()), np.full(512, 8.0, np.float32)
-    _, before = segmenter._scores(loud)
-    _, after = segmenter._scores(loud / 8)
-    assert (before[0], after[0]) == (1.0, pytest.approx(1 / 64))
+    levels, loud = SoundLevels(), np.full(128 * 512, 8.0, np.float32)
+    Segmenter(SegmentationConfig(), levels).push(np.concatenate((loud, loud / 8)), is_last=True)
+    assert (levels.peaks()[0], levels.peaks()[-1]) == (1.0, pytest.approx(1 / 8, rel=0.06))
 
 
 @pytest.fixture(scope="module")

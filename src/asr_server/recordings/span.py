@@ -3,6 +3,12 @@
 A second try is the same for live finals. An answer that repeats itself, or that used up its token budget, is asked for
 again in an easier form: greedily if it was sampled, then in two halves. What still fails is returned as it is: its
 `finish` says so.
+
+A model that hears a laugh, a name or one word may take it for any language. A segment in another language than the
+speech around it is an outlier, unless its language is sure. It is heard again in the language around it, and the answer
+that is likelier in all is taken. How sure a language must be follows from seconds of speech: its probability by the
+model is multiplied by its share of the speech. Seconds count as much as the model was sure of their language, and half
+as much for each minute between, so that speech that has changed its language is soon weighed by the new one.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +31,6 @@ from asr_server.core.transcript import RepairReason, Segment, Token, UnheardReas
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance
 from asr_server.recordings.requests import WordTimes
-from asr_server.recordings.spoken_language import LONGEST_S, Heard, rival
 from asr_server.subtitle import alignment
 
 if TYPE_CHECKING:
@@ -42,6 +48,13 @@ _LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word
 # model is often no surer, have a frame that the detector is sure of.
 _SHORT_TOKENS = 3
 _SURE_SPEECH = 0.95
+
+# A longer segment tells its language by itself: evaluations of language recognition have tests of 3, 10 and 30 s.
+LONGEST_S = 10.0
+# The time between two segments after which one says half as much about the language of the other.
+_HALF_S = 60.0
+# Segments before a segment that are looked at.
+REACH = 64
 
 # The failures of one row, after which others succeed. All other errors are of the whole recording: its caller left, its
 # time is up, the server stops, or no row can be processed.
@@ -172,7 +185,8 @@ class SpanTask:
         held = ""
         async for text in self._stream:
             held += text
-            is_doubtful = not self._taken and await self._context.check.is_doubtful(self._utterance.context, held)
+            context, is_open = self._utterance.context, not self._taken
+            is_doubtful = bool(context) and is_open and await self._context.check.is_doubtful(context, held)
             if self._is_retried:
                 return None
             if not is_doubtful:
@@ -251,6 +265,8 @@ class SpanTask:
         is_doubtful = self._span.is_doubtful and not _has_support(first.hypothesis, first.end - first.start)
         if is_doubtful or (not self._taken and is_invented(first.hypothesis, self._span.peak_probability)):
             first = replace(first, hypothesis=replace(first.hypothesis, text=""))
+        if not utterance.context:
+            return await self._timed(CheckedAnswer(first))
         check = self._context.check
         if not self._taken and await check.is_doubtful(utterance.context, first.hypothesis.text):
             self._is_retried = not self._taken
@@ -427,3 +443,75 @@ async def _aligned(
     begin_ms = samples_to_ms(span.start)
     pieces = [(piece.text, begin_ms + piece.start_ms, begin_ms + piece.end_ms) for piece in found.pieces]
     return alignment.transfer_timestamps(text, pieces, (begin_ms, samples_to_ms(span.end)), language)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A stretch of speech of one person or more, and the answer for it."""
+
+    start_s: float
+    end_s: float
+    answer: Hypothesis
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+    def around(self, others: Iterable[Heard]) -> defaultdict[str, float]:
+        """Return the seconds that `others` have of each language, as they count here."""
+        weights: defaultdict[str, float] = defaultdict(float)
+        for other in others:
+            if other.answer.text and other.answer.language:
+                gap_s = max(0.0, self.start_s - other.end_s, other.start_s - self.end_s)
+                probability = math.exp(other.answer.language_logprob)
+                weights[other.answer.language] += other.seconds * probability * 0.5 ** (gap_s / _HALF_S)
+        return weights
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The language of the speech around a segment, which may be its own."""
+
+    language: str
+    share: float  # of it among the seconds in it and in the language that was found (0..1, neither included)
+
+    def is_likelier(self, second: Hypothesis, first: Hypothesis) -> bool:
+        """Return True if `second`, in this language, is likelier than `first`, in the one that was found. No words and
+        an answer that was stopped never are."""
+        if not second.text or second.finish is not Finish.END:
+            return False
+        return _mean_logprob(second, self.share) > _mean_logprob(first, 1.0 - self.share)
+
+
+def _mean_logprob(answer: Hypothesis, share: float) -> float:
+    """Return the log-probability of language and words, divided by the tokens: two answers differ in length."""
+    return (math.log(share) + sum(answer.logprobs)) / len(answer.ids)
+
+
+def rival(one: Heard, others: Iterable[Heard]) -> Rival | None:
+    """Return the language in which a segment should be heard again, by the speech around it; None for none.
+
+    The model finds that language as probable as what the one that was found leaves to others, or less. Where even this
+    would not make it the likelier one, the language is sure.
+    """
+    found = one.answer.language
+    if not one.answer.text or not found or one.seconds > LONGEST_S:
+        return None
+    weights = one.around(others)
+    language = max(weights, key=weights.__getitem__, default=found)
+    # The segment counts for the language that it is in, whichever that is.
+    own_s, other_s = weights[found] + one.seconds, weights[language] + one.seconds
+    probability = math.exp(one.answer.language_logprob)
+    is_outlier = weights[language] > own_s  # which is never so of the language that was found
+    if not is_outlier or probability * own_s >= (1.0 - probability) * other_s:
+        return None
+    return Rival(language, other_s / (own_s + other_s))
+
+
+def main_language(segments: Sequence[Segment]) -> str:
+    """Return the language of most of the speech, by its seconds, since scripts differ in characters; "" for none."""
+    weights: Counter[str] = Counter()
+    for segment in segments:
+        if segment.language:
+            weights[segment.language] += segment.end_ms - segment.start_ms
+    return max(weights, key=weights.__getitem__, default="")

@@ -12,7 +12,7 @@ import pytest
 
 from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed, UnsupportedLanguage
-from asr_server.core.transcript import RepairReason, Segment, TimeSource, Word
+from asr_server.core.transcript import RepairReason, Segment, TimeSource, Timings, Word
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import (
     DEFAULT_TRAITS,
@@ -23,17 +23,19 @@ from asr_server.engine.protocol import (
     Hypothesis,
     Utterance,
 )
-from asr_server.recordings.pipeline import RunOptions, _Assembly, ignore
 from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest, WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
 from asr_server.recordings.span import (
     ContextCheck,
     Deadline,
+    Heard,
+    Rival,
     SpanContext,
     SpanResult,
     SpanTask,
     rated,
     retry,
+    rival,
     time_words,
 )
 from asr_server.schedule.job import Priority, RequestClock
@@ -166,20 +168,10 @@ async def test_a_channel_has_a_language_of_its_own():
 
 def test_spans_wait_at_the_same_time_and_their_work_adds_up():
     """The longest of the waits counts."""
-    assembly = _Assembly(ignore, lambda done_s: None, RunOptions())
-    for queue_s, infer_s, load_s in ((1.0, 0.25, 4.0), (3.0, 0.5, 2.0), (2.0, 0.25, 0.0)):
-        assembly._add_times(SimpleNamespace(queue_s=queue_s, infer_s=infer_s, load_s=load_s))
-    timings = assembly._timings()
+    timings = Timings()
+    for times_s in ((1.0, 0.25, 4.0), (3.0, 0.5, 2.0), (2.0, 0.25, 0.0)):
+        timings = timings.with_span(*times_s)
     assert (timings.queue_ms, timings.infer_ms, timings.load_ms) == (3_000.0, 1_000.0, 4_000.0)
-
-
-async def test_segments_of_channels_are_in_the_order_of_time():
-    """A span that was halved may reach behind the beginning of the next one; what has no text is left out."""
-    assembly = _Assembly(ignore, lambda done_s: None, RunOptions())
-    late, early = segment(5, 6, "English", "A"), segment(3, 4, "English", "B")
-    assembly.answered = [late, early]
-    await assembly.finish(SimpleNamespace(steps=[], tells_speakers=False))
-    assert assembly._segments == [early, late]
 
 
 def _words(*texts):
@@ -359,3 +351,75 @@ def test_words_without_an_aligner_that_helps_are_estimated(error):
     assert [(word.text, word.start_ms, word.end_ms, word.source.value) for word in found] == [
         ("Thanks.", 2_100, 2_500, "estimated")
     ]
+
+
+def spoken(language, probability=1.0, words=(-0.3,), finish=Finish.END):
+    """The answer whose language and words have these probabilities."""
+    logprobs = (math.log(probability), *words)
+    text, pieces = "so" * len(words), (b"", *[b"so"] * len(words))
+    return Hypothesis(text, language, tuple(range(len(pieces))), logprobs, finish, 1, 1, 1, pieces=pieces)
+
+
+def at(start_s, seconds, language, probability=1.0):
+    return Heard(start_s, start_s + seconds, spoken(language, probability))
+
+
+ENGLISH = [at(0, 20, "English"), at(20, 20, "English")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "probability", "is_sure"),
+    [(1, 0.5, False), (1, 0.9, False), (1, 0.99, True), (9, 0.5, False), (9, 0.9, True), (11, 0.5, True)],
+)
+def test_a_language_must_be_the_surer_the_shorter_it_is_spoken(seconds, probability, is_sure):
+    """After 40 s of another one; what is longer than 10 s tells its language by itself."""
+    found = rival(at(40, seconds, "French", probability), ENGLISH)
+    assert found is None if is_sure else found is not None and found.language == "English"
+
+
+def test_a_change_of_language_is_kept():
+    """What was surely said in a language before makes it probable, and the last minutes count most."""
+    doubtful = at(60, 2, "French", 0.8)
+    assert rival(doubtful, ENGLISH) is not None
+    assert rival(doubtful, [*ENGLISH, at(40, 10, "French", 0.9)]) is None
+    assert rival(at(700, 2, "English", 0.5), [*ENGLISH, at(690, 9, "French")]).language == "French"
+
+
+def test_seconds_count_as_much_as_their_language_was_sure():
+    """20 s that are hardly English are less than 12 that surely are French."""
+    heard = [at(0, 20, "English", 0.4), at(20, 12, "French")]
+    assert rival(at(32, 1, "English", 0.5), heard).language == "French"
+    assert rival(at(32, 1, "French", 0.5), heard) is None
+
+
+def test_an_outlier_is_shorter_than_the_speech_around_it():
+    """A greeting is heard in the language that follows it, and not the other way round."""
+    greeting, talk = at(0, 1, "Dutch", 0.6), at(1, 8, "German", 0.6)
+    assert rival(greeting, [talk]).language == "German"
+    assert rival(talk, [greeting]) is None
+    assert rival(greeting, []) is None
+
+
+def test_silence_is_in_no_language():
+    """Neither as what is heard nor around it."""
+    silence = Heard(40, 41, spoken("", words=()))
+    assert rival(silence, ENGLISH) is None
+    assert rival(at(41, 1, "French", 0.5), [silence]) is None
+
+
+@pytest.mark.parametrize(
+    ("second", "is_likelier"),
+    [
+        (spoken("English", 0.4), True),
+        (spoken("English", 0.4, words=(-0.3,) * 5), True),
+        (spoken("English", 0.001, words=(-1.5,)), False),
+        (spoken("English", 0.4, words=(-6.0,)), False),
+        (spoken("English", 0.4, words=()), False),
+        (spoken("English", 0.4, finish=Finish.LOOP), False),
+    ],
+    ids=["likely", "longer", "language", "words", "silent", "stopped"],
+)
+def test_language_and_words_together_decide(second, is_likelier):
+    """The language by the model and by the speech around it, and the words as the model finds them in it."""
+    assert Rival("English", 0.95).is_likelier(second, spoken("French", 0.55)) is is_likelier
+    assert not Rival("English", 0.05).is_likelier(second, spoken("French", 0.55))

@@ -19,10 +19,9 @@ from difflib import SequenceMatcher
 from itertools import accumulate, groupby, pairwise
 
 from asr_server.core.transcript import TimeSource, Word
-from asr_server.text import boundary, words
-from asr_server.text.boundary import Boundary
-from asr_server.text.normal_form import normal_form
-from asr_server.text.syllables import syllables
+from asr_server.text import words
+from asr_server.text.scripts import normal_form
+from asr_server.text.words import Boundary, boundary_after, syllables
 
 # How much nearer than the end of a sentence another place must be to get the pause. Estimates are off by a second: with
 # 500 ms inside a sentence, a pause between two people fell on another word in 5 of 26 pairs of recordings, now in 3.
@@ -84,7 +83,7 @@ def _cuts(written: Sequence[str], weights: Sequence[float], speech: Sequence[tup
     total_ms = sum(end - start for start, end in speech)
     ms_per_weight = total_ms / sum(weights)
     said_ms = [0.0, *(done * ms_per_weight for done in accumulate(weights))]
-    detour = [0.0, *(_DETOUR_MS[boundary.after(word)] for word in written)]
+    detour = [0.0, *(_DETOUR_MS[boundary_after(word)] for word in written)]
     best, choices = [0.0] * (count + 1), []
     for pause, due_ms in enumerate(accumulate(end - start for start, end in speech[:-1]), start=1):
         row, choice = [float("inf")] * (count + 1), [0] * (count + 1)
@@ -103,7 +102,7 @@ Piece = tuple[str, int, int]  # text, start and end in ms
 Time = tuple[int, int]  # start and end in ms
 
 _LEAST_MS = 40  # a shorter time is no measurement: half a step of the aligner, which is 80 ms
-_SYLLABLE_MS = 200  # for words without a time: the slowest rate in text/syllables.py, about five a second
+_SYLLABLE_MS = 200  # for words without a time: the slowest rate in text/words.py, about five a second
 _KNOWN_SHARE = 0.5  # this share of a word's characters must be matched for its time to count as measured
 
 

@@ -33,10 +33,9 @@ from itertools import accumulate, groupby, pairwise
 
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.subtitle.cues import Cue, CueConfig, SpeakerStyle, named, text_lines
-from asr_server.text import boundary, words
-from asr_server.text.boundary import Boundary
+from asr_server.text import words
 from asr_server.text.scripts import is_unspaced, joint
-from asr_server.text.words import measure
+from asr_server.text.words import Boundary, boundary_after, measure
 
 _BREAKABLE_SPACE = re.compile(r"[^\S\u00a0\u2007\u202f]+")
 
@@ -106,7 +105,7 @@ def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
                 pause = spaced and last.ends is Boundary.NONE and is_unspaced(last.text[-1])
                 yield replace(last, ends=Boundary.CLAUSE) if pause else last
             last = Unit(
-                text, word.start_ms, word.end_ms, spaced, passage.speaker, *measure(text), ends=boundary.after(text)
+                text, word.start_ms, word.end_ms, spaced, passage.speaker, *measure(text), ends=boundary_after(text)
             )
     if last:
         yield last
@@ -257,7 +256,7 @@ def cues(passages: Iterable[Passage], rules: CueConfig, over_ms: int = _NEVER_MS
     `over_ms`: the end of the recording.
     """
     spoken = units(passages, rules)
-    table = _CostTable(spoken, rules, over_ms)
+    table = CostTable(spoken, rules, over_ms)
     boundaries = table.cheapest()
     has_names = rules.speaker_style is SpeakerStyle.NAME
     return [
@@ -277,7 +276,7 @@ def _text(spoken: Sequence[Unit], rules: CueConfig) -> str:
     return lines(spoken, rules) if len(turns) == 1 else "\n".join(f"{_DASH}{lines(turn, rules)}" for turn in turns)
 
 
-class _CostTable:
+class CostTable:
     """Prefix sums over the units, which give the cost of any cue in constant time."""
 
     def __init__(self, spoken: Sequence[Unit], rules: CueConfig, over_ms: int = _NEVER_MS) -> None:
@@ -288,10 +287,10 @@ class _CostTable:
         self._end = [unit.end_ms for unit in spoken]
         # Columns and reading time up to each unit, and up to it with the space before it, which a cue does not show.
         self._columns = [0, *accumulate(unit.columns + unit.spaced for unit in spoken)]
-        self._reading = [0.0, *accumulate(rules.reading_ms(u.columns + u.spaced, u.wide) for u in spoken)]
+        self.reading = [0.0, *accumulate(rules.reading_ms(u.columns + u.spaced, u.wide) for u in spoken)]
         self._columns_before = [c + unit.spaced for c, unit in zip(self._columns, spoken, strict=False)]
         space_ms = rules.reading_ms(1, 0)
-        self._reading_before = [r + space_ms * unit.spaced for r, unit in zip(self._reading, spoken, strict=False)]
+        self.reading_before = [r + space_ms * unit.spaced for r, unit in zip(self.reading, spoken, strict=False)]
         # The cost of a boundary after each unit, and the sum of the costs of no boundary up to each unit.
         self._boundary, self._inner = [], [0.0]
         for unit, after in pairwise(spoken):
@@ -309,8 +308,8 @@ class _CostTable:
         units."""
         count = len(self._units)
         best, begin = [0.0] + [math.inf] * count, [0] * (count + 1)
-        for first, limit in enumerate(self._limits()):
-            for last, cost in enumerate(self._costs(first, limit), start=first + 1):
+        for first, limit in enumerate(self.limits()):
+            for last, cost in enumerate(self.costs(first, limit), start=first + 1):
                 if best[first] + cost < best[last]:
                     best[last], begin[last] = best[first] + cost, first
         boundaries = [count]
@@ -320,7 +319,7 @@ class _CostTable:
 
     def end_ms(self, first: int, last: int) -> int:
         """Return when a cue of units [first, last) ends: after its speech and its reading time, within the limits."""
-        reading = self._reading[last] - self._reading_before[first]
+        reading = self.reading[last] - self.reading_before[first]
         reading += self._dashes_ms if last > self._same_speaker[first] else 0.0
         needed = max(self._rules.min_duration_ms, reading)
         wanted = max(self._end[last - 1], self._start[first] + math.ceil(needed))
@@ -331,11 +330,11 @@ class _CostTable:
         until_next = self._start[last] - self._start[first]
         return _longest_ms(until_next, self._rules.min_gap_ms, self._rules.max_duration_ms)
 
-    def _costs(self, first: int, limit: int) -> Iterator[float]:
+    def costs(self, first: int, limit: int) -> Iterator[float]:
         """Yield the costs of the cues from `first` to each end up to `limit`, with the boundary after it: the inner
         loop."""
         least, per_column = self._rules.min_duration_ms, 1 / (self._rules.max_lines * self._rules.max_line_columns)
-        columns, reading, inner = self._columns_before[first], self._reading_before[first], self._inner[first]
+        columns, reading, inner = self._columns_before[first], self.reading_before[first], self._inner[first]
         gap, longest, start = self._rules.min_gap_ms, self._rules.max_duration_ms, self._start[first]
         with_dashes = self._same_speaker[first] + 1
         for last in range(first + 1, limit + 1):
@@ -347,10 +346,10 @@ class _CostTable:
             if shown < least:
                 yield cost + _SHORT + least - shown
             else:
-                lack = self._reading[last] - reading - shown
+                lack = self.reading[last] - reading - shown
                 yield cost + _FAST_MS * lack if lack > 0 else cost
 
-    def _limits(self) -> list[int]:
+    def limits(self) -> list[int]:
         """Return for each unit the end of the longest cue that may begin with it: by speaker, lines and duration."""
         count, rules = len(self._units), self._rules
         dashes = rules.speaker_style is SpeakerStyle.DASH and rules.max_lines > 1

@@ -45,8 +45,8 @@ class Divided:
         self.words = script.words
         self.units = units(script.passages, RULES)
         self.cues = cue_segmentation.cues(script.passages, RULES)
-        self.table = cue_segmentation._CostTable(self.units, RULES)
-        self.limits = self.table._limits()
+        self.table = cue_segmentation.CostTable(self.units, RULES)
+        self.limits = self.table.limits()
         self.borders = self.table.cheapest()
 
     def longest_ms(self, number):
@@ -62,7 +62,7 @@ class Divided:
 
     def is_lacking(self, first, last):
         """True if a cue of these units would be too short or too fast."""
-        needed = self.table._reading[last] - self.table._reading_before[first]
+        needed = self.table.reading[last] - self.table.reading_before[first]
         return self.table.longest_ms(first, last) < max(RULES.min_duration_ms, needed)
 
 
@@ -132,13 +132,13 @@ def test_the_division_is_the_cheapest_of_all():
         if len(spoken) > 10:
             continue
         tried += 1
-        table = cue_segmentation._CostTable(spoken, RULES)
-        limits, count = table._limits(), len(spoken)
+        table = cue_segmentation.CostTable(spoken, RULES)
+        limits, count = table.limits(), len(spoken)
 
         def cost(borders, table=table, limits=limits):
             if any(b > limits[a] for a, b in pairwise(borders)):
                 return float("inf")
-            return sum(list(table._costs(a, b))[-1] for a, b in pairwise(borders))
+            return sum(list(table.costs(a, b))[-1] for a, b in pairwise(borders))
 
         inner = range(1, count)
         every = (c for n in range(count) for c in combinations(inner, n))
@@ -206,16 +206,6 @@ def test_passages_in_one_cue_are_joined_as_their_script_is_written():
     assert [cue.text for cue in one] == ["one two three"]
     two = cue_segmentation.cues([_passage("今"), _passage("日", start_ms=350)], RULES)
     assert [cue.text for cue in two] == ["今日"]
-
-
-def test_a_pause_and_a_speaker_end_a_cue():
-    """A silence at the threshold, and a turn without any silence."""
-    passages = [
-        _passage("one two three four"),
-        _passage("five six seven eight", start_ms=1200 + RULES.pause_ms),
-        _passage("nine ten eleven", start_ms=2400 + RULES.pause_ms, speaker="B"),
-    ]
-    assert [cue.text for cue in cue_segmentation.cues(passages, RULES)] == [p.text for p in passages]
 
 
 def test_a_cue_stays_for_its_reading_time():

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import InvalidInput, UnsupportedLanguage
-from asr_server.text.normal_form import normal_form
+from asr_server.text.scripts import normal_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,6 +1,8 @@
 """The characters of scripts that are written without spaces, by the blocks of Unicode 16, and the letters of others.
 
-Texts are joined with a space, or without one in scripts that have none.
+Texts are joined with a space, or without one in scripts that have none. Normal forms of Unicode are made in linear
+time: sorting a run of combining marks takes quadratic time inside `unicodedata`, with the interpreter's lock held. Runs
+are therefore bounded as in Unicode's Stream-Safe Text Format (UAX 15, section 13), which no writing system comes near.
 """
 
 from __future__ import annotations
@@ -8,10 +10,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
-
-from asr_server.text.normal_form import normal_form
+from typing import Literal
 
 # Each is the inside of a character class of a regular expression.
 THAI = "\u0e01-\u0e2e\u0e30-\u0e3a\u0e40-\u0e45\u0e47-\u0e59"  # without the marks of abbreviation and repetition
@@ -69,6 +71,26 @@ def letter_names(text: str) -> list[str]:
     """Return for each letter the first word of its name: LATIN, CYRILLIC, CJK."""
     letters = (c for c in normal_form("NFKC", text) if c.isalpha())
     return [unicodedata.name(c, "UNKNOWN").split(" ")[0] for c in letters]
+
+
+_MOST_MARKS = 30  # in a run
+_FIRST_MARK, _LAST_MARK = 0x300, 0x1E94A
+_JOINER = "\u034f"  # the combining grapheme joiner, which separates marks and is not shown
+
+
+def normal_form(form: Literal["NFC", "NFKC", "NFD", "NFKD"], text: str) -> str:
+    """Return `text` in a normal form. A run of more than 30 combining marks gets an invisible joiner after each 30."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize(form, _long_runs().sub(rf"\g<0>{_JOINER}", text))
+
+
+@cache
+def _long_runs() -> re.Pattern[str]:
+    """Return the pattern of 30 marks before another one; a mark begins with one in its decomposition."""
+    chars = map(chr, range(_FIRST_MARK, _LAST_MARK + 1))
+    marks = "".join(char for char in chars if unicodedata.combining(unicodedata.normalize("NFKD", char)[0]))
+    return re.compile(f"[{marks}]{{{_MOST_MARKS}}}(?=[{marks}])")
 
 
 _CJK = f"[{HAN}{KANA}\u3000-\u303f\u30fb\uff01-\uff65]"

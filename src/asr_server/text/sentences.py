@@ -13,7 +13,8 @@ from functools import lru_cache
 
 import wcwidth
 
-from asr_server.text import boundary, scripts
+from asr_server.text import scripts
+from asr_server.text.words import SENTENCE_MARKS, Boundary, boundary_after
 
 MAX_CHARACTERS = 400
 _SHORT_LINE_CHARACTERS = 50  # shorter lines are not wrapped: a heading, a verse, an address
@@ -21,7 +22,7 @@ _MAX_WORD_CHARACTERS = 40
 _LOOKAHEAD_CHARACTERS = 6  # of a line, to know whether it begins with the marker of a list item
 
 _NARROW = ".!?…．"  # they also stand inside words and numbers, so a blank has to follow
-_ENDS = boundary.SENTENCE_MARKS
+_ENDS = SENTENCE_MARKS
 _CLOSING = "\"'”’»)]}」』）】〉》"
 _CLOSERS = re.escape(_CLOSING)
 _LINE_ENDS = "\n\r\u2028\u2029"
@@ -210,10 +211,10 @@ class _View:
         assert word
         if word.end() == len(self.text) and not self.complete and len(word[0]) < _MAX_WORD_CHARACTERS:
             return None
-        return _ends_before(self._word_before(stop), word[0][:_MAX_WORD_CHARACTERS], self.language)
+        return ends_before(self._word_before(stop), word[0][:_MAX_WORD_CHARACTERS], self.language)
 
     def _is_abbreviated(self, stop: int) -> bool:
-        return not _ends_before(self._word_before(stop), "Xx", self.language)
+        return not ends_before(self._word_before(stop), "Xx", self.language)
 
     def _word_before(self, stop: int) -> str:
         words = self.text[max(0, stop - _MAX_WORD_CHARACTERS) : stop].split()
@@ -221,13 +222,13 @@ class _View:
 
 
 @lru_cache(maxsize=4096)
-def _ends_before(word: str, next_word: str, language: str) -> bool:
+def ends_before(word: str, next_word: str, language: str) -> bool:
     """True if the full stop between two words ends a sentence."""
     if language != "en":  # there it also knows the words that sentences begin with
         letters = re.split(r"[\W_]", word)[-1]
         is_initial = len(letters) == 1 and letters.isupper()
         is_ordinal = word.isdecimal() and len(word) <= 2 and language in _ORDINALS_WITH_STOP
-        if is_initial or is_ordinal or boundary.after(f"{word}.") is boundary.Boundary.TIED:
+        if is_initial or is_ordinal or boundary_after(f"{word}.") is Boundary.TIED:
             return False
     import sentencex  # with the first text that needs it
 

@@ -165,7 +165,7 @@ def test_a_stream_has_the_sentences_of_the_whole(text, language, sizes):
     while at < len(text):
         size = sizes[at % len(sizes)]
         found += stream.push(text[at : at + size])
-        assert len(stream._waiting) <= MAX_CHARACTERS
+        assert stream.waiting_characters <= MAX_CHARACTERS
         at += size
     assert found + stream.flush() == _texts(text, language)
     assert stream.flush() == []
@@ -236,7 +236,7 @@ def test_the_work_grows_with_the_text(name, characters):
 def test_the_work_does_not_grow_with_abbreviations_that_are_all_different():
     """The knowledge of words is bounded."""
     assert len(sentences(" ".join(f"w{n}. X" for n in range(20_000)), "fr")) == 20_001
-    info = module._ends_before.cache_info()
+    info = module.ends_before.cache_info()
     assert info.currsize <= info.maxsize < 20_000
 
 

@@ -2,12 +2,13 @@
 
 import unicodedata
 
+import pytest
 import wcwidth
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.text import words
-from asr_server.text.words import measure
+from asr_server.text.words import Boundary, measure
 
 EXAMPLES = [
     ("Hello, world! It's 3.14 (about).", ["Hello,", "world!", "It's", "3.14", "(about)."]),
@@ -122,3 +123,58 @@ def test_phrases_end_where_readers_pause():
 def test_a_script_that_no_model_knows_may_be_broken_anywhere():
     """Khmer, Lao and Myanmar are not refused."""
     assert words.phrase_ends("ខ្មែរ") == {1, 2, 3, 4, 5}
+
+
+BOUNDARIES = {
+    Boundary.SENTENCE: ["end.", 'end!"', "了。」", "है।", "؟نعم؟", "what?)", "so…", "ｿｳ｡", "ነው።", "ហើយ។", "တယ်။", "է։"],
+    Boundary.CLAUSE: ["one,", "two;", "三，", "، نعم،", "well —", "ｿｳ､", "ነው፣", "တယ်၊"],
+    # Points inside figures and after initials end nothing; after a small number nobody knows: "am 3. Mai".
+    Boundary.NONE: ["", "word", "3.14", "J.", "U.S.", "p.m.", "don't", "ไทย", "5%", "3.", "31."],
+    Boundary.TIED: ["Dr.", "(Mr.", "St."],
+}
+FIGURES_AT_AN_END = ["2024.", "10:30.", "1,50.", "100.", "3.5.", "3!"]
+ENDS = ["Yes.", "Who?", 'He said "no!"', "你好。", "什么？", "مرحبا؟", "नमस्ते।", "Well… ", "（好。）"]
+NO_ENDS = ["", " ", "turn on", "Yes. And", "one,", "你好，", "3.5 metres", "well -"]
+
+
+def test_the_boundary_after_a_word_follows_from_its_punctuation():
+    """Of all scripts, also within closing quotes; years, times and sums end a sentence like any word."""
+    for boundary, written in BOUNDARIES.items():
+        for word in written:
+            assert words.boundary_after(word) is boundary, word
+    for word in FIGURES_AT_AN_END:
+        assert words.boundary_after(word) is Boundary.SENTENCE, word
+
+
+def test_a_mark_at_the_end_of_a_text_ends_a_sentence():
+    """In every script, also before closing quotes; a mark in the middle and a comma end none."""
+    assert [text for text in ENDS if not words.ends_sentence(text)] == []
+    assert [text for text in NO_ENDS if words.ends_sentence(text)] == []
+
+
+def test_signs_are_worth_what_they_write():
+    """Each line of the table is one."""
+    cases = [
+        ("你", "Chinese", 1),
+        ("今", "Japanese", 1.5),
+        ("きゃ", "Japanese", 1),
+        ("안녕", "Korean", 2),
+        ("banana", "English", 2),
+        ("नमस्ते", "Hindi", 3),
+        ("ดี", "Thai", 0.5),
+        ("كتاب", "Arabic", 2),
+        ("42", "", 3),
+        ("người", "Vietnamese", 1),
+        ("người,", "Vietnamese", 1.5),
+        ("€", "", 2),
+        ("你，", "Chinese", 1.5),
+        ("你。", "Chinese", 1.5),
+    ]
+    for word, language, expected in cases:
+        assert words.syllables(word, language) == pytest.approx(expected), (word, language)
+
+
+@given(st.text(max_size=20), st.sampled_from(["", "Japanese"]))
+def test_every_word_takes_time(word, language):
+    """Never nothing, whatever the text is."""
+    assert words.syllables(word, language) >= 0.5

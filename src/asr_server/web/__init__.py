@@ -60,7 +60,6 @@ def version() -> str:
 
 @cache
 def names() -> frozenset[str]:
-    """Return the names that can be asked for."""
     return frozenset({*files(), LIST})
 
 

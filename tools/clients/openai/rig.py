@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
+from asr_server.core.settings import Settings
 from asr_server.net import event_stream
 from asr_server_fake.script import FakeScript
-from E2Etest import recordings
-from E2Etest.contract import inprocess
-from E2Etest.process import Server, running
+from E2Etest.drive import inprocess, recordings
+from E2Etest.drive.process import Server, running
 from tools.clients.openai.cases import REFUSALS
 
 _PAUSE = np.zeros(3 * 16_000, np.int16)
@@ -41,7 +41,6 @@ SERVERS: dict[str, dict[str, Any]] = {
         "MAX_BATCH": "1",
         "MAX_QUEUE_AUDIO_S": "8",
         "REQUEST_TIMEOUT": "4",
-        "JOB_TIMEOUT": "4",
         "PRELOAD": "true",
     },
 }
@@ -64,7 +63,9 @@ def standing(place: Path) -> Iterator[dict[str, Any]]:
             if name in processes:
                 servers[name] = stack.enter_context(running(folder / "log", IDLE_TIMEOUT="0", **processes[name]))
             else:
-                servers[name] = stack.enter_context(inprocess.running(folder, **SERVERS[name]))
+                timeout = mock.patch.object(Settings, "longest_run_s", 4.0) if name == "limited" else nullcontext()
+                with timeout:
+                    servers[name] = stack.enter_context(inprocess.running(folder, **SERVERS[name]))
         audio = recordings.sample()[0]
         for name in ("main", "slow"):
             answer = servers[name].transcribe(audio)

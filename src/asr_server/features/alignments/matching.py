@@ -20,20 +20,20 @@ from itertools import accumulate, pairwise
 from asr_server.core.transcript import Word
 from asr_server.subtitle.alignment import letters, longest_rising
 from asr_server.text import scripts, words
-from asr_server.text.syllables import syllables
+from asr_server.text.words import syllables
 
 # About three words. Shorter runs occur by chance at other places of a long text, and longer ones less often in what was
 # heard with errors.
-_ANCHOR = 16
+ANCHOR = 16
 # The product of the lengths of two texts between anchors, which are compared in 50 ms while no other thread runs. In
 # longer ones, such as half an hour of another text, nothing counts as heard.
-_MOST_PAIRS = 25_000_000
+MOST_PAIRS = 25_000_000
 _HEARD = 0.5  # the least score of a word that counts as heard
 _ABOUT = 2  # one passage has about as many syllables as another if it has at most this many times as many
 
 # A recogniser may leave out this many words in a row. A longer passage would take the sound of other words.
 _FEW = 3
-# A second. The fastest of seven languages has 7.8 on average (see `text.syllables`).
+# A second. The fastest of seven languages has 7.8 on average (see `text.words`).
 _MOST_SYLLABLES = 8
 
 HeardWord = tuple[str, int]  # a word of the transcript, and the number of the span of speech in which it was heard
@@ -197,7 +197,7 @@ def _pairs(ours: str, theirs: str, borders: Sequence[int]) -> Iterator[tuple[int
             again = _repeated(ours[first : first + length], theirs[j:other], [at - j for at in borders])
             yield from ((first + at, j + at) for at in range(again))
             first, other, length, i, j = first + again, other + again, length - again, first + again, j + again
-        if 0 < (first - i) * (other - j) <= _MOST_PAIRS:
+        if 0 < (first - i) * (other - j) <= MOST_PAIRS:
             one, two = ours[i:first], theirs[j:other]
             pairs: dict[int, int] = {}
             for edit in Levenshtein.opcodes(one, two):
@@ -248,13 +248,13 @@ def _anchors(ours: str, theirs: str) -> Iterator[tuple[int, int, int]]:
     i = j = 0
     for at, other in common:
         skipped = max(i - at, j - other, 0)  # it overlaps with the one before
-        if at in chain and skipped < _ANCHOR:
-            yield at + skipped, other + skipped, _ANCHOR - skipped
-            i, j = at + _ANCHOR, other + _ANCHOR
+        if at in chain and skipped < ANCHOR:
+            yield at + skipped, other + skipped, ANCHOR - skipped
+            i, j = at + ANCHOR, other + ANCHOR
 
 
 def _unique_runs(text: str) -> dict[str, int]:
-    """Return the runs of `_ANCHOR` letters that occur once, with their places, in order."""
-    runs = [text[at : at + _ANCHOR] for at in range(len(text) - _ANCHOR + 1)]
+    """Return the runs of `ANCHOR` letters that occur once, with their places, in order."""
+    runs = [text[at : at + ANCHOR] for at in range(len(text) - ANCHOR + 1)]
     counts = Counter(runs)
     return {run: at for at, run in enumerate(runs) if counts[run] == 1}

@@ -32,12 +32,12 @@ def _placed(text, *spans):
     }
 
 
-@given(_TEXTS, st.lists(_TEXTS, max_size=3), st.sampled_from([2, 3, matching._ANCHOR]))
+@given(_TEXTS, st.lists(_TEXTS, max_size=3), st.sampled_from([2, 3, matching.ANCHOR]))
 def test_every_word_is_once_in_one_span_or_in_none(text, spans, anchor):
     """Words keep their order within and across spans. Other heard words stay in spans that have given ones."""
     heard = [(word, number) for number, span in enumerate(spans) for word in span]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "_ANCHOR", anchor)
+        patch.setattr(matching, "ANCHOR", anchor)
         found = match(text, heard)
     assert len(found.scores) == len(text)
     assert all(0 <= score <= 1 for score in found.scores)
@@ -125,7 +125,7 @@ def test_other_words_take_the_place_of_what_was_heard_there():
 def test_texts_are_compared_in_a_table_of_bounded_size(monkeypatch):
     """Nothing agrees where the table would be larger: with half an hour of another text."""
     assert _scores("tables", "rates")["tables"] > 0
-    monkeypatch.setattr(matching, "_MOST_PAIRS", 41)
+    monkeypatch.setattr(matching, "MOST_PAIRS", 41)
     assert _scores("tables", "rates")["tables"] == 0
     assert _scores("table", "rates")["table"] > 0
 

@@ -111,7 +111,7 @@ async def _align(
     if file.size is not None:
         check_length(wanted.text, file.size / _LEAST_BYTES_PER_S)
     aligned = await services.of(Alignments).align(services.pipeline, file.file, wanted, run)
-    config = cue_config(services.settings, wanted)
+    config = cue_config(wanted)
     return await in_thread(render, aligned, wanted.answer, config), aligned.transcript
 
 

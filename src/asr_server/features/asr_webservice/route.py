@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, BinaryIO, Literal, cast
@@ -20,17 +20,19 @@ from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.audio import SAMPLE_RATE, wav_header
 from asr_server.core.errors import InvalidInput
+from asr_server.core.transcript import Transcript
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
-from asr_server.recordings.requests import TranscriptionRequest, TranslationRequest
+from asr_server.recordings.requests import Result, TranscriptionRequest, TranslationRequest
 from asr_server.server_feature import ServerFeature
-from asr_server.services import CallerDep, ServicesDep
+from asr_server.services import Services, ServicesDep
 
 router = APIRouter(tags=["audio"])
+Build = Callable[[FormData], TranscriptionRequest | TranslationRequest]
 
 _FILE = "audio_file"
 # `tsv` and `json` are made of the segments of verbose_json.
@@ -84,26 +86,18 @@ _ANSWER = content({"text/plain": "", "text/vtt": "", "application/json": ""})
 
 @router.post("/asr", response_class=Response, responses={200: _ANSWER, **forms.ERRORS}, openapi_extra=_SCHEMA)
 async def transcribe(
-    request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[TranscriptOptions, Query()]
+    request: Request, services: ServicesDep, options: Annotated[TranscriptOptions, Query()]
 ) -> Response:
     """Transcribe a recording, or translate it into English, as whisper-asr-webservice does. `json` has segments."""
     fields = {"response_format": _FORMATS[options.output], "prompt": options.initial_prompt}
+    build: Build = forms.transcription_request
     if options.task == "translate":
         fields |= {"source_language": options.language, "language": "en"}
         services.processor.translator.check()
+        build = forms.translation_request
     else:
         fields["language"] = options.language
-    services.admission.check()
-    run = RunOptions(caller=caller.share, owner=caller.owner)
-    async with forms.read(request, services) as form, _recording(form, options) as given:
-        wanted: TranscriptionRequest | TranslationRequest
-        if options.task == "translate":
-            wanted, file = forms.parse(_named(given, fields), services, forms.translation_request, any_model=True)
-        else:
-            wanted, file = forms.parse(_named(given, fields), services, forms.transcription_request, any_model=True)
-        work = services.processor.process(file.file, wanted, run)
-        result, transcript = await while_connected(request.receive, work)
-    request.state.log.update(log_fields(transcript))
+    result, transcript = await _answer(request, options, fields, build)
     headers = {
         "Content-Disposition": f'attachment; filename="recording.{options.output}"',
         **server_timing(request, transcript.timings),
@@ -113,20 +107,28 @@ async def transcribe(
 
 
 @router.post("/detect-language", response_model=DetectedLanguageBody, responses=forms.ERRORS, openapi_extra=_SCHEMA)
-async def detect_language(
-    request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[AsrOptions, Query()]
-) -> JSONResponse:
+async def detect_language(request: Request, options: Annotated[AsrOptions, Query()]) -> JSONResponse:
     """Return the language of a recording, of the first 30 s where it has no container; `und` where nothing is said."""
-    services.admission.check()
-    run, fields = RunOptions(caller=caller.share, owner=caller.owner), {"response_format": "verbose_json"}
-    async with forms.read(request, services) as form, _recording(form, options, _DETECTED_BYTES) as given:
-        wanted, file = forms.parse(_named(given, fields), services, forms.transcription_request, any_model=True)
-        work = services.processor.process(file.file, wanted, run)
-        result, transcript = await while_connected(request.receive, work)
-    request.state.log.update(log_fields(transcript))
+    fields = {"response_format": "verbose_json"}
+    result, _ = await _answer(request, options, fields, forms.transcription_request, _DETECTED_BYTES)
     found = json.loads(result.content)
     code = found["language_code"]
     return JSONResponse({"detected_language": found["language"] if code else "", "language_code": code or "und"})
+
+
+async def _answer(
+    request: Request, options: AsrOptions, fields: dict[str, str], build: Build, most_bytes: int = -1
+) -> tuple[Result, Transcript]:
+    """Process the recording of the form, of samples at most so many bytes, -1 for all."""
+    services: Services = request.app.state.services
+    caller = request.state.caller
+    services.admission.check()
+    run = RunOptions(caller=caller.share, owner=caller.owner)
+    async with forms.read(request, services) as form, _recording(form, options, most_bytes) as given:
+        wanted, file = forms.parse(_named(given, fields), services, build, any_model=True)
+        result, transcript = await while_connected(request.receive, services.processor.process(file.file, wanted, run))
+    request.state.log.update(log_fields(transcript))
+    return result, transcript
 
 
 @asynccontextmanager

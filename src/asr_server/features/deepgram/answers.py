@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from asr_server.net.errors import Json
 from asr_server.text import languages
 
 if TYPE_CHECKING:
     from asr_server.core.transcript import Transcript, Word
 
-Json = dict[str, Any]
 _CHANNEL = [0, 1]  # the first of one
 _EDGES = " .,;:!?…\"'”’»)(["
 

@@ -14,13 +14,12 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 from starlette.types import Message
 
-from asr_server.audio import g711
 from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.features.deepgram import answers, options
-from asr_server.features.deepgram.answers import Json
 from asr_server.features.deepgram.options import ListenOptions, LiveListenOptions
+from asr_server.live.actions import ENCODINGS
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
@@ -39,6 +38,7 @@ from asr_server.live.session import LiveConnection
 from asr_server.net import body, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.body import while_connected
+from asr_server.net.errors import Json
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
@@ -48,7 +48,6 @@ from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter()
 
-_LAWS = {"mulaw": g711.Companding.MU, "alaw": g711.Companding.A}
 _MAX_TEXT = 1_000  # characters of a message
 _MAX_JSON_BYTES = 64 * 1024
 _FILE = {"schema": {"type": "string", "format": "binary"}}
@@ -117,7 +116,7 @@ async def listen_live(socket: WebSocket) -> None:
         await reject_websocket(socket, error)
         return
     await socket.accept(subprotocol=_subprotocol(socket))
-    connection = _ListenConnection(socket, services, wanted, rules)
+    connection = ListenConnection(socket, services, wanted, rules)
     await websocket_io.serve(socket, connection.run(), _error)
 
 
@@ -138,7 +137,7 @@ def _subprotocol(socket: WebSocket) -> str | None:
     return "token" if "token" in offered else None
 
 
-class _ListenConnection:
+class ListenConnection:
     """One connection with its session."""
 
     def __init__(self, socket: WebSocket, services: Services, wanted: LiveListenOptions, rules: TurnConfig) -> None:
@@ -193,8 +192,7 @@ class _ListenConnection:
                     "'sample_rate', or send the file with POST /v1/listen.",
                     param="encoding",
                 )
-            law = _LAWS.get(self._wanted.encoding or "")
-            pcm = data if law is None else g711.decode(data, law)
+            pcm = ENCODINGS[self._wanted.encoding or "linear16"].pcm(data)
             self._samples += len(pcm) // 2
             return Audio(pcm)
         # An empty binary message ends the stream, as clients of the first version of the protocol do.
@@ -214,10 +212,10 @@ class _ListenConnection:
 
     async def _write(self, connection: LiveConnection) -> None:
         async for outgoing in connection.messages():
-            for message in self._messages(outgoing.message):
+            for message in self.messages(outgoing.message):
                 await self._socket.send_json(message)
 
-    def _messages(self, message: LiveMessage) -> Iterator[Json]:
+    def messages(self, message: LiveMessage) -> Iterator[Json]:
         """Yield messages for the client. A final waits for its word times, and later messages wait for the final."""
         if self._held is not None:
             if not isinstance(message, WordTimestamps) or message.utterance != self._held.utterance:
@@ -226,7 +224,7 @@ class _ListenConnection:
             yield from self._final(message.words)
             waiting, self._behind = self._behind, deque()
             for each in waiting:
-                yield from self._messages(each)
+                yield from self.messages(each)
             return
         match message:
             case Final():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from asr_server.core.transcript import TimeSource, Word
-from asr_server.features.deepgram.listen import _ListenConnection
+from asr_server.features.deepgram.listen import ListenConnection
 from asr_server.features.deepgram.options import LiveListenOptions
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Ending, Final, Partial, TurnConfig, UtteranceStarted
@@ -25,7 +25,7 @@ def test_a_final_waits_for_its_words_and_all_that_follows_waits_behind_it(late):
     """The order holds even if word times arrive after those of the next final."""
     wanted = LiveListenOptions(interim_results=True, vad_events=True, utterance_end_ms=1_000)
     services = SimpleNamespace(plan=SimpleNamespace(model_id="demo"))
-    connection = _ListenConnection(None, services, wanted, TurnConfig())
+    connection = ListenConnection(None, services, wanted, TurnConfig())
     messages = [
         _final(1, "one"),
         UtteranceStarted(2, 32_000),
@@ -34,7 +34,7 @@ def test_a_final_waits_for_its_words_and_all_that_follows_waits_behind_it(late):
         _words(2, "two"),
     ]
     messages.insert(late, _words(1, "one"))
-    told = [each for message in messages for each in connection._messages(message)]
+    told = [each for message in messages for each in connection.messages(message)]
     assert [each["type"] for each in told] == [
         *("Results", "UtteranceEnd", "SpeechStarted"),
         *("Results", "Results", "UtteranceEnd"),

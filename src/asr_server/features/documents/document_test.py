@@ -1,13 +1,24 @@
-"""Documents: their texts, and Markdown."""
+"""Documents: their texts and bounds, Markdown, and DOCX, read back."""
 
+import io
 import re
 import unicodedata
+import zipfile
 
+import docx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asr_server.core.conftest import raises
+from asr_server.core.errors import DeadlineExceeded
+from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.documents.document import Document, DocumentPart, clean, is_right_to_left, markdown
+from asr_server.features.documents.document import docx as docx_file
+from asr_server.features.documents.route import write_transcript
+from asr_server.recordings.requests import ResponseFormat
+
+ODD = "a) \\ <w:t>&amp;]]> <?xml?> _x0041_"
 
 
 @given(st.text())
@@ -69,3 +80,62 @@ def test_no_line_opens_a_block(text):
     line = _markdown(facts=text).strip()
     assert re.match(r"\\[#+=-]|\d+\\[.)]", line)
     assert line.replace("\\", "") == text
+
+
+def _word(*parts, **fields):
+    return docx.Document(io.BytesIO(docx_file(Document(parts, **fields))))
+
+
+def test_docx_has_every_text_in_order():
+    file = _word(
+        DocumentPart(5_000, "Ann", "Yes."), DocumentPart(70_000, "", "No."), title="Talk", facts="2026", note="Cut off."
+    )
+    assert [one.text for one in file.paragraphs] == ["Talk", "2026", "0:05  Ann: Yes.", "1:10  No.", "Cut off."]
+    assert file.paragraphs[0].style.name == "Heading 1"
+    assert (file.core_properties.title, file.core_properties.author) == ("Talk", "")
+
+
+def test_docx_has_translations_next_to_the_text():
+    file = _word(DocumentPart(0, "", "Yes.", "Ja."), DocumentPart(1_000, "", "No.", "Nein."))
+    assert [[cell.text for cell in row.cells] for row in file.tables[0].rows] == [
+        ["0:00  Yes.", "Ja."],
+        ["0:01  No.", "Nein."],
+    ]
+
+
+def test_docx_marks_texts_that_are_written_from_right_to_left():
+    content = docx_file(Document((DocumentPart(0, "", "مرحبا بكم"), DocumentPart(0, "", "Hello."))))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        xml = archive.read("word/document.xml").decode()
+    assert xml.count("<w:bidi/>") == 1
+    assert "<w:rtl/>" in xml
+
+
+@given(st.text(max_size=40).map(clean))
+@settings(max_examples=25)
+def test_docx_holds_any_text(text):
+    """It is read as it was written, and no part of it is markup."""
+    file = _word(DocumentPart(0, text, text), title=text)
+    assert file.paragraphs[-1].text == f"0:00  {text}: {text}" if text else "0:00  "
+
+
+def test_odd_texts_stay_text():
+    """Nothing of them is an element of a DOCX."""
+    assert _word(DocumentPart(0, "", ODD)).paragraphs[0].text == f"0:00  {ODD}"
+    with zipfile.ZipFile(io.BytesIO(docx_file(Document([DocumentPart(0, "", ODD)])))) as archive:
+        assert b"<w:t>&amp;amp;" not in archive.read("word/document.xml")
+
+
+def _transcript(text):
+    return Transcript(text, "English", 1_000, (Segment(0, 1_000, text, "English", (), 0.0, 0.0),))
+
+
+@pytest.mark.parametrize("kind", [ResponseFormat.MARKDOWN, ResponseFormat.DOCX])
+async def test_a_transcript_that_is_too_long_is_refused(kind):
+    with raises("invalid_value", match="1_000_000 characters"):
+        await write_transcript(_transcript("word " * 200_001), kind, 60.0)
+
+
+async def test_no_caller_waits_longer_than_its_limit():
+    with pytest.raises(DeadlineExceeded, match="within 0 s"):
+        await write_transcript(_transcript("word " * 150_000), ResponseFormat.DOCX, 0.001)

@@ -19,13 +19,10 @@ from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
 from asr_server.processes.caller_work import in_thread
-from asr_server.recordings import paragraphs
-from asr_server.recordings.paragraphs import Paragraph, SpokenPiece
-from asr_server.recordings.pipeline import TranscriptWriter
-from asr_server.recordings.render import paragraphs_of
-from asr_server.recordings.requests import RecordingRequest, ResponseFormat, Result, TranscriptionRequest
+from asr_server.recordings.render import Paragraph, SpokenPiece, grouped, paragraphs_of
+from asr_server.recordings.requests import ResponseFormat, Result
 from asr_server.recordings.route import ParagraphBody, headers_of
-from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.server_feature import ServerFeature
 from asr_server.services import FeatureParts, ServicesDep
 from asr_server.text import scripts
 
@@ -132,7 +129,7 @@ def _made(given: Any) -> Response:
         for number, one in enumerate(wanted.segments)
     ]
     groups = [[piece] for piece in pieces] if wanted.joined else [pieces]
-    found = [one for group in groups for one in paragraphs.grouped(group, wanted.language)]
+    found = [one for group in groups for one in grouped(group, wanted.language)]
     if wanted.format is DocumentFormat.JSON:
         return JSONResponse({"paragraphs": [one.listed() for one in found]})
     translations = [one.translation for one in wanted.segments]
@@ -159,25 +156,10 @@ def _written(document: Document, kind: str) -> Result:
     return Result(write(document), media_type, file_name=f"transcript.{ending}")
 
 
-class DocumentWriter(TranscriptWriter):
-    """Writes transcripts as Markdown and DOCX."""
-
-    def check(self, request: RecordingRequest) -> None:
-        """Raise `unsupported_value` for a stream, as a document is written as a whole."""
-        is_stream = isinstance(request, TranscriptionRequest) and request.stream
-        if is_stream and request.response_format.is_document:
-            raise InvalidInput(
-                f"'{request.response_format}' is not streamed.", code="unsupported_value", param="stream"
-            )
-
-    async def answer(self, transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:
-        """Return the document of a transcript within `limit_s`. Raises `invalid_value` and `DeadlineExceeded`."""
-        kind = response_format.value
-        return await _in_turn(lambda: _written(Document([*map(_part, paragraphs_of(transcript))]), kind), limit_s)
+async def write_transcript(transcript: Transcript, response_format: ResponseFormat, limit_s: float) -> Result:
+    """Return the document of a transcript within `limit_s`. Raises `invalid_value` and `DeadlineExceeded`."""
+    kind = response_format.value
+    return await _in_turn(lambda: _written(Document([*map(_part, paragraphs_of(transcript))]), kind), limit_s)
 
 
-def _build(core: CoreParts) -> FeatureParts:
-    return FeatureParts(writer=DocumentWriter())
-
-
-SERVER = ServerFeature(routers=[router], build=_build)
+SERVER = ServerFeature(routers=[router], build=lambda core: FeatureParts(write_document=write_transcript))

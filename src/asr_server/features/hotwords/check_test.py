@@ -13,7 +13,7 @@ from asr_server.engine.protocol import Utterance, Written
 from asr_server.features.hotwords.check import HotwordCheck, Terms
 from asr_server.schedule.ports import RowDone
 from asr_server.text import words
-from E2Etest import recordings
+from E2Etest.drive import recordings
 
 LISTS = ("kitchen, lights", "bedroom, music, volume", "weather", "monday, tuesday, wednesday", "hello, living room")
 

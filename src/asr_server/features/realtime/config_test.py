@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.audio.g711 import Companding
 from asr_server.core.conftest import raises
 from asr_server.core.errors import InvalidInput
 from asr_server.engine.catalog import Catalog
-from asr_server.features.realtime.config import LOGPROBS, Config, ServerDefaults, merge
+from asr_server.features.realtime.config import Config, ServerDefaults, merge
 from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
 
 DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
@@ -84,25 +83,6 @@ def test_every_valid_update_gives_a_whole_configuration_that_can_be_sent_back(pa
     assert (rules.detection is Detection.MANUAL) == (config.input.turn_detection is None)
 
 
-def test_an_update_that_is_refused_changes_nothing():
-    """The configuration is a value; the old one is still there and still itself."""
-    config = DEFAULTS.initial()
-    shown = config.model_dump()
-    for heard in ({"format": "pcm16"}, {"x": 1}, {"turn_detection": {"type": "server_vad", "threshold": 7}}):
-        with pytest.raises(InvalidInput):
-            _updated(config, **heard)
-    assert config.model_dump() == shown
-
-
-def test_another_kind_of_detection_begins_with_its_own_defaults():
-    """No threshold is left over in semantic_vad, and what the settings say holds for a new server_vad."""
-    config = _updated(DEFAULTS.initial(), turn_detection={"type": "server_vad", "threshold": 0.9})
-    config = _updated(config, turn_detection={"type": "semantic_vad"})
-    assert config.input.turn_detection.model_dump(exclude_none=True) == {"type": "semantic_vad", "eagerness": "auto"}
-    config = _updated(config, turn_detection={"type": "server_vad"})
-    assert (config.input.turn_detection.threshold, config.input.turn_detection.silence_duration_ms) == (0.5, 400)
-
-
 def test_keywords_have_a_length_together():
     """The engine reads them for every partial: as many as in a file's form, however they are spread."""
     config = _updated(DEFAULTS.initial(), transcription={"keywords": ["x" * 200] * 80})
@@ -164,29 +144,3 @@ def test_a_deep_update_is_refused(depth):
         inner["x"] = inner = {}
     with pytest.raises(InvalidInput):
         DEFAULTS.updated(DEFAULTS.initial(), patch)
-
-
-def test_a_session_may_be_sent_back_as_it_came():
-    """Keys that the server adds are no unknown parameters."""
-    config = DEFAULTS.initial("whisper-1")
-    assert config.input.transcription.model == "whisper-1"
-    assert DEFAULTS.initial("gpt-9").input.transcription.model == "demo"
-    shown = {**config.model_dump(), "id": "sess_1", "object": "realtime.transcription_session", "expires_at": 5}
-    assert DEFAULTS.updated(config, shown) == config
-
-
-def test_a_session_that_also_answers_is_heard_by_its_input():
-    """As agents send it: format, model and language of the input count, and nothing of its answers is refused."""
-    audio_input = {
-        "format": {"type": "audio/pcmu"},
-        "transcription": {"model": "whisper-1", "language": "de"},
-        "turn_detection": {"type": "semantic_vad", "create_response": True, "interrupt_response": True},
-    }
-    session = {"type": "realtime", "model": "gpt-realtime", "instructions": "Be kind.", "tools": [], "include": ["x"]}
-    session |= {"output_modalities": ["audio"], "audio": {"input": audio_input, "output": {"voice": "marin"}}}
-    config = DEFAULTS.updated(DEFAULTS.initial(), session)
-    assert (config.type, config.input.format.law, config.include) == ("transcription", Companding.MU, None)
-    assert config.input.transcription.language == "de"
-    assert config == DEFAULTS.updated(DEFAULTS.initial(), {"audio": {"input": audio_input}})
-    assert DEFAULTS.updated(config, {"type": "realtime", "audio": "none"}) == config
-    assert DEFAULTS.updated(config, {"type": "realtime", "include": [LOGPROBS]}).logprobs

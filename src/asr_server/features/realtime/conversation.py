@@ -87,7 +87,7 @@ class Conversation:
         self._token = secrets.token_hex(6)
         self._events = self._turns = 0
         self._open: _Turn | None = None
-        self._turn_of: dict[int, _Turn] = {}  # the turn of each utterance without a final
+        self.turn_of: dict[int, _Turn] = {}  # the turn of each utterance without a final
         self._items: dict[str, Json] = {}
 
     # -- for the socket ----------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Conversation:
 
     def unfinished(self, error: AsrError) -> list[Json]:
         """Return the events for committed items that get no transcript any more because of this error."""
-        turns = dict.fromkeys(turn for turn in self._turn_of.values() if turn.last_utterance is not None)
+        turns = dict.fromkeys(turn for turn in self.turn_of.values() if turn.last_utterance is not None)
         return [self._failed(turn, error) for turn in turns if self._reports(turn)]
 
     def retrieved(self, item_id: str) -> Json:
@@ -124,7 +124,7 @@ class Conversation:
             case UtteranceStarted():
                 return self._started(message)
             case Partial(utterance=number, committed=committed):
-                return self._delta(self._turn_of[number], committed)
+                return self._delta(self.turn_of[number], committed)
             case UtteranceEnded():
                 return self._stopped(message)
             case Final():
@@ -143,9 +143,9 @@ class Conversation:
 
     def _started(self, started: UtteranceStarted) -> list[Json]:
         if self._open is not None:  # it was cut, and continues
-            self._turn_of[started.utterance] = self._open
+            self.turn_of[started.utterance] = self._open
             return []
-        turn = self._open = self._turn_of[started.utterance] = self._turn(announced=not self._by_commit)
+        turn = self._open = self.turn_of[started.utterance] = self._turn(announced=not self._by_commit)
         if not turn.announced:
             return []
         start_ms = samples_to_whole_ms(started.start_samples)
@@ -156,9 +156,9 @@ class Conversation:
         return _Turn(f"item_{self._token}_{self._turns}", self._config, announced)
 
     def _stopped(self, stopped: UtteranceEnded) -> list[Json]:
-        turn = self._turn_of.get(stopped.utterance)
+        turn = self.turn_of.get(stopped.utterance)
         if turn is None:  # a commit when nobody was speaking
-            turn = self._turn_of[stopped.utterance] = self._turn(announced=False)
+            turn = self.turn_of[stopped.utterance] = self._turn(announced=False)
         turn.samples += stopped.end_samples - stopped.start_samples
         if stopped.ending is Ending.CUT and self._by_commit:
             return []
@@ -190,7 +190,7 @@ class Conversation:
         return [committed, *events]
 
     def _reset_done(self, discarded: int | None) -> list[Json]:
-        self._turn_of.pop(discarded or 0, None)
+        self.turn_of.pop(discarded or 0, None)
         if self._open is not None:
             self._open.dropped = True
             self._open = None
@@ -199,7 +199,7 @@ class Conversation:
     # -- transcripts -------------------------------------------------------------------------------------------------
 
     def _final(self, final: Final) -> list[Json]:
-        turn = self._turn_of.pop(final.utterance)
+        turn = self.turn_of.pop(final.utterance)
         events = self._delta(turn, final.text)
         turn.texts.append(final.text)
         turn.tokens += final.tokens

@@ -3,7 +3,6 @@
 import json
 import random
 
-import numpy as np
 import openai.types.realtime
 import pydantic
 import pytest
@@ -27,7 +26,6 @@ from asr_server.live.machine.events import (
     Ending,
     Final,
     Flush,
-    Partial,
     Reset,
     SessionError,
     Transcribe,
@@ -122,8 +120,8 @@ def test_whatever_is_said_the_events_are_those_of_the_contract(talk):
         assert kinds[-1] == own[-1]
         assert own[-1] in (COMPLETED, FAILED)
         assert kinds[:-1] in ([COMMITTED, ADDED, DONE], [STARTED, STOPPED, COMMITTED, ADDED, DONE])
-    ended = [_item(event) for kind in (COMPLETED, FAILED) for event in talk.of(kind)]
-    assert sorted(ended) == sorted(_item(event) for event in committed)
+    ended = [_item(event) for event in talk.events if event["type"] in (COMPLETED, FAILED)]
+    assert ended == [_item(event) for event in committed]
     for done in talk.of(COMPLETED):
         said = "".join(e["delta"] for e in talk.of(DELTA) if e["item_id"] == done["item_id"])
         assert said == done["transcript"]
@@ -133,91 +131,7 @@ def test_whatever_is_said_the_events_are_those_of_the_contract(talk):
     for event in talk.events:
         assert FRAME.validate_python(json.loads(json.dumps(event))).type == event["type"]
         assert event.get("content_index", 0) == 0
-    assert not talk.conversation._turn_of
-
-
-def _told(manual=False, **more):
-    return Conversation(DEFAULTS.updated(DEFAULTS.initial(), {**(MANUAL if manual else VOICE), **more}), "s", 5)
-
-
-def _final(number, text, ending=Ending.FLUSH, **more):
-    return Final(number, text, "English", 0, 16_000, ending, **more)
-
-
-def _answered(number, text, **more):
-    """A commit when nobody speaks, and its final."""
-    return UtteranceEnded(number, 0, 0, Ending.FLUSH), _final(number, text, **more)
-
-
-def _events(conversation, *messages):
-    return [event for message in messages for event in conversation.on_message(message)]
-
-
-def _kinds(conversation, *messages):
-    return [event["type"] for event in _events(conversation, *messages)]
-
-
-def test_a_cut_ends_a_turn_of_the_detector_and_not_one_of_the_caller():
-    """The same utterances: two items, or one with both texts."""
-    messages = [
-        UtteranceStarted(1, 0),
-        UtteranceEnded(1, 0, 16_000, Ending.CUT),
-        UtteranceStarted(2, 16_000),
-        _final(1, "one two", Ending.CUT),
-        Partial(2, "three", " for", "English", 16_000, 24_000),
-        UtteranceEnded(2, 16_000, 32_000, Ending.FLUSH),
-        _final(2, "three four"),
-    ]
-    detected, manual = _told(), _told(manual=True)
-    ended = [event for message in messages for event in detected.on_message(message) if event["type"] == COMPLETED]
-    assert [event["transcript"] for event in ended] == ["one two", "three four"]
-    events = [event for message in messages for event in manual.on_message(message)]
-    assert [e["delta"] for e in events if e["type"] == DELTA] == ["one two", " three", " four"]
-    assert events[-1]["transcript"] == "one two three four"
-    assert events[-1]["usage"] == {"type": "duration", "seconds": 2.0}
-
-
-def test_times_are_whole_milliseconds():
-    """Rounded down, as integers: the client's types take nothing else."""
-    (started,) = _told().on_message(UtteranceStarted(1, 16_001))
-    assert started["audio_start_ms"] == 1_000
-    assert type(started["audio_start_ms"]) is int
-
-
-def test_a_commit_when_nobody_speaks_is_an_empty_item():
-    """Committed, and completed without a word."""
-    assert _kinds(_told(), *_answered(1, "")) == [COMMITTED, ADDED, DONE, COMPLETED]
-
-
-def test_a_commit_when_nobody_speaks_has_its_place_before_what_is_said_later():
-    """However late the transcripts are: items and transcripts come in the order of the audio."""
-    talk = Talk(random.Random(0), manual=False)
-    talk.run.delay = 1.0
-    for words in ([1, 2], [3, 4]):
-        talk.tell(Audio(np.concatenate([speech(words), silence(900)]).astype("<i2").tobytes()))
-        talk.tell(Flush())
-    talk.finish()
-    assert [event["transcript"] for event in talk.of(COMPLETED)] == ["one two", "", "three four", ""]
-    assert [_item(event) for event in talk.of(COMPLETED)] == [_item(event) for event in talk.of(COMMITTED)]
-
-
-@pytest.mark.parametrize("manual", [True, False])
-def test_the_words_before_a_long_pause_are_deltas_in_it_and_the_item_goes_on(manual):
-    """By commit and with a detector that waits for long: one item, whose deltas joined are its transcript."""
-    talk = Talk(random.Random(0), manual=manual)
-    if not manual:
-        talk.update({"type": "transcription", "audio": {"input": {"turn_detection": {"silence_duration_ms": 5_000}}}})
-    talk.tell(Audio(np.concatenate([speech([1, 2, 3]), silence(2_000)]).astype("<i2").tobytes()))
-    talk.run.delay = 0.0
-    talk.tell(Audio(silence(10).tobytes()))
-    assert "".join(event["delta"] for event in talk.of(DELTA)) == "one two three"
-    assert not talk.of(COMMITTED)
-    talk.tell(Audio(speech([4, 5]).astype("<i2").tobytes()))
-    talk.tell(Flush())
-    talk.finish()
-    (done,) = talk.of(COMPLETED)
-    assert "".join(event["delta"] for event in talk.of(DELTA)) == done["transcript"] == "one two three four five"
-    assert {event["item_id"] for event in talk.of(DELTA)} == {done["item_id"]}
+    assert not talk.conversation.turn_of
 
 
 def test_only_committed_items_fail_when_the_server_ends():
@@ -234,17 +148,20 @@ def test_only_committed_items_fail_when_the_server_ends():
 
 
 def _cut_turn(conversation, *, then=()):
-    """A turn that was cut once and is committed now: its events. `then`: messages between that and its finals."""
+    """Commit a turn that was cut once. Return its item, and a function that gives its finals and returns the events.
+
+    `then`: messages between the commit and the finals.
+    """
     parts = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.CUT), UtteranceStarted(2, 16_000)]
-    for message in [*parts, UtteranceEnded(2, 16_000, 40_000, Ending.FLUSH), *then]:
-        conversation.on_message(message)
+    messages = [*parts, UtteranceEnded(2, 16_000, 40_000, Ending.FLUSH), *then]
+    (item, *_) = [_item(event) for message in messages for event in conversation.on_message(message)]
 
     def finals(*errors):
         spoken = zip((1, 2), ("one", "two"), errors, strict=True)
         made = [Final(n, t, "English", 0, 1, Ending.FLUSH, (), (Token(t.encode(), -0.5),), e) for n, t, e in spoken]
         return [event for final in made for event in conversation.on_message(final)]
 
-    return finals
+    return item, finals
 
 
 def _by_commit(**changes):
@@ -258,7 +175,7 @@ LOGPROBS = {"include": ["item.input_audio_transcription.logprobs"]}
 def test_a_turn_that_was_cut_has_the_tokens_languages_and_seconds_of_all_its_parts():
     """Each once."""
     _, conversation = _by_commit(**LOGPROBS)
-    (completed,) = [event for event in _cut_turn(conversation)(None, None) if event["type"] == COMPLETED]
+    (completed,) = [event for event in _cut_turn(conversation)[1](None, None) if event["type"] == COMPLETED]
     assert (completed["transcript"], completed["usage"]["seconds"]) == ("one two", 2.5)
     assert [token["token"] for token in completed["logprobs"]] == ["one", "two"]
     assert completed["languages"] == [{"code": "en"}]
@@ -268,7 +185,7 @@ def test_a_turn_that_was_cut_has_the_tokens_languages_and_seconds_of_all_its_par
 def test_a_turn_fails_with_the_error_of_the_part_that_failed_first(second):
     """Also where those behind it were transcribed."""
     _, conversation = _by_commit()
-    events = _cut_turn(conversation)(SessionError("transcription_failed", "It failed.", 1), second)
+    events = _cut_turn(conversation)[1](SessionError("transcription_failed", "It failed.", 1), second)
     assert [event["error"]["code"] for event in events if event["type"] == FAILED] == ["transcription_failed"]
     assert COMPLETED not in [event["type"] for event in events]
 
@@ -280,17 +197,16 @@ def test_a_configuration_counts_for_the_turns_that_begin_under_it():
     conversation.updated(config)
     rules = DEFAULTS.rules_of(config)
     conversation.on_message(Configured(rules))
-    events = _cut_turn(conversation, then=[Configured(rules)])(None, None)
+    events = _cut_turn(conversation, then=[Configured(rules)])[1](None, None)
     assert ["logprobs" in event for event in events if event["type"] == COMPLETED] == [True]
-    events = _cut_turn(conversation)(None, None)
+    events = _cut_turn(conversation)[1](None, None)
     assert ["logprobs" in event for event in events if event["type"] == COMPLETED] == [False]
 
 
 def test_the_transcript_of_an_item_that_was_deleted_still_comes():
     """And the item stays away."""
     _, conversation = _by_commit()
-    finals = _cut_turn(conversation)
-    (identity,) = conversation._items
+    identity, finals = _cut_turn(conversation)
     conversation.deleted(identity)
     assert [event["item_id"] for event in finals(None, None) if event["type"] == COMPLETED] == [identity]
     with raises("item_not_found"):

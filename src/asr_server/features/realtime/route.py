@@ -19,8 +19,8 @@ from asr_server.core.errors import AsrError, InvalidInput, ShuttingDown
 from asr_server.features.realtime import events
 from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.features.realtime.conversation import Conversation, session_body
-from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
+from asr_server.live.machine.framing import WholeSamples
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.session import LiveConnection
 from asr_server.net import body, credentials, websocket_io

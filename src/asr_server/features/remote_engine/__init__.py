@@ -22,7 +22,7 @@ _TRAITS = EngineTraits(max_audio_s=30.0, scores=False, detects_among=False)
 # Settings of a model that runs in this process.
 _LOCAL_ONLY = (
     *("cpu_threads", "kv_budget_mb", "quantize", "use_torch_compile", "use_cuda_graphs", "use_fused_kernels"),
-    *("fake_engine_script", "models", "fast_model_id", "dual_model", "use_speculative"),
+    *("models", "fast_model_id", "dual_model", "use_speculative"),
     *("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder"),
 )
 

@@ -37,9 +37,9 @@ class Rewriting:
     def check(self, request: RecordingRequest) -> None:
         """Raise `unsupported_value` for log-probabilities, whose tokens are those of the model's text, and for a
         language that is stated and cannot be rewritten."""
-        if "logprobs" in request.listed and any(request.asked):
+        if "logprobs" in request.listed:
             raise InvalidInput(
-                f"'include' lists the tokens of the model's own text: leave out '{next(request.asked)}'.",
+                f"'include' lists the tokens of the model's own text: leave out '{request.asked[0]}'.",
                 code="unsupported_value",
                 param="include",
             )
@@ -47,10 +47,8 @@ class Rewriting:
         for reason, param in _without_effect(request, language, self._lists) if language else ():
             raise InvalidInput(reason, code="unsupported_value", param=param)
 
-    async def prepare(self, request: RecordingRequest, options: RunOptions) -> BeginStep | None:
+    async def prepare(self, request: RecordingRequest, options: RunOptions) -> BeginStep:
         """Return the step of one recording. Raises as `check`."""
-        if not any(request.asked):
-            return None
         self.check(request)
         return lambda signal, group: TextStep(request, self._lists)
 
@@ -143,7 +141,7 @@ def _within(edits: Sequence[Edit], start: int, text: str) -> Iterator[Edit]:
 def _build(core: CoreParts) -> FeatureParts:
     folder = core.settings.profanity_lists
     rewriting = Rewriting(profanity.read_lists(Path(folder)) if folder else {})
-    return FeatureParts(check=rewriting.check, steps=[rewriting.prepare])
+    return FeatureParts(check_rewriting=rewriting.check, steps={"asked": rewriting.prepare})
 
 
 SERVER = ServerFeature(build=_build)

@@ -18,8 +18,7 @@ from asr_server.net.event_stream import frame
 from asr_server.net.loop_time import slice_queue
 from asr_server.subtitle import cue_segmentation
 from asr_server.subtitle.alignment import estimate
-from asr_server.subtitle.cues import Cue, CueConfig
-from asr_server.subtitle.files import render_vtt
+from asr_server.subtitle.cues import Cue, CueConfig, render_vtt
 from asr_server.text import languages
 
 # About an hour of speech. The characters bound the memory, the finals the time that a reader takes to catch up.

@@ -19,11 +19,13 @@ from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
 from asr_server.live.machine.events import Final, Partial, ResetDone
-from asr_server.live.options import Opening, SessionPart
+from asr_server.live.options import MakePart, SessionPart
 from asr_server.live.outbox import Message, Outgoing
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
+
+    from asr_server.live.actions import Query
 
 _TOKEN_BYTES = 24
 _MAX_LINKS = 16  # of a session
@@ -60,13 +62,12 @@ class Sharing:
         self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
         self._links: dict[bytes, Link] = {}  # by the digest of the token, so that lookup times do not leak tokens
         self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
-        self._readers = Counter[SharedPart | str]()  # by sessions, and by their owners
-        self._all_readers = 0
+        self._readers = Counter[str]()  # by the owners of their sessions
 
-    def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
-        """Add the part to a session of `WS /ws/transcribe`. It costs nothing until the session has a link."""
+    def read_opening(self, socket: WebSocket, _query: Query) -> MakePart:
+        """Return what makes the part of a session. It costs nothing until the session has a link."""
         owner = socket.state.caller.owner
-        return opening.with_part(lambda session_id, send: SharedPart(session_id, owner, self))
+        return lambda session_id, send: SharedPart(session_id, owner, self)
 
     def share(self, session_id: str, owner: str, expires_s: float) -> str:
         """Return the token of a new link to a session, which nothing else knows.
@@ -109,24 +110,22 @@ class Sharing:
         `after`: the number of the newest caption that it has, 0 for none.
         """
         link = self.link(token)
-        session, owner = link.session, link.session.owner
-        left = _MAX_READERS - self._all_readers
-        if self._readers[session] >= _MAX_READERS_OF_SESSION or self._readers[owner] >= left:
+        owner, of_session = link.session.owner, link.captions.readers
+        left = _MAX_READERS - self._readers.total()
+        if len(of_session) >= _MAX_READERS_OF_SESSION or self._readers[owner] >= left:
             raise Overloaded("The session has as many readers as it may; try again later.", retry_after_s=_RETRY_S)
         reader = Reader(link.captions, after)
         if link.is_ended:
             reader.end(EndReason.SESSION)
-        self._readers.update((session, owner))
-        self._all_readers += 1
+        self._readers[owner] += 1
         link.readers.add(reader)
-        link.captions.readers.add(reader)
+        of_session.add(reader)
         try:
             yield reader
         finally:
-            self._readers -= Counter((session, owner))
-            self._all_readers -= 1
+            self._readers -= Counter((owner,))
             link.readers.remove(reader)
-            link.captions.readers.remove(reader)
+            of_session.remove(reader)
 
     def end(self, session: SharedPart) -> None:
         """Forget a session that has ended, and end its links, which can be read for a minute more."""

@@ -61,16 +61,6 @@ async def test_words_that_a_reset_takes_from_the_speaker_stay_with_the_readers()
     assert [(one.text, one.is_final) for one in part.captions.after(0)] == [("turn on", True)]
 
 
-async def test_nothing_is_kept_of_a_session_without_a_link():
-    """What was said before is not shown to the first reader."""
-    sharing = Sharing()
-    part = SharedPart("live_1", "me", sharing)
-    part.completed(final("secret"))
-    sharing.share("live_1", "me", 60)
-    part.completed(final("turn on.", 2))
-    assert texts(part) == ["turn on."]
-
-
 async def test_a_session_that_ends_ends_its_links_and_is_forgotten(monkeypatch):
     """Its part may be closed more than once, and leaves a newer session of the same id alone."""
     monkeypatch.setattr(module, "_KEPT_AFTER_END_S", 0.01)

@@ -111,11 +111,9 @@ _HEARD_SAMPLES = 12 * SAMPLE_RATE
 
 
 def speaker_step(client: SpeakerClient, decoder: Decoder, stored: VoiceStore) -> PrepareStep:
-    """Return the step that gives the segments of a recording their speakers, where the request has them told apart."""
+    """Return the step that gives the segments of a recording their speakers."""
 
-    async def prepare(request: RecordingRequest, options: RunOptions) -> BeginStep | None:
-        if not request.speakers:
-            return None
+    async def prepare(request: RecordingRequest, options: RunOptions) -> BeginStep:
         clips = dict(zip(request.known_speaker_names, request.known_speaker_references, strict=True))
         known = await known_voices(client, decoder, clips, options.caller)
         names = RecordingNames(

@@ -26,7 +26,7 @@ from asr_server.net.errors import ErrorBody
 from asr_server.recordings import forms
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
-from asr_server.text.normal_form import normal_form
+from asr_server.text.scripts import normal_form
 
 
 class SpeakerBody(BaseModel):
@@ -187,7 +187,7 @@ def _build(core: CoreParts) -> FeatureParts:
     if client is None:
         return parts
     step = speaker_step(client, core.decoder, voices)
-    return replace(parts, steps=[step], idle_owners=[client], close=client.close)
+    return replace(parts, steps={"speakers": step}, idle_owners=[client], close=client.close)
 
 
 SERVER = ServerFeature(routers=[router], health=_health, build=_build)

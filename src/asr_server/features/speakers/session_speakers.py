@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from asr_server.features.speakers.diarization.client import LiveSpeakers, SpeakerClient
-    from asr_server.live.options import Opening
+    from asr_server.live.actions import Query
     from asr_server.net.access import Caller
 
 Json = dict[str, Any]
@@ -58,12 +58,10 @@ class LiveSpeakerOption:
     source: SpeakerClient | None  # None where speakers are not told apart
     voices: VoiceStore
 
-    def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
-        """Add the speakers to a new session whose client asks for them. Raises as `requested`."""
-        if not opening.query.speakers or opening.query.session_id:
-            return opening
+    def read_opening(self, socket: WebSocket, query: Query) -> MakePart | None:
+        """Return what makes the speakers of a new session whose client asks for them. Raises as `requested`."""
         caller: Caller = socket.state.caller
-        return opening.with_part(self.requested(caller.owner))
+        return self.requested(caller.owner) if query.speakers and not query.session_id else None
 
     def requested(self, owner: str) -> MakePart:
         """Return what makes the speakers of a session of this owner. Raises `unsupported_value`."""

@@ -90,7 +90,7 @@ def _own_engines(core: CoreParts) -> list[tuple[str, str, SpeechEngine]]:
     own: list[tuple[str, str, SpeechEngine]] = []
     for option in _OPTIONS:
         if (value := core.plan.value(option)) and option not in core.models:
-            for number, engine in enumerate(engines_named(value, core.settings.fake_engine_script)):
+            for number, engine in enumerate(engines_named(value, core.plan.fake_script)):
                 name = f"{option}/{number}" if number else option
                 own.append((option, name if own else DEFAULT, engine))
     return own

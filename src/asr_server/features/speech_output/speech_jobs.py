@@ -113,7 +113,7 @@ class SpeechJobs:
             async with asyncio.timeout(run.timeout_s):
                 return await self._process(run)
         except TimeoutError:
-            raise DeadlineExceeded("The job took longer than JOB_TIMEOUT.") from None
+            raise DeadlineExceeded(f"The job took longer than {run.timeout_s:g} s.") from None
 
     async def _process(self, run: JobRun) -> JobOutcome:
         request = run.request

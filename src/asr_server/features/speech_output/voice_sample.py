@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asr_server.audio.resample import Resampler
-from asr_server.audio.segmentation import SegmentationConfig
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.segmentation import SegmentationConfig, SpeechProbability
 from asr_server.core.audio import FRAME_MS, SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, InvalidInput
 from asr_server.features.speakers import reference_audio

@@ -28,15 +28,13 @@ from asr_server.features.stereo.similarity import (
     frame_levels,
     highest_around,
 )
-from asr_server.recordings.coverage import SoundLevels
-from asr_server.recordings.requests import ChannelMode, VoiceDetection
-from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SpeechSpan
+from asr_server.recordings.requests import VoiceDetection
+from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SoundLevels, SpeechSpan
 from asr_server.server_feature import ServerFeature
 from asr_server.services import FeatureParts
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source
-    from asr_server.recordings.requests import RecordingRequest
 
 _OVER_CROSSTALK_DB = 6.0  # what is louder than the usual crosstalk by that is of the channel's own
 _REACH = 8  # frames, 256 ms: crosstalk may be late, and there is none in the short pauses of the other's speech
@@ -144,14 +142,11 @@ class ChannelSegmenter:
         yield span.part(start, span.end)
 
 
-async def channel_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> RecordingSignal:
+async def channel_signal(decoder: Decoder, source: Source, caller: str) -> RecordingSignal:
     """Return what is transcribed of the channels of a file.
 
-    Raises `unsupported_value` if channels are to be split and are too many, and what decoding raises before its first
-    block.
+    Raises `unsupported_value` if they are too many, and what decoding raises before its first block.
     """
-    if request.channel_mode is ChannelMode.MIX:
-        return RecordingSignal()
     progress = Progress()
     findings = await _findings(decoder, source, progress, caller)
     if progress.file_channels > MAX_CHANNELS:
@@ -185,4 +180,4 @@ async def _findings(decoder: Decoder, source: Source, progress: Progress, caller
     return await asyncio.to_thread(comparison.findings)
 
 
-SERVER = ServerFeature(build=lambda core: FeatureParts(signal=channel_signal))
+SERVER = ServerFeature(build=lambda core: FeatureParts(split_signal=channel_signal))

@@ -19,7 +19,6 @@ from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.features.stereo.channels import ChannelSegmenter, channel_signal
 from asr_server.features.stereo.similarity import ChannelComparison
-from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.pipeline import (
     RecordingPipeline,
     RunOptions,
@@ -31,9 +30,9 @@ from asr_server.recordings.requests import (
     TranscriptionRequest,
     VoiceDetection,
 )
-from asr_server.recordings.segmenter import Segmenter
+from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SoundLevels
 from E2Etest.channels import conversation, people, with_crosstalk
-from E2Etest.recordings import real_clips, waveform
+from E2Etest.drive.recordings import real_clips, waveform
 
 CONFIG = SegmentationConfig()
 
@@ -128,7 +127,7 @@ def _findings(track):
 
 @pytest.fixture
 async def made():
-    made = Made(lambda samples: Finish.END, open_signal=channel_signal)
+    made = Made(lambda samples: Finish.END, split_signal=channel_signal)
     yield made
     await made.close()
 
@@ -183,8 +182,8 @@ class LoudAndQuiet:
 def known(made, tmp_path):
     """What tells the voices of `made` apart, and the store of those that have names."""
     client, store = LoudAndQuiet(), VoiceStore(tmp_path)
-    resources = made.pipeline._resources
-    made.pipeline = RecordingPipeline(replace(resources, steps=[speaker_step(client, made.decoder, store)]))
+    resources = made.resources
+    made.pipeline = RecordingPipeline(replace(resources, steps={"speakers": speaker_step(client, made.decoder, store)}))
     return client, store
 
 
@@ -241,9 +240,7 @@ async def test_speech_at_the_same_time_is_more_work(made):
     both, turns = np.stack([jfk, librivox]), conversation(people("digits_george", "digits_jackson"))
     for track, work in ((both, 1.19), (turns, 1.0)):
         with wav(pcm16(track), channels=2) as file:
-            assert (await channel_signal(made.decoder, file, _request("split"), "")).work == pytest.approx(
-                work, abs=0.05
-            )
+            assert (await channel_signal(made.decoder, file, "")).work == pytest.approx(work, abs=0.05)
         before_s = made.registry.get_sample_value("asr_recording_audio_seconds_total")
         await _transcribe(made, track, _request("split"))
         answered_s = made.registry.get_sample_value("asr_recording_audio_seconds_total") - before_s
@@ -255,7 +252,7 @@ async def test_a_long_call_is_not_read_twice(made, call):
     """The beginning tells what its channels are."""
     track = np.tile(call, 6)
     with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
-        signal = await channel_signal(made.decoder, file, _request("split"), "")
+        signal = await channel_signal(made.decoder, file, "")
     assert signal.is_split
     assert made.registry.get_sample_value("asr_decoded_audio_seconds_total") < track.shape[1] / SAMPLE_RATE / 2
 
@@ -265,6 +262,6 @@ async def test_the_blocks_of_a_signal(made, call):
     mono = call.sum(axis=0)
     for track, mode, dimensions in ((np.stack([mono, mono]), "split", 2), (call, "mix", 1), (call, "split", 2)):
         with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
-            signal = await channel_signal(made.decoder, file, _request(mode), "")
+            signal = await channel_signal(made.decoder, file, "") if mode == "split" else RecordingSignal()
             async with aclosing(signal.stream(made.decoder, file, Progress(), "")) as blocks:
                 assert {block.ndim async for block in blocks} == {dimensions}

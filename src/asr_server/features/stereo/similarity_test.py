@@ -10,7 +10,7 @@ import pytest
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.stereo.similarity import MOST_S, ChannelComparison, ChannelFindings, ChannelVoice
 from E2Etest.channels import conversation, late, noisy, people, through_telephone, with_crosstalk
-from E2Etest.recordings import real_clips, waveform
+from E2Etest.drive.recordings import real_clips, waveform
 
 Track = np.ndarray
 

@@ -14,8 +14,7 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -336,10 +335,10 @@ def translating(llm):
 
     @asynccontextmanager
     async def build(*, batch=5, concurrency=2, max_retries=2, timeout_s=10.0, base_url=llm.base_url):
-        own = {"translate_timeout": timeout_s, "translate_concurrency": concurrency, "translate_batch": batch}
-        endpoint = ChatEndpoint(endpoint_settings(base_url, **own), max_retries=max_retries)
+        own = {"request_timeout": timeout_s, "translate_concurrency": concurrency}
+        endpoint = ChatEndpoint(endpoint_settings(base_url, **own), max_retries=max_retries, least_attempt_s=timeout_s)
         try:
-            yield partial(translate, endpoint)
+            yield lambda lines, config: translate(endpoint, lines, replace(config, batch_lines=batch))
         finally:
             await endpoint.close()
 

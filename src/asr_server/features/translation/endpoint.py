@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _NO_KEY = "none"
 _MAX_ANSWER_BYTES = 2**20
 _MAX_RETRIES = 2  # of one request
+# A slow machine has a longer REQUEST_TIMEOUT, of which an attempt may take a share, so that there is time for others.
+_ATTEMPT_S, _ATTEMPT_SHARE, _LONGEST_ATTEMPT_S = 60.0, 0.2, 600.0
 _DENIED = {
     401: "refuses this server's key (401): check OPENAI_API_KEY",
     402: "requires payment (402)",
@@ -77,10 +79,16 @@ class ChatEndpoint:
     """Sends at most `TRANSLATE_CONCURRENCY` requests at once; callers take turns. For one event loop."""
 
     def __init__(
-        self, settings: Settings, registry: CollectorRegistry | None = None, *, max_retries: int = _MAX_RETRIES
+        self,
+        settings: Settings,
+        registry: CollectorRegistry | None = None,
+        *,
+        max_retries: int = _MAX_RETRIES,
+        least_attempt_s: float = _ATTEMPT_S,
     ) -> None:
         self.settings, self._max_retries = settings, max_retries
         self._slots = FairShares(settings.translate_concurrency, settings.translate_concurrency)
+        self._attempt_s = min(max(least_attempt_s, settings.request_timeout * _ATTEMPT_SHARE), _LONGEST_ATTEMPT_S)
         self._client: httpx.AsyncClient | None = None
         self._without: frozenset[str] = frozenset()  # what the endpoint does not support, of `_OPTIONAL` and `_FORMATS`
         self._accepted = False
@@ -155,7 +163,7 @@ class ChatEndpoint:
         try:
             # The limit is for the whole attempt, however slowly the response comes in.
             async with (
-                asyncio.timeout(self.settings.translate_timeout),
+                asyncio.timeout(self._attempt_s),
                 self._client.stream("POST", url, json=body, headers=headers) as response,
             ):
                 async for piece in response.aiter_bytes():

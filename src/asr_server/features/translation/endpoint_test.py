@@ -38,9 +38,9 @@ PROMPT = build_prompt(
 async def make(llm):
     made = []
 
-    def build(registry=None, *, base_url=llm.base_url, max_retries=2, **changes):
-        settings = endpoint_settings(base_url, **{"translate_timeout": 5.0} | changes)
-        made.append(ChatEndpoint(settings, registry, max_retries=max_retries))
+    def build(registry=None, *, base_url=llm.base_url, max_retries=2, attempt_s=5.0, **changes):
+        settings = endpoint_settings(base_url, **{"request_timeout": attempt_s} | changes)
+        made.append(ChatEndpoint(settings, registry, max_retries=max_retries, least_attempt_s=attempt_s))
         return made[-1]
 
     yield build
@@ -179,9 +179,7 @@ async def test_a_response_that_trickles_in_is_unanswered(make):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         dripping = threading.Thread(target=_drip, args=(listening,), daemon=True)
         dripping.start()
-        endpoint = make(
-            base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1", translate_timeout=0.3, max_retries=0
-        )
+        endpoint = make(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1", attempt_s=0.3, max_retries=0)
         with pytest.raises(NoResponse, match="TimeoutError"):
             await endpoint.complete(PROMPT)
         dripping.join()

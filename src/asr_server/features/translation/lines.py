@@ -60,3 +60,4 @@ class TranslationConfig:
     temperature: float
     limit_s: float  # the time for all lines together
     glossary: Mapping[str, str] = field(default_factory=dict)  # terms and their translations
+    batch_lines: int = 20  # most lines in one request

@@ -17,9 +17,8 @@ from asr_server.features.translation.conftest import HOPELESS, MENDABLE, right
 from asr_server.features.translation.translations import Translations, laid_out
 from asr_server.features.translation.translator import cue_text
 from asr_server.recordings.requests import ResponseFormat, TranslationRequest
-from asr_server.subtitle import files
 from asr_server.subtitle.alignment import estimate
-from asr_server.subtitle.cues import Cue, CueConfig
+from asr_server.subtitle.cues import Cue, CueConfig, render_srt, render_vtt
 
 TO_GERMAN = TranslationRequest(language="de")
 KEPT = replace(TO_GERMAN, source_on_failure=True)
@@ -44,7 +43,7 @@ def any_cues(draw):
 def translating(llm):
     @asynccontextmanager
     async def build(**changes):
-        given = {"openai_base_url": llm.base_url, "translate_model": "scripted", "translate_batch": 4} | changes
+        given = {"openai_base_url": llm.base_url, "translate_model": "scripted"} | changes
         translations = Translations(Settings(_env_file=None, **given))
         try:
             yield translations
@@ -80,21 +79,22 @@ async def test_the_written_file_has_the_cues_of_the_source(llm, translating, cue
     async with translating() as translations:
         found = await _translated(translations, clean, KEPT)
     for shown in (laid_out(cues, found, RULES), laid_out(cues, found, RULES, bilingual=True)):
-        for written in (files.render_srt(shown), files.render_vtt(shown)):
+        for written in (render_srt(shown), render_vtt(shown)):
             assert _times(written) == [(cue.start_ms, cue.end_ms) for cue in cues]
     for before, after, line in zip(cues, laid_out(cues, found, RULES), found.lines, strict=True):
         assert line.translated or after == before
 
 
 async def test_subtitles_are_translated_at_their_own_temperature(llm, translating):
-    """TRANSLATE_SRT_TEMPERATURE for cues, TRANSLATE_TEMPERATURE for running text."""
+    """Cues need fewer surprises than running text. TRANSLATE_TEMPERATURE sets both."""
     text = "the first sentence is here"
     segment = Segment(0, 900, text, "English", (1, 2), -0.2, 0.1, words=estimate(text, "English", [(0, 900)]))
     source = Transcript(text, "English", 9000, (segment,))
-    async with translating(translate_temperature=0.7, translate_srt_temperature=0.05) as translations:
-        for wanted in (ResponseFormat.SRT, ResponseFormat.TEXT):
-            await translations.answer(source, replace(TO_GERMAN, response_format=wanted), LIMIT_S)
-    assert [call.body["temperature"] for call in llm.calls] == [0.05, 0.7]
+    for changes in ({}, {"translate_temperature": 0.0}):
+        async with translating(**changes) as translations:
+            for wanted in (ResponseFormat.SRT, ResponseFormat.TEXT):
+                await translations.answer(source, replace(TO_GERMAN, response_format=wanted), LIMIT_S)
+    assert [call.body["temperature"] for call in llm.calls] == [0.1, 0.3, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ class _Run:
     async def _work(self) -> None:
         """Translate within the time limit. Raises if no response was readable. After unusable responses the lines keep
         their source texts instead."""
-        groups = iter(batches(self._texts, self._wanted, self._endpoint.settings.translate_batch))
+        groups = iter(batches(self._texts, self._wanted, self._config.batch_lines))
         try:
             # No more workers than the endpoint's concurrency: requests of other callers then come in between. The
             # workers share one iterator, which is safe on one event loop.

@@ -15,8 +15,7 @@ from asr_server.core.errors import TranslationError, TranslationUnavailable
 from asr_server.features.translation.conftest import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 from asr_server.features.translation.lines import Reason, TranslatedLine
 from asr_server.features.translation.translator import cue_text, one_line, read_response, wrong_script
-from asr_server.subtitle import files
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.cues import Cue, render_srt, render_vtt
 from asr_server.text import languages
 
 IDS = ("101", "102", "103")
@@ -141,7 +140,7 @@ def test_a_cleaned_text_is_one_cue_in_every_format(text):
     assert len(line.splitlines()) <= 1
     line.encode()
     cues = [Cue(0, 1000, "one"), Cue(1000, 2000, line or "-"), Cue(2000, 3000, "three")]
-    for written in (files.render_srt(cues), files.render_vtt(cues)):
+    for written in (render_srt(cues), render_vtt(cues)):
         assert written.count("-->") == 3
         assert len(written.removeprefix("WEBVTT\n\n").split("\n\n")) == 4
 

@@ -85,11 +85,12 @@ def _build(parts: CoreParts) -> FeatureParts:
     # What sends requests is imported only if the feature is on.
     settings = parts.settings
     if not settings.url_input:
-        return FeatureParts(complete_form=RecordingUrls(None, 0).complete)
+        return FeatureParts(form_fields={"url": RecordingUrls(None, 0).complete})
     from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 
     client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
-    return FeatureParts(complete_form=RecordingUrls(client, settings.max_upload_bytes).complete, close=client.close)
+    urls = RecordingUrls(client, settings.max_upload_bytes)
+    return FeatureParts(form_fields={"url": urls.complete}, close=client.close)
 
 
 SERVER = ServerFeature(build=_build)

@@ -9,35 +9,31 @@ import os
 import random
 import signal
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import pytest
 
+from asr_server.core.errors import InvalidInput
 from asr_server.core.outgoing_settings import PermittedHosts, WebhookHosts
 from asr_server.features.webhooks.webhooks import Webhooks
+from asr_server.jobs.conftest import REQUEST, serving
 from asr_server.jobs.database import Sqlite
 from asr_server.jobs.record import FollowUp, FollowUpState, id_of
-from asr_server.jobs.runner import JobRunner, RecordingJobs
-from asr_server.jobs.runner_test import RECORDS, REQUEST, Scripted, TextJobs
-from asr_server.jobs.store import JobLimits, JobStore
+from asr_server.jobs.runner import RecordingJobs
+from asr_server.jobs.runner_test import Scripted, TextJobs
 from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 from E2Etest.receiver import KEY, receiving
 
 
 @asynccontextmanager
 async def _serving(directory):
-    limits = JobLimits(ttl_s=1_000, timeout_s=50, max_jobs=1_000)
-    store = JobStore(Sqlite(directory, limits.ttl_s), limits, RECORDS)
     client = OutgoingClient(OutgoingRules(PermittedHosts.of("127.0.0.1")))
     kinds = (Webhooks(client, WebhookHosts.of("127.0.0.1"), (KEY,)),)
-    jobs = JobRunner((RecordingJobs(Scripted()), TextJobs(Scripted())), limits, store, kinds)
-    await jobs.start()
-    try:
+    works = RecordingJobs(Scripted()), TextJobs(Scripted())
+    async with serving(Sqlite(directory, 1_000), *works, follow_ups=kinds, ttl_s=1_000, max_jobs=1_000) as jobs:
         yield jobs
-    finally:
-        await jobs.close()
-        await client.close()
+    await client.close()
 
 
 async def _serve(directory, url, number):
@@ -61,13 +57,13 @@ def _forked(work):
 async def _settled(directory, numbers):
     """The states of the requests of all jobs that were accepted, once none waits."""
     async with _serving(directory) as jobs:
-        found = {number: await jobs._store.get(id_of("", str(number)), "") for number in numbers}
         states = {}
-        for number, job in found.items():
-            while job is not None and any(one.state is FollowUpState.WAITING for one in job.follow_ups):
-                await asyncio.sleep(0.02)
-                job = await jobs.get(job.id)
-            if job is not None:
+        for number in numbers:
+            with suppress(InvalidInput):
+                job = await jobs.get(id_of("", str(number)))
+                while any(one.state is FollowUpState.WAITING for one in job.follow_ups):
+                    await asyncio.sleep(0.02)
+                    job = await jobs.get(job.id)
                 states[number] = [one.state for one in job.follow_ups]
         return states
 

@@ -7,12 +7,6 @@ from asr_server.client.speech import SpeakingVoice
 from asr_server.features.wyoming.voice_names import distinct, language_tags, speech_fields, voice_name
 
 
-def test_the_name_of_a_voice_says_its_language():
-    """Home Assistant sends nothing else."""
-    named = SynthesizeVoice(name=voice_name("uncle_fu", "pt-BR"))
-    assert speech_fields(named, "en") == {"voice": "uncle_fu", "language": "pt-BR"}
-
-
 @pytest.mark.parametrize(
     ("voice", "fields"),
     [
@@ -21,16 +15,13 @@ def test_the_name_of_a_voice_says_its_language():
         (SynthesizeVoice(name="nova"), {"voice": "nova", "language": "fr"}),
         (SynthesizeVoice(language="de"), {"language": "de"}),
         (SynthesizeVoice(name="nova@de", speaker="echo"), {"voice": "echo", "language": "de"}),
+        (SynthesizeVoice(name=voice_name("uncle_fu", "pt-BR")), {"voice": "uncle_fu", "language": "pt-BR"}),
     ],
 )
 def test_what_is_not_stated_is_the_bridges_language_and_the_servers_voice(voice, fields):
     """A speaker is a voice too."""
     assert speech_fields(voice, "fr") == fields
-
-
-def test_without_any_language_the_server_decides():
-    """The script of the text decides."""
-    assert speech_fields(None, "") == {}
+    assert speech_fields(None, "") == {}  # the script of the text decides
 
 
 def test_fields_that_are_no_text_are_refused():

@@ -37,13 +37,6 @@ def _described(state):
     return Info.from_event(info(state))
 
 
-def test_a_silent_server_has_no_program_that_speaks():
-    """The description keeps the program that hears."""
-    described = _described(ServerState("", ("en",)))
-    assert described.tts == []
-    assert described.asr[0].installed
-
-
 def test_every_voice_is_one_voice_for_each_of_its_languages():
     """Home Assistant offers the voices of the language that its user picked."""
     voices = (SpeakingVoice("vivian", "a woman", ("zh", "en")), SpeakingVoice("eric", "a man", ("en",)))

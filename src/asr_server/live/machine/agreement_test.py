@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from asr_server.live.machine.agreement import Agreement, CommitRules, following
 from asr_server.live.machine.events import TranscribeResult
 
@@ -24,21 +26,64 @@ def _after(*hypotheses, rules=_RULES, step=1_000):
     return known
 
 
-def test_one_hypothesis_commits_nothing():
-    """Two are the least."""
-    assert _after(_heard("a", " b", " c")).committed == ""
+_ABC = _heard("a", " b", " c")
+_LATE = _heard("a", " b", " c", " d", " e")
+_AGELESS = CommitRules(held_words=1, age_samples=0, least_probability=0.5)
+_EARLY_ONLY = replace(_RULES, latest_samples=999)
+_GUESSED = _heard("a", " b", " c", " d", logprobs=(0.0, -2.0, 0.0, 0.0))
+_DEFAULT_GUESSED = _heard("a", " b", " c", " d", " e", logprobs=(0.0, 0.0, -2.0, 0.0, 0.0))
+_COMMA = _heard("a", " b", ",", " c", " d", logprobs=(0.0, 0.0, -2.0, 0.0, 0.0))
+_FLIPS = [_heard("so", mark, " ask", " not", " what") for mark in (",", ".", ",", "")]
+_FOLDED = TranscribeResult(1, "a b", "English", (1, 2, 3, 4))
+_MIXED = replace(_RULES, held_words=1, held_characters=3)
 
 
-def test_what_two_hypotheses_share_is_committed_but_for_the_last_words():
-    """The shared beginning, up to the held words."""
-    assert _after(_heard("a", " b", " c"), _heard("a", " b", " d", " e")).committed == "a b"
-
-
-def test_without_an_age_two_hypotheses_are_still_the_least():
-    """Agreement needs another that agrees."""
-    ageless = CommitRules(held_words=1, age_samples=0, least_probability=0.5)
-    assert _after(_heard("a", " b", " c"), rules=ageless).committed == ""
-    assert _after(_heard("a", " b", " c"), _heard("a", " b", " c"), rules=ageless).committed == "a b"
+@pytest.mark.parametrize(
+    ("hypotheses", "how", "committed"),
+    [
+        # Agreement needs two, also if words need no age. The last word stays open.
+        ([_ABC], {}, ""),
+        ([_ABC], {"rules": _AGELESS}, ""),
+        ([_ABC] * 2, {"rules": _AGELESS}, "a b"),
+        ([_ABC, _heard("a", " b", " d", " e")], {}, "a b"),
+        # A word has to stand for its age; one with an improbable token, and all after it, for longer.
+        ([_ABC] * 2, {"step": 999}, ""),
+        ([_GUESSED] * 3, {}, "a"),
+        ([_GUESSED] * 4, {}, "a b c"),
+        # Whether there is a comma is uncertain for longer than the word before it.
+        ([_COMMA] * 2, {}, "a b, c"),
+        # The default rules, with a hypothesis every 0.45 s, as the default settings make them.
+        *(
+            ([_DEFAULT_GUESSED] * count, {"rules": CommitRules(), "step": 7_200}, committed)
+            for count, committed in ((1, ""), (2, "a b"), (7, "a b"), (8, "a b c"))
+        ),
+        # What first stood after the latest place is not committed; what stood before is, also from a later hypothesis.
+        ([_ABC, _LATE, _LATE, _LATE], {"rules": _EARLY_ONLY}, "a b c"),
+        ([_ABC, _LATE, _LATE, _LATE], {}, "a b c d"),
+        ([_heard(), _heard(), _LATE, _LATE, _LATE], {"rules": _EARLY_ONLY}, ""),
+        # A commit ends with a word and its punctuation.
+        ([_heard("hel", "lo", ",", " you", " there")] * 2, {}, "hello, you"),
+        ([_heard("hel", "lo", " x"), _heard("hel", "m", " x")], {}, ""),
+        # Case and punctuation do not make a word young. The present spelling is committed.
+        ([_ABC, _heard("A", " b", ",", " d")], {}, "A b,"),
+        (_FLIPS, {"rules": replace(_RULES, age_samples=3_000)}, "so ask not"),
+        # A number may regroup with the word behind it.
+        ([_heard("in", " 20", " c")] * 2, {}, "in"),
+        ([_heard("in", " 20", " years", " c")] * 2, {}, "in 20 years"),
+        # Chinese commits character by character, and never a broken one.
+        ([_heard("你", "好", "世", "界")] * 2, {}, "你好世"),
+        ([_heard("你", "好", "\ufffd", "世")] * 2, {}, "你"),
+        ([_heard(*"你好世界和平")] * 2, {"rules": replace(_RULES, held_characters=4)}, "你好"),
+        # The last word says if words or characters stay open.
+        ([_heard("a", " b", " ", "你", "好", "世", "界")] * 2, {"rules": _MIXED}, "a b 你"),
+        ([_heard("你", "好", " a", " b", " c")] * 2, {"rules": _MIXED}, "你好 a b"),
+        # A folded text does not map to its ids.
+        ([_FOLDED] * 2, {}, ""),
+    ],
+)
+def test_words_are_committed_on_which_hypotheses_agree_for_long_enough(hypotheses, how, committed):
+    """And no word that may still change."""
+    assert _after(*hypotheses, **how).committed == committed
 
 
 def test_a_folded_text_does_not_take_committed_words_back():
@@ -49,70 +94,20 @@ def test_a_folded_text_does_not_take_committed_words_back():
     assert known.text == "no no no yes"
 
 
-def test_young_words_wait():
-    """A token that stands for less audio than the age is not committed."""
-    assert _after(_heard("a", " b", " c"), _heard("a", " b", " c"), step=999).committed == ""
-
-
-def test_a_token_that_was_a_guess_has_to_stand_longer():
-    """Until then nothing from it on is committed."""
-    sure, guess = 0.0, -2.0
-    heard = _heard("a", " b", " c", " d", logprobs=(sure, guess, sure, sure))
-    assert _after(*[heard] * 3).committed == "a"
-    assert _after(*[heard] * 4).committed == "a b c"
-
-
-def test_what_first_stood_too_late_is_not_committed():
-    """What stood before is, also from a later hypothesis."""
-    rules = replace(_RULES, latest_samples=999)
-    early, late = _heard("a", " b", " c"), _heard("a", " b", " c", " d", " e")
-    assert _after(early, late, late, late, rules=rules).committed == "a b c"
-    assert _after(early, late, late, late).committed == "a b c d"
-    assert _after(_heard(), _heard(), late, late, late, rules=rules).committed == ""
-
-
-def test_a_commit_ends_with_a_word_and_its_punctuation():
-    """No half word, and no comma left behind."""
-    assert _after(*[_heard("hel", "lo", ",", " you", " there")] * 2).committed == "hello, you"
-    assert _after(_heard("hel", "lo", " x"), _heard("hel", "m", " x")).committed == ""
-
-
-def test_case_and_punctuation_do_not_make_a_word_young():
-    """The words have stood; the spelling that is committed is the present one."""
-    assert _after(_heard("a", " b", " c"), _heard("A", " b", ",", " d")).committed == "A b,"
-    flips = [_heard("so", mark, " ask", " not", " what") for mark in (",", ".", ",", "")]
-    assert _after(*flips, rules=replace(_RULES, age_samples=3_000)).committed == "so ask not"
-
-
-def test_a_number_waits_for_the_word_behind_it():
-    """It may regroup with what follows."""
-    assert _after(*[_heard("in", " 20", " c")] * 2).committed == "in"
-    assert _after(*[_heard("in", " 20", " years", " c")] * 2).committed == "in 20 years"
-
-
-def test_a_token_of_punctuation_is_no_guess():
-    """Whether there is a comma is uncertain for longer than the word before it."""
-    heard = _heard("a", " b", ",", " c", " d", logprobs=(0.0, 0.0, -2.0, 0.0, 0.0))
-    assert _after(*[heard] * 2).committed == "a b, c"
-
-
-def test_characters_of_unspaced_scripts_are_words():
-    """Chinese commits character by character, the last held back, and never a broken one."""
-    assert _after(*[_heard("你", "好", "世", "界")] * 2).committed == "你好世"
-    assert _after(*[_heard("你", "好", "\ufffd", "世")] * 2).committed == "你"
-    assert _after(*[_heard(*"你好世界和平")] * 2, rules=replace(_RULES, held_characters=4)).committed == "你好"
-
-
 def test_tokens_without_text_are_no_commit():
     """The language that the model names first is nothing to show."""
     known = _after(*[_heard("", "", "a")] * 2)
     assert (known.committed, known.committed_ids) == ("", ())
 
 
-def test_a_text_that_does_not_map_to_its_ids_commits_nothing():
-    """Folded repetitions have no offsets."""
-    folded = TranscribeResult(1, "a b", "English", (1, 2, 3, 4))
-    assert _after(folded, folded).committed == ""
+def test_a_word_does_not_age_while_nothing_is_said():
+    """In a pause the model hears the same speech again, and agrees with itself."""
+    known, heard = Agreement(_RULES), _heard("a", " b", " c")
+    known.on_result(heard, 1_000)
+    known.on_result(heard, 9_000, quiet_samples=8_000)
+    assert known.committed == ""
+    known.on_result(heard, 10_000, quiet_samples=8_000)
+    assert known.committed == "a b"
 
 
 def test_a_text_that_lost_some_of_what_was_committed_keeps_it():
@@ -129,29 +124,3 @@ def test_a_text_made_apart_goes_on_from_what_was_committed():
         == "turn on the kitchen lights"
     )
     assert following("turn on the", TranscribeResult(1, "turn on", detached=True)) == "turn on the"
-
-
-def test_a_word_is_committed_with_the_next_hypothesis_that_has_it_and_a_guess_after_three_seconds():
-    """With the default rules, and a hypothesis every 0.45 s as the default settings make them."""
-    heard = _heard("a", " b", " c", " d", " e", logprobs=(0.0, 0.0, -2.0, 0.0, 0.0))
-    assert [_after(*[heard] * n, rules=CommitRules(), step=7_200).committed for n in (1, 2, 7, 8)] == [
-        *("", "a b", "a b"),
-        "a b c",
-    ]
-
-
-def test_a_word_does_not_age_while_nothing_is_said():
-    """In a pause the model hears the same speech again, and agrees with itself."""
-    known, heard = Agreement(_RULES), _heard("a", " b", " c")
-    known.on_result(heard, 1_000)
-    known.on_result(heard, 9_000, quiet_samples=8_000)
-    assert known.committed == ""
-    known.on_result(heard, 10_000, quiet_samples=8_000)
-    assert known.committed == "a b"
-
-
-def test_the_last_word_says_how_many_words_stay_open():
-    """So many characters where a text ends in Chinese, and so many words where it ends in English."""
-    rules = replace(_RULES, held_words=1, held_characters=3)
-    assert _after(*[_heard("a", " b", " ", "你", "好", "世", "界")] * 2, rules=rules).committed == "a b 你"
-    assert _after(*[_heard("你", "好", " a", " b", " c")] * 2, rules=rules).committed == "你好 a b"

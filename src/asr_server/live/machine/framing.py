@@ -7,7 +7,7 @@ of them: each operation of numpy gives the interpreter away, and waits until oth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,9 @@ from asr_server.live.machine.events import Samples
 
 # One stream to 16 kHz: the next block (n,) and whether it is the last -> what is ready, (m,).
 Resample = Callable[[Samples, bool], Samples]
+
+# The slices in which a session processes received audio: 128 ms at 16 kHz.
+SLICE_BYTES = 4 * 1024
 
 INPUT_RATES_HZ = (8_000, 16_000, 24_000, 44_100, 48_000)
 
@@ -97,3 +100,27 @@ class Framing:
     def buffered_samples(self) -> int:
         """Samples at 16 kHz (rounded down) that are in no frame yet; the resampler's own delay not counted."""
         return len(self._ready) + len(self._rest) // 2 * SAMPLE_RATE // self.rate_hz
+
+
+def pieces(pcm: bytes, size_bytes: int) -> Iterator[bytes]:
+    """Yield the bytes in pieces of this size; the last one may be shorter."""
+    for at in range(0, len(pcm), size_bytes):
+        yield pcm[at : at + size_bytes]
+
+
+class WholeSamples:
+    """Joins pieces of a stream of 16-bit samples, and cuts it between samples."""
+
+    def __init__(self) -> None:
+        self._rest = b""  # the beginning of a sample whose end is still to come
+
+    def push(self, pcm: bytes) -> bytes:
+        """Return the samples that are complete now."""
+        data = self._rest + pcm
+        whole = len(data) // 2 * 2
+        self._rest = data[whole:]
+        return data[:whole]
+
+    def clear(self) -> None:
+        """Forget half a sample: the next byte is the first of one."""
+        self._rest = b""

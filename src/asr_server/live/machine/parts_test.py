@@ -15,7 +15,6 @@ from asr_server.live.machine.events import (
     Detection,
     Ending,
     Final,
-    FinalPart,
     Flush,
     GetCheckpoint,
     Interrupted,
@@ -51,9 +50,9 @@ def test_nothing_is_kept_of_the_audio_of_an_utterance_that_has_its_final():
     """Although no frame comes after it: a session may wait for a client who has left."""
     run = _run(TurnConfig())
     _say(run, FIRST)
-    audio = weakref.ref(run.session._part._audio)
     run.feed(Flush())
     assert run.of(Final)
+    audio = weakref.ref(run.requests[-1].audio.base)
     run.actions, run.requests, run.audio_of = [], [], {}
     assert audio() is None
 
@@ -169,14 +168,6 @@ def test_the_rules_may_change_in_a_long_pause():
     run.feed(Configure(TurnConfig()))
     _say(run, silence(64))
     assert [final.text for final in run.of(Final)] == ["one two three"]
-
-
-def test_parts_of_a_final():
-    """An utterance without a long pause is one part."""
-    run = _run(TurnConfig())
-    _say(run, FIRST, silence(700))
-    (final,) = run.of(Final)
-    assert final.parts == (FinalPart(final.start_samples, final.end_samples, final.text),)
 
 
 @pytest.mark.parametrize("attempts", [0, 2])

@@ -224,10 +224,9 @@ class LiveMachine:
         return begin is not None and self._clock - begin.start_samples >= self._config.max_utterance_samples
 
     def _step(self, signal: Signal) -> None:
-        step = TABLE[self._state, signal]
+        action, self._state = TABLE[self._state, signal]
         self._ending = ENDINGS.get(signal, Ending.PAUSE)
-        self._state = step.next
-        self._actions[step.action]()
+        self._actions[action]()
         if self._utterance is None and self._next_rules is not None:
             self._apply(self._next_rules)
 

@@ -39,7 +39,6 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.machine.table import TABLE, Signal, State
 from asr_server.live.machine.utterance import Frame
 
 
@@ -423,13 +422,3 @@ def test_a_change_of_the_input_rate_keeps_the_words(rate):
     run.feed(_pcm(pcm[places]))
     run.finish()
     assert [f.text for f in run.of(Final)] == ["one two", "three four five"]
-
-
-def test_the_table_leads_every_state_everywhere_it_can():
-    """Every outer event has an entry in every state, every state but the closed one every kind of frame it can meet."""
-    outer = {Signal.FLUSH, Signal.RESET, Signal.INTERRUPTED, Signal.CLOSE}
-    for state in State:
-        assert outer <= {signal for (at, signal) in TABLE if at is state}
-    opened = {Signal.VOICED, Signal.PAUSED, Signal.ENDPOINT, Signal.FULL}
-    for state in (State.SPEAKING, State.PAUSING):
-        assert opened <= {signal for (at, signal) in TABLE if at is state}

@@ -6,7 +6,6 @@ States and signals are strings, which keep their hashes: it is looked up for eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from asr_server.live.machine.events import Ending
@@ -59,14 +58,6 @@ class TurnAction(StrEnum):
     CATCH_UP = "request a partial for all of the audio"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One entry: the action, and the state after it."""
-
-    action: TurnAction
-    next: State
-
-
 ENDINGS = {
     Signal.ENDPOINT: Ending.PAUSE,
     Signal.FULL: Ending.CUT,
@@ -76,41 +67,41 @@ ENDINGS = {
 
 _L, _S, _P, _W, _C = State.LISTENING, State.SPEAKING, State.PAUSING, State.WAITING, State.CLOSED
 
-TABLE: dict[tuple[State, Signal], Step] = {
-    (_L, Signal.SILENT): Step(TurnAction.KEEP, _L),
-    (_L, Signal.ONSET): Step(TurnAction.OPEN, _S),
-    (_L, Signal.FLUSH): Step(TurnAction.ANSWER_FLUSH, _L),
-    (_L, Signal.RESET): Step(TurnAction.DISCARD, _L),
-    (_L, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _L),
-    (_L, Signal.CLOSE): Step(TurnAction.COUNT_SILENCE, _C),
-    (_S, Signal.VOICED): Step(TurnAction.EXTEND, _S),
-    (_S, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
-    (_S, Signal.ENDPOINT): Step(TurnAction.END, _L),
-    (_S, Signal.FULL): Step(TurnAction.CUT, _S),
-    (_S, Signal.FLUSH): Step(TurnAction.FINISH, _L),
-    (_S, Signal.RESET): Step(TurnAction.DISCARD, _L),
-    (_S, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _S),
-    (_S, Signal.CLOSE): Step(TurnAction.FINISH, _C),
-    (_P, Signal.VOICED): Step(TurnAction.EXTEND, _S),
-    (_P, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
-    (_P, Signal.LONG_PAUSE): Step(TurnAction.END_PART, _W),
-    (_P, Signal.ENDPOINT): Step(TurnAction.END, _L),
-    (_P, Signal.FULL): Step(TurnAction.END_FULL, _L),
-    (_P, Signal.FLUSH): Step(TurnAction.FINISH, _L),
-    (_P, Signal.RESET): Step(TurnAction.DISCARD, _L),
-    (_P, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _P),
-    (_P, Signal.CLOSE): Step(TurnAction.FINISH, _C),
-    (_W, Signal.SILENT): Step(TurnAction.KEEP, _W),
-    (_W, Signal.ONSET): Step(TurnAction.OPEN_PART, _S),
-    (_W, Signal.ENDPOINT): Step(TurnAction.END, _L),
-    (_W, Signal.FULL): Step(TurnAction.FINISH, _L),
-    (_W, Signal.FLUSH): Step(TurnAction.FINISH, _L),
-    (_W, Signal.RESET): Step(TurnAction.DISCARD, _L),
-    (_W, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _W),
-    (_W, Signal.CLOSE): Step(TurnAction.FINISH, _C),
-    (_C, Signal.SILENT): Step(TurnAction.IGNORE, _C),
-    (_C, Signal.FLUSH): Step(TurnAction.NOTHING, _C),
-    (_C, Signal.RESET): Step(TurnAction.NOTHING, _C),
-    (_C, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _C),
-    (_C, Signal.CLOSE): Step(TurnAction.NOTHING, _C),
+TABLE: dict[tuple[State, Signal], tuple[TurnAction, State]] = {
+    (_L, Signal.SILENT): (TurnAction.KEEP, _L),
+    (_L, Signal.ONSET): (TurnAction.OPEN, _S),
+    (_L, Signal.FLUSH): (TurnAction.ANSWER_FLUSH, _L),
+    (_L, Signal.RESET): (TurnAction.DISCARD, _L),
+    (_L, Signal.INTERRUPTED): (TurnAction.NOTHING, _L),
+    (_L, Signal.CLOSE): (TurnAction.COUNT_SILENCE, _C),
+    (_S, Signal.VOICED): (TurnAction.EXTEND, _S),
+    (_S, Signal.PAUSED): (TurnAction.EXTEND_PAUSE, _P),
+    (_S, Signal.ENDPOINT): (TurnAction.END, _L),
+    (_S, Signal.FULL): (TurnAction.CUT, _S),
+    (_S, Signal.FLUSH): (TurnAction.FINISH, _L),
+    (_S, Signal.RESET): (TurnAction.DISCARD, _L),
+    (_S, Signal.INTERRUPTED): (TurnAction.CATCH_UP, _S),
+    (_S, Signal.CLOSE): (TurnAction.FINISH, _C),
+    (_P, Signal.VOICED): (TurnAction.EXTEND, _S),
+    (_P, Signal.PAUSED): (TurnAction.EXTEND_PAUSE, _P),
+    (_P, Signal.LONG_PAUSE): (TurnAction.END_PART, _W),
+    (_P, Signal.ENDPOINT): (TurnAction.END, _L),
+    (_P, Signal.FULL): (TurnAction.END_FULL, _L),
+    (_P, Signal.FLUSH): (TurnAction.FINISH, _L),
+    (_P, Signal.RESET): (TurnAction.DISCARD, _L),
+    (_P, Signal.INTERRUPTED): (TurnAction.CATCH_UP, _P),
+    (_P, Signal.CLOSE): (TurnAction.FINISH, _C),
+    (_W, Signal.SILENT): (TurnAction.KEEP, _W),
+    (_W, Signal.ONSET): (TurnAction.OPEN_PART, _S),
+    (_W, Signal.ENDPOINT): (TurnAction.END, _L),
+    (_W, Signal.FULL): (TurnAction.FINISH, _L),
+    (_W, Signal.FLUSH): (TurnAction.FINISH, _L),
+    (_W, Signal.RESET): (TurnAction.DISCARD, _L),
+    (_W, Signal.INTERRUPTED): (TurnAction.NOTHING, _W),
+    (_W, Signal.CLOSE): (TurnAction.FINISH, _C),
+    (_C, Signal.SILENT): (TurnAction.IGNORE, _C),
+    (_C, Signal.FLUSH): (TurnAction.NOTHING, _C),
+    (_C, Signal.RESET): (TurnAction.NOTHING, _C),
+    (_C, Signal.INTERRUPTED): (TurnAction.NOTHING, _C),
+    (_C, Signal.CLOSE): (TurnAction.NOTHING, _C),
 }

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from asr_server.core.transcript import Token
-from asr_server.live.machine.conftest import Run, config, play, receive, recognize, result_for, silence, speech
+from asr_server.live.machine.conftest import config, play, receive, recognize, result_for, silence, speech
 from asr_server.live.machine.events import (
     Audio,
-    Configure,
-    Detection,
     Ending,
     Final,
     Flush,
@@ -18,7 +16,6 @@ from asr_server.live.machine.events import (
     TranscribeResult,
     TurnConfig,
     UtteranceEnded,
-    UtteranceStarted,
 )
 from asr_server.live.machine.session import LiveMachine
 
@@ -46,52 +43,22 @@ def _fed(session, events, mark):
     return actions
 
 
-@pytest.mark.parametrize(("mark", "utterances"), [(".", 2), ("?", 2), ("", 1), (",", 1)])
-def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(mark, utterances):
+@pytest.mark.parametrize(
+    ("rules", "margin_samples", "mark", "utterances"),
+    [
+        *((SENTENCES, 4_800, mark, utterances) for mark, utterances in ((".", 2), ("?", 2), ("", 1), (",", 1))),
+        # The text is requested in time, also with no margin or with one longer than the pause.
+        *((SENTENCES, margin_samples, ".", 2) for margin_samples in (0, 2_400, 16_000)),
+        (TurnConfig(min_silence_ms=2_000), 4_800, ".", 1),  # the rule is off by default
+    ],
+)
+def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(rules, margin_samples, mark, utterances):
     """Of 0.8 s, with 2 s as the longest pause: the full stop decides."""
-    session = LiveMachine(config(rules=SENTENCES))
+    session = LiveMachine(config(rules=rules, margin_samples=margin_samples))
     pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
     frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
     actions = _fed(session, frames, mark)
     assert [e.ending for e in actions if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
-
-
-@pytest.mark.parametrize("margin_samples", [0, 2_400, 16_000])
-def test_a_sentence_ends_after_its_own_pause_whatever_margin_belongs_to_it(margin_samples):
-    """The text is requested in time, also with no margin or with one longer than the pause."""
-    session = LiveMachine(config(rules=SENTENCES, margin_samples=margin_samples))
-    pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
-    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
-    assert sum(isinstance(e, UtteranceEnded) for e in _fed(session, frames, ".")) == 2
-
-
-def test_without_sentences_a_full_stop_means_nothing():
-    """The rule is off by default: a pause shorter than the limit never ends an utterance."""
-    session = LiveMachine(config(rules=TurnConfig(min_silence_ms=2_000)))
-    pieces = [speech([1, 2, 3]), silence(1_500), speech([4, 5]), silence(2_500)]
-    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
-    assert sum(isinstance(e, UtteranceEnded) for e in _fed(session, frames, ".")) == 1
-
-
-def test_an_open_utterance_becomes_the_callers_at_once():
-    """From the detector to the caller in mid-speech: no pause ends it any more, only the flush does."""
-    run = Run(LiveMachine(config()))
-    run.feed(_pcm(silence(400), speech([1, 2])))
-    run.feed(Configure(TurnConfig(detection=Detection.MANUAL)))
-    run.feed(_pcm(silence(3_000), speech([3])))
-    assert not run.of(UtteranceEnded)
-    run.feed(Flush())
-    assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.FLUSH)]
-    assert len(run.of(UtteranceStarted)) == 1
-
-
-def test_the_callers_open_utterance_becomes_the_detectors_at_once():
-    """From the caller to the detector: the next pause ends it."""
-    run = Run(LiveMachine(config(rules=TurnConfig(detection=Detection.MANUAL))))
-    run.feed(_pcm(speech([1, 2])))
-    run.feed(Configure(TurnConfig()))
-    run.feed(_pcm(speech([3]), silence(900)))
-    assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.PAUSE)]
 
 
 def test_a_final_that_failed_carries_the_error_and_others_do_not(talk):

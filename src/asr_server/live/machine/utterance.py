@@ -34,7 +34,7 @@ from asr_server.live.machine.events import (
 )
 from asr_server.live.machine.framing import Resample
 from asr_server.text import scripts
-from asr_server.text.boundary import ends_sentence
+from asr_server.text.words import ends_sentence
 
 _SAMPLE_BYTES = 4
 _NO_SAMPLES = np.zeros(0, np.float32)

@@ -66,10 +66,12 @@ def model_absent():
 def retry_to_success():
     name, headers = name_request()
     with _full() as stream:
-        threading.Timer(0.4, stream.close).start()
+        # There is room as soon as the first attempt was refused.
+        threading.Thread(target=lambda: (outcomes("limited", name), stream.close())).start()
         answer = create(client("limited", max_retries=2), recording("short"), extra_headers=headers)
     assert answer.text
-    assert outcomes("limited", name, 2) == ["rate_limit_exceeded", "ok"]
+    ends = outcomes("limited", name, 2)
+    assert (ends[0], ends[-1]) == ("rate_limit_exceeded", "ok")
 
 
 @case(14, "retry-503", aside="absent")

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from asr_server.core.transcript import Word
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.subtitle.alignment import merged
-from asr_server.text import boundary
-from asr_server.text.boundary import Boundary
+from asr_server.text.words import Boundary, boundary_after
 
 # The cost of a change of speaker between two words, in milliseconds of speech that is given to the wrong speaker. Times
 # of words and of turns are wrong by some 100 ms each: a change inside a sentence needs better evidence than that.
@@ -36,7 +35,7 @@ def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
         pause_ms = words[place].start_ms - lone.end_ms
         if found[place] == found[place - 1] or pause_ms < max(_PAUSE_MS, lone.start_ms - before.end_ms):
             continue
-        if boundary.after(before.text) is Boundary.SENTENCE and boundary.after(lone.text) is not Boundary.SENTENCE:
+        if boundary_after(before.text) is Boundary.SENTENCE and boundary_after(lone.text) is not Boundary.SENTENCE:
             found[place - 1] = found[place]
     return found
 
@@ -63,7 +62,7 @@ def cheapest(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
 
 
 def change_ms(before: Word, after: Word) -> float:
-    kind = boundary.after(before.text)
+    kind = boundary_after(before.text)
     return _CHANGE_MS[Boundary.SENTENCE if after.start_ms - before.end_ms >= _PAUSE_MS else kind]
 
 

@@ -31,7 +31,7 @@ from asr_server.features.speech_output.engines.protocol import (
     SpokenSentence,
 )
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
-from asr_server.text.normal_form import normal_form
+from asr_server.text.scripts import normal_form
 
 # More than a few callers have under way: the one that comes last has heard least, and is next. A row has at most 4 MB.
 _SLOTS = 16

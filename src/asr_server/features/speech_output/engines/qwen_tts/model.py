@@ -12,7 +12,7 @@ from typing import Any
 from asr_server.engine.feature import SharedModel
 from asr_server.features.speech_output.engines import protocol
 from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice
-from asr_server.text.syllables import syllables
+from asr_server.text.words import syllables
 
 _NEEDED = ("torch", "transformers", "qwen_tts")
 FRAME_SAMPLES = 1_920

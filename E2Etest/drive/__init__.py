@@ -1,0 +1,1 @@
+"""Drives a server in tests: its process or thread, its clients, recordings and live sessions."""
