@@ -1,6 +1,5 @@
 """Who said what, in conversations of real people, through the whole server with the English model."""
 
-import base64
 from functools import reduce
 from operator import add
 
@@ -152,31 +151,3 @@ def test_another_number_of_speakers_than_there_are(english, fields, most):
     segments = _diarized(english, talk.mono(), **fields)
     assert 1 <= len(_speakers(segments)) <= most
     assert speaker_words(talk.words, _words(segments)).recognized > 0.4 * len(talk.words)
-
-
-def _reference(content):
-    return f"data:audio/wav;base64,{base64.b64encode(content).decode()}"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("reference", "code"),
-    [
-        pytest.param(
-            _reference(recordings.wav(np.zeros(4 * SAMPLE_RATE, np.int16))), "invalid_reference", id="silence"
-        ),
-        pytest.param(_reference(b"%PDF-1.7 " + bytes(5000)), "invalid_audio", id="no sound"),
-        pytest.param("https://example.com/voice.wav", "invalid_value", id="an address"),
-        pytest.param("data:audio/wav;base64,!!!!", "invalid_value", id="no base64"),
-    ],
-)
-def test_a_reference_that_is_no_voice_is_refused(english, reference, code):
-    """With a code that says why, and the field."""
-    talk = conversation(seed=53, speakers=2, seconds=20)
-    answer = english.transcribe(
-        recordings.wav((talk.mono() * 32767).astype(np.int16)),
-        response_format="diarized_json",
-        **{"known_speaker_names[]": "agent", "known_speaker_references[]": reference},
-    )
-    assert answer.status_code == 400
-    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, "known_speaker_references")

@@ -50,10 +50,12 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
             await _enrol(enrolment, "Both", np.concatenate([reader, announcer[: 6 * 16_000]]))
         talk = [_clip("phone_vm-tmpexists"), _clip("jfk")[: 8 * 16_000], _clip("librivox_0920")]
         found = await speakers.diarize(np.concatenate(talk) / np.float32(32_768))
-        names = named(found.voice_prints, await store.comparable("", speakers.voice_model))
+        names = named(found.voice_prints, store.comparable("", speakers.voice_model))
         assert names == ["Announcer", None, "Reader"]
         channels = dict(zip("ABC", [part / np.float32(32_768) for part in talk], strict=True))
-        recognised = RecordingNames(speakers, [], partial(store.comparable, "", speakers.voice_model))
+        recognised = RecordingNames(
+            speakers, [], partial(asyncio.to_thread, store.comparable, "", speakers.voice_model)
+        )
         assert await recognised.of_channels(channels) == {"A": "Announcer", "B": "B", "C": "Reader"}
     finally:
         await asyncio.gather(speakers.close(), decoder.close())
@@ -69,7 +71,7 @@ async def test_people_are_recognised_while_they_speak(tmp_path):
         talk = [_clip("jfk")[: 8 * 16_000], _clip("librivox_0920"), np.zeros(32_000, np.int16)]
         for block in np.split(np.concatenate(talk) / np.float32(32_768), range(8_000, sum(map(len, talk)), 8_000)):
             await session.push(block)
-        names = named([*session.voice_prints.values()], await store.comparable("", speakers.voice_model))
+        names = named([*session.voice_prints.values()], store.comparable("", speakers.voice_model))
         assert dict(zip(session.voice_prints, names, strict=True)) == {0: None, 1: "Reader"}
         session.close()
     finally:

@@ -14,7 +14,13 @@ from E2Etest.contract.test_jobs import events, submit
 from E2Etest.drive import recordings
 
 PAUSE_S = 2.5
-CLIP = "data:audio/wav;base64," + base64.b64encode(recordings.sample()[0]).decode()
+
+
+def _clip(content):
+    return "data:audio/wav;base64," + base64.b64encode(content).decode()
+
+
+CLIP = _clip(recordings.sample()[0])
 NAME = "canary, the voice"
 
 
@@ -177,6 +183,24 @@ def test_a_lost_process_is_an_error_that_says_so(server, speakers, talk):
     assert "transcript.text.delta" in lines[0]
     assert json.loads(lines[-2][6:])["error"]["code"] == "speakers_unavailable"
     assert server.transcribe(talk).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("clip", "code"),
+    [
+        (_clip(recordings.wav(np.zeros(16_000, np.int16))), "invalid_reference"),
+        (_clip(b"%PDF-1.7 " + bytes(5000)), "invalid_audio"),
+        ("https://example.com/voice.wav", "invalid_value"),
+        ("data:audio/wav;base64,!!!!", "invalid_value"),
+    ],
+    ids=["too short", "no sound", "an address", "no base64"],
+)
+def test_a_reference_that_is_no_voice_is_refused(server, talk, clip, code):
+    """With a code that says why, and the field."""
+    named = {"known_speaker_names[]": NAME, "known_speaker_references[]": clip}
+    answer = server.transcribe(talk, response_format="diarized_json", **named)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, code, "known_speaker_references")
 
 
 def test_a_server_that_does_not_tell_speakers_apart_says_so(start, talk):

@@ -16,6 +16,7 @@ import pytest
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.engines.protocol import SpeechFinish
 from asr_server_fake.script import FakeScript, Fault, SpeechRule, SpokenScript
+from E2Etest.contract.test_speech_socket import close_code, hear, is_idle, opened
 from E2Etest.exposition import moved, scrape, total, value
 
 URL = "/v1/audio/speech"
@@ -45,13 +46,6 @@ def speaking(server, text=LONG, **fields):
         parts = answer.iter_bytes()
         assert next(parts)
         yield parts
-
-
-def is_idle(server):
-    """Whether nothing is left of any request: in the engine, in its queue, in the encoder, in the admission."""
-    snapshot = server.speech.engines.named[0].thread.snapshot()
-    engine = snapshot.running or any(snapshot.depth.values())
-    return not (engine or server.speech.encoder.streams or server.speech.texts or server.speech.admission.held_s)
 
 
 def code_of(answer):
@@ -120,23 +114,6 @@ def test_an_engine_that_cannot_be_loaded_says_why_and_is_tried_again(start):
         assert (server.health()["speech_state"], server.health()["speech_error"]) == ("loaded", "")
 
 
-@pytest.mark.nightly
-def test_the_time_limit_before_and_after_the_first_audio(start):
-    """504, or the end of the connection. Both are logged, and free what the text held."""
-    with start(**scripted(SpeechRule(text="late", fault=Fault.HANG, hang_s=4.0)), REQUEST_TIMEOUT="2") as server:
-        server.wait_for(lambda _: speak(server).status_code == 200)  # the encoder runs
-        marked = len(server.log())
-        assert code_of(speak(server, "This is late.")) == (504, "deadline_exceeded")
-        server.wait_for(lambda _: is_idle(server))
-        with pytest.raises(httpx.RemoteProtocolError), speaking(server, "In time. But this is late.") as parts:
-            list(parts)
-        server.wait_for(lambda _: is_idle(server) and server.log()[marked:].count("outcome=deadline_exceeded") == 2)
-        assert server.log()[marked:].count("answer cut off") == 1
-        assert "Traceback" not in server.log()
-        assert total(scrape(server), "asr_speech_answers_total", end="late") >= 2
-        assert speak(server).status_code == 200
-
-
 def test_a_full_server_refuses_at_once_and_says_when(start):
     """Above MAX_QUEUE_AUDIO_S it answers 429 with Retry-After. Accepted texts are spoken."""
     with start(**scripted(step_s=0.02), MAX_QUEUE_AUDIO_S="10") as server, speaking(server, SENTENCE * 10) as parts:
@@ -147,25 +124,6 @@ def test_a_full_server_refuses_at_once_and_says_when(start):
         assert code_of(refused) == (429, "rate_limit_exceeded")
         assert int(refused.headers["retry-after"]) >= 1
         assert sum(map(len, parts)) > 0
-
-
-def test_a_key_may_have_so_many_texts_at_once(start):
-    """KEY_MAX_REQUESTS counts a text until its last byte."""
-    with start(**scripted(step_s=0.02), API_KEYS="sk-one,sk-two", KEY_MAX_REQUESTS="1") as server:
-        with speaking(server, SENTENCE * 5):
-            assert code_of(speak(server))[0] == 429
-            other = server.client.post(URL, json={"input": SHORT}, headers={"Authorization": "Bearer sk-two"})
-            assert other.status_code == 200
-        server.wait_for(lambda _: is_idle(server))
-        assert speak(server).status_code == 200
-
-
-def test_a_key_may_send_so_many_texts_a_minute(start):
-    """KEY_RATE counts speech like everything else."""
-    with start(API_KEYS="sk-one", KEY_RATE="2") as server:
-        answers = [speak(server) for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert int(answers[-1].headers["retry-after"]) >= 1
 
 
 def test_a_client_that_leaves_frees_everything(start):
@@ -248,6 +206,10 @@ def test_the_voices_of_a_model_are_listed_as_speaches_does(server):
 def test_a_silent_server_says_so(start):
     """Before it reads a body."""
     with start(SPEECH="off") as server:
+        with opened(server) as peer:
+            assert hear(peer, "error")[-1]["error"]["code"] == "speech_unavailable"
+            assert close_code(peer) == 1011
+        assert server.client.get("/ws/speech").json()["error"]["code"] == "upgrade_required"
         for answer in (speak(server), speak(server, url=f"{URL}/stream"), *map(server.client.get, LISTS)):
             assert code_of(answer) == (501, "speech_unavailable")
         health = server.health()
@@ -255,18 +217,6 @@ def test_a_silent_server_says_so(start):
         assert next(o["reason"] for o in health["plan"] if o["name"] == "speech") == "SPEECH=off"
         assert total(scrape(server), "asr_speech_state") == 0
         assert server.client.get("/readyz").status_code == 200
-
-
-@pytest.mark.nightly
-def test_idle_processes_end_and_start_again(start):
-    """After IDLE_TIMEOUT: that of eSpeak NG and that of the encoder."""
-    with start(IDLE_TIMEOUT="0.5") as server:
-        for _ in range(2):
-            assert speak(server, f"{SHORT} {time.monotonic()}").status_code == 200
-            pids = [server.speech_pid, server.speech.encoder.pid]
-            assert all(pids)
-            server.wait_for(lambda h, pids=pids: h["speech_state"] == "unloaded" and not any(map(exists, pids)))
-        assert value(scrape(server), "asr_speech_encoder_running") == 0
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,6 @@ class FakeSpeechEngine(Scripted, SpeechEngine):
         languages=("de", "en", "fr", "ja", "zh"),
         imitates=True,
         follows_instructions=True,
-        samples_randomly=True,
         first_guess_speed=50.0,
     )
 

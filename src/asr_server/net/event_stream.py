@@ -1,4 +1,5 @@
 """Server-sent events: a response with the events that some work emits, keep-alives, and an error as its last event.
+Other content, such as audio, is sent the same way, without keep-alives.
 
 Clients drop an event that does not end with a blank line, and fail on `id:`, `retry:` and events without data (tried
 with OpenAI's clients). Comment lines are safe.
@@ -9,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from loguru import logger
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -23,9 +25,10 @@ from asr_server.net.errors import error_body, internal_error_body
 # Proxies and Node's fetch give up on a silent connection after 60 s or more.
 PING_S = 15.0
 _PING = ": ping\n\n"
+EVENTS = "text/event-stream; charset=utf-8"
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # The work waits when this many events wait for a slow reader.
-_BUFFERED_EVENTS = 16
+_BUFFEREDEVENTS = 16
 
 E = TypeVar("E")
 # Work that emits events by calling its argument.
@@ -43,7 +46,7 @@ class EventBuffer(Generic[E]):
     """
 
     def __init__(self, work: Work[E]) -> None:
-        self._items: asyncio.Queue[E | Exception | None] = asyncio.Queue(_BUFFERED_EVENTS)
+        self._items: asyncio.Queue[E | Exception | None] = asyncio.Queue(_BUFFEREDEVENTS)
         self._item: E | Exception | None = None
         self._has_reader = True
         self._task = asyncio.create_task(self._run(work))
@@ -81,11 +84,14 @@ class EventBuffer(Generic[E]):
             await self._items.put(end)
 
 
-async def respond(request: Request, work: Work[E], to_frames: Callable[[E], Sequence[str]]) -> StreamingResponse:
+async def respond(
+    request: Request, work: Work[E], to_frames: Callable[[E], Sequence[str | bytes]], media_type: str = EVENTS
+) -> StreamingResponse:
     """Return the response that sends the frames of the events of `work`, as soon as there is an event.
 
-    Raises the error of work that fails before its first event, so that it becomes an HTTP status, and `Cancelled` if
-    the client leaves before it.
+    An error after that is the last event. In content of another `media_type` it cuts the connection off: the client
+    must not take a part for the whole. Raises the error of work that fails before its first event, so that it becomes
+    an HTTP status, and `Cancelled` if the client leaves before it.
     """
     buffer = EventBuffer(work)
     try:
@@ -94,44 +100,62 @@ async def respond(request: Request, work: Work[E], to_frames: Callable[[E], Sequ
     except BaseException:
         buffer.cancel()
         raise
-    return _EventResponse(_stream(request, buffer, first, to_frames), buffer)
+    request.state.outcome = Cancelled.code  # that of a client that leaves, until there is another one
+    frames = _stream(request, buffer, first, to_frames, is_events=media_type == EVENTS)
+    return _EventResponse(frames, buffer, media_type)
+
+
+class _CutOff(Exception):
+    """The work has failed, and the response has no place for its error."""
 
 
 class _EventResponse(StreamingResponse):
     """Cancels the work also if the client leaves before the first frame."""
 
-    def __init__(self, frames: AsyncGenerator[str, None], buffer: EventBuffer[Any]) -> None:
-        super().__init__(frames, media_type="text/event-stream; charset=utf-8", headers=_HEADERS)
+    def __init__(self, frames: AsyncGenerator[str | bytes, None], buffer: EventBuffer[Any], media_type: str) -> None:
+        super().__init__(frames, media_type=media_type, headers=_HEADERS)
         self._buffer = buffer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything. Returns without the end of the body if the client leaves or the work is cut off."""
         try:
-            await super().__call__(scope, receive, send)
+            with suppress(ClientDisconnect, _CutOff):
+                await super().__call__(scope, receive, send)
         finally:
             self._buffer.cancel()
 
 
 async def _stream(
-    request: Request, buffer: EventBuffer[E], first: E | None, to_frames: Callable[[E], Sequence[str]]
-) -> AsyncGenerator[str, None]:
-    """Yield the frames of `first` and all later events, pings in between, and an error as the last frame."""
+    request: Request,
+    buffer: EventBuffer[E],
+    first: E | None,
+    to_frames: Callable[[E], Sequence[str | bytes]],
+    *,
+    is_events: bool,
+) -> AsyncGenerator[str | bytes, None]:
+    """Yield the frames of `first` and all later events; of events with pings in between, and an error as the last
+    frame."""
     event = first
     try:
         while event is not None:
-            for text in to_frames(event):
-                yield text
+            for content in to_frames(event):
+                yield content
             while not await buffer.wait(PING_S):
-                yield _PING
+                if is_events:
+                    yield _PING
             event = buffer.take()
-    except (asyncio.CancelledError, GeneratorExit):
-        request.state.outcome = Cancelled.code
-        raise
+        del request.state.outcome
     except AsrError as error:
         request.state.outcome = error.code
+        if not is_events:
+            logger.error("answer cut off", id=request.state.id, code=error.code, reason=error.message)
+            raise _CutOff from None
         yield frame(error_body(error))
     except Exception as error:  # the status has been sent, so the error becomes the last event
         request.state.outcome = AsrError.code
         logger.opt(exception=error).error("unexpected error", id=request.state.id)
+        if not is_events:
+            raise _CutOff from None
         yield frame(internal_error_body())
 
 

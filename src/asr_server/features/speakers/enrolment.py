@@ -63,7 +63,7 @@ class Enrolment:
         voices are stored, and `DeadlineExceeded`.
         """
         speakers = self.check()
-        await self._voices.check_room(owner, name)
+        await asyncio.to_thread(self._voices.place, owner, name)  # so that nothing is computed without room
         try:
             async with asyncio.timeout(self._time_limit_s):
                 prints = await self._voice_prints(speakers, recordings, caller)
@@ -81,7 +81,7 @@ class Enrolment:
             model=speakers.voice_model,
             consent=consent,
         )
-        return await self._voices.put(owner, voice)
+        return await asyncio.to_thread(self._voices.put, owner, voice)
 
     async def _voice_prints(
         self, speakers: SpeakerClient, recordings: Sequence[Source], caller: str

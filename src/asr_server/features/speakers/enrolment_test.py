@@ -67,28 +67,17 @@ async def test_the_voice_of_a_person_is_recognised(enrolment, speakers, store, r
     assert np.linalg.norm(voice.voice_print) == pytest.approx(1)
     elsewhere = np.concatenate([tone(BOB, 2), PAUSE, tone(ANN, 2)]) / np.float32(32_768)
     found = await speakers.diarize(elsewhere)
-    assert named(found.voice_prints, await store.voices("ann")) == [None, "Ann"]
+    assert named(found.voice_prints, store.voices("ann")) == [None, "Ann"]
 
 
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ([tone(ANN, 1.9)], "shorter than 2 s"),
-        ([tone(ANN, 60.1)], "longer than 60 s"),
-        ([np.zeros(48_000, np.int16)], "less than 1 s of speech"),
-        ([PAUSE, tone(ANN, 0.9), PAUSE, PAUSE], "less than 1 s of speech"),
-        ([tone(ANN, 4), tone(BOB, 2)], "more than one voice"),
-        ([tone(BOB, 1.5), tone(ANN, 4)], "more than one voice"),
-    ],
-)
-async def test_a_recording_that_would_make_a_wrong_voice_is_refused(enrolment, store, parts, message, recording):
-    """With what is the matter, and which of several it is; nothing is stored."""
-    with raises("invalid_reference", match=message) as refused:
-        await enrolment.enrol([recording(*parts)], **CANDIDATE)
-    assert refused.value.param == "files"
-    with raises("invalid_reference", match=f"Recording 2: .*{message}"):
-        await enrolment.enrol([recording(tone(ANN, 2)), recording(*parts)], **CANDIDATE)
-    assert await store.voices("ann") == []
+async def test_a_recording_that_is_refused_is_named(enrolment, store, recording):
+    """By its number if there are several, with what is the matter; nothing is stored."""
+    little = recording(PAUSE, tone(ANN, 0.9), PAUSE, PAUSE)
+    with raises("invalid_reference", match=r"\AThe recording has less than 1 s of speech"):
+        await enrolment.enrol([little], **CANDIDATE)
+    with raises("invalid_reference", match="Recording 2: The recording has more than one voice"):
+        await enrolment.enrol([recording(tone(ANN, 2)), recording(tone(BOB, 1.5), tone(ANN, 4))], **CANDIDATE)
+    assert store.voices("ann") == []
 
 
 async def test_a_word_of_somebody_else_is_no_second_voice(enrolment, recording):
@@ -97,22 +86,6 @@ async def test_a_word_of_somebody_else_is_no_second_voice(enrolment, recording):
     beside = await enrolment.enrol([recording(tone(ANN, 4), tone(BOB, 0.8))], **CANDIDATE)
     assert beside.voice_print @ alone.voice_print == pytest.approx(1, abs=1e-3)
     await enrolment.enrol([recording(tone(ANN, 3), tone(ANN + 31.25, 3))], **CANDIDATE)
-
-
-async def test_recordings_of_different_people_are_no_voice(enrolment, recording):
-    """Each alone would be one."""
-    with raises("invalid_reference", match="different voices"):
-        await enrolment.enrol([recording(tone(ANN, 3)), recording(tone(BOB, 3))], **CANDIDATE)
-
-
-@pytest.mark.parametrize("content", [b"this is text" * 99, b"RIFF"])
-async def test_what_is_no_recording_is_told_by_the_decoder(enrolment, content):
-    """As for every other recording; the field is that of this form."""
-    with tempfile.TemporaryFile() as file:
-        file.write(content)
-        with raises("invalid_audio") as refused:
-            await enrolment.enrol([file], **CANDIDATE)
-    assert refused.value.param == "files"
 
 
 async def test_where_there_is_no_room_nothing_is_computed(enrolment, speakers, monkeypatch, recording):
@@ -160,7 +133,7 @@ async def test_a_lost_process_is_not_the_fault_of_the_recording(decoder, store, 
     with pytest.raises(SpeakersUnavailable) as raised:
         await enrolment.enrol([recording(tone(ANN, 3))], **CANDIDATE)
     assert raised.value.param is None
-    assert await store.voices("ann") == []
+    assert store.voices("ann") == []
 
 
 async def test_nobody_waits_for_all_recordings_of_another(enrolment, speakers, recording):

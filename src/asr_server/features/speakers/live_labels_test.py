@@ -1,5 +1,7 @@
 """Whose the committed words of a live session are."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,16 +64,6 @@ def test_a_change_of_speaker_comes_behind_the_sentence_and_not_within_the_word_w
     ]
 
 
-def test_words_wait_for_their_turn_and_get_its_speaker_when_it_comes():
-    """A text does not wait for the speakers."""
-    labels = SpeakerLabels()
-    text = labels.on_text(_partial("good morning all", 1_000, committed="good morning"))
-    assert (_runs(text), text.settled) == ([(None, "good morning")], False)
-    (update,) = labels.on_turns([Turn(2, 0, 1_000)], 0)
-    assert _runs(update) == [("C", "good morning")]
-    assert labels.on_turns([Turn(2, 0, 1_200)], 0) == []  # nothing that the client has not
-
-
 def test_a_label_is_refined_before_the_horizon_and_never_behind_it():
     """The first second is behind it when the turns change."""
     labels = SpeakerLabels()
@@ -80,16 +72,6 @@ def test_a_label_is_refined_before_the_horizon_and_never_behind_it():
     labels.on_text(_partial("one two three four", 2_000))
     (update,) = labels.on_turns([Turn(1, 0, 2_000)], 1_000)
     assert _runs(update) == [("A", "one two"), ("B", " three four")]
-
-
-def test_a_final_whose_words_are_all_behind_the_horizon_is_settled_and_said_to_be():
-    """Also where no label changes; and only once."""
-    labels = SpeakerLabels()
-    labels.on_turns([Turn(0, 0, 1_000)], 0)
-    assert not labels.on_text(_final("one two", 1_000)).settled
-    (update,) = labels.on_turns([], 1_000)
-    assert (update.settled, _runs(update)) == (True, [("A", "one two")])
-    assert labels.on_turns([], 2_000) == []
 
 
 def test_changed_turns_replace_what_was_said_of_their_time_alone():
@@ -175,14 +157,6 @@ def test_a_name_that_comes_with_the_horizon_is_in_time():
     assert (_runs(update), update.settled) == ([("Ann", "one two")], True)
 
 
-def test_a_discarded_utterance_has_no_labels_any_more():
-    """Its number may be in no later message."""
-    labels = SpeakerLabels()
-    labels.on_text(_partial("one two", 1_000))
-    labels.discard(1)
-    assert labels.on_turns([Turn(0, 0, 1_000)], 0) == []
-
-
 _TURN = st.builds(
     lambda who, at_ms, length_ms: Turn(who, at_ms, at_ms + length_ms),
     st.integers(0, 2),
@@ -196,18 +170,17 @@ _TEXT = st.text("ab 你。,", min_size=1, max_size=12)
 @given(st.lists(st.tuples(_TEXT, _TURNS, st.integers(0, 1_500)), min_size=1, max_size=12))
 def test_runs_are_the_committed_text_and_no_label_behind_the_horizon_changes(steps):
     """Whatever texts and turns come, in scripts with and without spaces: a settled beginning stays as it is."""
-    labels, committed, settled_ms, fixed = SpeakerLabels(), "", 0, {}
+    labels, committed, settled_ms, shown = SpeakerLabels(), "", 0, []
+    whole, fixed = [], 0  # up to which characters the words of each second are complete, and cannot change any more
     for number, (more, turns, moved_ms) in enumerate(steps, start=1):
         committed += more
+        whole.append(committed.rfind(" "))
         end_ms = 1_000 * number
         text = labels.on_text(_partial(committed, end_ms) if number < len(steps) else _final(committed, end_ms))
         settled_ms += moved_ms
         for speakers in [text, *labels.on_turns(turns, settled_ms)]:
             assert "".join(run.text for run in speakers.runs) == committed
-            pairs = zip(speakers.runs, speakers.runs[1:], strict=False)
-            assert all(run.speaker != behind.speaker for run, behind in pairs)
-            shown = [run.speaker for run in speakers.runs for _ in run.text]
-            assert shown[: len(fixed)] == list(fixed.values())
-        utterance = labels._utterances[1]
-        for at in range(len(fixed), utterance.fixed_chars):
-            fixed[at] = [run.speaker for run in utterance.sent.runs for _ in run.text][at]
+            assert all(run.speaker != behind.speaker for run, behind in pairwise(speakers.runs))
+            before, shown = shown[:fixed], [run.speaker for run in speakers.runs for _ in run.text]
+            assert shown[: len(before)] == before
+        fixed = max([fixed, *whole[: settled_ms // 1_000]])

@@ -116,7 +116,9 @@ def speaker_step(client: SpeakerClient, decoder: Decoder, stored: VoiceStore) ->
     async def prepare(request: RecordingRequest, options: RunOptions) -> BeginStep:
         clips = dict(zip(request.known_speaker_names, request.known_speaker_references, strict=True))
         known = await known_voices(client, decoder, clips, options.caller)
-        names = RecordingNames(client, known, partial(stored.comparable, options.owner, client.voice_model))
+        names = RecordingNames(
+            client, known, partial(asyncio.to_thread, stored.comparable, options.owner, client.voice_model)
+        )
         least, most = request.num_speakers or request.min_speakers, request.num_speakers or request.max_speakers
         return partial(_begin, client, SpeakerCount(least or 1, most or MAX_SPEAKERS), names)
 

@@ -153,12 +153,6 @@ def test_the_parts_are_the_whole(text, turns, data):
     assert all(one.end_ms <= two.start_ms and one.speaker != two.speaker for one, two in pairwise(parts))
 
 
-def test_the_prompt_and_audio_tokens_of_a_segment_are_counted_once():
-    """Its first part has them; a later part has none."""
-    parts = divided(segment("Are you there? Yes, I am."), (0, 0, 3), (2, 3, 6))
-    assert [(part.prompt_tokens, part.audio_tokens) for part in parts] == [(7, 9), (0, 0)]
-
-
 BLOCK = np.zeros(32_000, np.float32)
 SEGMENT = Segment(0, 1000, "so", "English", (), 0.0, 0.0)
 
@@ -190,7 +184,7 @@ class Client:
 class Voices:
     """There are none."""
 
-    async def comparable(self, owner, model):
+    def comparable(self, owner, model):
         return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import unicodedata
 from dataclasses import replace
@@ -133,21 +134,20 @@ async def create_speaker(request: Request, services: ServicesDep, caller: Caller
 @router.get("")
 async def list_speakers(services: ServicesDep, caller: CallerDep) -> SpeakerListBody:
     """List the voices that are stored for this key, oldest first."""
-    return SpeakerListBody(
-        data=[SpeakerBody.model_validate(voice) for voice in await services.of(VoiceStore).voices(caller.owner)]
-    )
+    voices = await asyncio.to_thread(services.of(VoiceStore).voices, caller.owner)
+    return SpeakerListBody(data=[SpeakerBody.model_validate(voice) for voice in voices])
 
 
 @router.get("/{speaker_id}", responses=_MISSING)
 async def retrieve_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerBody:
     """Return one stored voice."""
-    return SpeakerBody.model_validate(await services.of(VoiceStore).voice(caller.owner, speaker_id))
+    return SpeakerBody.model_validate(await asyncio.to_thread(services.of(VoiceStore).voice, caller.owner, speaker_id))
 
 
 @router.delete("/{speaker_id}", responses=_MISSING)
 async def delete_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerDeletedBody:
     """Remove a voice with its name and its note. From now on nobody is recognised by it."""
-    await services.of(VoiceStore).delete(caller.owner, speaker_id)
+    await asyncio.to_thread(services.of(VoiceStore).delete, caller.owner, speaker_id)
     return SpeakerDeletedBody(id=speaker_id)
 
 

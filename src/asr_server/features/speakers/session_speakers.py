@@ -67,7 +67,7 @@ class LiveSpeakerOption:
         """Return what makes the speakers of a session of this owner. Raises `unsupported_value`."""
         if (source := self.source) is None:
             raise InvalidInput("This server does not distinguish speakers.", code="unsupported_value", param="speakers")
-        voices = functools.partial(self.voices.comparable, owner, source.voice_model)
+        voices = functools.partial(asyncio.to_thread, self.voices.comparable, owner, source.voice_model)
         return lambda session_id, send: SessionSpeakers(source, voices, send)
 
 

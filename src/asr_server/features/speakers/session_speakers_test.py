@@ -18,7 +18,8 @@ from asr_server.features.speakers.session_speakers import (
 )
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.live.conftest import Scripted, opened
-from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, Reset, ResetDone
+from asr_server.live.machine.events import Audio, Final, Flush, Partial, Reset, ResetDone
+from asr_server.live.outbox import Outgoing
 
 _SECOND = 32_000  # bytes
 _NO_VOICES = VoiceStore(Path("/nonexistent"))
@@ -27,10 +28,6 @@ _NO_VOICES = VoiceStore(Path("/nonexistent"))
 def _parts(source, voices=_NO_VOICES, owner=""):
     """The parts of a session whose speakers are told apart."""
     return (LiveSpeakerOption(source, voices).requested(owner),)
-
-
-def _labels(session):
-    return next(part for part in session.parts if isinstance(part, SessionSpeakers)).labels
 
 
 def _runs(speakers):
@@ -115,9 +112,9 @@ class _CountedStore(VoiceStore):
 
     read = 0
 
-    async def voices(self, owner):
+    def voices(self, owner):
         self.read += 1
-        return await super().voices(owner)
+        return super().voices(owner)
 
 
 def _voice(**changes):
@@ -138,12 +135,12 @@ async def _settled_labels(make, speech, store, owner):
 async def test_a_stored_voice_names_its_person_and_is_read_once_for_each_new_voice(make, speech, tmp_path):
     """Of the session's owner, and made by the model that tells the speakers apart."""
     store = _CountedStore(tmp_path)
-    await store.put("owner", _voice())
+    store.put("owner", _voice())
     store.read = 0
     assert await _settled_labels(make, speech, store, "owner") == ["Ann"]
     assert store.read == 1
     assert await _settled_labels(make, speech, store, "another") == ["A"]
-    await store.put("owner", _voice(model="another"))
+    store.put("owner", _voice(model="another"))
     assert await _settled_labels(make, speech, store, "owner") == ["A"]
 
 
@@ -154,23 +151,25 @@ async def test_where_voices_cannot_be_read_speakers_have_letters(make, speech, t
     assert await _settled_labels(make, speech, VoiceStore(tmp_path), "owner") == ["A"]
 
 
-async def test_a_discarded_utterance_has_no_labels_that_could_change(make):
+async def test_a_discarded_utterance_has_no_labels_that_could_change():
     """Its number is in no later message."""
-    connection = await opened(make(Scripted()), parts=_parts(ScriptedLiveSpeakers([])))
-    session = connection.session
-    session._send(Partial(1, "one two", "", "English", 0, 16_000), 0)
-    session._send(ResetDone(1), 0)
-    assert _labels(session).on_turns([Turn(0, 0, 1_000)], 0) == []
-    session.end()
+    part = SessionSpeakers(ScriptedLiveSpeakers([]), _NO_VOICES.voices, lambda message: None)
+    part.completed(Outgoing(Partial(1, "one two", "", "English", 0, 16_000), 0))
+    part.shown(ResetDone(1))
+    assert part.labels.on_turns([Turn(0, 0, 1_000)], 0) == []
+    part.close()
 
 
-async def test_a_client_that_comes_back_gets_the_labels_that_its_finals_have_now(make):
+async def test_a_client_that_comes_back_gets_the_labels_that_its_finals_have_now(make, speech):
     """As an update of a final that it has."""
-    connection = await opened(make(Scripted()), parts=_parts(ScriptedLiveSpeakers([])))
+    connection = await opened(make(Scripted(lambda item: "one two")), parts=_parts(ScriptedLiveSpeakers([])))
     session = connection.session
-    session._send(Final(1, "one two", "English", 0, 16_000, Ending.PAUSE), 0)
-    session.send(UtteranceSpeakers(1, (SpeakerRun("B", "one two"),), True))
-    again = session.connect(1)
+    await connection.send(Audio(speech))
+    await connection.send(Flush())
+    final = (await _until(connection, lambda out: isinstance(out.message, Final)))[-1].message
+    session.send(UtteranceSpeakers(final.utterance, (SpeakerRun("B", final.text),), True))
+    again = session.connect(final.utterance)
     session.end()
-    (update,) = [sent.message async for sent in again.messages()]
-    assert (update.utterance, _runs(update), update.settled) == (1, [("B", "one two")], True)
+    messages = [sent.message async for sent in again.messages()]
+    (update,) = [message for message in messages if isinstance(message, UtteranceSpeakers)]
+    assert (update.utterance, _runs(update), update.settled) == (final.utterance, [("B", final.text)], True)

@@ -63,6 +63,7 @@ class Times(RuleBasedStateMachine):
         self.shown = {}  # of each open utterance: the end of the audio of its last text, and its start
         self.ended, self.finals = [], []
         self.turns_ms = self.horizon_ms = 0
+        self.committed = {}  # of each utterance: its text
         self.settled = {}  # of each utterance: the speakers of its first characters, which do not change
 
     def feed(self, event=None):
@@ -149,6 +150,7 @@ class Times(RuleBasedStateMachine):
     def on_labels(self, speakers, committed):
         """What the client gets of an utterance."""
         assert "".join(run.text for run in speakers.runs) == committed
+        self.committed[speakers.utterance] = committed
         assert all(run.speaker != behind.speaker for run, behind in pairwise(speakers.runs))
         shown = [run.speaker for run in speakers.runs for _ in run.text]
         fixed = self.settled.get(speakers.utterance, [])
@@ -198,11 +200,8 @@ class Times(RuleBasedStateMachine):
             if start_ms < clock_ms
         ]
         self.horizon_ms = max(self.horizon_ms, clock_ms - kept_ms)
-        committed = {
-            number: "".join(run.text for run in each.sent.runs) for number, each in self.labels._utterances.items()
-        }
         for changed in self.labels.on_turns(found, self.horizon_ms):
-            self.on_labels(changed, committed[changed.utterance])
+            self.on_labels(changed, self.committed[changed.utterance])
 
     @invariant()
     def audio_has_one_place(self):

@@ -7,7 +7,6 @@ the directory: with a lock they write one after the other.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import fcntl
 import os
@@ -40,7 +39,7 @@ _ENDING, _PART, _VERSION = ".json", ".part", 1
 _NO_KEY = "no-key"
 _MAX_FILE_BYTES, _MAX_DIMENSIONS = 64 * 1024, 4_096
 _RETRY_AFTER_S = 60
-_LOCK_WAIT_S, _LOCK_POLL_S = 5.0, 0.02  # a write takes milliseconds
+LOCK_WAIT_S, _LOCK_POLL_S = 5.0, 0.02  # a write takes milliseconds
 
 
 def _decoded(text: str) -> VoicePrint:
@@ -134,44 +133,23 @@ def _best_columns(gains: NDArray[np.float64]) -> list[int]:
 class VoiceStore:
     """The voices of all owners. `owner`: whose key stored a voice, "" without keys.
 
-    All methods raise `SpeakersUnavailable` where the directory cannot be used.
+    All methods read or write files, which takes a while: call them in a thread. They raise `SpeakersUnavailable` where
+    the directory cannot be used.
     """
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
 
-    async def voices(self, owner: str) -> list[EnrolledVoice]:
-        """Return the owner's voices, oldest first.
-
-        Files that hold no voice are moved to `unreadable-speakers`; files of a newer version of the server stay.
-        """
-        return await asyncio.to_thread(self._voices, owner)
-
-    async def comparable(self, owner: str, model: str) -> list[EnrolledVoice]:
+    def comparable(self, owner: str, model: str) -> list[EnrolledVoice]:
         """Return the owner's voices whose prints this model made."""
-        return [voice for voice in await self.voices(owner) if voice.model == model]
+        return [voice for voice in self.voices(owner) if voice.model == model]
 
-    async def voice(self, owner: str, identity: str) -> EnrolledVoice:
+    def voice(self, owner: str, identity: str) -> EnrolledVoice:
         """Return a voice. Raises `speaker_not_found`, also for voices of other owners."""
-        for voice in await self.voices(owner):
+        for voice in self.voices(owner):
             if voice.id == identity:
                 return voice
         raise _not_found()
-
-    async def check_room(self, owner: str, name: str) -> None:
-        """Raise `Overloaded` if there is no place for a voice of that name."""
-        await asyncio.to_thread(self._place, owner, name)
-
-    async def put(self, owner: str, voice: EnrolledVoice) -> EnrolledVoice:
-        """Store a voice in place of the owner's voice of that name, whose id it gets, or beside the others.
-
-        Raises `Overloaded` if there are too many.
-        """
-        return await asyncio.to_thread(self._put, owner, voice)
-
-    async def delete(self, owner: str, identity: str) -> None:
-        """Remove the file of a voice. Raises `speaker_not_found`."""
-        await asyncio.to_thread(self._delete, owner, identity)
 
     def _folder(self, owner: str) -> Path:
         try:
@@ -179,7 +157,11 @@ class VoiceStore:
         except RuntimeError:  # pathlib's
             raise SpeakersUnavailable("STATE_DIR cannot be used (this user has no home directory).") from None
 
-    def _voices(self, owner: str) -> list[EnrolledVoice]:
+    def voices(self, owner: str) -> list[EnrolledVoice]:
+        """Return the owner's voices, oldest first.
+
+        Files that hold no voice are moved to `unreadable-speakers`; files of a newer version of the server stay.
+        """
         found, newer = [], 0
         with _map_errors():
             for path in _files(self._folder(owner)):
@@ -195,9 +177,12 @@ class VoiceStore:
             logger.warning("voices are of a newer version of the server and wait for it", voices=newer)
         return sorted(found, key=lambda voice: voice.created_at)
 
-    def _place(self, owner: str, name: str) -> str | None:
-        """Return the id of the owner's voice of that name, or None if there is none."""
-        for voice in self._voices(owner):
+    def place(self, owner: str, name: str) -> str | None:
+        """Return the id of the owner's voice of that name, or None if there is none.
+
+        Raises `Overloaded` if there is no room for another one.
+        """
+        for voice in self.voices(owner):
             if voice.name == name:
                 return voice.id
         with _map_errors():
@@ -208,10 +193,14 @@ class VoiceStore:
                 raise _full(f"{MAX_VOICES} voices are stored, the most that this server keeps")
         return None
 
-    def _put(self, owner: str, voice: EnrolledVoice) -> EnrolledVoice:
+    def put(self, owner: str, voice: EnrolledVoice) -> EnrolledVoice:
+        """Store a voice in place of the owner's voice of that name, whose id it gets, or beside the others.
+
+        Raises `Overloaded` if there are too many.
+        """
         folder = self._folder(owner)
         with _map_errors(), _locked(folder.parent):
-            if same := self._place(owner, voice.name):
+            if same := self.place(owner, voice.name):
                 voice = replace(voice, id=same)
             folder.mkdir(exist_ok=True, mode=0o700)
             for left in folder.glob(f"*{_PART}"):  # by a server that died
@@ -230,7 +219,8 @@ class VoiceStore:
             _sync(folder)
         return voice
 
-    def _delete(self, owner: str, identity: str) -> None:
+    def delete(self, owner: str, identity: str) -> None:
+        """Remove the file of a voice. Raises `speaker_not_found`."""
         if not _ID.fullmatch(identity):
             raise _not_found()
         folder = self._folder(owner)
@@ -302,7 +292,7 @@ def _locked(folder: Path) -> Iterator[None]:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        give_up_s = time.monotonic() + _LOCK_WAIT_S
+        give_up_s = time.monotonic() + LOCK_WAIT_S
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

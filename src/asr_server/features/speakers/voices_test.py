@@ -53,48 +53,29 @@ def paths(tmp_path):
     return sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock")
 
 
-async def test_the_same_name_replaces(store, tmp_path):
-    """As a request does that is sent again: one voice, under the id that it had, with the new note and print."""
-    first = await store.put(OWNER, voice())
-    second = await store.put(OWNER, voice(voice_print=unit(3, 2, 1), consent="by word"))
-    assert second.id == first.id
-    assert content(await store.voices(OWNER)) == content([second])
-    assert len(paths(tmp_path)) == 1
-
-
-async def test_a_deleted_voice_leaves_no_file(store, tmp_path):
-    """At once, and it is not found any more."""
-    stored = await store.put(OWNER, voice())
-    await store.delete(OWNER, stored.id)
-    assert paths(tmp_path) == []
-    assert await store.voices(OWNER) == []
-    with raises("speaker_not_found"):
-        await store.delete(OWNER, stored.id)
-
-
 @pytest.mark.parametrize("identity", ["", "..", "spk_x", "../" + "b" * 32, "spk_" + "/" * 24, f"spk_{'x' * 24}\0"])
-async def test_an_id_is_no_path(store, tmp_path, identity):
+def test_an_id_is_no_path(store, tmp_path, identity):
     """Whatever stands there is unknown."""
-    await store.put(OWNER, voice())
+    store.put(OWNER, voice())
     for attempt in (store.voice, store.delete):
         with raises("speaker_not_found"):
-            await attempt(OWNER, identity)
+            attempt(OWNER, identity)
     assert len(paths(tmp_path)) == 1
 
 
-async def test_voices_of_other_models_are_kept_and_not_compared(store):
+def test_voices_of_other_models_are_kept_and_not_compared(store):
     """Their prints have other meanings."""
-    await store.put(OWNER, voice("Ann", model="old"))
-    await store.put(OWNER, voice("Bob", model="new"))
-    assert [each.name for each in await store.comparable(OWNER, "new")] == ["Bob"]
-    assert len(await store.voices(OWNER)) == 2
+    store.put(OWNER, voice("Ann", model="old"))
+    store.put(OWNER, voice("Bob", model="new"))
+    assert [each.name for each in store.comparable(OWNER, "new")] == ["Bob"]
+    assert len(store.voices(OWNER)) == 2
 
 
-async def test_the_files_are_the_servers_alone(store, tmp_path):
+def test_the_files_are_the_servers_alone(store, tmp_path):
     """Also where a mask of the process would let others read."""
     before = os.umask(0)
     try:
-        await store.put(OWNER, voice())
+        store.put(OWNER, voice())
     finally:
         os.umask(before)
     for path in tmp_path.rglob("*"):
@@ -118,9 +99,9 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("damage", DAMAGED, ids=range(len(DAMAGED)))
-async def test_a_damaged_file_is_put_aside(store, tmp_path, damage):
+def test_a_damaged_file_is_put_aside(store, tmp_path, damage):
     """The other voices are there; nothing is deleted, and no name is in the log."""
-    good, bad = await store.put(OWNER, voice("Ann")), await store.put(OWNER, voice("Bobby"))
+    good, bad = store.put(OWNER, voice("Ann")), store.put(OWNER, voice("Bobby"))
     (path,) = [path for path in paths(tmp_path) if bad.id in path.name]
     path.write_bytes(
         damage if isinstance(damage, bytes) else json.dumps(json.loads(path.read_bytes()) | damage).encode()
@@ -128,8 +109,8 @@ async def test_a_damaged_file_is_put_aside(store, tmp_path, damage):
     kept, lines = path.read_bytes(), []
     sink = logger.add(lines.append, format="{level} {message} {extra}")
     try:
-        assert [each.id for each in await store.voices(OWNER)] == [good.id]
-        assert [each.id for each in await store.voices(OWNER)] == [good.id]
+        assert [each.id for each in store.voices(OWNER)] == [good.id]
+        assert [each.id for each in store.voices(OWNER)] == [good.id]
     finally:
         logger.remove(sink)
     assert (tmp_path / "unreadable-speakers" / f"{OWNER}_{bad.id}.json").read_bytes() == kept
@@ -138,44 +119,44 @@ async def test_a_damaged_file_is_put_aside(store, tmp_path, damage):
     assert "Bobby" not in lines[0]
 
 
-async def test_a_voice_of_a_newer_version_stays(store, tmp_path):
+def test_a_voice_of_a_newer_version_stays(store, tmp_path):
     """The newer server finds it again."""
-    await store.put(OWNER, voice())
+    store.put(OWNER, voice())
     (path,) = paths(tmp_path)
     path.write_text('{"version": 2, "anything": "else"}')
-    assert await store.voices(OWNER) == []
+    assert store.voices(OWNER) == []
     assert paths(tmp_path) == [path]
 
 
-async def test_a_server_that_died_while_it_wrote_leaves_nothing_for_ever(store, tmp_path):
+def test_a_server_that_died_while_it_wrote_leaves_nothing_for_ever(store, tmp_path):
     """Half a file is no voice, and the next that is stored removes it. Things of others stay."""
-    await store.put(OWNER, voice())
+    store.put(OWNER, voice())
     folder = tmp_path / "speakers" / OWNER
     (folder / f"spk_{'x' * 24}.part").write_bytes(b"half of a print")
     (folder / "notes.txt").write_text("notes of others")
-    assert len(await store.voices(OWNER)) == 1
-    await store.put(OWNER, voice("Bob"))
+    assert len(store.voices(OWNER)) == 1
+    store.put(OWNER, voice("Bob"))
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".txt"]
 
 
-async def test_a_full_disk_keeps_the_voice_that_was_there(store, tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_voice_that_was_there(store, tmp_path, monkeypatch):
     """Nothing of the new one is left."""
-    first = await store.put(OWNER, voice())
+    first = store.put(OWNER, voice())
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SpeakersUnavailable, match="No space left on device"):
-        await store.put(OWNER, voice(consent="new"))
-    assert content(await store.voices(OWNER)) == content([first])
+        store.put(OWNER, voice(consent="new"))
+    assert content(store.voices(OWNER)) == content([first])
     assert len(paths(tmp_path)) == 1
 
 
-async def test_voices_stored_at_the_same_time_are_all_there(store, tmp_path):
+def test_voices_stored_at_the_same_time_are_all_there(store, tmp_path):
     """And those of one name are one, also where several servers share the directory."""
     threads = [
-        threading.Thread(target=server._put, args=(OWNER, voice(name)))
+        threading.Thread(target=server.put, args=(OWNER, voice(name)))
         for name in ("Ann", "Bob", "Cid")
         for server in (store, VoiceStore(tmp_path), VoiceStore(tmp_path))
         for _ in range(2)
@@ -184,20 +165,21 @@ async def test_voices_stored_at_the_same_time_are_all_there(store, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(each.name for each in await store.voices(OWNER)) == ["Ann", "Bob", "Cid"]
+    assert sorted(each.name for each in store.voices(OWNER)) == ["Ann", "Bob", "Cid"]
 
 
-async def test_who_holds_the_lock_for_long_is_not_waited_for(store, tmp_path, monkeypatch):
+def test_who_holds_the_lock_for_long_is_not_waited_for(store, tmp_path, monkeypatch):
     """As a server that is stopped in the middle: the others cannot write, and still read."""
-    monkeypatch.setattr(module, "_LOCK_WAIT_S", 0.1)
-    stored = await store.put(OWNER, voice())
+    monkeypatch.setattr(module, "LOCK_WAIT_S", 0.1)
+    stored = store.put(OWNER, voice())
     with (tmp_path / "speakers" / ".lock").open() as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        for attempt in (store.put(OWNER, voice("Bob")), store.delete(OWNER, stored.id)):
-            with pytest.raises(SpeakersUnavailable, match="Another server"):
-                await attempt
-        assert content(await store.voices(OWNER)) == content([stored])
-    await store.delete(OWNER, stored.id)
+        with pytest.raises(SpeakersUnavailable, match="Another server"):
+            store.put(OWNER, voice("Bob"))
+        with pytest.raises(SpeakersUnavailable, match="Another server"):
+            store.delete(OWNER, stored.id)
+        assert content(store.voices(OWNER)) == content([stored])
+    store.delete(OWNER, stored.id)
 
 
 def at_angle(cosine):

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, cast
 from asr_server.features.speech_output import operations, route, speech_jobs, speech_socket
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.engines import piper
-from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.protocol import FAKE, Sentence
 from asr_server.features.speech_output.operations import SentenceMetrics
 from asr_server.features.speech_output.options import CLONE, OTHERS, SPEECH
-from asr_server.features.speech_output.script import SpeechEngines
+from asr_server.features.speech_output.script import SpeechEngineClient, SpeechEngines
 from asr_server.features.speech_output.session import SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechMetrics, SpeechProcessor
 from asr_server.schedule.admission import Admission
@@ -116,8 +115,8 @@ def _speaking(
     shared = [(name, name, cast("SpeechEngine", model)) for name, model in core.models.items()]
     clients = defaultdict(list)
     for option, name, engine in (*shared, *own):
-        on = thread if thread is not None and option not in core.models else core.thread
-        clients[option].append(SpeechEngineClient(on, engine.traits, engine.model_id, name))
+        its_thread = core.thread if thread is None or option in core.models else thread
+        clients[option].append(SpeechEngineClient(its_thread, engine.traits, engine.model_id, name))
     if not clients[SPEECH]:
         return core.plan.reason(SPEECH)
     return SpeechEngines((*clients[SPEECH], *clients[OTHERS]), next(iter(clients[CLONE]), None))

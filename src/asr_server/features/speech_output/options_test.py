@@ -89,11 +89,6 @@ def test_models_that_speak_run_as_the_recogniser_does():
     assert not any(other.speech_models for other in found.others)
 
 
-def test_only_a_model_that_runs_here_is_on_the_thread_of_the_recogniser():
-    """eSpeak NG is not, and takes no part of the memory."""
-    assert (resolved(speech="espeak").speech_models, resolved(speech="espeak").shares) == ({}, 1)
-
-
 @pytest.mark.parametrize(
     ("wanted", "value"), [("auto", piper.DEFAULT), ("piper", piper.DEFAULT), ("piper/de_DE-x-low", "piper/de_DE-x-low")]
 )

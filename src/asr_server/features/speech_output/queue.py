@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
-from asr_server.features.speech_output.engines.client import SpeechStream
-from asr_server.features.speech_output.script import Delivery
+from asr_server.features.speech_output.script import Delivery, SpeechStream
 from asr_server.schedule.admission import Admission, AdmissionTicket
 from asr_server.schedule.job import Priority, RequestClock
 from asr_server.text.sentences import TextSpan

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response, StreamingResponse
-from loguru import logger
+from fastapi.responses import Response
 from pydantic import BaseModel, Field
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import AsrError, Cancelled, InvalidInput
+from asr_server.core.errors import InvalidInput
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice, VoiceSample
-from asr_server.features.speech_output.events import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent
 from asr_server.features.speech_output.requests import CLONE_FIELDS, CloneRequest, SpeechRequest, clone_schema
 from asr_server.features.speech_output.script import SpeechScript
-from asr_server.features.speech_output.synthesis import SpeechProcessor
+from asr_server.features.speech_output.synthesis import (
+    AudioChunk,
+    SentenceBegun,
+    SpeechDone,
+    SpeechEvent,
+    SpeechProcessor,
+)
 from asr_server.features.speech_output.voice_sample import voice_sample
 from asr_server.net import body, event_stream
 from asr_server.net.body import while_connected
@@ -69,8 +71,7 @@ _SHORT_TEXT_CHARS = 1_000
 _BYTES_PER_CHAR, _OTHER_BYTES = 12, 128 * 1024
 # 30 s of two channels at 96 kHz in 32 bits are 22 MiB.
 _MAX_CLONE_BYTES = 32 * 2**20
-_JSON = {"application/json": {"schema": body.schema_of(SpeechRequest)}}
-_SCHEMA = {"requestBody": {"required": True, "content": _JSON}}
+_SCHEMA = body.json_of(SpeechRequest)
 _PCM_HEADERS = {
     "X-PCM-Sample-Rate": str(SPEECH_RATE),
     "X-PCM-Bit-Depth": "16",
@@ -88,13 +89,13 @@ async def create_speech(request: Request, services: ServicesDep) -> Response:
 async def stream_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text in events of one sentence each, with its text and its samples (16 bits, mono, 24 kHz) in base64.
     `data: [DONE]` is the last."""
-    return await _events(request, services, await _samples(request, services), SentenceFrames())
+    return await _streamed(request, services, await _samples(request, services), SentenceFrames())
 
 
 @router.post("/speech/stream/pcm", response_class=Response, responses=_SAMPLES | _ERRORS, openapi_extra=_SCHEMA)
 async def stream_samples(request: Request, services: ServicesDep) -> Response:
     """Speak a text as samples of 16 bits, mono, 24 kHz, without a header."""
-    return await _audio_response(request, services, await _samples(request, services))
+    return await _streamed(request, services, await _samples(request, services))
 
 
 @router.post("/speech/clone", response_class=Response, responses=_AUDIO | _ERRORS, openapi_extra=clone_schema())
@@ -190,22 +191,28 @@ async def _response(
     request: Request, services: Services, wanted: SpeechRequest, sample: VoiceSample | None = None
 ) -> Response:
     prepared = await _prepared(request, services, wanted, sample)
-    if wanted.stream_format == "sse":
-        return await _events(request, services, prepared, _openai_frames)
-    return await _audio_response(request, services, prepared)
+    return await _streamed(request, services, prepared, _openai_frames if wanted.stream_format == "sse" else None)
 
 
-async def _events(
-    request: Request, services: Services, prepared: SpeechScript, to_frames: Callable[[SpeechEvent], list[str]]
+async def _streamed(
+    request: Request,
+    services: Services,
+    prepared: SpeechScript,
+    to_frames: Callable[[SpeechEvent], list[str]] | None = None,
 ) -> Response:
-    work = partial(services.of(SpeechProcessor).speak, prepared)
+    """Return a response that is sent as it is made: the audio, or events by `to_frames`. An error before the first
+    audio becomes an HTTP status."""
 
-    def frames(event: SpeechEvent) -> list[str]:
+    def frames(event: SpeechEvent) -> Sequence[str | bytes]:
         if isinstance(event, SpeechDone):
             _note(request, event)
-        return to_frames(event)
+        if to_frames is not None:
+            return to_frames(event)
+        return [event.data] if isinstance(event, AudioChunk) else []
 
-    response = await event_stream.respond(request, work, frames)
+    media_type = event_stream.EVENTS if to_frames is not None else prepared.how.encoding.format.media_type
+    work = partial(services.of(SpeechProcessor).speak, prepared)
+    response = await event_stream.respond(request, work, frames, media_type)
     response.headers.update(_headers(prepared))
     return response
 
@@ -221,72 +228,11 @@ async def _prepared(
     return await while_connected(request.receive, work)
 
 
-async def _audio_response(request: Request, services: Services, prepared: SpeechScript) -> Response:
-    """Return a response that sends the audio as it is made. An error before the first audio becomes an HTTP status."""
-    buffer = event_stream.EventBuffer(partial(services.of(SpeechProcessor).speak, prepared))
-    try:
-        await while_connected(request.receive, _until_audio(buffer))
-    except BaseException:
-        buffer.cancel()
-        raise
-    return _AudioResponse(request, buffer, prepared)
-
-
 def _headers(prepared: SpeechScript) -> dict[str, str]:
-    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+    headers = {"Cache-Control": "no-store"}
     if prepared.how.encoding.format is SpeechFormat.PCM:
         headers |= _PCM_HEADERS
     return headers | ({"X-Ignored": ", ".join(prepared.how.ignored)} if prepared.how.ignored else {})
-
-
-async def _until_audio(buffer: event_stream.EventBuffer[SpeechEvent]) -> None:
-    """Wait for the first audio, which `take` then returns, or for the end. Raises the error that ended the work."""
-    while await buffer.wait():
-        if not isinstance(buffer.take(), SentenceBegun):
-            return
-
-
-class _AudioResponse(StreamingResponse):
-    """Sends the audio of `buffer`, from its present event on.
-
-    An error in the middle cuts the connection off: the client must not take a part of the audio for all of it.
-    """
-
-    def __init__(self, request: Request, buffer: event_stream.EventBuffer[SpeechEvent], prepared: SpeechScript) -> None:
-        headers, media_type = _headers(prepared), prepared.how.encoding.format.media_type
-        super().__init__(self._audio(), media_type=media_type, headers=headers)
-        self._request = request
-        self._buffer = buffer
-        # The outcome of the request is that of a client that leaves, until there is another one.
-        self._outcome: str | None = Cancelled.code
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or end when the client leaves. Returns without the end of the body if the work failed."""
-        state = self._request.state
-        try:
-            await super().__call__(scope, receive, send)
-        except AsrError as error:
-            self._outcome = error.code
-            logger.error("answer cut off", id=state.id, code=error.code, reason=error.message)
-        except ClientDisconnect:
-            pass
-        except Exception as error:
-            self._outcome = AsrError.code
-            logger.opt(exception=error).error("unexpected error", id=state.id)
-        finally:
-            self._buffer.cancel()
-            if self._outcome is not None:
-                state.outcome = self._outcome
-
-    async def _audio(self) -> AsyncGenerator[bytes, None]:
-        while (event := self._buffer.take()) is not None:
-            match event:
-                case AudioChunk(data=data):
-                    yield data
-                case SpeechDone():
-                    _note(self._request, event)
-            await self._buffer.wait()
-        self._outcome = None
 
 
 def _note(request: Request, done: SpeechDone) -> None:

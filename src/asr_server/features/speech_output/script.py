@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from asr_server.core.errors import InvalidInput, UnsupportedLanguage
+from asr_server.engine.client import JobStream
 from asr_server.features.speech_output.encoding.formats import EncodingOptions
-from asr_server.features.speech_output.engines.client import SpeechEngineClient
-from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, VoiceSample
+from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, SpokenSentence, VoiceSample
 from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechOptions
 from asr_server.features.speech_output.spoken_form import spoken_form
-from asr_server.schedule.job import Priority
+from asr_server.schedule.job import DEFAULT, Job, Priority, RequestClock
 from asr_server.schedule.model import ModelState, ModelStatus
 from asr_server.text import scripts
 from asr_server.text.scripts import UNSPACED
 from asr_server.text.sentences import SentenceStream, TextSpan
+
+if TYPE_CHECKING:
+    from asr_server.schedule.thread import Scheduler
 
 _ANY_VOICE, _OF_KOKORO = "default", re.compile(r"[a-z][fm]_[a-z]+")
 # The blocks of a script and the languages that are written in it. The first is assumed where nothing else is known.
@@ -90,6 +97,32 @@ def spoken_s(text: str) -> float:
     """Return about how many seconds the text takes. A character of a script without blanks is about a syllable."""
     syllables = len(UNSPACED.findall(text))
     return (len(text) - syllables) / _LETTERS_PER_S + syllables / _SYLLABLES_PER_S
+
+
+# One sentence: its samples as float32 arrays (n,) at 24 kHz, then how it ended.
+SpeechStream = JobStream[NDArray[np.float32], SpokenSentence]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeechEngineClient:
+    """Submits sentences for one speech engine to its thread."""
+
+    thread: Scheduler
+    traits: SpeechTraits
+    model_id: str  # what speaks
+    model: str = DEFAULT  # its name on the thread
+
+    @property
+    def clock(self) -> RequestClock:
+        return self.thread.request_clock
+
+    def speak(self, sentence: Sentence, *, priority: Priority, duration_s: float, deadline_s: float) -> SpeechStream:
+        """Return the samples as they come; the sentence is queued at once. `duration_s`: about how long it will be.
+
+        What is not spoken at `deadline_s` by `clock` ends with `DeadlineExceeded`. Raises `ShuttingDown` when no new
+        work is taken, and `EngineFailed`.
+        """
+        return SpeechStream(self.thread, Job(sentence, priority, duration_s, deadline_s, self.model))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,18 @@ from loguru import logger
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import InvalidInput, ShuttingDown
-from asr_server.features.speech_output.events import (
-    AudioChunk,
-    Flushed,
-    SentenceBegun,
-    SentenceEnded,
-    SessionDone,
-    SessionEvent,
-    SessionStarted,
-    SpeechCancelled,
-)
 from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, SpeechQueue
 from asr_server.features.speech_output.requests import SpeechOptions
 from asr_server.features.speech_output.script import ArrivingText, Delivery
-from asr_server.features.speech_output.synthesis import SpeechProcessor
+from asr_server.features.speech_output.synthesis import (
+    AudioChunk,
+    FileEvent,
+    SentenceBegun,
+    SentenceEnded,
+    SpeechProcessor,
+)
 from asr_server.net.credentials import fingerprint
+from asr_server.net.errors import Json
 from asr_server.net.loop_time import TimeSlice
 from asr_server.text.sentences import TextSpan
 
@@ -40,23 +37,22 @@ _SLICE_CHARACTERS = 256
 # After a slice the session rests this many times as long, so that it takes a small part of the event loop.
 _REST = 8
 # Texts that a client may cancel in a row, and in a second for a long time.
-_CANCELS, _CANCELS_PER_S = 8, 2.0
+CANCELS, CANCELS_PER_S = 8, 2.0
 _DRAIN_TIMEOUT_S = 20.0
 IDLE_S = 300.0  # without a message from the client and without speech, after which a session ends
-# The events that a cancel takes back, if they were not sent yet.
-_OF_SPEECH = SentenceBegun | AudioChunk | SentenceEnded | Flushed
+_FLUSHED: Json = {"type": "flushed"}
 
 
 class SpeechOutbox:
-    """Events for one connection. For one event loop."""
+    """Events and messages for one connection. For one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: deque[SessionEvent] = deque()
+        self._waiting: deque[FileEvent | Json] = deque()
         self._added, self._taken = asyncio.Event(), asyncio.Event()
         self._closed = False
         self._error: Exception | None = None
 
-    async def put(self, event: SessionEvent) -> None:
+    async def put(self, event: FileEvent | Json) -> None:
         """Add an event. Returns when it was taken or taken back; at once if the outbox is closed."""
         if not self._closed:
             self._waiting.append(event)
@@ -67,7 +63,7 @@ class SpeechOutbox:
 
     def drop_speech(self) -> None:
         """Take back the waiting events of texts that were cancelled."""
-        self._waiting = deque(event for event in self._waiting if not isinstance(event, _OF_SPEECH))
+        self._waiting = deque(one for one in self._waiting if one is not _FLUSHED and not isinstance(one, FileEvent))
         self._taken.set()
 
     def close(self, error: Exception | None = None) -> None:
@@ -77,7 +73,7 @@ class SpeechOutbox:
             self._added.set()
             self._taken.set()
 
-    async def take(self, timeout_s: float) -> SessionEvent | None:
+    async def take(self, timeout_s: float) -> FileEvent | Json | None:
         """Return the next event, None after the last. Raises the error that closed the outbox, and `TimeoutError`."""
         async with asyncio.timeout(timeout_s):
             while not self._waiting and not self._closed:
@@ -113,7 +109,7 @@ class SpeechSession:
         self._task: asyncio.Task[None] | None = None
         self._ended = self._draining = False
         self._slice = TimeSlice()
-        self._cancels_left, self._cancelled_s = float(_CANCELS), 0.0
+        self._cancels_left, self._cancelled_s = float(CANCELS), 0.0
         self._active_s = time.monotonic()
 
     @property
@@ -132,7 +128,8 @@ class SpeechSession:
         language = delivery.language if options.language else None
         self._text = ArrivingText(language, delivery.language, self._language_of)
         self._begin()
-        await self._outbox.put(SessionStarted(self.id, options.response_format, delivery.ignored))
+        audio = {"sample_rate": SPEECH_RATE, "format": options.response_format.value, "ignored": list(delivery.ignored)}
+        await self._outbox.put({"type": "started", "id": self.id, **audio})
 
     async def push(self, piece: str) -> None:
         """Take the next piece of the text, a slice at a time: others continue while a long one is divided.
@@ -154,7 +151,7 @@ class SpeechSession:
                 await asyncio.sleep(_REST * (time.monotonic() - began_s))
 
     def flush(self, *, ends: bool = False) -> None:
-        """Speak everything that has arrived, and complete its file; then `events` ends if `ends`. Raises as `push`."""
+        """Speak everything that has arrived, and complete its file. `ends`: then `messages` ends. Raises as `push`."""
         self._check_not_ended()
         if self._draining:
             return
@@ -181,23 +178,27 @@ class SpeechSession:
         if self._ended:
             self.queue.put(QueueMark.END)
         self._begin()
-        await self._outbox.put(SpeechCancelled(self.sentences_done, self.sent_samples))
+        sent = {"sentences_done": self.sentences_done, "sent_ms": _ms(self.sent_samples)}
+        await self._outbox.put({"type": "cancelled", **sent})
         await asyncio.sleep(self._rest_after_cancel_s())
 
     def _rest_after_cancel_s(self) -> float:
         """Return how long the client's next message has to wait: each cancelled text has begun work for nothing."""
         now_s = time.monotonic()
-        self._cancels_left = min(_CANCELS, self._cancels_left + (now_s - self._cancelled_s) * _CANCELS_PER_S) - 1
+        self._cancels_left = min(CANCELS, self._cancels_left + (now_s - self._cancelled_s) * CANCELS_PER_S) - 1
         self._cancelled_s = now_s
-        return max(0.0, -self._cancels_left / _CANCELS_PER_S)
+        return max(0.0, -self._cancels_left / CANCELS_PER_S)
 
     def touch(self) -> None:
         self._active_s = time.monotonic()
 
     # -- to the client -----------------------------------------------------------------------------------------------
 
-    async def events(self) -> AsyncIterator[SessionEvent]:
-        """Yield the events for the client. Raises `session_expired`, `ShuttingDown` and what ended the session."""
+    async def messages(self) -> AsyncIterator[Json | bytes]:
+        """Yield the messages for the client, audio as bytes.
+
+        Raises `session_expired`, `ShuttingDown` and what ended the session.
+        """
         while True:
             try:
                 event = await self._outbox.take(self._idle_left_s())
@@ -208,17 +209,21 @@ class SpeechSession:
             if event is None:
                 return
             self.touch()
-            self._note_taken(event)
-            yield event
+            yield self._taken(event)
 
-    def _note_taken(self, event: SessionEvent) -> None:
+    def _taken(self, event: FileEvent | Json) -> Json | bytes:
+        """Return the message of an event, which the client gets now."""
         match event:
-            case SentenceBegun(index=index):
+            case SentenceBegun(index=index, text=text, start_samples=start):
                 self.sentences_begun = index + 1
-            case AudioChunk(end_samples=end_samples):
+                return {"type": "sentence", "index": index, "text": text, "start_ms": _ms(start)}
+            case AudioChunk(data=data, end_samples=end_samples):
                 self.sent_samples = end_samples
-            case SentenceEnded():
+                return data
+            case SentenceEnded(index=index, samples=samples):
                 self.sentences_done += 1
+                return {"type": "sentence_done", "index": index, "duration_ms": _ms(samples)}
+        return event
 
     def _idle_left_s(self) -> float:
         return max(0.0, self._active_s + IDLE_S - time.monotonic()) if self.queue.is_idle else IDLE_S
@@ -226,7 +231,7 @@ class SpeechSession:
     # -- from the server ---------------------------------------------------------------------------------------------
 
     def finish_sentence(self) -> None:
-        """Speak the present sentence to its end, and no others; then `events` raises `ShuttingDown`."""
+        """Speak the present sentence to its end, and no others; then `messages` raises `ShuttingDown`."""
         self._draining = True
         if self._delivery is None:
             self._outbox.close(ShuttingDown())
@@ -236,7 +241,7 @@ class SpeechSession:
         self.queue.put(QueueMark.STOP)
 
     async def close(self) -> None:
-        """Cancel everything; no more events come."""
+        """Cancel everything; no more messages come."""
         self._outbox.close()
         await self._stop()
 
@@ -301,14 +306,19 @@ class SpeechSession:
             self.queue.begin(item)
             match item:
                 case QueueMark.FLUSH:
-                    await self._outbox.put(Flushed())
+                    await self._outbox.put(_FLUSHED)
                 case QueueMark.END:
-                    await self._outbox.put(SessionDone(self.sentences_done, self.sent_samples))
+                    sent = {"sentences": self.sentences_done, "duration_ms": _ms(self.sent_samples)}
+                    await self._outbox.put({"type": "done", **sent})
                     self._outbox.close()
                     return
                 case QueueMark.STOP:
                     self._outbox.close(ShuttingDown())
                     return
+
+
+def _ms(samples: int) -> int:
+    return round(samples * 1000 / SPEECH_RATE)
 
 
 class SpeechSessions:

@@ -21,10 +21,14 @@ from pydantic import TypeAdapter
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, DeadlineExceeded, EncoderUnavailable, SpeechFailed
 from asr_server.features.speech_output.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat, with_length
-from asr_server.features.speech_output.events import AudioChunk, SentenceBegun, SpeechEvent
 from asr_server.features.speech_output.requests import MAX_JOB_CHARS, Chapter, SpeechJobBody, SpeechJobRequest
 from asr_server.features.speech_output.script import SpeechScript, spoken_s
-from asr_server.features.speech_output.synthesis import SpeechProcessor
+from asr_server.features.speech_output.synthesis import (
+    AudioChunk,
+    SentenceBegun,
+    SpeechEvent,
+    SpeechProcessor,
+)
 from asr_server.jobs.record import JobRequest
 from asr_server.jobs.route import KEY_PARAMETER, JobBody, accepted, idempotency_key, job_fields
 from asr_server.jobs.runner import JobOutcome, JobRun, when_there_is_room
@@ -43,7 +47,7 @@ _ATTEMPTS = 3
 # The part of the text by which its language is found.
 _BEGINNING_CHARS = 20_000
 # A part is a whole number of sentences; a failed one is spoken again.
-_PART_S = 120.0
+PART_S = 120.0
 _BLOCK_BYTES = 480_000
 _SAMPLE_BYTES = 2
 _LOSSLESS = (SpeechFormat.WAV, SpeechFormat.PCM, SpeechFormat.FLAC)
@@ -68,9 +72,9 @@ def text_parts(chapters: tuple[Chapter, ...], language: str) -> list[TextPart]:
     found: list[TextPart] = []
     begin = 0
     for number, chapter in enumerate(chapters):
-        part_s = _PART_S
+        part_s = PART_S
         for span in sentences(chapter.text, language):
-            if part_s >= _PART_S:
+            if part_s >= PART_S:
                 found.append(TextPart(number, begin, []))
                 part_s = 0.0
             found[-1].spans.append(span)
@@ -224,13 +228,7 @@ _MAX_BYTES = 12 * MAX_JOB_CHARS + 2**20
     status_code=202,
     response_model=JobBody,
     responses={status: {"model": ErrorBody} for status in (400, 404, 413, 422, 429, 501, 503)},
-    openapi_extra={
-        "parameters": [KEY_PARAMETER],
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": body.schema_of(SpeechJobBody)}},
-        },
-    },
+    openapi_extra={"parameters": [KEY_PARAMETER], **body.json_of(SpeechJobBody)},
 )
 async def create_speech_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Accept a text of up to 2,000,000 characters that is spoken when there is time. Its state, its progress and its

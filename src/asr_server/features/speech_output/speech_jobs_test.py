@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,30 +11,20 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
-import pytest_asyncio
 import soundfile
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, SpeechFailed
-from asr_server.core.settings import SpeechSettings
 from asr_server.features.speech_output import speech_jobs
-from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.requests import Chapter, SpeechJobRequest
-from asr_server.features.speech_output.script import SpeechEngines, spoken_s
+from asr_server.features.speech_output.script import spoken_s
 from asr_server.features.speech_output.speech_jobs import SpeechJobs, beginning, expected_bytes, text_parts
-from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.jobs import runner as work
 from asr_server.jobs.record import JobRecord, new_id
 from asr_server.jobs.runner import JobRun
-from asr_server.schedule.admission import Admission
-from asr_server.schedule.job import Priority
-from asr_server.schedule.ports import SchedulerObserver
-from asr_server.schedule.thread import EngineThread
 from asr_server.text.sentences import sentences
-from asr_server_fake.script import FakeScript, Fault, SpeechRule, SpokenScript
-from asr_server_fake.speech import FakeSpeechEngine
+from asr_server_fake.script import Fault, SpeechRule
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,47 +39,11 @@ def changed(**fields):
     return SpeechJobRequest(**{**REQUEST.model_dump(), **fields})
 
 
-class Ledger(SchedulerObserver):
-    """The sentences that the engine was given."""
-
-    def __init__(self):
-        self.sentences, self.priorities = [], set()
-
-    def started(self, job):
-        self.sentences.append(job.item.text)
-        self.priorities.add(job.priority)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def encoder():
-    made = AudioEncoder()
-    yield made
-    await made.close()
-
-
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch):
     """Two or three sentences in each part, nine parts in all, and no second between attempts."""
-    monkeypatch.setattr(speech_jobs, "_PART_S", 2.5)
+    monkeypatch.setattr(speech_jobs, "PART_S", 2.5)
     monkeypatch.setattr(work, "_RETRY_S", 0.001)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def speaking(encoder):
-    """A function that builds what speaks, over a new engine with these rules."""
-    threads = []
-
-    def build(*rules, limit_s=10_000.0, request_s=60.0):
-        engine, ledger = FakeSpeechEngine(FakeScript(speech=SpokenScript(rules))), Ledger()
-        thread = EngineThread(engine, idle_timeout_s=0, watch=ledger)
-        threads.append(thread)
-        engines = SpeechEngines((SpeechEngineClient(thread, engine.traits, "fake"),))
-        processor = SpeechProcessor(engines, encoder, Admission(limit_s), SpeechSettings(), request_s)
-        return SpeechJobs(processor), ledger
-
-    yield build
-    for thread in threads:
-        await asyncio.to_thread(thread.close)
 
 
 @pytest.fixture
@@ -98,7 +53,7 @@ def job(tmp_path):
 
         def stored(request=REQUEST, chapters=CHAPTERS, timeout_s=60.0):
             record = JobRecord(new_id(), request, 1.0, characters=sum(len(chapter.text) for chapter in chapters))
-            text = io.BytesIO(speech_jobs._stored_chapters.dump_json(chapters))
+            text = io.BytesIO(json.dumps([chapter.model_dump() for chapter in chapters]).encode())
             new_file = lambda: files.enter_context(tempfile.TemporaryFile(dir=tmp_path))  # noqa: E731
             return JobRun(record, request, text, new_file, timeout_s, lambda **progress: None)
 
@@ -112,32 +67,33 @@ async def result(jobs, run):
     return outcome, outcome.content.read()
 
 
-async def test_a_job_that_was_interrupted_runs_again(speaking, job):
+async def test_a_job_that_was_interrupted_runs_again(speech, job):
     """From the beginning, with the same bytes."""
-    jobs, ledger = speaking()
+    made = speech()
+    jobs = SpeechJobs(made.processor)
     outcome, whole = await result(jobs, job())
     assert outcome.duration_s == len(whole) / 2 / SPEECH_RATE
-    assert ledger.priorities == {Priority.BULK}
+    assert made.registry.get_sample_value("asr_speech_first_audio_seconds_count") == 0  # as of all bulk work
     run, far_enough = job(), asyncio.Event()
 
     def report(done_characters, **progress):
         if done_characters >= 210:
             far_enough.set()
 
-    task = asyncio.create_task(speaking()[0].process(replace(run, report=report)))
+    task = asyncio.create_task(SpeechJobs(speech().processor).process(replace(run, report=report)))
     await far_enough.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    jobs, ledger = speaking()
-    assert (await result(jobs, job()))[1] == whole
-    assert len(ledger.sentences) == 18
+    again = speech()
+    assert (await result(SpeechJobs(again.processor), job()))[1] == whole
+    assert len(again.engine.seen) == 18
 
 
-async def test_progress_grows_with_every_sentence(speaking, job):
+async def test_progress_grows_with_every_sentence(speech, job):
     """In characters and in seconds, up to all of them."""
     seen = []
     run = replace(job(), report=lambda **progress: seen.append(SimpleNamespace(**progress)))
-    await speaking()[0].process(run)
+    await SpeechJobs(speech().processor).process(run)
     done = [progress.done_characters for progress in seen]
     assert done == sorted(done)
     assert len(set(done)) >= 18
@@ -148,17 +104,17 @@ async def test_progress_grows_with_every_sentence(speaking, job):
     assert seen[-1].duration_s == pytest.approx(seen[-1].done_s)
 
 
-@pytest.mark.parametrize("audio_format", SpeechFormat)
-async def test_every_format_has_all_samples(speaking, job, audio_format):
+@pytest.mark.parametrize("audio_format", [SpeechFormat.WAV, SpeechFormat.FLAC, SpeechFormat.M4B])
+async def test_every_kind_of_file_has_all_samples(speech, job, audio_format):
     """Lossless files have those of PCM and state their length; lossy ones have a frame or two more."""
-    jobs, _ = speaking()
+    jobs = SpeechJobs(speech().processor)
     pcm = np.frombuffer((await result(jobs, job()))[1], "<i2")
     outcome, content = await result(jobs, job(changed(response_format=audio_format)))
     assert outcome.duration_s == len(pcm) / SPEECH_RATE
     if audio_format in (SpeechFormat.WAV, SpeechFormat.FLAC):
         assert soundfile.info(io.BytesIO(content)).frames == len(pcm)
         assert np.array_equal(soundfile.read(io.BytesIO(content), dtype="int16")[0], pcm)
-    elif audio_format is not SpeechFormat.PCM:
+    else:
         with av.open(io.BytesIO(content)) as container:
             (stream,) = container.streams.audio
             decoded_s = sum(frame.samples / frame.sample_rate for frame in container.decode(stream))
@@ -166,43 +122,44 @@ async def test_every_format_has_all_samples(speaking, job, audio_format):
 
 
 @pytest.mark.parametrize("audio_format", [SpeechFormat.MP3, SpeechFormat.M4B])
-async def test_audiobooks_have_chapters(speaking, job, audio_format):
+async def test_audiobooks_have_chapters(speech, job, audio_format):
     """They begin with the first sound of their text, and end where the next begins."""
     request = changed(response_format=audio_format)
-    outcome, content = await result(speaking()[0], job(request))
+    outcome, content = await result(SpeechJobs(speech().processor), job(request))
     with av.open(io.BytesIO(content)) as container:
         marks = container.chapters()
     assert [mark["metadata"]["title"] for mark in marks] == [chapter.title for chapter in CHAPTERS]
     assert [mark["end"] for mark in marks[:-1]] == [mark["start"] for mark in marks[1:]]
     assert (marks[0]["start"], marks[-1]["end"] / 1000) == (0, pytest.approx(outcome.duration_s, abs=0.001))
-    pcm = np.frombuffer((await result(speaking()[0], job()))[1], "<i2")
+    pcm = np.frombuffer((await result(SpeechJobs(speech().processor), job()))[1], "<i2")
     for mark in marks[1:]:
         start = mark["start"] * SPEECH_RATE // 1000
         assert not pcm[start - SPEECH_RATE : start - 100].any()  # a second of silence
         assert pcm[start : start + 2_400].any()
 
 
-async def test_lost_work_is_done_again(speaking, job):
+async def test_lost_work_is_done_again(speech, job):
     """A sentence that fails once is spoken by the next attempt, which leaves no trace; one that always fails ends the
     job."""
-    _, whole = await result(speaking()[0], job())
+    _, whole = await result(SpeechJobs(speech().processor), job())
     once = SpeechRule(call=11, fault=Fault.RAISE, after_blocks=2)
-    assert (await result(speaking(once)[0], job()))[1] == whole
+    assert (await result(SpeechJobs(speech(once).processor), job()))[1] == whole
     always = SpeechRule(text="about bees", fault=Fault.RAISE)
     with pytest.raises(SpeechFailed):
-        await speaking(always)[0].process(job())
+        await SpeechJobs(speech(always).processor).process(job())
 
 
-async def test_a_job_has_its_time_limit(speaking, job):
+async def test_a_job_has_its_time_limit(speech, job):
     """However far it is."""
+    hangs = SpeechRule(call=5, fault=Fault.HANG, hang_s=1.0)
     with pytest.raises(DeadlineExceeded):
-        await speaking(SpeechRule(call=5, fault=Fault.HANG, hang_s=1.0))[0].process(job(timeout_s=0.3))
+        await SpeechJobs(speech(hangs).processor).process(job(timeout_s=0.3))
 
 
-async def test_the_time_limit_of_a_request_is_none_of_a_job(speaking, job):
+async def test_the_time_limit_of_a_request_is_none_of_a_job(speech, job):
     """A part of a long text may take longer than an answer that somebody waits for."""
     slow = SpeechRule(call=5, fault=Fault.HANG, hang_s=0.6)
-    await speaking(slow, request_s=0.3)[0].process(job())
+    await SpeechJobs(speech(slow, timeout_s=0.3).processor).process(job())
 
 
 async def test_a_text_says_what_it_will_take():

@@ -6,24 +6,14 @@ import asyncio
 from typing import Literal
 
 from fastapi import APIRouter, WebSocket
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.engine.catalog import Catalog
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.events import (
-    AudioChunk,
-    Flushed,
-    SentenceBegun,
-    SentenceEnded,
-    SessionDone,
-    SessionStarted,
-    SpeechCancelled,
-)
 from asr_server.features.speech_output.requests import SpeechOptions, StreamedFormat, Text
 from asr_server.features.speech_output.session import SpeechSession, SpeechSessions
-from asr_server.net import websocket_io
+from asr_server.net import body, websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import CodedError, Json, error_body
 from asr_server.services import Services
@@ -100,40 +90,11 @@ def parse(text: str | None) -> ClientMessage:
     model = MODELS.get(kind) if isinstance(kind, str) else None
     if model is None:
         raise InvalidInput(f"Unknown 'type'. There are: {', '.join(MODELS)}.", param="type")
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        param = str(first["loc"][0]) if first["loc"] else None
-        raise InvalidInput(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
-
-
-Telling = SessionStarted | SentenceBegun | SentenceEnded | Flushed | SpeechCancelled | SessionDone
-
-
-def render(event: Telling) -> Json:
-    match event:
-        case SessionStarted(id=identity, format=audio_format, ignored=ignored):
-            options = {"sample_rate": SPEECH_RATE, "format": audio_format.value, "ignored": list(ignored)}
-            return {"type": "started", "id": identity, **options}
-        case SentenceBegun(index=index, text=text, start_samples=start):
-            return {"type": "sentence", "index": index, "text": text, "start_ms": _ms(start)}
-        case SentenceEnded(index=index, samples=samples):
-            return {"type": "sentence_done", "index": index, "duration_ms": _ms(samples)}
-        case Flushed():
-            return {"type": "flushed"}
-        case SpeechCancelled(sentences=sentences, samples=samples):
-            return {"type": "cancelled", "sentences_done": sentences, "sent_ms": _ms(samples)}
-        case SessionDone(sentences=sentences, samples=samples):
-            return {"type": "done", "sentences": sentences, "duration_ms": _ms(samples)}
+    return body.validated(model, values)
 
 
 def error_message(error: CodedError) -> Json:
     return {"type": "error", **error_body(error)}
-
-
-def _ms(samples: int) -> int:
-    return round(samples * 1000 / SPEECH_RATE)
 
 
 SERVER: dict[str, str] = {
@@ -212,12 +173,9 @@ async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog)
 
 
 async def _write(socket: WebSocket, session: SpeechSession) -> None:
-    async for event in session.events():
+    async for message in session.messages():
         try:
             async with asyncio.timeout(_SEND_S):
-                if isinstance(event, AudioChunk):
-                    await socket.send_bytes(event.data)
-                else:
-                    await socket.send_json(render(event))
+                await (socket.send_bytes(message) if isinstance(message, bytes) else socket.send_json(message))
         except TimeoutError:
             raise InvalidInput(f"The client took nothing for {_SEND_S:g} seconds.", code="slow_reader") from None

@@ -69,63 +69,10 @@ KEPT = {
     "": ["5"],
 }
 LANGUAGES = sorted(tag for tag in localedata.locale_identifiers() if knows(tag))
-PIECES = [
-    "0",
-    "1",
-    "05",
-    "12",
-    "21",
-    "100",
-    "1984",
-    "999999999999",
-    ".",
-    ",",
-    ":",
-    "/",
-    "-",
-    "−",
-    " ",
-    "\xa0",
-    "\u202f",
-]
-PIECES += [
-    "%",
-    "$",
-    "€",
-    "£",
-    "EUR",
-    "USD ",
-    "km/h",
-    "°C",
-    "kg",
-    "th",
-    "er",
-    "re",
-    "h",
-    " Uhr",
-    " p.m.",
-    "am",
-    "bn",
-    "m",
-]
-PIECES += [
-    " million",
-    "(",
-    ")",
-    "a",
-    "\n",
-    "’",
-    "٣",
-    "½",
-    "Ⅳ",
-    "好",
-    "\ud800",
-    "NaN",
-    "^400",
-    "2026-11-23",
-    "23.11.2026",
-]
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=20).map("".join)
+NUMBERS = ["0", "1", "05", "12", "21", "100", "1984", "999999999999", "2026-11-23", "23.11.2026", "^400", "NaN"]
+SIGNS = [*".,:/-−%$€£()’٣½Ⅳ好", " ", "\xa0", "\u202f", "\n", "\ud800"]
+UNITS = ["EUR", "USD ", "km/h", "°C", "kg", "th", "er", "re", "h", "am", "bn", "m", "a", " Uhr", " p.m.", " million"]
+TEXTS = st.lists(st.sampled_from(NUMBERS + SIGNS + UNITS), max_size=20).map("".join)
 
 
 @pytest.mark.parametrize("language", READ)

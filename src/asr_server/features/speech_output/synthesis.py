@@ -20,15 +20,6 @@ from asr_server.engine.client import until
 from asr_server.features.speech_output.encoding.client import AudioEncoder, EncodedStream
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.protocol import SpeechFinish, VoiceSample
-from asr_server.features.speech_output.events import (
-    AudioChunk,
-    Emit,
-    FileEvent,
-    SentenceBegun,
-    SentenceEnded,
-    SpeechDone,
-    SpeechEvent,
-)
 from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, SpeechQueue
 from asr_server.features.speech_output.requests import SpeechOptions, SpeechRequest
 from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript, language_of
@@ -75,6 +66,47 @@ class SpeechMetrics:
         with_series(self.answers, SpeechFormat, JobEnd)
 
 
+@dataclass(frozen=True, slots=True)
+class SentenceBegun:
+    """The audio of a sentence is next."""
+
+    index: int
+    text: str
+    start: int = 0  # its first character in the text of a request
+    end: int = 0  # the character after its last
+    start_samples: int = 0  # samples before the sentence, of all files of a session
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
+    """The next bytes of the audio."""
+
+    data: bytes
+    end_samples: int = 0  # samples up to the end of these bytes, of all files of a session
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceEnded:
+    """All samples of a sentence were made."""
+
+    index: int
+    samples: int  # of the sentence and the pause before it
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechDone:
+    """All of a request was spoken."""
+
+    characters: int
+    sentences: int
+    samples: int  # of the whole answer, at 24 kHz
+    cut_short: int = 0  # sentences that the engine stopped at its budget
+    first_audio_ms: float = 0.0  # after the acceptance of the text
+
+
+FileEvent = SentenceBegun | AudioChunk | SentenceEnded
+SpeechEvent = FileEvent | SpeechDone
+Emit = Callable[[SpeechEvent], Awaitable[None]]
 EmitOfFile = Callable[[FileEvent], Awaitable[None]]
 
 

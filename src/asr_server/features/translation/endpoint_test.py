@@ -143,13 +143,6 @@ async def test_an_endpoint_that_is_not_there(make):
             await make(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1", max_retries=1).complete(PROMPT)
 
 
-async def test_an_endpoint_that_is_too_slow_is_unanswered(llm, make):
-    """The time limit of one try."""
-    llm.script = lambda call: Answer(right(call).body, wait_s=30.0)
-    with pytest.raises(NoResponse, match="TimeoutError"):
-        await make(attempt_s=0.1, max_retries=0).complete(PROMPT)
-
-
 async def test_an_answer_without_end_is_not_read(llm, make):
     """A translation is a few kilobytes."""
     llm.script = lambda call: Answer(b" " * 2**20 + right(call).body)

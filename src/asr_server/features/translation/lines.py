@@ -41,12 +41,14 @@ class Translated:
     """The outcome for one line."""
 
     text: str  # the translation, on one line; or, with a `reason`, the source text unchanged
-    translated: bool
-    reason: Reason
+    reason: Reason = Reason.NONE
 
     @property
-    def kept(self) -> bool:
-        """True if this stayed in the source language because the translation failed."""
+    def translated(self) -> bool:
+        return self.reason is Reason.NONE
+
+    @property
+    def kept(self) -> bool:  # in the source language because the translation failed
         return self.reason not in _EXPECTED
 
 

@@ -93,7 +93,7 @@ class Translations(TranscriptTranslator):
         except TranslationError as failure:
             if not request.source_on_failure:
                 raise
-            return TranslatedLines([Translated(line.text, False, Reason.ENDPOINT) for line in lines], target, failure)
+            return TranslatedLines([Translated(line.text, Reason.ENDPOINT) for line in lines], target, failure)
 
     async def texts(
         self, texts: Sequence[str], *, target_language: str, source_language: str = "", limit_s: float

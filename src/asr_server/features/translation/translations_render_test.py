@@ -4,8 +4,6 @@ import asyncio
 import json
 from dataclasses import replace
 
-import pytest
-
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.features.translation.lines import Reason, Translated
@@ -22,7 +20,7 @@ from asr_server.text import languages
 
 SEGMENTS = tuple(Segment(1000 * i, 1000 * i + 900, f"word {i}", "English", (i,), -0.2, 0.1) for i in range(2))
 SOURCE = Transcript("word 0 word 1", "English", 2000, SEGMENTS)
-LINES = (Translated("mu'", True, Reason.NONE), Translated("word 1", False, Reason.NO_ANSWER))
+LINES = (Translated("mu'"), Translated("word 1", Reason.NO_ANSWER))
 KLINGON = languages.find("Klingon")
 
 
@@ -60,34 +58,6 @@ def test_scores_are_those_of_the_recognition():
     assert segment["compression_ratio"] == loop.compression_ratio > 5
 
 
-@pytest.mark.parametrize("response_format", [ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON])
-def test_a_failed_translation_claims_no_other_language(response_format):
-    """The source's text under the source's name."""
-    kept = tuple(Translated(s.text, False, Reason.ENDPOINT) for s in SEGMENTS)
-    body = _json(SOURCE, kept, response_format)
-    assert (body["text"], body["language"].lower(), body["language_code"]) == (SOURCE.text, "english", "en")
-    assert body["untranslated"] == 2
-
-
-def test_silence_is_in_the_target_language():
-    """Clients want the name of a language; an empty text is as good in the one asked for."""
-    silence = Transcript("", "", 500, ())
-    assert _json(silence, (), ResponseFormat.VERBOSE_JSON)["language"] == "klingon"
-    found = TranslatedLines((), KLINGON)
-    assert render_transcript(silence, found, _request(ResponseFormat.TEXT, bilingual=True)).content == b"\n"
-
-
-def test_both_languages_in_text_and_subtitles():
-    """The source above its translation; what has none stands once."""
-    found = TranslatedLines(LINES, KLINGON)
-    both = render_transcript(SOURCE, found, _request(ResponseFormat.TEXT, bilingual=True)).content
-    assert both == b"word 0\nmu'\n\nword 1\n"
-    cues = [Cue(s.start_ms, s.end_ms, s.text) for s in SEGMENTS]
-    written = render_cues(cues, found, _request(ResponseFormat.VTT, bilingual=True), CueConfig()).content.decode()
-    assert written.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.900\nword 0\nmu'\n\n")
-    assert written.endswith("\nword 1\n\n")
-
-
 def test_a_translation_keeps_its_speakers():
     """On segments, before each source of a bilingual text, and before the cues where they change, in their room."""
     said = tuple(replace(segment, speaker="AB"[i]) for i, segment in enumerate(SEGMENTS))
@@ -98,7 +68,7 @@ def test_a_translation_keeps_its_speakers():
     assert both == b"A: word 0\nmu'\n\nB: word 1\n"
 
     cues = tuple(Cue(1000 * i, 1000 * i + 900, "word", speaker="Ann") for i in range(2))
-    translated = Translated("one two three four five six seven eight", True, Reason.NONE)
+    translated = Translated("one two three four five six seven eight")
     found = TranslatedLines((translated, translated), KLINGON)
     written = render_cues(cues, found, _request(ResponseFormat.SRT), CueConfig(max_line_columns=39)).content.decode()
     first, second = (block.split("\n", 2)[2] for block in written.strip().split("\n\n"))

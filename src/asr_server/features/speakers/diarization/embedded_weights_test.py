@@ -12,8 +12,8 @@ from asr_server.features.speakers.diarization.embedded_weights import WeightsErr
 @pytest.fixture
 def library(monkeypatch, tmp_path):
     """A copy of the library, in place of the installed one."""
-    installed = metadata.distribution(model_source.DISTRIBUTION).locate_file(embedded_weights._LIBRARY)
-    copy = tmp_path / embedded_weights._LIBRARY
+    installed = metadata.distribution(model_source.DISTRIBUTION).locate_file(embedded_weights.LIBRARY)
+    copy = tmp_path / embedded_weights.LIBRARY
     copy.parent.mkdir()
     shutil.copy(installed, copy)
 
@@ -36,7 +36,7 @@ def test_the_weights_are_read(library):
 def test_a_changed_byte_is_found(library):
     """Anywhere in what is used. The message says how to mend it."""
     with library.open("r+b") as file:
-        file.seek(embedded_weights._FIRST_BYTE[embedded_weights.platform.machine()] + 5_000_000)
+        file.seek(embedded_weights.FIRST_BYTE[embedded_weights.platform.machine()] + 5_000_000)
         byte = file.read(1)
         file.seek(-1, 1)
         file.write(bytes([byte[0] ^ 1]))

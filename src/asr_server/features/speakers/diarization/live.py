@@ -35,7 +35,7 @@ _NEW_SPEAKER_S = 1.0
 # Speech without a voice of its own waits this long for what follows, before the nearest speaker gets it.
 _WAIT_SAMPLES = 3 * SAMPLE_RATE // 2
 # More pieces would make the clustering take longer than the speech. The speaker with most pieces loses the oldest one.
-_MOST_PIECES = 240
+MOST_PIECES = 240
 _MOST_SPEAKERS = 20
 _UNKNOWN = -1
 
@@ -145,14 +145,14 @@ class LiveDiarizer:
     def _unsettled(self) -> list[VoiceSpan]:
         pieces = [piece for piece in self._speakers if not self._is_settled(piece)]
         known = [piece for piece in pieces if self._speakers[piece] != _UNKNOWN]
-        found = [VoiceSpan(piece.begin, piece.end, self._speakers[piece], 1.0) for piece in known]
+        found = [VoiceSpan(piece.begin, piece.end, self._speakers[piece]) for piece in known]
         if found:
             waited = [piece for piece in pieces if self._done - piece.end >= _WAIT_SAMPLES]
             unknown = [piece for piece in waited if self._speakers[piece] == _UNKNOWN]
-            found += spans.of_nearest([VoiceSpan(piece.begin, piece.end, _UNKNOWN, 0.0) for piece in unknown], found)
+            found += spans.of_nearest([VoiceSpan(piece.begin, piece.end, _UNKNOWN) for piece in unknown], found)
         for overlap in self._overlaps:
             several = {_most(said) for alone in overlap.tracks.values() if (said := self._said(alone))}
-            found += [VoiceSpan(overlap.begin, overlap.end, speaker, 1.0) for speaker in sorted(several)]
+            found += [VoiceSpan(overlap.begin, overlap.end, speaker) for speaker in sorted(several)]
         return found
 
     def _said(self, parts: Sequence[tuple[int, int]]) -> Counter[int]:
@@ -179,7 +179,7 @@ class LiveDiarizer:
                 del self._speakers[piece]
             else:
                 self._final.add(self._speakers[piece])
-        while len(self._speakers) > _MOST_PIECES:
+        while len(self._speakers) > MOST_PIECES:
             most = _most(Counter(self._speakers.values()))
             del self._speakers[next(piece for piece, speaker in self._speakers.items() if speaker == most)]
 

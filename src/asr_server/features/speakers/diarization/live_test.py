@@ -1,5 +1,8 @@
 """Live sessions. Who speaks is in the samples; with real models and people see models_test.py."""
 
+import pickle
+from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -24,9 +27,11 @@ def blocks(sound, block_samples=4_000):
 @settings(max_examples=50)
 @given(SESSIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
 def test_labels_behind_the_horizon_never_change(sound, block_samples):
-    """No turn begins before what was settled already. The horizon only moves on, and is as late as promised."""
+    """No turn begins before what was settled already. The horizon only moves on, and is as late as promised. A voice is
+    reported at most once for each step, also where pieces go to another speaker and back."""
     diarizer = LiveDiarizer(NumberedVoices().models)
     heard_ms = settled_ms = 0
+    reports, prints = Counter(), {}
     for block in blocks(sound, block_samples):
         found = diarizer.push(block)
         heard_ms += 1000 * len(block) / SAMPLE_RATE
@@ -35,25 +40,11 @@ def test_labels_behind_the_horizon_never_change(sound, block_samples):
         assert settled_ms <= diarizer.settled_ms <= heard_ms
         assert diarizer.settled_ms >= heard_ms - 1000 * (HORIZON_S + 1.6)
         settled_ms = diarizer.settled_ms
-
-
-@settings(max_examples=50)
-@given(SESSIONS)
-def test_windows_have_neither_gaps_nor_doubles(sound):
-    """Speech is heard once, but for the end that is not yet looked at."""
-    found = np.zeros(len(sound), int)
-    diarizer = LiveDiarizer(NumberedVoices().models)
-    seen = set()
-    for block in blocks(sound):
-        diarizer.push(block)
-        for part in {*diarizer._speakers, *diarizer._overlaps} - seen:
-            seen.add(part)
-            found[part.begin : part.end] += 1
-    assert found.max(initial=0) <= 1
-    spoken = (sound > 0)[: diarizer._done]
-    changes = np.count_nonzero(np.diff(spoken)) + 2
-    # A piece that is settled as soon as it is there is not seen above.
-    assert np.count_nonzero((found[: diarizer._done] > 0) != spoken) <= changes * 272
+        if (voices := diarizer.take_voice_prints()) is not None:
+            changed = [speaker for speaker, voice in voices.items() if voice is not prints.get(speaker)]
+            reports = Counter({speaker: reports[speaker] for speaker in voices}) + Counter(changed)
+            assert max(reports.values(), default=0) <= len(VOICE_PRINT_S)
+            prints = voices
 
 
 def told(sound, diarizer=None):
@@ -87,15 +78,6 @@ def test_people_keep_their_numbers():
     assert [speaker for speaker, *_ in told(numbered(*parts))][-2:] == [0, 1]
 
 
-def test_a_number_that_was_given_in_vain_is_given_again():
-    """Somebody who was taken for another for a moment does not become a third."""
-    diarizer = LiveDiarizer(NumberedVoices().models)
-    told(numbered((1, 4), (2, 3)), diarizer)
-    assert set(diarizer._speakers.values()) == {0, 1}
-    diarizer._speakers = dict.fromkeys(diarizer._speakers, 0)
-    assert {speaker for speaker, *_ in told(numbered((2, 2)), diarizer)} == {0, 1}
-
-
 def test_a_short_sound_is_nobody_new():
     """The sound goes to the speaker nearest to it."""
     assert {speaker for speaker, *_ in told(numbered((1, 6), (0, 0.6), (2, 0.8), (0, 3), (1, 3)))} == {0}
@@ -114,15 +96,15 @@ def test_people_who_speak_at_once_for_long_both_speak():
 
 def test_the_memory_of_a_session_is_bounded(monkeypatch):
     """However long it is, and whoever spoke little is not forgotten for those who spoke much."""
-    monkeypatch.setattr(live, "_MOST_PIECES", 30)
+    monkeypatch.setattr(live, "MOST_PIECES", 30)
     diarizer = LiveDiarizer(NumberedVoices().models)
     told(numbered((2, 4), (1, 4)), diarizer)
+    sizes = []
     for _ in range(8):
         told(numbered((1, 20), (3, 1.5), (0, 1)), diarizer)
-        assert len(diarizer._speakers) <= 30
-        assert len(diarizer._sound) == 10 * SAMPLE_RATE
-        assert not diarizer._overlaps
-    assert set(diarizer._speakers.values()) == {0, 1, 2}
+        sizes.append(len(pickle.dumps(diarizer)))
+    assert max(sizes[4:]) <= 1.02 * max(sizes[:4])
+    assert told(numbered((2, 2.5)), diarizer)[-1][0] == 0
 
 
 def test_the_number_of_people_is_bounded(monkeypatch):
@@ -167,29 +149,17 @@ def test_a_voice_that_is_told_is_that_of_its_speaker():
     assert (voices @ people.T).max(axis=1).min() > 0.9
 
 
-def test_a_voice_is_not_told_twice_for_the_same_amount_of_speech():
-    """Pieces go from one speaker to another and back while labels are refined."""
-    diarizer = LiveDiarizer(NumberedVoices().models)
-    told(numbered((1, 5), (0, 2)), diarizer)
-    assert set(diarizer.take_voice_prints()) == {0}
-    pieces = diarizer._speakers
-    diarizer._speakers = dict(list(pieces.items())[:1])
-    assert diarizer.take_voice_prints() is None
-    diarizer._speakers = pieces
-    assert diarizer.take_voice_prints() is None
-
-
-def test_more_speech_makes_a_voice_more_exact():
-    """The voice after 12 s is nearer to the person than those of single pieces are."""
-    first, *_, last = [prints[0] for _, prints in voices_told(numbered((1, 30)))]
-    assert last @ np.eye(64)[1] > max(first @ np.eye(64)[1], 1 / np.hypot(1, 0.8))
-
-
 def test_a_speaker_who_was_taken_for_another_is_withdrawn():
-    """Otherwise the next person with that number would have the name of somebody else."""
-    diarizer = LiveDiarizer(NumberedVoices().models)
-    told(numbered((1, 5), (2, 5)), diarizer)
+    """The voices of two people are one when a third sound is like both. Otherwise the next person with that number
+    would have the name of somebody else; nobody else becomes a third."""
+    voices = NumberedVoices()
+    angles = np.radians([0, 70, 35, 180])
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    embedding = lambda sound: directions[np.bincount(sound[sound >= 1].astype(int)).argmax() - 1]  # noqa: E731
+    diarizer = LiveDiarizer(replace(voices.models, embedding=embedding))
+    told(numbered((1, 4), (2, 4), (0, 1)), diarizer)
     assert set(diarizer.take_voice_prints()) == {0, 1}
     assert diarizer.take_voice_prints() is None
-    diarizer._speakers = dict.fromkeys(diarizer._speakers, 0)
+    told(numbered((3, 2)), diarizer)
     assert set(diarizer.take_voice_prints()) == {0}
+    assert told(numbered((4, 4)), diarizer)[-1][0] == 1

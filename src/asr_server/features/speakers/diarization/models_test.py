@@ -54,8 +54,3 @@ def test_loudness_changes_nothing(models, conversation):
 )
 def test_what_is_no_voice_is_nobody(models, sound):
     assert diarized(models, sound).turns == ()
-
-
-def test_a_tenth_of_a_second_of_speech(models, conversation):
-    """The sound is too short for a voice, and no error."""
-    assert diarized(models, conversation[24_000:25_600]).voice_prints == ()

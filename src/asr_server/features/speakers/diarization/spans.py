@@ -30,7 +30,6 @@ class VoiceSpan:
     begin: int  # first sample
     end: int  # sample after the last
     speaker: int  # index of the speaker
-    confidence: float  # how much nearer the voice is to this speaker than to the next one, 0..1
 
 
 def clear(pieces: Sequence[Piece]) -> list[Piece]:
@@ -55,7 +54,7 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
                 nearest = min(own, key=lambda piece: _distance(piece, overlap))
                 spans.append(_span(overlap.begin, overlap.end, likeness[nearest]))
     # Speech too short to be recognised belongs to the speaker nearest to it, or to speaker 0 if there is none.
-    known = [span for span in spans if span.speaker >= 0] or [VoiceSpan(0, 0, 0, 0.0)]
+    known = [span for span in spans if span.speaker >= 0] or [VoiceSpan(0, 0, 0)]
     named = iter(of_nearest([span for span in spans if span.speaker < 0], known))
     return [span if span.speaker >= 0 else next(named) for span in spans]
 
@@ -68,13 +67,10 @@ def turns(spans: Sequence[VoiceSpan]) -> tuple[Turn, ...]:
         start_ms, end_ms = samples_to_ms(span.begin), samples_to_ms(span.end)
         if not _continues(found, latest, span, start_ms):
             latest[span.speaker] = len(found)
-            found.append(Turn(span.speaker, start_ms, end_ms, span.confidence))
-            continue
-        place = latest[span.speaker]
-        turn = found[place]
-        before, after = turn.end_ms - turn.start_ms, max(0, end_ms - turn.end_ms)
-        confidence = (turn.confidence * before + span.confidence * after) / max(1, before + after)
-        found[place] = replace(turn, end_ms=max(turn.end_ms, end_ms), confidence=confidence)
+            found.append(Turn(span.speaker, start_ms, end_ms))
+        else:
+            turn = found[latest[span.speaker]]
+            found[latest[span.speaker]] = replace(turn, end_ms=max(turn.end_ms, end_ms))
     return tuple(found)
 
 
@@ -90,11 +86,7 @@ def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: VoiceSpan
 
 def _span(begin: int, end: int, likeness: Vectors) -> VoiceSpan:
     """`likeness` to each speaker; all zero where nothing is known. The speaker is -1 then."""
-    if not likeness.any():
-        return VoiceSpan(begin, end, -1, 0.0)
-    speaker = int(likeness.argmax())
-    others = np.delete(likeness, speaker) / abs(likeness[speaker])
-    return VoiceSpan(begin, end, speaker, float(np.clip(1 - others.max(), 0, 1)) if len(others) else 1.0)
+    return VoiceSpan(begin, end, int(likeness.argmax()) if likeness.any() else -1)
 
 
 def of_nearest(unknown: Sequence[VoiceSpan], known: Sequence[VoiceSpan]) -> list[VoiceSpan]:

@@ -12,7 +12,7 @@ CENTRES = np.eye(2)
 
 
 def _spans(*parts):
-    return [VoiceSpan(round(begin * SAMPLE_RATE), round(end * SAMPLE_RATE), who, 1.0) for who, begin, end in parts]
+    return [VoiceSpan(round(begin * SAMPLE_RATE), round(end * SAMPLE_RATE), who) for who, begin, end in parts]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ class Turn:
     speaker: int  # an index, counted from 0 in the order in which the speakers begin
     start_ms: int
     end_ms: int
-    # how much nearer the voice is to this speaker than to the next one (0..1); 1 where there is one speaker
-    confidence: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES
 from asr_server.features.speakers.diarization.windows import SpeakerModels, analyse
 
@@ -49,3 +52,25 @@ def test_long_speech_is_cut_into_pieces_of_about_two_seconds():
     found = _analysed((0, 0, 10))
     assert [round(end - begin, 2) for begin, end, _ in found] == [2.0] * 5
     assert [round(voice[1] - voice[0], 2) for _, _, voice in found] == [3.0] * 5
+
+
+CONVERSATIONS = st.lists(
+    st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 12, 23]), st.floats(0.05, 9.0)), min_size=1, max_size=10
+).map(lambda parts: numbered(*parts))
+
+
+@settings(max_examples=50)
+@given(CONVERSATIONS, st.integers(8_000, 40_000))
+def test_windows_have_neither_gaps_nor_doubles(sound, step):
+    """Every moment is in one piece or one overlap at most, and whoever speaks is heard, except a frame at the ends."""
+    found, done = np.zeros(len(sound), int), 0
+    for number, end in enumerate(range(step, len(sound) + step, step)):
+        end = min(end, len(sound))
+        start = max(0, end - WINDOW_SAMPLES)
+        pieces, overlaps = analyse(NumberedVoices().models, sound[start:end], number, start, (done, end))
+        for part in (*pieces, *overlaps):
+            assert done <= part.begin < part.end <= end
+            found[part.begin : part.end] += 1
+        done = end
+    assert found.max() <= 1
+    assert np.count_nonzero((found > 0) != (sound > 0)) <= (np.count_nonzero(np.diff(sound > 0)) + 2) * 272

@@ -30,12 +30,12 @@ class SpeakerRequest:
     at_most: int = 1  # with finish: the number of speakers
 
 
-def found(turns: Sequence[Turn], voices: Mapping[int, VoicePrint] | None = None, settled_ms: int = 0) -> bytes:
+def answer(turns: Sequence[Turn], voices: Mapping[int, VoicePrint] | None = None, settled_ms: int = 0) -> bytes:
     """Return the answer to a push or finish. `voices`: those of all speakers, None if none has changed.
 
     Raises ValueError if it is over the limits.
     """
-    listed = [(turn.speaker, turn.start_ms, turn.end_ms, round(turn.confidence, 3)) for turn in turns]
+    listed = [(turn.speaker, turn.start_ms, turn.end_ms) for turn in turns]
     content = {"turns": listed, "voices": None if voices is None else list(voices), "settled_ms": settled_ms}
     return messages.packed(content, np.array(list((voices or {}).values()), np.float32).tobytes())
 

@@ -63,12 +63,12 @@ def _answer(models: SpeakerModels, content: dict[str, Any], data: bytes, recordi
             recordings[request.analysis] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
         case "push", LiveDiarizer() as session:
             changed = session.push(samples)
-            return wire.found(changed, session.take_voice_prints(), session.settled_ms)
+            return wire.answer(changed, session.take_voice_prints(), session.settled_ms)
         case "push", RecordingDiarizer() as recording:
             recording.push(samples)
         case "finish", RecordingDiarizer() as recording:
             found = recording.finish(SpeakerCount(request.at_least, request.at_most))
-            return wire.found(found.turns, dict(enumerate(found.voice_prints)))
+            return wire.answer(found.turns, dict(enumerate(found.voice_prints)))
         case _:
             return messages.packed({"error": "unknown"})
     return messages.packed({})

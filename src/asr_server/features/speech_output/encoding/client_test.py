@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import re
 import signal
 import wave
 from collections.abc import AsyncIterator
@@ -30,6 +29,7 @@ from asr_server.features.speech_output.encoding.formats import (
     SpeechFormat,
     with_length,
 )
+from asr_server.processes.conftest import assert_confined
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,16 +75,6 @@ async def test_ffmpeg_reads_every_format(encoder: AudioEncoder, speech_format: S
     assert np.std(middle) == pytest.approx(np.std(SOUND), rel=0.05)
 
 
-@pytest.mark.parametrize("speech_format", [SpeechFormat.WAV, SpeechFormat.FLAC])
-async def test_libsndfile_reads_whole_files_bit_by_bit(encoder: AudioEncoder, speech_format: SpeechFormat) -> None:
-    """The files have their length in the header; FFmpeg reads them too."""
-    file = with_length(speech_format, *await encoded(encoder, EncodingOptions(speech_format, trim=False)))
-    numbers = np.rint(SOUND * 32768)
-    assert np.array_equal(soundfile.read(io.BytesIO(file), dtype="int16")[0], numbers)
-    assert soundfile.info(io.BytesIO(file)).frames == len(SOUND)
-    assert np.array_equal(decoded(file) * 32768, numbers)
-
-
 async def test_a_wav_stream_is_read_to_its_end(encoder: AudioEncoder) -> None:
     """Python and libsndfile read it, although its length is unknown."""
     numbers = np.rint(SOUND * 32768)
@@ -93,16 +83,6 @@ async def test_a_wav_stream_is_read_to_its_end(encoder: AudioEncoder) -> None:
         assert (reader.getframerate(), reader.getnchannels(), reader.getsampwidth()) == (SPEECH_RATE, 1, 2)
         assert np.array_equal(np.frombuffer(reader.readframes(reader.getnframes()), "<i2"), numbers)
     assert np.array_equal(soundfile.read(io.BytesIO(file), dtype="int16")[0], numbers)
-
-
-@pytest.mark.parametrize("speech_format", [SpeechFormat.MP3, SpeechFormat.OPUS])
-async def test_libsndfile_reads_streams(encoder: AudioEncoder, speech_format: SpeechFormat) -> None:
-    """AAC is left out, which libsndfile has no decoder for."""
-    file, samples = await encoded(encoder, EncodingOptions(speech_format, trim=False))
-    found, rate = soundfile.read(io.BytesIO(file))
-    assert rate == SPEECH_RATE
-    assert samples <= len(found) <= samples + 3_000
-    assert np.abs(np.fft.rfft(found[rate // 4 : rate // 4 + rate])).argmax() == 200
 
 
 @pytest.mark.parametrize("speech_format", STREAMED_FORMATS)
@@ -133,15 +113,6 @@ async def test_many_files_beside_each_other(encoder: AudioEncoder) -> None:
         return (await encoded(encoder, options[number % len(options)], tone(200 + number, 0.3)))[0]
 
     assert await asyncio.gather(*map(in_parts, range(100))) == [await at_once(number) for number in range(100)]
-
-
-async def test_there_is_a_bound_on_how_many(encoder: AudioEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that comes later is refused, until one has ended."""
-    monkeypatch.setattr(client_module, "_MAX_MIB", 2)
-    async with encoder.stream(PCM):
-        with pytest.raises(Overloaded):
-            await encoded(encoder, PCM)
-    await encoded(encoder, PCM)
 
 
 def resident_mib(encoder: AudioEncoder) -> float:
@@ -178,15 +149,9 @@ async def test_as_many_files_as_there_may_be(encoder: AudioEncoder) -> None:
 
 
 async def test_the_process_is_confined(encoder: AudioEncoder) -> None:
-    """The process has no privileges, can open nothing, and is ended first if memory runs short."""
+    """And gives way to others."""
     await encoded(encoder, PCM)
-    process = Path(f"/proc/{encoder.pid}")
-    status = dict(re.findall(r"^(\w+):\s+(.*)$", (process / "status").read_text(), re.MULTILINE))
-    assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
-    limits = (process / "limits").read_text()
-    for name in ("open files", "processes", "file size", "core file size"):
-        assert re.search(rf"^Max {name}\s+0\s+0", limits, re.MULTILINE), name
-    assert int((process / "oom_score_adj").read_text()) == 1000
+    assert_confined(encoder.pid)
     assert os.getpriority(os.PRIO_PROCESS, encoder.pid or 0) >= 5
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE, wav_header
 from asr_server.features.speech_output.encoding.formats import ChapterMark, SpeechFormat
-from asr_server.features.speech_output.encoding.sentences import Samples
+
+Samples = NDArray[np.float32]
 
 
 def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) -> PcmWriter | LibavWriter:

@@ -88,7 +88,6 @@ class SpeechTraits:
     languages: tuple[str, ...] = ("en",)  # codes (ISO 639-1, or 639-3 where there is none)
     imitates: bool = False  # it takes a `sample`, and nothing else where `voices` is empty
     follows_instructions: bool = False  # `instructions` change its answers
-    samples_randomly: bool = False  # `seed` changes its answers
     changes_speed: bool = False  # `speed` changes its answers; otherwise it is always 1
     # about how many seconds of speech it makes in one, for admission before anything was measured
     first_guess_speed: float = FIRST_GUESS_SPEED
@@ -98,8 +97,8 @@ class SpeechEngine(Batch):
     """A `Batch` with typed items: `admit` takes a `Sentence`, `RowDelta` carries float32 samples (n,), mono, at
     24 kHz, in [-1, 1], and `RowDone` a `SpokenSentence`.
 
-    A row has the same samples in any batch and order. `load` raises `ModelUnavailable` with what to
-    do; `admit` raises what is wrong with one sentence; `drop` stops a row between two steps.
+    A row has the same samples in any batch and order. `load` raises `ModelUnavailable` with what to do; `admit` raises
+    what is wrong with one sentence; `drop` stops a row between two steps.
     """
 
     model_id: str

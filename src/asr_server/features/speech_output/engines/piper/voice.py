@@ -168,7 +168,6 @@ def _traits(name: str, speakers: Mapping[str, int], languages: tuple[str, ...], 
         ),
         openai_voices=dict(zip(OPENAI_VOICES, cycle(speakers))),
         languages=languages,
-        samples_randomly=True,
         changes_speed=True,
         first_guess_speed=_FIRST_GUESS_SPEED,
     )

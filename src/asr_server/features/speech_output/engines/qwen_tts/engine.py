@@ -63,7 +63,7 @@ class QwenSpeechEngine(SpeechEngine):
         on_load_progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._model, self._on_progress, self._on_load_progress = model, on_progress, on_load_progress
-        self._wanted = Wanted(model.setting, model.model_id, revision=model.revision)
+        self._wanted = Wanted(model.setting, model.model_id)
         self._files = checkpoint.local(self._wanted)
         self.model_id = model.model_id
         self.traits = self._files.traits if self._files is not None else traits_of_name(model.model_id)

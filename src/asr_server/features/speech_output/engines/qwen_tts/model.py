@@ -73,7 +73,6 @@ class SpeechModel(SharedModel):
     """A model of Qwen3-TTS, and how it runs."""
 
     model_id: str  # a directory or a hub id
-    revision: str = ""  # of a hub id, "" for any
     setting: str = "SPEECH"  # the variable that names it, for messages
     device: str = "cpu"  # as in the plan
     dtype: str = "float32"  # as in the plan
@@ -105,7 +104,6 @@ def _traits(imitates: bool, is_small: bool, speakers: Iterable[str], languages: 
         languages=tuple(code for code, name in LANGUAGES.items() if name in spoken),
         imitates=imitates,
         follows_instructions=not (imitates or is_small),
-        samples_randomly=True,
     )
 
 
