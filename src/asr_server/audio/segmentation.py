@@ -439,5 +439,6 @@ def load_voice_detector() -> onnxruntime.InferenceSession:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # a call takes 3 ms: more threads cost more
+    options.enable_cpu_mem_arena = False  # it would keep what the longest call took
     options.enable_mem_pattern = False  # it would keep a plan of the memory for each combination of sizes
     return onnxruntime.InferenceSession(str(GRAPH), options, providers=["CPUExecutionProvider"])

@@ -1,7 +1,7 @@
 """Memory nodes, on trees of files as kernels show them, and for real on this machine's first node."""
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from unittest import mock
@@ -78,60 +78,43 @@ def test_the_gpus_nodes_are_those_of_their_pci_addresses(tree, files, nodes):
     assert numa.gpu_nodes(tree(files)) == nodes
 
 
+def _in_thread(work):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
 def test_the_kernel_binds_the_thread_and_those_that_it_starts():
     """Other threads are not bound."""
     before = os.sched_getaffinity(0)
-    node, found = numa.Node(0, (min(before),), ONE_THREAD), []
+    node = numa.Node(0, (min(before),), ONE_THREAD)
 
     def bound():
         numa.bind(node)
-        inner = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
-        inner.start()
-        inner.join()
+        return _in_thread(lambda: os.sched_getaffinity(0))
 
-    thread = threading.Thread(target=bound)
-    thread.start()
-    thread.join()
-    assert found == [set(node.cpus)]
+    assert _in_thread(bound) == set(node.cpus)
     assert os.sched_getaffinity(0) == before
 
 
 def test_what_the_kernel_refuses_is_reported():
     """CPUs that are gone since the start."""
-    gone = numa.Node(3, (1_023,), ONE_THREAD)
-    errors = []
-
-    def bind():
-        try:
-            numa.bind(gone)
-        except ModelUnavailable as error:
-            errors.append(error.message)
-
-    thread = threading.Thread(target=bind)
-    thread.start()
-    thread.join()
-    assert errors
-    assert "NUMA_NODE=3" in errors[0]
+    with pytest.raises(ModelUnavailable, match="NUMA_NODE=3"):
+        _in_thread(partial(numa.bind, numa.Node(3, (1_023,), ONE_THREAD)))
 
 
 def test_the_engine_thread_is_bound_before_it_loads():
     """The engine that the registry builds for a plan with a node binds its thread: here to one CPU of the first
     node."""
     cpu = min(os.sched_getaffinity(0))
-    node = numa.Node(0, (cpu,), ONE_THREAD)
-    values = settings.load(_env_file=None, model_id="fake")
-    resolved = replace(feature_list.resolve(values), bind=partial(numa.bind, node))
+    bind = partial(numa.bind, numa.Node(0, (cpu,), ONE_THREAD))
+    resolved = replace(feature_list.resolve(settings.load(_env_file=None, model_id="fake")), bind=bind)
     engine = core.build_aligning(resolved, idle_timeout_s=0)
-    found = []
 
     def load():
         engine.load()
-        found.append(os.sched_getaffinity(0))
+        return os.sched_getaffinity(0)
 
-    thread = threading.Thread(target=load)
-    thread.start()
-    thread.join()
-    assert found == [{cpu}]
+    assert _in_thread(load) == {cpu}
     assert engine.loaded
 
 

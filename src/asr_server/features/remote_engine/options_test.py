@@ -67,7 +67,10 @@ def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
 
 
 def test_vllm_is_active_where_it_is_installed():
-    """The option is shown as active, and the command has the model."""
+    """Its command has the model, its revision and the number format."""
     resolved = _resolved(VLLM, use_vllm=True)
     assert _option(resolved, "use_vllm").active
-    assert resolved.remote.command == ("/usr/bin/vllm", "serve", "Qwen/Qwen3-ASR-0.6B", "--max-num-seqs=32")
+    command = ("/usr/bin/vllm", "serve")
+    assert resolved.remote.command == (*command, "Qwen/Qwen3-ASR-0.6B", "--max-num-seqs=32")
+    chosen = _resolved(VLLM, use_vllm=True, model_id="o/m@v2", dtype="bfloat16").remote
+    assert chosen.command == (*command, "o/m", "--max-num-seqs=32", "--dtype=bfloat16", "--revision=v2")

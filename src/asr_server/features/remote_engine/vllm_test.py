@@ -179,12 +179,3 @@ def test_a_file_that_cannot_be_run_is_reported(tmp_path, engine_for):
     """The file is gone since the start of the server."""
     with pytest.raises(ModelUnavailable, match="vllm ended with code"):
         engine_for(tmp_path / "none").load()
-
-
-def test_settings_that_concern_vllm_reach_it():
-    """The number format and the revision of the model."""
-    remote = feature_list.resolve(
-        settings.load(_env_file=None, use_vllm=True, model_id="o/m@v2", dtype="bfloat16"),
-        Capabilities(gpu=False, torch_cuda=False, vllm="/bin/vllm"),
-    ).remote
-    assert remote.command == ("/bin/vllm", "serve", "o/m", "--max-num-seqs=32", "--dtype=bfloat16", "--revision=v2")
