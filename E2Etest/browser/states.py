@@ -84,15 +84,21 @@ def _live_speakers(page: Page, health: Health) -> None:
     expect(page.locator("#live-lines .speaker")).to_have_count(8)
 
 
-def _then(enter: Enter, *ids: str, shown: str = "") -> Enter:
-    """Return a state that is reached from another one by pressing buttons."""
+def _then(enter: Enter, *steps: str | tuple[str, str], shown: str = "") -> Enter:
+    """Return a state that is reached from another one: what is clicked, keys, and fields with what is typed there."""
 
     def further(page: Page, health: Health) -> None:
         enter(page, health)
-        for element in ids:
-            page.locator(element).first.click()
+        for step in steps:
+            match step:
+                case (field, text):
+                    page.fill(field, text)
+                case str() if step[0] in "#.":
+                    page.locator(step).first.click()
+                case _:
+                    page.keyboard.press(step)
         if shown:
-            expect(page.locator(shown)).to_be_visible()
+            expect(page.locator(shown).first).to_be_visible()
 
     return further
 
@@ -125,19 +131,6 @@ def _speak_failed(page: Page, health: Health) -> None:
     _speak(page, health)
     page.click("#speak-read")
     expect(page.locator("#speak-again")).to_be_visible()
-
-
-def _toast(page: Page, _: Health) -> None:
-    page.click("#settings-open")
-    page.fill("#key-field", "any")
-    page.keyboard.press("Enter")
-    expect(page.locator(".toast")).to_be_visible()
-
-
-def _no_transcript(page: Page, _: Health) -> None:
-    _go(page, "t/none")
-    expect(page.locator("#reader-notice")).to_be_visible()
-    expect(page.locator("#reader-missing a")).to_be_visible()
 
 
 def _give(page: Page, *contents: bytes) -> None:
@@ -173,19 +166,6 @@ def _reader(page: Page, _: Health) -> None:
     expect(page.locator(".line.now")).to_be_visible()
 
 
-def _reader_find(page: Page, health: Health) -> None:
-    _reader(page, health)
-    page.keyboard.press("/")
-    page.keyboard.type("window")
-    expect(page.locator("#reader-found")).to_have_text("1 of 2")
-
-
-def _reader_keys(page: Page, health: Health) -> None:
-    _reader(page, health)
-    page.keyboard.press("?")
-    expect(page.locator("#reader-keys")).to_be_visible()
-
-
 def _reader_cut(page: Page, _: Health) -> None:
     """Show a live session that was interrupted, with all that is known about its words."""
     kinds = (
@@ -216,12 +196,6 @@ def _transcripts(page: Page, _: Health) -> None:
     expect(page.locator(".library-item")).to_have_count(4)
 
 
-def _transcripts_found(page: Page, health: Health) -> None:
-    _transcripts(page, health)
-    page.fill("#library-query", "kitchen")
-    expect(page.locator(".library-snippet").first).to_be_visible()
-
-
 def _go(page: Page, name: str) -> None:
     page.goto(page.url.split("#")[0] + f"#{name}")
 
@@ -243,13 +217,13 @@ STATES: dict[str, Enter] = {
     "speak-failed": _speak_failed,
     "transcripts-empty": _panel("transcripts"),
     "transcripts": _transcripts,
-    "transcripts-found": _transcripts_found,
+    "transcripts-found": _then(_transcripts, ("#library-query", "kitchen"), shown=".library-snippet"),
     "reader": _reader,
     "reader-edit": _then(_reader, ".line .edit >> nth=1"),
-    "reader-find": _reader_find,
-    "reader-keys": _reader_keys,
+    "reader-find": _then(_reader, "/", ("*:focus", "window"), shown="#reader-found:text('1 of 2')"),
+    "reader-keys": _then(_reader, "?", shown="#reader-keys"),
     "reader-cut": _reader_cut,
-    "no-transcript": _no_transcript,
+    "no-transcript": _then(_panel("t/none"), shown="#reader-missing a"),
     "status": _status(),
     "status-details": _then(_status(), "#status summary", "#status-off-count"),
     "status-failed": _status(
@@ -259,7 +233,7 @@ STATES: dict[str, Enter] = {
         model_error="MODEL_ID=Qwen/Qwen3-ASR-0.6B: the checkpoint is incomplete. Download it again.",
     ),
     "settings": _then(_panel("live"), "#settings-open", shown="#settings"),
-    "toast": _toast,
+    "toast": _then(_panel("live"), "#settings-open", ("#key-field", "any"), "Enter", shown=".toast"),
 }
 # Errors that the browser notes in them.
 PROVOKED = {"speak-failed": ["500"]}

@@ -131,10 +131,9 @@ def test_a_text_that_cannot_be_read_is_reported(browser, start):
     with start(MAX_SPEECH_CHARS="40") as server, opened(browser, server.base, "speak") as watched:
         page = watched.page
         expect(page.locator("#speak-count")).to_have_text(re.compile("of 40"))
-        for name, encoding in (("utf8.txt", "utf-8"), ("windows.txt", "cp1252"), ("utf16.txt", "utf-16")):
-            content = f"Grüße aus {name}".encode(encoding)
-            page.set_input_files("#speak-file", {"name": name, "mimeType": "text/plain", "buffer": content})
-            expect(page.locator("#speak-text")).to_have_value(f"Grüße aus {name}")
+        content = "Grüße aus Wien".encode("cp1252")
+        page.set_input_files("#speak-file", {"name": "a.txt", "mimeType": "text/plain", "buffer": content})
+        expect(page.locator("#speak-text")).to_have_value("Grüße aus Wien")
         page.fill("#speak-text", "a " * 21)
         expect(page.locator("#speak-state")).to_have_text(re.compile("too long.*40 characters"))
         expect(page.locator("#speak-read")).to_be_disabled()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from asr_server.net.errors import TABLE
+from E2Etest.drive.session import connected
 from E2Etest.fuzz.effort import effort
 
 pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("fuzzing")]
@@ -90,12 +90,7 @@ def frames(valid):
 
 def _talk(server, path, sent, last, answer):
     """Send it all, then `last`: it is answered, or the connection was closed in order."""
-    url = server.base.replace("http", "ws", 1) + path
-    headers = {"Authorization": f"Bearer {server.key}"}
-    with (
-        connect(url, additional_headers=headers, compression=None, open_timeout=TIMEOUT_S) as socket,
-        suppress(ConnectionClosed),
-    ):
+    with connected(server, path, key=server.key) as socket, suppress(ConnectionClosed):
         for frame in sent:
             socket.send(frame)
         socket.send(json.dumps(last))
@@ -142,9 +137,7 @@ def test_queries_of_the_sockets(guarded, timed, path):
     @given(st.dictionaries(st.sampled_from(names), st.text(max_size=30), max_size=4))
     def check(query):
         asked = urlencode({n: v.encode("utf-8", "replace") for n, v in query.items()})
-        url = f"{guarded.base.replace('http', 'ws', 1)}{path}?{asked}"
-        headers = {"Authorization": f"Bearer {guarded.key}"}
-        with timed(), connect(url, additional_headers=headers, compression=None) as socket:
+        with timed(), connected(guarded, f"{path}?{asked}", key=guarded.key) as socket:
             told = json.loads(socket.recv(timeout=TIMEOUT_S))
             assert told.get("code") != "internal_error"
 

@@ -111,7 +111,8 @@ class _Answer:
         If shutdown began after the head was sent, the head does not announce that the connection ends. A client that
         received the end of the response first could send its next request into the closed connection and get a reset.
         """
-        if (peer := _tcp(self._cycle.transport)) is not None:
+        transport = self._cycle.transport
+        if not transport.is_closing() and (peer := _tcp(transport)) is not None:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # until the connection is closed, or 0.2 s
 
     async def _written(self) -> None:
