@@ -105,7 +105,7 @@ class LiveSession:
         self._speech = SpeechProbability()
         self._shared, self._ticket = shared, ticket
         self._share = shared.memory.share()
-        self._inbox, self._outbox = Inbox(shared.memory), Outbox()
+        self.inbox, self._outbox = Inbox(shared.memory), Outbox()
         self._arrivals = ArrivalTimes()
         self.stats = SessionStats(engines.metrics, lambda end: self._arrivals.lag_ms(end) / 1000)
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
@@ -162,7 +162,7 @@ class LiveSession:
 
     async def _take(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
         if self.is_current(outbox):
-            await self._inbox.wait_for_room(event)
+            await self.inbox.wait_for_room(event)
         # Checked again after the wait. Nothing is awaited from here on, so every counted byte is in the inbox.
         if not self.is_current(outbox):
             raise InvalidInput(code="session_taken")
@@ -172,30 +172,30 @@ class LiveSession:
             self.received_actions += 1
         if isinstance(event, Configure):
             self.rules = event.rules
-        self._inbox.put(event)
-        if len(self._inbox) > 1:  # otherwise the session's task processes it next and then calls `_account`
+        self.inbox.put(event)
+        if len(self.inbox) > 1:  # otherwise the session's task processes it next and then calls `_account`
             self._account()
 
     def _account(self) -> None:
         """Update the bytes that this session holds and the seconds of audio that wait for an answer."""
         backlog = self.machine.backlog_samples
-        self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
+        self._share.set(self.inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
         unanswered_s = samples_to_s(backlog + self.machine.shown_samples)
-        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
+        self._ticket.seconds = self.inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
 
     def disconnect(self, *, clean: bool) -> None:
         """Note that the connection is gone. Received events are processed first."""
         self.stats.on_disconnect(clean=clean)
         # Put into the inbox, so that it follows the audio that arrived before.
         self._outbox.close()
-        self._inbox.put(Disconnected(clean))
+        self.inbox.put(Disconnected(clean))
         self.detached.set()
 
     async def finish(self) -> None:
         """End the open utterance. Return when its final and its word times are in the outbox."""
-        self._inbox.put(Close())
+        self.inbox.put(Close())
         # The task may have failed, which also sets `_machine_changed` and leaves the machine open.
-        while not self._task.done() and (self._inbox or self.machine.state is not State.CLOSED or self.machine.busy):
+        while not self._task.done() and (self.inbox or self.machine.state is not State.CLOSED or self.machine.busy):
             await self._next_change()
         await self._word_times.wait()
 
@@ -211,7 +211,7 @@ class LiveSession:
         for task in (*self._requests.values(), *self._estimates):
             task.cancel()
         self._outbox.close(error)
-        self._inbox.clear()
+        self.inbox.clear()
         self._share.set(0)
         self._ticket.seconds = 0.0
 
@@ -220,9 +220,9 @@ class LiveSession:
     async def _run(self) -> None:
         """Process the inbox, for the life of the session."""
         while True:
-            await self._process(await self._inbox.first())
+            await self._process(await self.inbox.first())
             # Only now: an event takes room until it is processed, or a client could have twice as much in progress.
-            self._inbox.remove_first()
+            self.inbox.remove_first()
             self._account()
             self._machine_changed.set()  # `finish` waits for the inbox too
 
