@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.net.body import while_connected
-from asr_server.net.errors import error_body, internal_error_body
+from asr_server.net.errors import INTERNAL, error_body
 
 # Proxies and Node's fetch give up on a silent connection after 60 s or more.
 PING_S = 15.0
@@ -132,7 +132,7 @@ async def _stream(
     except Exception as error:  # the status has been sent, so the error becomes the last event
         request.state.outcome = AsrError.code
         logger.opt(exception=error).error("unexpected error", id=request.state.id)
-        yield frame(internal_error_body())
+        yield frame(error_body(INTERNAL))
 
 
 def frame(content: dict[str, Any]) -> str:
