@@ -129,22 +129,30 @@ def programs(number: int, work: Callable[..., None], *arguments: object) -> Iter
 class Neighbour:
     """Uses the server with a key of its own. Each method fails where the server does not do what it should."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: ServerProcess, key: str = NEIGHBOUR) -> None:
         self._count = 0
-        self.client = httpx.Client(
-            base_url=server.base, headers={"Authorization": f"Bearer {NEIGHBOUR}"}, timeout=_GIVE_UP_S
-        )
+        self.client = httpx.Client(base_url=server.base, headers={"Authorization": f"Bearer {key}"}, timeout=_GIVE_UP_S)
 
     def close(self) -> None:
         """Close the connections."""
         self.client.close()
 
-    def is_transcribed(self) -> None:
-        """A recording, with all of its words."""
-        audio, words = recordings.sample()
-        files = {"file": ("a.wav", audio)}
+    def is_transcribed(self, audio: bytes | None = None) -> None:
+        """The bundled recording, with all of its words. `audio`: in another format than WAV."""
+        sample, words = recordings.sample()
+        files = {"file": ("a.wav", audio or sample)}
         answer = self.client.post("/v1/audio/transcriptions", files=files, data={"model": "demo"})
         assert (answer.status_code, answer.json().get("text")) == (200, words), answer.text
+
+    def recordings_s(self, times: int, rest_s: float = 0.0, audio: bytes | None = None) -> list[float]:
+        """How long each of so many recordings takes, with a rest after each."""
+        took_s = []
+        for _ in range(times):
+            began_s = time.monotonic()
+            self.is_transcribed(audio)
+            took_s.append(time.monotonic() - began_s)
+            time.sleep(rest_s)
+        return took_s
 
     def is_spoken(self) -> None:
         """A sentence that nobody has asked for before."""

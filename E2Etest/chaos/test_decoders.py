@@ -6,17 +6,17 @@ import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 
 from E2Etest.chaos import bombs
+from E2Etest.chaos.neighbours import KEYS, Attack, Neighbour, under
 from E2Etest.drive.process import ready
 from E2Etest.drive.procfs import decoders, fork_server, resident_mb
 
 pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.integration]
 
-OTHER = {"Authorization": "Bearer sk-other"}
 AT_ONCE = 8
 TIMES = 9
 
@@ -24,49 +24,22 @@ TIMES = 9
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, sample):
     """A server with two keys that has decoded before."""
-    with ready(tmp_path_factory.mktemp("decoders") / "log", API_KEYS="sk-first,sk-other") as found:
+    with ready(tmp_path_factory.mktemp("decoders") / "log", API_KEYS=KEYS) as found:
         assert found.transcribe(sample[0]).json()["text"] == sample[1]
         yield found
-
-
-@contextmanager
-def _sent_again_and_again(server, file):
-    """Four callers with the first key send `file` until the block ends; gives their answers."""
-    answers, over = [], threading.Event()
-
-    def send():
-        while not over.is_set():
-            answers.append(server.transcribe(file))
-
-    with ThreadPoolExecutor(4) as pool:
-        work = [pool.submit(send) for _ in range(4)]
-        try:
-            yield answers
-        finally:
-            over.set()
-    assert all(one.exception() is None for one in work)
-
-
-def _other_s(server, sample):
-    """How long each of some recordings of the second key takes."""
-    took_s = []
-    for _ in range(TIMES):
-        began_s = time.monotonic()
-        files = {"file": ("a.wav", sample[0])}
-        answer = server.client.post("/v1/audio/transcriptions", files=files, data={"model": "demo"}, headers=OTHER)
-        took_s.append(time.monotonic() - began_s)
-        assert answer.json()["text"] == sample[1]
-        time.sleep(0.2)
-    return took_s
 
 
 @pytest.mark.guarantee("shares")
 def test_slow_files_of_one_key_do_not_stop_another(server, sample, measured, note):
     """One key sends nothing but files that are sorted for seconds before a sample comes; the other a short clip."""
-    alone_s = statistics.median(_other_s(server, sample))
-    with _sent_again_and_again(server, bombs.backwards(100_000)) as answers:
-        time.sleep(3)
-        beside_s = _other_s(server, sample)
+    file, answers = bombs.backwards(100_000), []
+    attack = Attack(4, lambda server, n: answers.append(server.transcribe(file)))
+    with closing(Neighbour(server)) as neighbour:
+        alone_s = statistics.median(neighbour.recordings_s(TIMES, 0.2, sample[0]))
+        with under(server, attack) as steps:
+            time.sleep(3)
+            beside_s = neighbour.recordings_s(TIMES, 0.2, sample[0])
+    assert len(answers) == steps() >= attack.callers
     # A fast machine comes to the end of such a file, in which there is nothing, before the limit of its time.
     codes = {answer.json()["error"]["code"] for answer in answers}
     assert codes - {"rate_limit_exceeded"} <= {"invalid_audio", "audio_too_short"}

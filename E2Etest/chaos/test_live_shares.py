@@ -1,14 +1,13 @@
 """Live sessions that one key leaves behind: what they hold, and what another key's recording takes beside them."""
 
 import statistics
-import time
-from contextlib import suppress
+from contextlib import closing, suppress
 
-import httpx
 import pytest
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.sync.client import connect
 
+from E2Etest.chaos.neighbours import ATTACKER, KEYS, Neighbour
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready
 from E2Etest.drive.session import data
@@ -22,7 +21,6 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-OWN, OTHER = "sk-own-0123456789-0123456789", "sk-other-0123456789-0123456789"
 MIB = 1024 * 1024
 SESSIONS = 32
 FRAME = data(recordings.samples())
@@ -34,14 +32,14 @@ ROUNDS = 5
 def loaded(tmp_path_factory):
     """A server with the model. What its C library frees goes back at once."""
     log = tmp_path_factory.mktemp("shares") / "log"
-    keys = {"API_KEYS": f"{OWN},{OTHER}", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    with ready(log, LOG_LEVEL="WARNING", WS_RESUME_S="300", **keys) as server:
+    settings = {"API_KEYS": KEYS, "MALLOC_MMAP_THRESHOLD_": "65536", "LOG_LEVEL": "WARNING", "WS_RESUME_S": "300"}
+    with ready(log, **settings) as server:
         yield server
 
 
 def _abandon(server):
     """A session that gets 8 minutes of speech in one frame, and whose connection breaks. Whether it was opened."""
-    headers = {"Authorization": f"Bearer {OWN}"}
+    headers = {"Authorization": f"Bearer {ATTACKER}"}
     try:
         session = connect(server.live_url, additional_headers=headers, compression=None, max_size=None, open_timeout=30)
     except InvalidStatus:
@@ -53,33 +51,17 @@ def _abandon(server):
     return True
 
 
-def _clip_s(server, clip):
-    """The median time of a recording by the other key."""
-    took_s = []
-    for _ in range(ROUNDS):
-        began_s = time.monotonic()
-        answer = httpx.post(
-            f"{server.base}/v1/audio/transcriptions",
-            headers={"Authorization": f"Bearer {OTHER}"},
-            files={"file": ("clip.wav", clip)},
-            data={"model": "demo"},
-            timeout=120,
-        )
-        assert answer.status_code == 200, answer.text
-        took_s.append(time.monotonic() - began_s)
-    return statistics.median(took_s)
-
-
-def test_abandoned_sessions_hold_little_and_stop_nobody(loaded, sample, measured, note, request):
+def test_abandoned_sessions_hold_little_and_stop_nobody(loaded, sample, measured, note):
     """By default one key has no limit but that of live sessions: it abandons 512 MiB of audio in 32 of them. Only what
     has room is taken, and the recording of another key goes first."""
-    alone_s = _clip_s(loaded, sample[0])
-    before_mb = most_mb = loaded.resident_mb()
-    opened = 0
-    for _ in range(SESSIONS):
-        opened += _abandon(loaded)
-        most_mb = max(most_mb, loaded.resident_mb())
-    beside_s = _clip_s(loaded, sample[0])
+    with closing(Neighbour(loaded)) as neighbour:
+        alone_s = statistics.median(neighbour.recordings_s(ROUNDS, audio=sample[0]))
+        before_mb = most_mb = loaded.resident_mb()
+        opened = 0
+        for _ in range(SESSIONS):
+            opened += _abandon(loaded)
+            most_mb = max(most_mb, loaded.resident_mb())
+        beside_s = statistics.median(neighbour.recordings_s(ROUNDS, audio=sample[0]))
     most_mb = max(most_mb, loaded.resident_mb())
     measured("beside_ratio", beside_s / alone_s)
     measured("live_mib", most_mb - before_mb)

@@ -3,6 +3,7 @@
 import json
 import statistics
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import httpx
@@ -21,7 +22,7 @@ from E2Etest.chaos.floods import (
     pour,
     without_collection,
 )
-from E2Etest.chaos.neighbours import programs, use_processor
+from E2Etest.chaos.neighbours import Neighbour, programs, use_processor
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready
 from E2Etest.drive.session import data, pieces, stream
@@ -114,20 +115,8 @@ def _pour(port, flood, over):
 
 def _recording_s(server):
     """The median time of a recording by the other key, after one that is not counted."""
-    took_s = []
-    for _ in range(10):
-        began_s = time.monotonic()
-        answer = httpx.post(
-            f"{server.base}/v1/audio/transcriptions",
-            headers={"Authorization": f"Bearer {OTHER}"},
-            files={"file": ("clip.wav", recordings.sample()[0])},
-            data={"model": "demo"},
-            timeout=120,
-        )
-        assert answer.status_code == 200, answer.text
-        took_s.append(time.monotonic() - began_s)
-        time.sleep(0.05)
-    return statistics.median(took_s[1:])
+    with closing(Neighbour(server, OTHER)) as neighbour:
+        return statistics.median(neighbour.recordings_s(10, 0.05)[1:])
 
 
 @pytest.mark.guarantee("floods")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, EngineFailed, ShuttingDown
+from asr_server.core.errors import AsrError, DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.engine.protocol import (
     DEFAULT_TRAITS,
     AlignItem,
@@ -54,7 +54,7 @@ class EngineClient:
     """Submits jobs for one model to the engine thread. Every method raises `ShuttingDown` when no new work is taken.
 
     `model`: its name there. `drafting`: a smaller model, whose transcripts this one verifies; None for none.
-    `deadline_s` is read by `clock`: a job that is not done by then ends with `DeadlineExceeded`.
+    `deadline_s` is read by `clock`. At it, `transcribe` cancels the job and raises `DeadlineExceeded`.
     """
 
     def __init__(
@@ -82,7 +82,11 @@ class EngineClient:
         self, utterance: Utterance, *, priority: Priority, deadline_s: float | Callable[[], float] | None = None
     ) -> Transcription:
         """Return the engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
-        return await self.stream(utterance, priority=priority, deadline_s=deadline_s).result()
+        try:
+            async with until(self.clock, deadline_s):
+                return await self.stream(utterance, priority=priority, deadline_s=deadline_s).result()
+        except TimeoutError:
+            raise DeadlineExceeded("The time limit of the request passed while it was being worked on.") from None
 
     def stream(
         self, utterance: Utterance, *, priority: Priority, deadline_s: float | Callable[[], float] | None = None
@@ -155,7 +159,7 @@ R = TypeVar("R")
 class JobStream(Generic[D, R]):
     """A job under way: an async iterator of what it hands out, then its `answer`.
 
-    The iterator raises `TimeoutError` at the deadline, since the engine may hang in a step and not report it.
+    The iterator raises `TimeoutError` at the deadline. The engine does not: it may hang in a step.
     """
 
     def __init__(self, thread: Scheduler, job: Job[R]) -> None:

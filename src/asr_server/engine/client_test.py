@@ -152,16 +152,19 @@ async def test_an_error_that_nobody_asks_for_is_not_reported():
     assert not reported
 
 
-async def test_the_deadline_ends_a_stream_though_the_engine_does_not_move():
-    """A reader of the text gets `TimeoutError`; the thread itself gives the job up as soon as it moves."""
-    thread = _thread()
-    deadline_s = thread.request_clock.now_s() + 0.01
-    stream = EngineClient(thread).stream(Utterance(_audio()), priority=NOW, deadline_s=deadline_s)
+async def test_the_deadline_ends_a_job_though_the_engine_does_not_move():
+    """A reader of the text gets `TimeoutError`; who waits for the answer has the error, and the job never runs."""
+    batch = Scripted()
+    thread = _thread(batch)
+    how = {"priority": NOW, "deadline_s": thread.request_clock.now_s() + 0.01}
+    stream = EngineClient(thread).stream(Utterance(_audio()), **how)
     with pytest.raises(TimeoutError):
         await anext(stream)
-    thread.turn()
+    stream.cancel()
     with pytest.raises(DeadlineExceeded):
-        await stream.result()
+        await EngineClient(thread).transcribe(Utterance(_audio()), **how)
+    batch.admit = lambda *_: pytest.fail("late work runs")
+    thread.turn()
 
 
 async def test_a_limit_passes_by_its_clock_alone():

@@ -21,7 +21,6 @@ from loguru import logger
 
 from asr_server.core.errors import (
     AsrError,
-    DeadlineExceeded,
     EngineFailed,
     Overloaded,
     ShuttingDown,
@@ -360,10 +359,8 @@ class EngineProcess:
         shared = None
         if item is not None and samples is None:
             shared, samples = self._shared_models[job.model].pack(item)
-        # A deadline that moves ends its row by cancelling it.
-        left_s = job.deadline_s - self.request_clock.now_s() if isinstance(job.deadline_s, float) else None
         message = wire.SubmitRow(
-            job.key, job.priority, job.cost_s, left_s, job.model, job.session, job.queued_s, utterance, span, shared
+            job.key, job.priority, job.cost_s, job.model, job.session, job.queued_s, utterance, span, shared
         )
         self._send(message, samples)
 
@@ -426,7 +423,8 @@ class EngineProcess:
         if job.key in self._rows:
             self._forget(job)
             self._send(wire.CancelRow(job.key))
-            self._observe_failure(job, JobEnd.CANCELLED)
+            expired = job.expired(self.request_clock.now_s())  # its caller cancels it then
+            self._observe_failure(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
 
     def _forget(self, job: AnyJob) -> None:
         del self._rows[job.key]
@@ -436,14 +434,12 @@ class EngineProcess:
 
     def _end(self, row: SentRow, error: AsrError) -> None:
         self._forget(row.job)
-        self._observe_failure(row.job, JobEnd.EXPIRED if isinstance(error, DeadlineExceeded) else JobEnd.FAILED)
+        self._observe_failure(row.job, JobEnd.FAILED)
         row.job.fail(error)
 
     def _observe_failure(self, job: AnyJob, end: JobEnd) -> None:
-        # Callers have the same deadline and cancel at it. Whichever is seen first, it is the deadline that ended it.
-        expired = job.expired(self.request_clock.now_s())
         if job.item is not None:
-            self._watch.engine.ended(job, JobEnd.EXPIRED if expired and end is JobEnd.CANCELLED else end)
+            self._watch.engine.ended(job, end)
 
     def _fail_all(self, error: AsrError) -> None:
         for row in list(self._rows.values()):

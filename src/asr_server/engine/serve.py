@@ -254,8 +254,7 @@ class ServerConnection(wire.Frames):
         given: list[Any] = []
         if row.shared is not None and row.model in self._server.shared_models:
             item = self._server.shared_models[row.model].unpack((row.shared, samples))
-        deadline_s = None if row.left_s is None else thread.request_clock.now_s() + row.left_s
-        job = Job[Any](item, Priority(row.priority), row.cost_s, deadline_s, row.model, id(self), row.session)
+        job = Job[Any](item, Priority(row.priority), row.cost_s, None, row.model, id(self), row.session)
         job.queued_s = row.queued_s
         if isinstance(item, Utterance) and item.stream:
             job.on_delta = lambda tokens: self._server.post(self._tell, row.number, tokens)

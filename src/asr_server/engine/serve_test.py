@@ -52,7 +52,7 @@ class _Peer:
 
     def ask(self, number, *, priority=Priority.INTERACTIVE, model="", **options):
         item = Utterance(SPEECH, **options)
-        self.frames.send(SubmitRow(number, priority, 2.0, None, model, "", 0.0, fields_of(item)), SPEECH)
+        self.frames.send(SubmitRow(number, priority, 2.0, model, "", 0.0, fields_of(item)), SPEECH)
 
     def ended(self, number):
         return next((message for message in self.of(RowFinished) if message.number == number), None)

@@ -69,7 +69,6 @@ class SubmitRow:
     number: int  # of the job at the server
     priority: int  # a `Priority`
     cost_s: float
-    left_s: float | None  # seconds to its deadline, by the clock of requests; None for no deadline
     model: str
     session: str
     queued_s: float  # when it came, monotonic: processes of one machine share that clock

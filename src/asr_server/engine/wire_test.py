@@ -42,7 +42,7 @@ class _Transport:
 
 def _row(item, number=1):
     kind = {"utterance" if isinstance(item, Utterance) else "align": fields_of(item)}
-    return SubmitRow(number, 1, 2.0, None, "", "", 3.0, **kind)
+    return SubmitRow(number, 1, 2.0, "", "", 3.0, **kind)
 
 
 def _received(data, cuts=()):
@@ -88,7 +88,7 @@ def test_messages_arrive_whole_however_the_socket_divides_them(cuts):
 
 def test_a_row_of_no_item_loads_a_model():
     """Such a row has no samples."""
-    told, _ = _received(b"".join(map(bytes, frame(SubmitRow(1, 0, 0.0, None, "", "", 1.0)))))
+    told, _ = _received(b"".join(map(bytes, frame(SubmitRow(1, 0, 0.0, "", "", 1.0)))))
     assert item_of(*told[0]) is None
 
 

@@ -104,7 +104,6 @@ class LiveSession:
         self.machine = LiveMachine(replace(config, on_frame=self._on_frame))
         self._speech = SpeechProbability()
         self._shared, self._ticket = shared, ticket
-        self._share = shared.memory.share()
         self.inbox, self._outbox = Inbox(shared.memory), Outbox()
         self._arrivals = ArrivalTimes()
         self.stats = SessionStats(engines.metrics, lambda end: self._arrivals.lag_ms(end) / 1000)
@@ -179,7 +178,8 @@ class LiveSession:
     def _account(self) -> None:
         """Update the bytes that this session holds and the seconds of audio that wait for an answer."""
         backlog = self.machine.backlog_samples
-        self._share.set(self.inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
+        held_bytes = self.inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes
+        self._shared.memory.hold(self, held_bytes)
         unanswered_s = samples_to_s(backlog + self.machine.shown_samples)
         self._ticket.seconds = self.inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
 
@@ -212,7 +212,7 @@ class LiveSession:
             task.cancel()
         self._outbox.close(error)
         self.inbox.clear()
-        self._share.set(0)
+        self._shared.memory.hold(self, 0)
         self._ticket.seconds = 0.0
 
     # -- events: from the inbox and from the engine to the machine ---------------------------------------------------

@@ -116,7 +116,7 @@ async def _without_preamble(stream: AsyncGenerator[bytes, None], boundary: bytes
 
 
 # Give up on a client after this long without data: a network may lose it without any message.
-_STALLED_S = 60.0
+STALLED_S = 60.0
 # The least bytes of an upload in this much waiting time, and the longest waiting time. A poor mobile network, or speech
 # sent while it is recorded, has ten times this rate.
 _LEAST_BYTES, _LEAST_BYTES_S = 16 * 1024, 60.0
@@ -297,10 +297,10 @@ class BodyReader:
         await self._slice.next_round()  # received parts are returned without waiting
         began_s = time.monotonic()
         try:
-            async with asyncio.timeout(_STALLED_S):
+            async with asyncio.timeout(STALLED_S):
                 message = await self._receive()
         except TimeoutError:
-            raise InvalidInput(f"Nothing of the upload came for {_STALLED_S:g} s.", code="upload_stalled") from None
+            raise InvalidInput(f"Nothing of the upload came for {STALLED_S:g} s.", code="upload_stalled") from None
         self._waited_s += time.monotonic() - began_s
         self.size += len(message.get("body", b""))
         if self.size > SPOOL_BYTES:  # the body may be on disk, in a directory that may vanish

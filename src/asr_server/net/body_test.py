@@ -177,7 +177,7 @@ async def test_a_long_text_is_one_value():
 @pytest.mark.parametrize("read", [body.read_form, body.read_json])
 async def test_a_caller_that_stops_in_the_middle_of_its_upload_is_not_waited_for(read, monkeypatch):
     """As a phone does whose network is gone: no end of the connection tells of it, and its place is given back."""
-    monkeypatch.setattr(body, "_STALLED_S", 0.05)
+    monkeypatch.setattr(body, "STALLED_S", 0.05)
     messages = [{"type": "http.request", "body": b"--b\r\n", "more_body": True}]
 
     async def receive():

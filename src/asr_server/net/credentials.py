@@ -138,7 +138,7 @@ class EphemeralKeys:
     """
 
     def __init__(self, api_keys: Iterable[str], now_s: Callable[[], float] = time.time) -> None:
-        self._secrets = {owner_of(key): _secret(key) for key in api_keys} or {"": _secret("")}
+        self._secrets = {owner_of(key): secret_of(key) for key in api_keys} or {"": secret_of("")}
         self._now_s = now_s
 
     def issue(self, session: Mapping[str, Any], lifetime_s: int, owner: str = "") -> EphemeralKey:
@@ -149,7 +149,7 @@ class EphemeralKeys:
         expires_at = int(self._now_s()) + lifetime_s
         text = json.dumps(session, ensure_ascii=False, separators=(",", ":")).encode()
         content = expires_at.to_bytes(_TIME_BYTES, "big") + zlib.compress(text, 9)
-        signed = _mac(self._secrets[owner], content) + content
+        signed = mac_of(self._secrets[owner], content) + content
         value = EPHEMERAL + base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
         if len(value) > MAX_KEY_CHARS or len(text) > _MAX_SESSION_BYTES:
             raise InvalidInput(
@@ -177,17 +177,17 @@ class EphemeralKeys:
         except (binascii.Error, ValueError):
             raise _invalid() from None
         mac, content = signed[:_MAC_BYTES], signed[_MAC_BYTES:]
-        owners = [owner for owner, secret in self._secrets.items() if hmac.compare_digest(mac, _mac(secret, content))]
+        owners = [owner for owner, secret in self._secrets.items() if hmac.compare_digest(mac, mac_of(secret, content))]
         if not owners:
             raise _invalid()
         return content, owners[0]
 
 
-def _secret(api_key: str) -> bytes:
+def secret_of(api_key: str) -> bytes:
     return hashlib.scrypt(api_key.encode(), salt=_PURPOSE, dklen=32, **_SCRYPT)
 
 
-def _mac(secret: bytes, content: bytes) -> bytes:
+def mac_of(secret: bytes, content: bytes) -> bytes:
     return hmac.digest(secret, content, "sha256")
 
 

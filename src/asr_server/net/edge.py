@@ -24,7 +24,6 @@ from loguru import logger
 from starlette.datastructures import MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -33,7 +32,7 @@ from asr_server.core.errors import AsrError, Cancelled, InvalidInput
 from asr_server.net import credentials, websocket_io
 from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
 from asr_server.net.credentials import fingerprint
-from asr_server.net.errors import http_response, internal_error_body
+from asr_server.net.errors import INTERNAL, http_response
 from asr_server.net.loop_time import loop_time
 from asr_server.net.request_log import logged
 from asr_server.processes.caller_work import work_for
@@ -126,7 +125,7 @@ class Edge:
             if begun or scope["type"] != "http":
                 raise
             logger.opt(exception=error).error("unexpected error", id=scope["state"]["id"])
-            await JSONResponse(internal_error_body(), 500)(scope, receive, send)
+            await http_response(INTERNAL)(scope, receive, send)
 
     async def _check_access(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or reject it with the response of a domain error."""

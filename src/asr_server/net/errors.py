@@ -24,7 +24,6 @@ from asr_server.core.errors import TABLE
 _METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 # The time in which a caller that is still sending can read the response before its connection is closed.
 _CLOSE_DELAY_S = 0.5
-_INTERNAL = errors.AsrError("The server failed on this request; the log has the details under this request id.")
 
 Json = dict[str, Any]
 
@@ -87,9 +86,8 @@ def http_response(error: errors.AsrError) -> JSONResponse:
     return JSONResponse(error_body(error), mapping.status, headers)
 
 
-def internal_error_body() -> Json:
-    """Return the body for a fault of the server that has no code of its own."""
-    return error_body(_INTERNAL)
+# The error for a fault of the server that has no code of its own.
+INTERNAL = errors.AsrError("The server failed on this request; the log has the details under this request id.")
 
 
 class ClosingResponse(Response):

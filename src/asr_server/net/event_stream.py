@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.net.body import while_connected
-from asr_server.net.errors import error_body, internal_error_body
+from asr_server.net.errors import INTERNAL, error_body
 
 # Proxies and Node's fetch give up on a silent connection after 60 s or more.
 PING_S = 15.0
@@ -28,7 +28,7 @@ _PING = ": ping\n\n"
 EVENTS = "text/event-stream; charset=utf-8"
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # The work waits when this many events wait for a slow reader.
-_BUFFEREDEVENTS = 16
+_BUFFERED_EVENTS = 16
 
 E = TypeVar("E")
 # Work that emits events by calling its argument.
@@ -46,7 +46,7 @@ class EventBuffer(Generic[E]):
     """
 
     def __init__(self, work: Work[E]) -> None:
-        self._items: asyncio.Queue[E | Exception | None] = asyncio.Queue(_BUFFEREDEVENTS)
+        self._items: asyncio.Queue[E | Exception | None] = asyncio.Queue(_BUFFERED_EVENTS)
         self._item: E | Exception | None = None
         self._has_reader = True
         self._task = asyncio.create_task(self._run(work))
@@ -156,7 +156,7 @@ async def _stream(
         logger.opt(exception=error).error("unexpected error", id=request.state.id)
         if not is_events:
             raise _CutOff from None
-        yield frame(internal_error_body())
+        yield frame(error_body(INTERNAL))
 
 
 def frame(content: dict[str, Any]) -> str:

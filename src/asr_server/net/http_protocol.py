@@ -23,17 +23,17 @@ from asr_server.net.loop_time import SLICE_S, slice_queue
 # Limits for the head of a request, as in other servers, and for the framing between two chunks of a body.
 _HEAD_BYTES, _HEADERS = 64 * 1024, 256
 # The time for which the rest of a body is read after an answer that closes the connection, and one that keeps it.
-_LINGER_S, _REST_S = 5.0, 30.0
+_LINGER_S, REST_S = 5.0, 30.0
 # Bytes parsed at a time. 4 KiB can hold 200 requests; the larger part is for a body of known length, which holds none.
 _PART_BYTES, _BODY_PART_BYTES = 4 * 1024, 64 * 1024
 # The time that a pipelined request counts for in a round of the event loop.
 _REQUEST_S = 0.001
 # The pause before a pipelined request and after each slice of a connection that sends without end. It keeps the
 # connection's share of the event loop small.
-_REQUEST_REST_S, _SLICE_REST_S = 0.01, 0.002
+REQUEST_REST_S, SLICE_REST_S = 0.01, 0.002
 # A client that leaves data unread for this long counts as gone. A slow client shows no progress until it has read most
 # of its system's buffer, often 128 KiB: a limit of 60 s cut off a client that read 2 KB a second.
-_UNREAD_S = 180
+UNREAD_S = 180
 # The kernel's send buffer. By default it holds megabytes, and data in it counts as sent.
 _UNSENT_BYTES = 128 * 1024
 
@@ -166,7 +166,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow = _Flow(transport, self._parse)
         if (peer := _tcp(transport)) is not None:
             # The kernel's limit also covers data that has left the buffers of this process.
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_S * 1000)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_S * 1000)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         self._start_timer(self.timeout_keep_alive)
 
@@ -179,7 +179,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _parse_soon(self) -> None:
         if not self._is_turn_due:
             self._is_greedy = self._is_turn_due = True
-            self.loop.call_later(_SLICE_REST_S, slice_queue().soon, self._parse_in_turn)
+            self.loop.call_later(SLICE_REST_S, slice_queue().soon, self._parse_in_turn)
 
     def _parse_in_turn(self) -> None:
         self._is_turn_due = False
@@ -301,7 +301,7 @@ class HttpProtocol(HttpToolsProtocol):
         async def answer(scope: Any, receive: Any, send: Any) -> None:
             try:
                 if is_pipelined:
-                    await asyncio.sleep(_REQUEST_REST_S)
+                    await asyncio.sleep(REQUEST_REST_S)
                     await slice_queue().next(_REQUEST_S)
                 await app(scope, receive, _Answer(cycle, send).send)
             finally:
@@ -321,7 +321,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         self._is_pipelined = False
         if self.cycle.response_complete:
-            self._start_timer(_REST_S if self.cycle.more_body else self.timeout_keep_alive)
+            self._start_timer(REST_S if self.cycle.more_body else self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop the data of a closed connection. uvicorn notifies only the last request that was parsed."""

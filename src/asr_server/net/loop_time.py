@@ -5,7 +5,7 @@ processor time of all tasks of a caller's sockets is measured. Audio at the pace
 time is taken from the caller's token bucket, which all of its connections share.
 
 Connections that send as fast as they can share the loop in time slices. A connection with more work than fits into a
-slice waits for its next turn. Turns are given in order, and a round of the loop has only as many as take `_ROUND_S`
+slice waits for its next turn. Turns are given in order, and a round of the loop has only as many as take `ROUND_S`
 together, so a round takes no longer for many such connections than for one.
 """
 
@@ -25,56 +25,56 @@ from asr_server.core.errors import Overloaded
 
 # The share of the loop's time that a caller has besides its audio, and how much of it the caller may save up. Another
 # caller's recording takes a few percent longer for each caller that uses its whole share.
-_SHARE, _SAVED_S = 0.05, 0.1
+SHARE, SAVED_S = 0.05, 0.1
 # The most that a caller can owe: a caller that sent without end is read again after at most ten seconds.
-_OWED_S = 0.5
+OWED_S = 0.5
 # Each audio message earns 0.2 ms of loop time, and 5 ms per second of 16 kHz audio: more than it takes, voice detection
 # and texts included. Messages under 5 ms of audio earn nothing.
-_MESSAGE_S, _BYTE_S, _LEAST_BYTES = 0.0002, 0.005 / 32_000, 160
+MESSAGE_S, BYTE_S, _LEAST_BYTES = 0.0002, 0.005 / 32_000, 160
 # The most time that audio can earn in a second, at 100 messages a second, and how much of it a connection may save up.
-_PACE, _PAID_S = 0.025, 0.05
+_PACE, PAID_S = 0.025, 0.05
 # The time of a connection without audio: enough to open a session and to answer pings.
-_IDLE_SHARE, _BEGIN_S = 0.0002, 0.01
+_IDLE_SHARE, BEGIN_S = 0.0002, 0.01
 # A caller has work until this long after its last request or message.
-_AT_WORK_S = 1.0
+AT_WORK_S = 1.0
 # The pause between two waiting connections of a caller, so that the time of the first is known before the next is read.
 _BETWEEN_S = 0.002
 # The time of a refused request or handshake, from the connection to the answer.
 _REFUSAL_S = 0.0015
 # The time of a handshake and of opening and ending a session, and how much of it a caller may save up: all of its
 # sessions move at once from a server that shuts down.
-_HANDSHAKE_S, _HANDSHAKES_S = 0.005, 0.3
+HANDSHAKE_S, HANDSHAKES_S = 0.005, 0.3
 # Requests and connections of a caller that wait at once.
-_MOST_WAITING = 1_000
-_MAX_CALLERS = 10_000
+MOST_WAITING = 1_000
+MAX_CALLERS = 10_000
 
 
 class CallerTime:
     """The token bucket of one caller, and its connections that wait to be read."""
 
-    def __init__(self, loop_time: LoopTime, owner: CallerTime | None = None, saved_s: float = _SAVED_S) -> None:
+    def __init__(self, loop_time: LoopTime, owner: CallerTime | None = None, saved_s: float = SAVED_S) -> None:
         self._loop_time, self._saved_s = loop_time, saved_s
         self._owner = owner or self  # the caller whose work is not the work of others
         self._left_s, self._counted_s = saved_s, loop_time.now_s()
         self.waiting: deque[Callable[[], None]] = deque()  # connections
         self._timer: asyncio.TimerHandle | None = None
         self.requests = 0  # under way
-        self.worked_s = -_AT_WORK_S  # when it last had work
+        self.worked_s = -AT_WORK_S  # when it last had work
 
     @cached_property
     def handshakes(self) -> CallerTime:
-        return CallerTime(self._loop_time, self, _HANDSHAKES_S)
+        return CallerTime(self._loop_time, self, HANDSHAKES_S)
 
     def take(self, seconds: float) -> None:
         """Count loop time. It is free while nobody else has work."""
         self._refill()
         if self._loop_time.others_work(self._owner):
-            self._left_s = max(self._left_s - seconds, -_OWED_S)
+            self._left_s = max(self._left_s - seconds, -OWED_S)
 
     def wait_s(self) -> float:
         """Return the seconds until the caller may be read, 0 for now."""
         self._refill()
-        return -self._left_s / _SHARE if self._left_s < 0 and self._loop_time.others_work(self._owner) else 0.0
+        return -self._left_s / SHARE if self._left_s < 0 and self._loop_time.others_work(self._owner) else 0.0
 
     def later(self, callback: Callable[[], None]) -> None:
         """Call the callback when the caller may be read, after the callbacks that already wait."""
@@ -84,12 +84,12 @@ class CallerTime:
 
     def _refill(self) -> None:
         now_s = self._loop_time.now_s()
-        self._left_s = min(self._left_s + (now_s - self._counted_s) * _SHARE, self._saved_s)
+        self._left_s = min(self._left_s + (now_s - self._counted_s) * SHARE, self._saved_s)
         self._counted_s = now_s
 
     def _set_timer(self, wait_s: float) -> None:
         # Check earlier than the whole wait: the caller may be read as soon as the others have no work.
-        wait_s = min(max(wait_s, _BETWEEN_S), _AT_WORK_S)
+        wait_s = min(max(wait_s, _BETWEEN_S), AT_WORK_S)
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._next)
 
     def _next(self) -> None:
@@ -116,7 +116,7 @@ class LoopTime:
         """Return the caller's bucket. If there are too many, drop the least recently used one."""
         found = self._callers.pop(caller, None) or CallerTime(self)
         self._callers[caller] = found
-        if len(self._callers) > _MAX_CALLERS:
+        if len(self._callers) > MAX_CALLERS:
             self._callers.popitem(last=False)
         return found
 
@@ -143,7 +143,7 @@ class LoopTime:
         if self._requests > caller.requests:
             return True
         other = self._before if caller is self._latest else self._latest
-        return other is not None and self.now_s() < other.worked_s + _AT_WORK_S
+        return other is not None and self.now_s() < other.worked_s + AT_WORK_S
 
     async def refusal(self, caller: str) -> None:
         """Wait until one more request of the caller may be refused."""
@@ -154,10 +154,10 @@ class LoopTime:
     async def handshake(self, caller: str) -> None:
         """Wait until one more WebSocket of the caller may be opened. Raises `Overloaded` if too many wait."""
         handshakes = self.of(caller).handshakes
-        if len(handshakes.waiting) >= _MOST_WAITING:
+        if len(handshakes.waiting) >= MOST_WAITING:
             raise Overloaded("Too many of your connections are being opened.", retry_after_s=5)
         await _turn(handshakes)
-        handshakes.take(_HANDSHAKE_S)
+        handshakes.take(HANDSHAKE_S)
 
     async def counted(self, caller: str, steps: Coroutine[Any, Any, None]) -> None:
         """Run the steps when the caller may use more loop time, and count the time that they take."""
@@ -172,7 +172,7 @@ class LoopTime:
 
 async def _turn(caller: CallerTime) -> None:
     """Wait until the caller may use more time. Return at once if too many already wait."""
-    if (caller.waiting or caller.wait_s()) and len(caller.waiting) < _MOST_WAITING:
+    if (caller.waiting or caller.wait_s()) and len(caller.waiting) < MOST_WAITING:
         turn = asyncio.get_running_loop().create_future()
         caller.later(lambda: None if turn.done() else turn.set_result(None))
         own = caller.waiting[-1]
@@ -189,7 +189,7 @@ class ConnectionTime:
     def __init__(self, loop_time: LoopTime) -> None:
         self._loop_time = loop_time
         self.caller: CallerTime | None = None  # None until access has been checked
-        self._paid_s, self._pace_s, self._counted_s = _BEGIN_S, _PAID_S, loop_time.now_s()
+        self._paid_s, self._pace_s, self._counted_s = BEGIN_S, PAID_S, loop_time.now_s()
 
     @property
     def is_over(self) -> bool:
@@ -197,7 +197,7 @@ class ConnectionTime:
         if self.caller is None:
             return False
         self._refill()
-        return self._paid_s < _MESSAGE_S and (bool(self.caller.waiting) or self.caller.wait_s() > 0)
+        return self._paid_s < MESSAGE_S and (bool(self.caller.waiting) or self.caller.wait_s() > 0)
 
     def take(self, seconds: float) -> None:
         """Count loop time, first against the time that audio earned, then against the caller's bucket."""
@@ -210,9 +210,9 @@ class ConnectionTime:
         """Earn the time of an audio message, sent or received."""
         if size_bytes >= _LEAST_BYTES:
             self._refill()
-            paid_s = min(_MESSAGE_S + size_bytes * _BYTE_S, self._pace_s)
+            paid_s = min(MESSAGE_S + size_bytes * BYTE_S, self._pace_s)
             self._pace_s -= paid_s
-            self._paid_s = min(self._paid_s + paid_s, _PAID_S)
+            self._paid_s = min(self._paid_s + paid_s, PAID_S)
 
     def worked(self) -> None:
         if self.caller is not None:
@@ -221,9 +221,9 @@ class ConnectionTime:
     def _refill(self) -> None:
         now_s = self._loop_time.now_s()
         past_s, self._counted_s = now_s - self._counted_s, now_s
-        self._pace_s = min(self._pace_s + past_s * _PACE, _PAID_S)
-        if self._paid_s < _BEGIN_S:
-            self._paid_s = min(self._paid_s + past_s * _IDLE_SHARE, _BEGIN_S)
+        self._pace_s = min(self._pace_s + past_s * _PACE, PAID_S)
+        if self._paid_s < BEGIN_S:
+            self._paid_s = min(self._paid_s + past_s * _IDLE_SHARE, BEGIN_S)
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopTime] = WeakKeyDictionary()
@@ -296,9 +296,9 @@ def _measured_task(loop: asyncio.AbstractEventLoop, steps: Any, **options: Any) 
 # All other tasks of the loop wait during a slice.
 SLICE_S = 0.0005
 # A request takes several rounds of the event loop.
-_ROUND_S = 0.001
+ROUND_S = 0.001
 # A task that has not used the event loop for this long need not wait for a turn.
-_RESTED_S = 0.05
+RESTED_S = 0.05
 
 
 class SliceQueue:
@@ -321,7 +321,7 @@ class SliceQueue:
         await turn
 
     def _run(self) -> None:
-        ends_s = time.monotonic() + _ROUND_S
+        ends_s = time.monotonic() + ROUND_S
         left = len(self.waiting)  # callbacks added meanwhile wait for the next round
         try:
             while left and time.monotonic() < ends_s:
@@ -359,6 +359,6 @@ class TimeSlice:
         """Wait for a turn if the slice has ended."""
         now_s = time.monotonic()
         if now_s >= self._ends_s:
-            if now_s < self._ends_s + _RESTED_S:
+            if now_s < self._ends_s + RESTED_S:
                 await slice_queue().next()
             self._ends_s = time.monotonic() + SLICE_S

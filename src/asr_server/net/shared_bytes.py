@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
 
@@ -19,34 +18,24 @@ PIECE_BYTES = 64 * 1024  # a large frame is divided into pieces that wait for ro
 RESERVED_BYTES = 256 * 1024  # a queue may always hold this much, which is more than a speaker is ever behind
 
 
-@dataclass(slots=True, eq=False)
-class Share:
-    """The bytes that one queue holds of the limit."""
-
-    of: SharedBytes
-    size_bytes: int = 0
-
-    def set(self, size_bytes: int) -> None:
-        """Set the number of bytes that the queue holds."""
-        self.of.held_bytes += size_bytes - self.size_bytes
-        self.size_bytes = size_bytes
-
-
 class SharedBytes:
     """The limit and the bytes that all queues hold."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
+        self._held: dict[object, int] = {}  # the bytes of each owner of queues that holds any
 
     @property
     def queue_bytes(self) -> int:
         """Return how much one queue may hold now. A queue that holds more takes nothing until it has shrunk."""
         return max(RESERVED_BYTES, min(QUEUE_BYTES, self._limit_bytes - self.held_bytes))
 
-    def share(self) -> Share:
-        """Return the share of a new queue. Its owner sets it to 0 at the end."""
-        return Share(self)
+    def hold(self, owner: object, size_bytes: int) -> None:
+        """Set the number of bytes that the owner's queues hold."""
+        self.held_bytes += size_bytes - self._held.pop(owner, 0)
+        if size_bytes:
+            self._held[owner] = size_bytes
 
     @contextmanager
     def in_hand(self, size_bytes: int) -> Iterator[None]:

@@ -10,15 +10,15 @@ MIB = 1024 * 1024
 
 def _fill(memory, queues, step_bytes=64 * 1024):
     """Every queue takes what it may, in turn; returns what each holds."""
-    shares = [memory.share() for _ in range(queues)]
-    grew = True
+    held, grew = [0] * queues, True
     while grew:
         grew = False
-        for share in shares:
-            if share.size_bytes + step_bytes <= memory.queue_bytes:
-                share.set(share.size_bytes + step_bytes)
+        for queue in range(queues):
+            if held[queue] + step_bytes <= memory.queue_bytes:
+                held[queue] += step_bytes
+                memory.hold(queue, held[queue])
                 grew = True
-    return [share.size_bytes for share in shares]
+    return held
 
 
 @pytest.mark.parametrize("queues", [1, 2, 7, 31])
@@ -34,17 +34,16 @@ def test_greedy_queues_share_alike_and_leave_as_much_for_the_next(queues):
 def test_a_speaker_always_has_room():
     """However much others hold: what is reserved may be held."""
     memory = SharedBytes(64 * MIB)
-    memory.share().set(100 * MIB)
+    memory.hold("a", 100 * MIB)
     assert memory.queue_bytes == RESERVED_BYTES
 
 
 def test_what_a_queue_gives_back_is_free_again():
     """A queue that ends holds nothing."""
     memory = SharedBytes(64 * MIB)
-    share = memory.share()
-    share.set(60 * MIB)
+    memory.hold("a", 60 * MIB)
     assert memory.queue_bytes == 4 * MIB
-    share.set(0)
+    memory.hold("a", 0)
     assert memory.queue_bytes == QUEUE_BYTES
 
 

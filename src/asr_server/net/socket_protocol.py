@@ -30,9 +30,9 @@ _FRAMES_AFTER_CLOSE, _FRAMES_AFTER_REFUSAL = 10_000, 64
 # The beginning of text that carries audio.
 _AUDIO_EVENT, _EVENT_BYTES = b"input_audio_buffer.append", 256
 # A message must be complete within this time, since its first part is held in memory.
-_MESSAGE_S = 20.0
+MESSAGE_S = 20.0
 # Bytes of unfinished messages of all connections of a caller: one largest message and many usual ones.
-_UNFINISHED_BYTES = 34 * 2**20
+UNFINISHED_BYTES = 34 * 2**20
 # Bytes parsed between two looks at the clock: short frames together (up to 80 of them), or a part of one long frame.
 _PART_BYTES, _MAX_PART_BYTES = 512, 4 * 1024
 # Frames of one message. Each takes some 100 bytes, also an empty one, which `ws_max_size` does not count.
@@ -56,7 +56,7 @@ class _Unfinished:
         self._caller = caller.share if caller is not None else ""
         _held[self._caller] += size - self._bytes
         self._bytes = size
-        return _held[self._caller] <= _UNFINISHED_BYTES
+        return _held[self._caller] <= UNFINISHED_BYTES
 
     def end(self) -> None:
         """Stop counting: the message is complete or dropped."""
@@ -238,7 +238,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         elif not self._unfinished.holds(self.scope, size):
             self._end_message(_TOO_BIG, "too many bytes of unfinished messages")
         elif self._unfinished.timer is None:
-            self._unfinished.timer = self.loop.call_later(_MESSAGE_S, self._end_message, _POLICY, "unfinished message")
+            self._unfinished.timer = self.loop.call_later(MESSAGE_S, self._end_message, _POLICY, "unfinished message")
 
     def _end_message(self, code: int, reason: str) -> None:
         """Fail the connection and drop its unfinished message."""

@@ -79,7 +79,7 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
             text_chars=services.settings.max_speech_chars,
             request_s=services.settings.request_timeout,
         ),
-        plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in _options(services)],
+        plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in options_of(services)],
         version=__version__,
         uptime_s=round(time.monotonic() - services.started_s, 3),
     )
@@ -102,7 +102,7 @@ def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody
     return found
 
 
-def _options(services: Services) -> list[Option]:
+def options_of(services: Services) -> list[Option]:
     """Return the options of the plan, with those that only loading could decide, and measured figures."""
     decided = {option.name: option for option in services.infos()[DEFAULT].options}
     measured = {"use_speculative": _saved(services), "dual_model": _live_times(services)}

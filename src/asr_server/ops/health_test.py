@@ -35,7 +35,7 @@ def test_what_loading_decided_takes_the_place_of_the_plan():
             drafting=None,
             live=_Live(),
         )
-        assert tuple(health._options(services)) == expected
+        assert tuple(health.options_of(services)) == expected
 
 
 def test_a_server_that_is_full_for_recordings_alone_is_ready():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
@@ -81,14 +81,14 @@ class Admission:
 
     def check(self) -> None:
         """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read."""
-        self._check(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets)
+        self._check(AdmissionTicket(self._usual_s, self._time_limit_s))
 
     def check_limit(self) -> None:
         """Raise `Overloaded` if a job of usual length or a live session does not fit.
 
         Jobs can wait, and live sessions go before recordings: only the bound on all together counts.
         """
-        self._check(AdmissionTicket(self._usual_s, math.inf), self._tickets)
+        self._check(AdmissionTicket(self._usual_s, math.inf))
 
     @contextmanager
     def hold(
@@ -100,18 +100,17 @@ class Admission:
         are refused at once, and not when the length of each is known.
         """
         ticket = AdmissionTicket(self._usual_s, time_limit_s or self._time_limit_s, bulk, share=share)
-        self._check(ticket, self._tickets)
-        self._tickets.add(ticket)
-        try:
+        self._check(ticket)
+        with self._held(ticket):
             yield ticket
-        finally:
-            self._tickets.remove(ticket)
+
+    def hold_live(self, share: str = "") -> AbstractContextManager[AdmissionTicket]:
+        """Hold nothing yet for a live session until the block ends, or raise `Overloaded`."""
+        self.check_limit()
+        return self._held(AdmissionTicket(0.0, math.inf, live=True, known=True, share=share))
 
     @contextmanager
-    def hold_live(self, share: str = "") -> Iterator[AdmissionTicket]:
-        """Yield a ticket for a live session until the block ends; or raise `Overloaded`."""
-        self.check_limit()
-        ticket = AdmissionTicket(0.0, math.inf, live=True, known=True, share=share)
+    def _held(self, ticket: AdmissionTicket) -> Iterator[AdmissionTicket]:
         self._tickets.add(ticket)
         try:
             yield ticket
@@ -152,7 +151,9 @@ class Admission:
         self._measured_s = min(_MEMORY_S, self._measured_s + took_s)
         self._sample_began_s, self._sample_audio_s = self._engine_s(), 0.0
 
-    def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> None:
+    def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket] | None = None) -> None:
+        """Raise `Overloaded` unless the ticket fits beside the others, by default all that are held."""
+        others = self._tickets if others is None else others
         own_s = sum(other.left_s for other in others if other is not ticket and other.share == ticket.share)
         if ticket.share and own_s and own_s + ticket.left_s > self._share_s:
             raise Overloaded(

@@ -48,7 +48,7 @@ class Job(Generic[R]):
     item: object  # what the batch of `model` takes in; with None the job is done when that model is loaded
     priority: Priority = Priority.INTERACTIVE
     cost_s: float = 0.0  # its length in seconds of audio
-    # by the thread's request clock, or a function that returns it if it may move; expired work never runs
+    # by the thread's request clock, or a function that returns it if it may move; its caller cancels it then
     deadline_s: float | Callable[[], float] | None = None
     model: str = DEFAULT
     owner: int = 0  # the server that sent it, where several share the engine
@@ -98,20 +98,14 @@ class Job(Generic[R]):
     def fail(self, error: Exception) -> None:
         """Set the error, as one of ours, unless the job was cancelled."""
         if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(_domain(error))
+            if not isinstance(error, AsrError):
+                cause, error = error, TranscriptionFailed("The engine failed on this audio.")
+                error.__cause__ = cause
+            self.future.set_exception(error)
 
 
 # A job in the queue or in the batch, where jobs of every result type are mixed.
 AnyJob: TypeAlias = Job[Any]
-
-
-def _domain(error: Exception) -> AsrError:
-    """Return the error as one of ours, the original as its cause."""
-    if isinstance(error, AsrError):
-        return error
-    wrapped = TranscriptionFailed("The engine failed on this audio.")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 # How long bulk work lets later interactive work overtake it, in seconds.
@@ -167,7 +161,15 @@ class JobQueue:
         found = [place for place in self._heaps if place[0] is live and (models is None or place[2] in models)]
         if not found:
             return None
-        return self._take(min(found, key=lambda place: (self._had_s[place[:2]], self._heaps[place][0])))
+        place = min(found, key=lambda place: (self._had_s[place[:2]], self._heaps[place][0]))
+        job = heapq.heappop(self._heaps[place])[-1]
+        self._turn_s[live] = self._had_s[place[:2]]
+        self._had_s[place[:2]] += job.cost_s
+        if not self._heaps[place]:
+            del self._heaps[place]  # an empty one would count as waiting work
+        if not self._heaps:
+            self._had_s, self._turn_s = {}, {True: 0.0, False: 0.0}
+        return job
 
     def drain(self, models: Collection[str] | None = None) -> list[AnyJob]:
         """Remove and return all jobs for `models` (None: all), live work first."""
@@ -176,16 +178,6 @@ class JobQueue:
             while (job := self.pop(live=live, models=models)) is not None:
                 jobs.append(job)
         return jobs
-
-    def _take(self, place: tuple[bool, int, str]) -> AnyJob:
-        job = heapq.heappop(self._heaps[place])[-1]
-        self._turn_s[place[0]] = self._had_s[place[:2]]
-        self._had_s[place[:2]] += job.cost_s
-        if not self._heaps[place]:
-            del self._heaps[place]  # an empty one would count as waiting work
-        if not self._heaps:
-            self._had_s, self._turn_s = {}, {True: 0.0, False: 0.0}
-        return job
 
     def depth(self) -> dict[str, int]:
         """Return how many jobs wait, by class name."""

@@ -68,16 +68,16 @@ class ServedModel:
             return
         began_s = self.idle.clock()
         self.load_error = ""
-        self._change(ModelState.LOADING, 0.0)
+        self._change(ModelState.LOADING, began_s)
         try:
             with self.request_clock.loading():
                 self.batch.load()
         except Exception as error:
             self.load_error = error.message if isinstance(error, AsrError) else type(error).__name__
-            self._end_of_load(ModelState.FAILED, began_s)
+            self._change(ModelState.FAILED, began_s)
             raise
         self.load_began_s, self.load_ended_s = began_s, self.idle.clock()
-        self._end_of_load(ModelState.LOADED, began_s)
+        self._change(ModelState.LOADED, began_s)
 
     def unload(self) -> None:
         """Unload the model if it is loaded."""
@@ -85,19 +85,16 @@ class ServedModel:
             return
         began_s = self.idle.clock()
         self.batch.unload()
-        self._change(ModelState.UNLOADED, self.idle.clock() - began_s)
+        self._change(ModelState.UNLOADED, began_s)
 
     def load_wait_s(self, queued_s: float) -> float:
         return max(0.0, self.load_ended_s - max(self.load_began_s, queued_s))
 
-    def _end_of_load(self, state: ModelState, began_s: float) -> None:
+    def _change(self, state: ModelState, began_s: float) -> None:
         # Before the state changes: without a load in progress, an old heartbeat counts as a hang.
         self.heartbeat.tick()
-        self._change(state, self.idle.clock() - began_s)
-
-    def _change(self, state: ModelState, took_s: float) -> None:
         self.state = state  # before others are told: they may look at it
-        self.on_state(self.name, state, took_s)
+        self.on_state(self.name, state, self.idle.clock() - began_s)
 
 
 class ServedModels(dict[str, ServedModel]):

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
+from asr_server.schedule.conftest import Scripted
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.model import ModelState, ServedModels
-from asr_server.schedule.ports import RowDelta, RowDone
 from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
 from asr_server.schedule.time_shares import RECORDINGS_SHARE
 
@@ -22,12 +22,12 @@ class Memory:
         self.on_step = lambda: None
 
 
-class Scripted:
-    """A batch whose rows take as many steps as their item says. `raises`: loading fails by itself where it has to."""
+class Sharing(Scripted):
+    """A batch whose model shares the memory with others. `raises`: loading fails by itself if it does not fit."""
 
-    def __init__(self, name, memory, raises=False, size=2):
-        self.name, self.memory, self.raises, self.size = name, memory, raises, size
-        self.rows, self.error, self.begin_s = {}, None, []
+    def __init__(self, name, memory, raises=False):
+        super().__init__(2, name)
+        self.name, self.memory, self.raises, self.error = name, memory, raises, None
 
     @property
     def loaded(self):
@@ -36,12 +36,6 @@ class Scripted:
     @property
     def fits(self):
         return self.raises or len(self.memory.loaded) < self.memory.fits
-
-    @property
-    def free_slots(self):
-        return self.size - len(self.rows)
-
-    urgent_slots = free_slots
 
     def load(self):
         if self.error:
@@ -55,26 +49,10 @@ class Scripted:
         self.memory.loaded.remove(self.name)
         self.memory.log.append(f"-{self.name}")
 
-    def admit(self, key, item, urgent=False):
-        assert self.loaded
-        self.rows[key] = item
-
     def step(self, begin_s=None):
         self.memory.log.append(self.name)
         self.memory.on_step()
-        self.begin_s.append(begin_s)
-        for key, left in list(self.rows.items()):
-            if left == "break":
-                raise RuntimeError("the whole step failed")
-            self.rows[key] = left - 1
-            if left:
-                yield RowDelta(key, left)
-            else:
-                del self.rows[key]
-                yield RowDone(key, self.name)
-
-    def drop(self, key):
-        self.rows.pop(key, None)
+        return super().step(begin_s)
 
 
 class Bench:
@@ -82,7 +60,7 @@ class Bench:
 
     def __init__(self, names="ab", fits=9, raises=False):
         self.now_s, self.memory = 1.0, Memory(fits)
-        self.batches = {name: Scripted(name, self.memory, raises) for name in names}
+        self.batches = {name: Sharing(name, self.memory, raises) for name in names}
         first, *others = self.batches.values()
         self.thread = EngineThread(
             first,
@@ -226,7 +204,7 @@ def test_a_failed_load_fails_only_what_waits_for_that_model():
 def test_a_broken_step_fails_only_the_rows_of_its_model():
     """The rows of the other one have their step in the same turn."""
     bench = Bench()
-    broken, fine = bench.submit("a", "break"), bench.submit("b")
+    broken, fine = bench.submit("a", "explode"), bench.submit("b")
     bench.thread.turn()
     with pytest.raises(TranscriptionFailed):
         broken.result(0)
@@ -273,7 +251,7 @@ def test_the_model_with_the_most_urgent_row_is_first():
 def test_models_share_the_time_after_which_live_work_has_its_turn():
     """Also while a live session has nothing in the batch; without any, a step may take as long as it does."""
     memory = Memory()
-    first, second = (Scripted(name, memory) for name in ("first", "second"))
+    first, second = (Sharing(name, memory) for name in ("first", "second"))
     thread = EngineThread(first, others={"second": second}, idle_timeout_s=0, start=False)
     for _ in range(2):
         for model in ("", "second"):

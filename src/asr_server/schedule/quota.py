@@ -16,7 +16,7 @@ from asr_server.core.errors import Overloaded
 
 _MINUTE_S = 60.0
 # This many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
-_MAX_CALLERS = 10_000
+MAX_CALLERS = 10_000
 # Connections that share the place of one live session: a client comes back before its broken connections are noticed.
 _MAX_CONNECTIONS = 4
 _LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
@@ -142,7 +142,7 @@ class Quota:
         """Return the usage of the caller, who is now the last to be forgotten."""
         found = self._usage.pop(caller) if caller in self._usage else _CallerUsage()
         self._usage[caller] = found
-        if len(self._usage) > _MAX_CALLERS:
+        if len(self._usage) > MAX_CALLERS:
             # Those with places stay: a place changes the usage that it was taken from.
             idle = next((name for name, other in self._usage.items() if not other.places), caller)
             if idle != caller:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,59 +17,6 @@ class Now:
 
     def __call__(self):
         return self.s
-
-
-@pytest.fixture
-def now():
-    return Now()
-
-
-@pytest.fixture
-def clock(now):
-    return RequestClock(patience_s=10.0, clock=now)
-
-
-def test_it_stands_still_during_a_load_and_goes_on_from_there(now, clock):
-    """Two loads at once count once."""
-    began_s = clock.now_s()
-    with clock.loading(), clock.loading():
-        now.s += 8
-        assert clock.now_s() == began_s
-    now.s += 3
-    assert clock.now_s() == began_s + 3
-
-
-@given(st.lists(st.tuples(st.sampled_from(["begin", "end", "progress", "wait"]), st.integers(0, 30))))
-def test_it_never_goes_back_and_never_runs_ahead(steps):
-    """Whatever happens in whatever order."""
-    now = Now()
-    clock, loads, last_s = RequestClock(patience_s=10.0, clock=now), [], 100.0
-    for step, duration_s in steps:
-        if step == "begin":
-            loads.append(clock.loading())
-            loads[-1].__enter__()
-        elif step == "end" and loads:
-            loads.pop().__exit__(None, None, None)
-        elif step == "progress":
-            clock.progress()
-        now.s += duration_s
-        assert last_s <= clock.now_s() <= last_s + duration_s
-        last_s = clock.now_s()
-
-
-def test_it_stands_still_until_the_last_of_several_loads_has_ended(now, clock):
-    """The end of one, the first or the last to begin, changes nothing for the other."""
-    for order in (1, -1):
-        first, second = (clock.loading(), clock.loading())[::order]
-        began_s = clock.now_s()
-        for load in (first, second):
-            load.__enter__()
-        first.__exit__(None, None, None)
-        now.s += 8
-        assert clock.now_s() == began_s
-        second.__exit__(None, None, None)
-        now.s += 3
-        assert clock.now_s() == began_s + 3
 
 
 @given(st.lists(st.tuples(st.sampled_from(["begin", "end", "progress"]), st.integers(0, 30))))

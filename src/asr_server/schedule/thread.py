@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context
 from typing import Protocol
 
-from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
+from asr_server.core.errors import EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
@@ -192,7 +192,9 @@ class EngineThread:
             while self._wait_for_work():
                 self.turn()
         except Exception as error:  # of what is in no other `try`, as unloading; jobs would wait for ever
-            self._note_failure(_lost(error))
+            failure = EngineFailed("The engine's thread failed. The server starts again; try again.")
+            failure.__cause__ = error
+            self._note_failure(error if isinstance(error, EngineFailed) else failure)
         try:
             self._end()
         finally:
@@ -239,11 +241,10 @@ class EngineThread:
                 model.unload()
 
     def _drop_cancelled(self) -> None:
-        now_s = self.request_clock.now_s()
-        for job in [j for j in self._models.rows if j.cancelled or j.expired(now_s)]:
+        for job in [j for j in self._models.rows if j.cancelled]:
             self._remove(job)
             self._models[job.model].batch.drop(job.key)
-            self._give_up(job, "while it was being worked on")
+            self._note_cancelled(job)
 
     def _admit(self) -> None:
         while (job := self._next_job()) is not None:
@@ -264,11 +265,13 @@ class EngineThread:
             live, recordings = self._models.with_live_slots(), self._models.with_slots(self._live_reserve)
             with self._wake:
                 job = self._pop(live, recordings)
-            if job is None:
-                return None
-            if not job.cancelled and not job.expired(self.request_clock.now_s()):
+            if job is None or not job.cancelled:
                 return job
-            self._give_up(job, "while it waited for its turn")
+            self._note_cancelled(job)
+
+    def _note_cancelled(self, job: AnyJob) -> None:
+        expired = job.expired(self.request_clock.now_s())  # its caller cancels it then
+        self._watch.ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
 
     def _pop(self, live: list[str], recordings: list[str]) -> AnyJob | None:
         """Return the most urgent of the waiting jobs of both kinds for the models that have room for it. Live work goes
@@ -282,14 +285,6 @@ class EngineThread:
     @property
     def _has_recordings(self) -> bool:
         return self._queue.has_recordings or any(not job.priority.is_live for job in self._models.rows)
-
-    def _give_up(self, job: AnyJob, when: str) -> None:
-        """End a job that was cancelled or whose deadline has passed."""
-        # Callers have the same deadline and cancel at it. Whichever is seen first, it is the deadline that ended it.
-        expired = job.expired(self.request_clock.now_s())
-        self._watch.ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
-        if not job.cancelled:
-            job.fail(DeadlineExceeded(f"The time limit of the request passed {when}."))
 
     def _start(self, job: AnyJob) -> None:
         model = self._models[job.model]
@@ -404,11 +399,3 @@ class EngineThread:
         if self._failure is None:
             for model in self._models.values():
                 model.unload()
-
-
-def _lost(error: Exception) -> EngineFailed:
-    if isinstance(error, EngineFailed):
-        return error
-    failure = EngineFailed("The engine's thread failed. The server starts again; try again.")
-    failure.__cause__ = error
-    return failure
