@@ -19,11 +19,7 @@ FORMATS = {
     "int8 in openvino": {"dtype": "float32", "runtime": OPENVINO, "quantize": "int8"},
     "int4 in openvino": {"dtype": "float32", "runtime": OPENVINO, "quantize": "int4"},
 }
-REDUCED = [
-    "bfloat16",
-    "int8 in openvino",
-    "int4 in openvino",
-]
+REDUCED = ["bfloat16", "int8 in openvino", "int4 in openvino"]
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +52,10 @@ def _errors(spans, texts):
     """Word errors and words; for Chinese, characters."""
     errors = words = 0
     for (clip, _), text in zip(spans, texts, strict=True):
-        said, heard = (_words(t, clip.language) for t in (clip.text, text))
+        said, heard = (recordings.units(t, clip.language) for t in (clip.text, text))
         errors += recordings.word_errors(said, heard)
         words += len(said)
     return errors, words
-
-
-def _words(text, language):
-    return list(text.replace(" ", "")) if language == "Chinese" else text.lower().split()
 
 
 @pytest.mark.parametrize("name", REDUCED)

@@ -39,9 +39,8 @@ def test_a_default_that_is_sent_along_is_as_if_absent(server, sample):
 
 def test_verbose_json_tells_times_and_scores(server, sample):
     """Segments lie inside the recording, with real scores."""
-    body = server.transcribe(
-        sample[0], response_format="verbose_json", **{"timestamp_granularities[]": "segment"}
-    ).json()
+    asked = {"response_format": "verbose_json", "timestamp_granularities[]": "segment"}
+    body = server.transcribe(sample[0], **asked).json()
     assert (body["task"], body["language"], body["text"]) == ("transcribe", "english", sample[1])
     assert body["duration"] == pytest.approx(len(recordings.samples()) / 16_000, abs=0.01)
     (segment,) = body["segments"]

@@ -1,5 +1,6 @@
 """Nothing that callers send or hear is in the log, at its most talkative."""
 
+import hashlib
 import itertools
 import json
 from contextlib import suppress
@@ -9,11 +10,10 @@ import httpx
 import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
-from websockets.sync.client import connect
 
 from E2Etest.drive import recordings
 from E2Etest.drive.process import FIRST, SECOND
-from E2Etest.drive.session import act, data, receive
+from E2Etest.drive.session import act, connected, data, receive
 
 # Keys begin with sk-canary, see the fixture.
 CANARY = "canary"
@@ -33,10 +33,7 @@ def heard(guarded):
     guarded.client.get("/canary?token=canary", headers={"x-canary": "canary", "user-agent": "canary"})
     guarded.client.get(f"/v1/jobs/canary?token={FIRST}")
     guarded.client.get("/v1/models", headers={"x-request-id": "not canary, for it has spaces"})
-    job = guarded.client.post(
-        "/v1/jobs", files={"file": ("canary.wav", audio)}, data={"model": "demo", "prompt": "canary"}
-    ).json()["id"]
-    guarded.client.get(f"/v1/jobs/{job}/events")
+    guarded.job(audio, prompt="canary")
     httpx.get(f"{guarded.base}/v1/models", headers={"Authorization": "Bearer sk-canary-wrong"})
     _talk(guarded)
     _everywhere(guarded)
@@ -57,14 +54,10 @@ def _everywhere(server):
         for method, operation in operations.items():
             for value in VALUES:
                 _send(server, spec, method.upper(), path, operation, value)
-    base = server.base.replace("http", "ws", 1)
     for path, names in SOCKETS.items():
         for name, value in itertools.product(names, VALUES):
-            address = f"{base}{path}?token={SECOND}&{name}={quote(value)}"
-            with (
-                suppress(InvalidStatus, InvalidMessage, ConnectionClosed),
-                connect(address, compression=None) as socket,
-            ):
+            asked = f"{path}?token={SECOND}&{name}={quote(value)}"
+            with suppress(InvalidStatus, InvalidMessage, ConnectionClosed), connected(server, asked) as socket:
                 socket.send(value[:20])
 
 
@@ -93,7 +86,7 @@ def _translated(server, audio):
     """What comes back of a translation; and subtitles of the same, which have word times."""
     translation = {"model": "demo", "language": "de", "glossary": '{"canary": "canary"}'}
     for path, fields in (("subtitles", {"hotwords": "canary"}), ("translations", translation)):
-        answer = server.client.post(f"/v1/audio/{path}", files={"file": ("canary.wav", audio)}, data=fields)
+        answer = server.post(f"/v1/audio/{path}", audio, name="canary.wav", **fields)
         assert answer.status_code == 200, answer.text
     aligned = {"files": {"file": ("canary.wav", audio), "text": ("canary.txt", b"canary")}, "data": {"language": "en"}}
     assert server.client.post("/v1/audio/alignments", **aligned).status_code == 200
@@ -101,9 +94,8 @@ def _translated(server, audio):
 
 
 def _talk(server):
-    base = server.base.replace("http", "ws", 1)
     speech = data(np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)]))
-    with connect(f"{base}/ws/transcribe?token={SECOND}&hotwords=canary&language=en", compression=None) as socket:
+    with connected(server, f"/ws/transcribe?token={SECOND}&hotwords=canary&language=en") as socket:
         receive(socket)
         act(socket, "canary")
         act(socket, "config", hotwords="canary")
@@ -116,17 +108,15 @@ def _talk(server):
         "/ws/transcribe/canary?token=canary",
         "/v1/realtime?token=canary",
     ):
-        with pytest.raises(InvalidStatus), connect(base + path, compression=None):
+        with pytest.raises(InvalidStatus), connected(server, path):
             pass
     protocols = ["realtime", f"openai-insecure-api-key.{FIRST}"]
-    with connect(f"{base}/v1/realtime?model=canary", subprotocols=protocols, compression=None) as socket:
+    with connected(server, "/v1/realtime?model=canary", subprotocols=protocols) as socket:
         receive(socket)
         for frame in ("canary", json.dumps({"type": "canary", "event_id": "canary"})):
             socket.send(frame)
             receive(socket)
-    with connect(
-        f"{base}/v1/realtime", subprotocols=["openai-insecure-api-key.sk-canary-wrong"], compression=None
-    ) as socket:
+    with connected(server, "/v1/realtime", subprotocols=["openai-insecure-api-key.sk-canary-wrong"]) as socket:
         receive(socket)
 
 
@@ -143,8 +133,6 @@ def test_no_canary_is_in_the_log(guarded, heard, note):
 
 def test_a_line_names_its_key_by_a_fingerprint(guarded, heard):
     """The first eight hex digits of its SHA-256, so that an operator can tell whose request it was."""
-    import hashlib
-
     fingerprint = hashlib.sha256(FIRST.encode()).hexdigest()[:8]
     mine = [line for line in guarded.log().splitlines() if f"key={fingerprint}" in line]
     assert any("route=/v1/audio/transcriptions" in line for line in mine)

@@ -3,15 +3,16 @@
 import json
 import socket
 import time
+from contextlib import suppress
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from E2Etest.contract.canary import watching
 from E2Etest.drive import recordings
+from E2Etest.drive.session import connected
 
 pytestmark = [pytest.mark.guarantee("nothing-opened")]
 
@@ -108,11 +109,9 @@ def test_files_that_point_elsewhere(guarded, canary, note, kind):
 
 def test_words_on_the_sockets(guarded, canary):
     """Each payload in every text of both protocols: query, actions, session updates, ids."""
-    base = guarded.base.replace("http", "ws", 1)
-    headers = {"Authorization": f"Bearer {guarded.key}"}
     payloads = canary.payloads()
     for path, frames in (("/ws/transcribe", _native), ("/v1/realtime", _realtime)):
-        with connect(base + path, additional_headers=headers, compression=None) as socket:
+        with connected(guarded, path, key=guarded.key) as socket:
             socket.recv()
             for payload in payloads:
                 for frame in frames(payload):
@@ -120,11 +119,8 @@ def test_words_on_the_sockets(guarded, canary):
                     assert WORD not in socket.recv()
         for payload in payloads:
             query = "&".join(f"{n}={quote(payload, safe='')}" for n in ("session_id", "language", "hotwords", "model"))
-            with connect(f"{base}{path}?{query}", additional_headers=headers, compression=None) as socket:
-                try:
-                    assert WORD not in socket.recv()
-                except ConnectionClosed:
-                    continue
+            with connected(guarded, f"{path}?{query}", key=guarded.key) as socket, suppress(ConnectionClosed):
+                assert WORD not in socket.recv()
     assert canary.touched == []
 
 

@@ -126,22 +126,11 @@ def test_an_unchanged_file_is_not_sent_again(server, path):
     assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", first.headers["etag"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "__init__.py",
-        "package.json",
-        "replay-buffer_test.mjs",
-        "..%2fserver.py",
-        "nothing.js",
-        "",
-        f"{web.version()}/",
-        f"{web.version()}/package.json",
-    ],
-)
-def test_nothing_else_is_served(server, name):
+def test_nothing_else_is_served(server):
     """Neither the tests nor the modules beside the files, nor what lies elsewhere."""
-    assert server.client.get(f"/web/{name}").status_code == 404
+    names = ["__init__.py", "package.json", "replay-buffer_test.mjs", "..%2fserver.py", "nothing.js", ""]
+    names += [f"{web.version()}/", f"{web.version()}/package.json"]
+    assert [name for name in names if server.client.get(f"/web/{name}").status_code != 404] == []
 
 
 def test_the_pictures_of_the_docs_are_small_and_shown():

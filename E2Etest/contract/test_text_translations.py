@@ -5,6 +5,7 @@ import json
 import pytest
 
 from asr_server.features.translation.conftest import HOPELESS, completion, right, translation
+from E2Etest.drive.process import refusal
 
 URL = "/v1/text/translations"
 TEXTS = ["Turn on the lights.", "And close the door, please.", "Thank you very much."]
@@ -82,8 +83,7 @@ def test_a_server_without_an_endpoint_says_so(server):
 def test_what_is_wrong_with_the_body_is_a_400(translating, llm, body, code, param):
     """Each field is blamed by name, and nobody is asked."""
     answer = _post(translating, **body)
-    assert answer.status_code == 400, answer.text
-    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, param)
+    assert refusal(answer) == (400, code, param)
     assert llm.calls == []
 
 
