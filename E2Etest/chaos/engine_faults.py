@@ -103,56 +103,36 @@ def _invitation(error: Exception) -> str | None:
 
 
 class EngineFaults:
-    """Each method is one fault; it returns when it is over, and raises `Unexpected` for a wrong end."""
+    """`happens` makes one fault. It returns when that is over, and raises `Unexpected` for a wrong end."""
 
     def __init__(self, server: ServerProcess, temporary: Path, times: FaultTimes, chance: random.Random) -> None:
         self._server, self._temporary, self._times, self._chance = server, temporary, times, chance
         self._others = Faults(server)
 
-    def deleted_files(self) -> None:
-        """All names of sockets on which a process listens, and the directory for temporary files."""
+    def happens(self, name: str) -> None:
+        """Make a fault of `SHARES_OF_FAULTS`."""
+        what, _, process = name.partition(" ")
+        if process == "files":
+            self._delete_files()
+        elif process == "decoder":  # of a long recording, at work: its caller gets a 400, as `codec` guarantees
+            self._times.now()
+            self._others.killed_decoder()
+        elif (pid := self._engine() if process == "engine" else fork_server(self._server.process.pid)) is not None:
+            self._signal(pid, signal.SIGKILL if what == "killed" else signal.SIGSTOP)
+            if what == "paused":
+                time.sleep(self._chance.uniform(*((1.0, 5.0) if process == "engine" else (0.5, 2.0))))
+                self._signal(pid, signal.SIGCONT)
+            elif what == "stopped":  # for good: the server kills it
+                wait_until_gone(pid, HANG_S)
+                self._times.now()
+
+    def _delete_files(self) -> None:
+        """Delete all names of sockets on which a process listens, and the directory for temporary files."""
         self._times.now()
         for path in listening_files(family(self._server.process.pid)):
             path.unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):  # a file of it was just deleted
             shutil.rmtree(self._temporary)
-
-    def paused_engine(self) -> None:
-        """The engine process stands still for a few seconds."""
-        self._signal(self._engine(), signal.SIGSTOP, goes_on_after_s=self._chance.uniform(1.0, 5.0))
-
-    def stopped_engine(self) -> None:
-        """The engine process stands still for good, until the server kills it."""
-        pid = self._engine()
-        self._signal(pid, signal.SIGSTOP)
-        wait_until_gone(pid, HANG_S)
-        self._times.now()
-
-    def killed_engine(self) -> None:
-        """The engine process is killed."""
-        self._signal(self._engine(), signal.SIGKILL)
-
-    def paused_fork_server(self) -> None:
-        """The process that starts decoders stands still for a few seconds."""
-        if (pid := fork_server(self._server.process.pid)) is not None:
-            self._signal(pid, signal.SIGSTOP, goes_on_after_s=self._chance.uniform(0.5, 2.0))
-
-    def stopped_fork_server(self) -> None:
-        """Stop the fork server for good, until the server kills it."""
-        if (pid := fork_server(self._server.process.pid)) is not None:
-            self._signal(pid, signal.SIGSTOP)
-            wait_until_gone(pid, HANG_S)
-            self._times.now()
-
-    def killed_fork_server(self) -> None:
-        """Kill the fork server."""
-        if (pid := fork_server(self._server.process.pid)) is not None:
-            self._signal(pid, signal.SIGKILL)
-
-    def killed_decoder(self) -> None:
-        """The decoder of a long recording is killed at work: its caller gets a 400, as `codec` guarantees."""
-        self._times.now()
-        self._others.killed_decoder()
 
     def _engine(self) -> int:
         give_up_s = time.monotonic() + HANG_S
@@ -162,23 +142,21 @@ class EngineFaults:
             time.sleep(0.05)
         return pid
 
-    def _signal(self, pid: int, number: signal.Signals, goes_on_after_s: float | None = None) -> None:
-        self._times.now()
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        if number is not signal.SIGCONT:
+            self._times.now()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-            if goes_on_after_s is not None:
-                time.sleep(goes_on_after_s)
-                os.kill(pid, signal.SIGCONT)
 
 
 # How many of twenty are so.
 SHARES_OF_FAULTS = {
-    "deleted_files": 4,
-    "paused_engine": 3,
-    "stopped_engine": 1,
-    "killed_engine": 3,
-    "paused_fork_server": 2,
-    "stopped_fork_server": 2,
-    "killed_fork_server": 3,
-    "killed_decoder": 2,
+    "deleted files": 4,
+    "paused engine": 3,
+    "stopped engine": 1,
+    "killed engine": 3,
+    "paused fork server": 2,
+    "stopped fork server": 2,
+    "killed fork server": 3,
+    "killed decoder": 2,
 }

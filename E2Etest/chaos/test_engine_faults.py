@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -35,7 +36,7 @@ def _break(faults, ledger, over_s, chance, done):
     """One fault after the other, until shortly before the end."""
     while time.monotonic() < over_s - LAST_S:
         (name,) = chance.choices(list(SHARES_OF_FAULTS), list(SHARES_OF_FAULTS.values()))
-        ledger.enter(name, getattr(faults, name))
+        ledger.enter(name, partial(faults.happens, name))
         done[name] += 1
         time.sleep(chance.uniform(*PAUSES_S))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from E2Etest.drive import recordings
-from E2Etest.replicas.load import calling
+from E2Etest.replicas.load import Callers
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -17,7 +17,7 @@ def test_a_request_id_comes_back_once(cluster):
 
 def test_a_rolling_update_fails_no_request(cluster):
     """Requests are answered, and live sessions get their final and close code 1001 from a server that is replaced."""
-    with calling(cluster, recordings.sample()[1]) as callers:
+    with Callers(cluster, recordings.sample()[1]) as callers:
         callers.wait_for_each_kind(1)
         cluster.replace_all()
         callers.wait_for_each_kind(1)

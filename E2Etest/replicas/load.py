@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx
@@ -33,13 +33,14 @@ class WrongAnswer(Exception):
 class Tally:
     """The outcomes of the requests of each kind. `broken`: failures that a client sees as such, with their text."""
 
-    answered: dict[str, int] = field(default_factory=dict)
+    answered: Counter[str] = field(default_factory=Counter)
     broken: list[tuple[str, str]] = field(default_factory=list)
     wrong: list[tuple[str, str]] = field(default_factory=list)
 
 
 class Callers:
-    """One thread for each kind of request. The recordings have the words `text` in each of their spans.
+    """One thread for each kind of request, until the block ends. The recordings have the words `text` in each of their
+    spans.
 
     `with_jobs`: jobs too, which any server behind the address must answer for. `jobs`: the ids of those that were
     accepted.
@@ -66,23 +67,22 @@ class Callers:
             self.kinds["job"] = self._job
         self._threads = [threading.Thread(target=self._go_on, args=(kind,)) for kind in self.kinds]
 
-    def start(self) -> None:
-        """Begin."""
+    def __enter__(self) -> Callers:
         for thread in self._threads:
             thread.start()
+        return self
 
-    def stop(self) -> Tally:
+    def __exit__(self, *_: object) -> None:
         """Let each request under way come to its end."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
-        return self.tally
 
     def wait_for_each_kind(self, more: int) -> None:
         """Wait until each kind was answered that many times more."""
-        before = dict(self.tally.answered)
+        before = self.tally.answered.copy()
         give_up_s = time.monotonic() + 2 * TIMEOUT_S
-        while any(self.tally.answered.get(kind, 0) < before.get(kind, 0) + more for kind in self.kinds):
+        while any(self.tally.answered[kind] < before[kind] + more for kind in self.kinds):
             assert time.monotonic() < give_up_s, self.tally
             time.sleep(0.05)
 
@@ -90,35 +90,32 @@ class Callers:
         headers = {"Authorization": f"Bearer {self._server.key}"} if self._server.key else {}
         with httpx.Client(base_url=self._server.base, timeout=TIMEOUT_S, headers=headers) as client:
             while not self._stopping.is_set():
+                wrong = broken = ""
                 try:
                     self.kinds[kind](client)
                 except WrongAnswer as error:
-                    with self._lock:
-                        self.tally.wrong.append((kind, str(error)))
+                    wrong = str(error)
                 except (httpx.HTTPError, ConnectionClosed, InvalidHandshake, OSError) as error:
-                    with self._lock:
-                        self.tally.broken.append((kind, _described(error)))
+                    broken = _described(error)
+                with self._lock:
+                    self.tally.wrong += [(kind, wrong)] if wrong else []
+                    self.tally.broken += [(kind, broken)] if broken else []
+                    self.tally.answered[kind] += not (wrong or broken)
+                if broken:
                     self._stopping.wait(_PAUSE_S)
-                else:
-                    with self._lock:
-                        self.tally.answered[kind] = self.tally.answered.get(kind, 0) + 1
 
     def _post(self, client: httpx.Client, audio: bytes, path: str, **fields: str) -> httpx.Response:
         answer = client.post(path, files={"file": ("a.wav", audio)}, data=fields)
         answer.raise_for_status()
         return answer
 
-    def _check(self, seen: object, expected: object) -> None:
-        if seen != expected:
-            raise WrongAnswer(f"{seen!r} instead of {expected!r}")
-
     def _file(self, client: httpx.Client) -> None:
         answer = self._post(client, self._clip, "/v1/audio/transcriptions", model="whisper-1")
-        self._check(answer.json()["text"], self._text)
+        _check(answer.json()["text"], self._text)
 
     def _long_file(self, client: httpx.Client) -> None:
         answer = self._post(client, self._long, "/v1/audio/transcriptions", model="whisper-1")
-        self._check(answer.json()["text"], " ".join([self._text] * self._spans))
+        _check(answer.json()["text"], " ".join([self._text] * self._spans))
 
     def _stream(self, client: httpx.Client) -> None:
         form = {"files": {"file": ("a.wav", self._long)}, "data": {"model": "whisper-1", "stream": "true"}}
@@ -127,13 +124,13 @@ class Callers:
             events = list(_events(answer))
         if "error" in events[-1]:
             raise httpx.HTTPError(str(events[-1]))
-        self._check(events[-1].get("text"), " ".join([self._text] * self._spans))
+        _check(events[-1].get("text"), " ".join([self._text] * self._spans))
 
     def _speech(self, client: httpx.Client) -> None:
         body = {"model": "tts-1", "voice": "alloy", "input": _TEXT, "response_format": "wav"}
         answer = client.post("/v1/audio/speech", json=body)
         answer.raise_for_status()
-        self._check(len(answer.content) > 100_000, True)
+        _check(len(answer.content) > 100_000, True)
 
     def _live(self, client: httpx.Client) -> None:
         """A session of two utterances at about the speed of speech. One whose server goes gets its final and 1001."""
@@ -149,16 +146,16 @@ class Callers:
                 if closed.rcvd is None or closed.rcvd.code != 1001:
                     raise
                 return
-        self._check(any(message.get("is_final") and message["text"] for message in messages), True)
+        _check(any(message.get("is_final") and message["text"] for message in messages), True)
 
     def _job(self, client: httpx.Client) -> None:
         """Once it is accepted it must come to its end, however often nobody can answer for it."""
         accepted = self._post(client, self._long, "/v1/jobs", model="whisper-1").json()["id"]
         self.jobs.append(accepted)
         job = _asked(client, f"/v1/jobs/{accepted}", lambda body: body["ended_at"] is not None)
-        self._check(job["status"], "succeeded")
+        _check(job["status"], "succeeded")
         result = _asked(client, f"/v1/jobs/{accepted}/result", lambda body: True)
-        self._check(result["text"], " ".join([self._text] * self._spans))
+        _check(result["text"], " ".join([self._text] * self._spans))
 
 
 def _asked(client: httpx.Client, path: str, condition: Callable[[dict], bool]) -> dict:
@@ -177,6 +174,11 @@ def _asked(client: httpx.Client, path: str, condition: Callable[[dict], bool]) -
                 return body
         time.sleep(_PAUSE_S)
     raise WrongAnswer(f"{path}: {last}")
+
+
+def _check(seen: object, expected: object) -> None:
+    if seen != expected:
+        raise WrongAnswer(f"{seen!r} instead of {expected!r}")
 
 
 def _check_status(answer: httpx.Response) -> None:
@@ -203,14 +205,3 @@ def _upto(socket, ending: str) -> Iterator[dict]:
         yield message
         if message.get("ending") == ending:
             return
-
-
-@contextmanager
-def calling(server: Server, text: str, *, with_jobs: bool = False) -> Iterator[Callers]:
-    """Callers who are at work, and are stopped at the end."""
-    callers = Callers(server, text, with_jobs=with_jobs)
-    callers.start()
-    try:
-        yield callers
-    finally:
-        callers.stop()

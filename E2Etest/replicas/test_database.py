@@ -6,7 +6,7 @@ import pytest
 
 from E2Etest.drive import recordings
 from E2Etest.postgres import postgres
-from E2Etest.replicas.load import calling
+from E2Etest.replicas.load import Callers
 from E2Etest.replicas.rig import balanced
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -19,7 +19,7 @@ def test_a_database_that_is_killed_under_load_loses_no_job(tmp_path, scripted, n
     """SIGKILL under callers of every kind, and started again: jobs are refused with their error meanwhile, all else is
     answered, and every job that was accepted is done, and once."""
     with postgres() as database, balanced(tmp_path, 2, JOBS_DATABASE_URL=database.url, **scripted) as replicas:
-        with calling(replicas, recordings.sample()[1], with_jobs=True) as callers:
+        with Callers(replicas, recordings.sample()[1], with_jobs=True) as callers:
             callers.wait_for_each_kind(1)
             database.kill()
             others = {kind: count for kind, count in callers.tally.answered.items() if kind != "job"}

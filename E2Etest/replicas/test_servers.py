@@ -5,7 +5,7 @@ import pytest
 
 from E2Etest.drive import recordings
 from E2Etest.drive.session import act, data, finals, open_session, upto_flush
-from E2Etest.replicas.load import calling
+from E2Etest.replicas.load import Callers
 from E2Etest.replicas.rig import balanced
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -15,7 +15,7 @@ def test_no_answer_looks_complete_that_is_not(tmp_path, scripted):
     """A server is killed under callers of every kind. The requests that it had accepted fail visibly, and all others
     are answered by the other server and by its successor."""
     with balanced(tmp_path, 2, **scripted) as replicas:
-        with calling(replicas, recordings.sample()[1]) as callers:
+        with Callers(replicas, recordings.sample()[1]) as callers:
             callers.wait_for_each_kind(1)
             replicas.kill(next(iter(replicas.servers)))
             callers.wait_for_each_kind(2)
@@ -30,7 +30,7 @@ def test_a_rolling_update_fails_no_request(tmp_path, scripted):
     """The engine and two servers are replaced under callers of every kind. Each request gets its whole answer at the
     first attempt. Each live session gets all its words, or a final and close code 1001 if its server stops."""
     with balanced(tmp_path, 2, **scripted) as replicas:
-        with calling(replicas, recordings.sample()[1]) as callers:
+        with Callers(replicas, recordings.sample()[1]) as callers:
             callers.wait_for_each_kind(2)
             assert replicas.stop_engine() == 0
             replicas.start_engine()

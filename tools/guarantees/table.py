@@ -108,8 +108,8 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
     "crash": Guarantee(
         "A crash of the engine process loses no request",
-        "The engine process is killed 20 times under load. Every request gets its words, and the next transcript comes "
-        "within the load time and {recovery_s}. A crash loop stops with a clear error.",
+        "The engine process is killed 200 times under load. Every request gets its words, and the next transcript "
+        "comes within the load time and {recovery_s}. A crash loop stops with a clear error.",
         {"recovery_s": _time("median time to the next transcript, beyond the load", 5, "s", asserted=50)},
     ),
     "idle-memory": Guarantee(

@@ -34,8 +34,8 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignerState, AlignItem, EngineInfo, Tokens, Utterance
 from asr_server.processes.supervisor import (
     PROBE_PAUSE_S,
-    HangConfig,
-    ProbeResult,
+    WELL,
+    Condition,
     Process,
     ProcessEnd,
     ProcessState,
@@ -166,11 +166,13 @@ class EngineProcess:
             config = replace(config, name="connection to the shared engine", path=Path(path))
         self._start_s = START_S if self._shared else None
         self._process = Supervisor(self._shared.begin if self._shared else starter(_PROGRAM, settings), config)
-        hang_s = settings.engine_hang_s
-        limits = HangConfig(hang_s, max(hang_s, settings.request_timeout), probe_s=PROBE_PAUSE_S + _SILENT_S)
+        self._hang_s = hang_s = settings.engine_hang_s
+        # Of a process that is silent while it may be loading its model: importing the model's libraries can block the
+        # whole process, on a slow disk for long.
+        self._load_s = max(hang_s, settings.request_timeout)
         self._tasks = [
             self._loop.create_task(self._keep_connected()),
-            self._loop.create_task(self._process.end_when_hung(self._probe, limits)),
+            self._loop.create_task(self._process.end_when_hung(self._probe, hang_s, PROBE_PAUSE_S + _SILENT_S)),
             self._loop.create_task(end_when_idle([self._process], idle_s)),
         ]
 
@@ -329,19 +331,18 @@ class EngineProcess:
         else:
             self._goes_on()
 
-    def _probe(self) -> ProbeResult:
-        """Return the state of the process for a `HangDetector`."""
+    def _probe(self) -> Condition:
+        """Return the condition of the process, which runs."""
         if self._connection is None:
-            return ProbeResult.LOADING  # it starts
-        if self.clock() - self._state_s > _SILENT_S:
-            return ProbeResult.SILENT
+            return WELL  # it starts
         snapshot = self.snapshot()
         loading = snapshot.loading or any(info.aligner_state is AlignerState.LOADING for info in self.infos.values())
-        if snapshot.is_stuck(_SILENT_S, aligner_loads=loading) or not snapshot.alive:
-            return ProbeResult.HUNG
-        # A model that is not loaded may be at any moment.
-        loaded = not loading and all(model.state is ModelState.LOADED for model in snapshot.models.values())
-        return ProbeResult.HEALTHY if loaded else ProbeResult.LOADING
+        if self.clock() - self._state_s > _SILENT_S:
+            # A model that is not loaded may be at any moment.
+            loaded = not loading and all(model.state is ModelState.LOADED for model in snapshot.models.values())
+            return Condition("silent", self._hang_s if loaded else self._load_s)
+        stuck = snapshot.is_stuck(_SILENT_S, aligner_loads=loading) or not snapshot.alive
+        return Condition("hung", self._hang_s) if stuck else WELL
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -369,7 +370,7 @@ class EngineProcess:
             case wire.RowStarted(number=number) if number in self._rows:
                 self._rows[number].began = True
             case wire.TokensSent(number=number) if number in self._rows:
-                self._rows[number].pass_on(Tokens(message.ids, message.logprobs, message.text))
+                self._rows[number].pass_on(message.tokens)
             case wire.RowFinished(number=number) if number in self._rows:
                 self._take_end(self._rows[number], message, samples)
             case wire.EngineState():

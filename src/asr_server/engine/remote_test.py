@@ -220,17 +220,6 @@ async def test_a_row_that_ends_every_process_fails_and_no_other(start):
 
 
 @pytest.mark.nightly
-async def test_a_process_that_does_not_stay_up_is_given_up_for_a_while(start):
-    """All who wait get the reason, and so does who comes then; the state names it, for `/livez`."""
-    process = start("no script")
-    with pytest.raises(EngineFailed, match="engine process"):
-        await process.ask().result()
-    assert process.core.thread.snapshot().failure
-    with pytest.raises(EngineFailed, match="engine process"):
-        process.ask()
-
-
-@pytest.mark.nightly
 async def test_a_process_that_a_signal_has_stopped_is_replaced(start):
     """Nothing of it moves, so nothing of it can say so. Its row goes on."""
     process = start(SLOW, engine_hang_s=0.5)
@@ -253,6 +242,17 @@ async def test_a_process_that_says_nothing_is_replaced(start):
     process.write(QUICK)
     assert (await stream.result()).hypothesis.text == WORDS
     assert _process() != pid
+
+
+@pytest.mark.nightly
+async def test_a_process_that_is_silent_while_it_loads_is_waited_for(start):
+    """Importing libraries can hold all of a process up, for longer than a hang may take."""
+    process = start({**QUICK, "load_freeze_s": 6.0}, engine_hang_s=0.5)
+    stream = process.ask()
+    await process.until(lambda snapshot: snapshot.loading)
+    pid = _process()
+    assert (await stream.result()).hypothesis.text == WORDS
+    assert _process() == pid
 
 
 @pytest.mark.nightly

@@ -227,14 +227,14 @@ class ServerConnection(wire.Frames):
         elif isinstance(message, wire.Lease) and message.model in self._server.models:
             self._lease(message)
         else:
-            raise wire.BadFrame(type(message).__name__)
+            raise ValueError(type(message).__name__)
 
     def _greet(self, message: wire.Message) -> None:
         assert self.transport is not None
         if self.transport.is_closing():
             return
         if not isinstance(message, wire.Hello):
-            raise wire.BadFrame(type(message).__name__)
+            raise ValueError(type(message).__name__)
         ours, theirs = self._server.settings, message.settings
         if unlike := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
             reason = f"The engine has another {', '.join(unlike)} than this server: give both the same."
@@ -249,7 +249,7 @@ class ServerConnection(wire.Frames):
     def _submit(self, row: wire.SubmitRow, samples: wire.Samples) -> None:
         thread = self._server.core.thread
         if row.model not in self._server.models or row.number in self.rows:
-            raise wire.BadFrame("a row of no model, or with the number of another")
+            raise ValueError("a row of no model, or with the number of another")
         item: Any = wire.item_of(row, samples)
         given: list[Any] = []
         if row.shared is not None and row.model in self._server.shared_models:
@@ -297,8 +297,7 @@ class ServerConnection(wire.Frames):
     def _send_told(self) -> None:
         told, self._told = self._told, {}
         for number, parts in told.items():
-            tokens = _joined(parts)
-            self.send(wire.TokensSent(number, tokens.ids, tokens.logprobs, tokens.text))
+            self.send(wire.TokensSent(number, _joined(parts)))
 
     def _answer(self, job: AnyJob, number: int, given: list[Any]) -> None:
         if self.rows.get(number) is not job:

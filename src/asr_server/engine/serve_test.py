@@ -1,7 +1,6 @@
 """The engine process's end of its socket, over real sockets, with the fake engine on a thread of its own."""
 
 import asyncio
-import itertools
 import socket
 
 import numpy as np
@@ -13,7 +12,6 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.serve import EngineServer, ServerConnection
 from asr_server.engine.wire import (
-    CancelRow,
     EngineState,
     Frames,
     Hello,
@@ -22,11 +20,12 @@ from asr_server.engine.wire import (
     RowStarted,
     ServerRefused,
     SubmitRow,
-    TokensSent,
     fields_of,
 )
 from asr_server.schedule.job import Priority
+from asr_server.schedule.model import ModelState
 
+IDLE_S = 0.3
 SPEECH = np.full(2 * 16_000, 0.5, np.float32)  # "one two three four"
 
 
@@ -64,7 +63,7 @@ async def engine(tmp_path, monkeypatch):
     script = tmp_path / "script.json"
     script.write_text('{"words_per_s": 2, "step_s": 0.02}')
     monkeypatch.setenv("FAKE_ENGINE_SCRIPT", str(script))
-    settings = Settings(_env_file=None, model_id="fake", state_dir=tmp_path)
+    settings = Settings(_env_file=None, model_id="fake", state_dir=tmp_path, idle_timeout=IDLE_S)
     resolved = feature_list.resolve(settings, Capabilities(gpu=False, torch_cuda=False))
     server = EngineServer(settings, resolved)
     publishing = asyncio.create_task(server.publish())
@@ -94,57 +93,36 @@ async def _until(holds):
             await asyncio.sleep(0.01)
 
 
-async def test_a_row_is_told_begins_and_ends(engine):
-    """Its tokens come before its end, and are those of the answer; it began before both."""
-    _, connect, _ = engine
-    peer = await connect()
-    peer.ask(5, stream=True)
-    await peer.until(lambda: peer.ended(5))
-    answer = peer.ended(5)
-    kinds = [type(message) for message in peer.told if not isinstance(message, EngineState)]
-    assert kinds[0] is RowStarted
-    assert kinds[-1] is RowFinished
-    told = peer.of(TokensSent)
-    assert tuple(itertools.chain.from_iterable(one.ids for one in told)) == answer.hypothesis.ids
-    assert "".join(one.text for one in told) == answer.hypothesis.text == "one two three four"
-    assert answer.started_s < answer.ended_s
-
-
-async def test_rows_and_leases_of_a_server_end_with_its_connection(engine):
-    """Rows and leases of another server go on."""
+async def test_rows_of_a_server_end_with_its_connection(engine):
+    """Rows of another server go on."""
     server, connect, script = engine
     script.write_text('{"words_per_s": 100, "step_s": 0.02}')
     one, other = await connect(), await connect()
     for number in range(12):  # more than the batch has room for
         one.ask(number)
-    one.frames.send(Lease("", live=True, held=True))
     other.ask(1)
     thread = server.core.thread
-    await _until(lambda: thread.snapshot().running == 7 and thread._live_leases == 1)
+    await _until(lambda: thread.snapshot().running == 7)
     jobs = list(server.connections[0].rows.values())
     one.frames.transport.abort()
     await _until(lambda: len(jobs) == 12 and all(job.cancelled for job in jobs))
     await _until(lambda: thread.snapshot().running <= 1 and not sum(thread.snapshot().depth.values()))
-    assert thread._live_leases == 0
     await other.until(lambda: other.ended(1))
     assert other.ended(1).hypothesis.text
     assert not server.rows
 
 
-async def test_a_cancelled_row_leaves_the_batch_without_an_answer(engine):
-    """Its number may be used again."""
-    server, connect, script = engine
-    script.write_text('{"words_per_s": 100, "step_s": 0.02}')
+async def test_a_lease_keeps_the_model_loaded_until_its_connection_ends(engine):
+    """It is idle for longer than the timeout meanwhile."""
+    server, connect, _ = engine
     peer = await connect()
-    peer.ask(1)
-    await peer.until(lambda: peer.of(RowStarted))
-    peer.frames.send(CancelRow(1))
-    await _until(lambda: not server.core.thread.snapshot().running)
-    script.write_text('{"words_per_s": 2, "step_s": 0}')
+    peer.frames.send(Lease("", live=True, held=True))
     peer.ask(1)
     await peer.until(lambda: peer.ended(1))
-    assert len(peer.of(RowFinished)) == 1
-    assert peer.ended(1).hypothesis.text == "one two three four"
+    await asyncio.sleep(3 * IDLE_S)
+    assert server.core.thread.snapshot().state is ModelState.LOADED
+    peer.frames.transport.abort()
+    await _until(lambda: server.core.thread.snapshot().state is ModelState.UNLOADED)
 
 
 async def test_live_rows_of_any_server_go_before_recordings_of_all(engine):

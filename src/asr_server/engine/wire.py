@@ -1,38 +1,33 @@
-"""The messages between a server and its engine process, and the frames that carry them over a Unix socket.
+"""The messages between a server and its engine process, over a Unix socket.
 
-A frame is a head (`_HEAD`: the kind of the message and two lengths), the samples of a row as float32, and the rest of
-the message as JSON. The samples come first, so that they are aligned where they are received, which is where they stay.
+Their frames are those of `processes/messages.py`: JSON, then the samples of a row as float32, which stay where they are
+received. Spaces after the JSON align them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Any, cast, get_args, get_type_hints
+from typing import Annotated, Any, Literal, cast, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from asr_server import __version__
 from asr_server.core.settings import EngineSettings, Settings
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import AlignItem, Alignment, EngineInfo, Hypothesis, Utterance
+from asr_server.engine.protocol import AlignItem, Alignment, EngineInfo, Hypothesis, Tokens, Utterance
+from asr_server.processes import messages
 from asr_server.schedule.model import EngineSnapshot, ModelState
 
-# Kind of the message, bytes of samples, bytes of JSON.
-_HEAD = struct.Struct("!BII")
-# Eight minutes of audio; rows have two at most.
-MOST_SAMPLE_BYTES = 32 * 1024 * 1024
-# A thousand tokens take some 50 kB.
-MOST_JSON_BYTES = 8 * 1024 * 1024
 # The engine process publishes its state this often.
 PUBLISH_S = 1.0
-# Bytes read from a socket at once while no frame has begun.
+# Bytes read from a socket at once, unless a frame is longer.
 _STAGE_BYTES = 64 * 1024
+_SAMPLE_BYTES = 4
 
 Samples = NDArray[np.float32]
 
@@ -49,9 +44,10 @@ _UtteranceFields, _AlignItemFields = _without_audio(Utterance), _without_audio(A
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a server. Each version sends it as the first kind, with these fields."""
+    """The first message of a server. Each version sends it with these fields."""
 
     settings: dict[str, str]  # as of `engine_settings`
+    kind: Literal["Hello"] = "Hello"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +55,7 @@ class ServerRefused:
     """The engine takes no rows of this server, and ends the connection."""
 
     reason: str  # for users
+    kind: Literal["ServerRefused"] = "ServerRefused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +72,7 @@ class SubmitRow:
     utterance: _UtteranceFields | None = None  # type: ignore[valid-type]  # a class that is made above
     align: _AlignItemFields | None = None  # type: ignore[valid-type]  # as above
     shared: dict[str, Any] | None = None  # as of `SharedModel.pack`
+    kind: Literal["SubmitRow"] = "SubmitRow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +80,7 @@ class CancelRow:
     """A row has lost its caller."""
 
     number: int
+    kind: Literal["CancelRow"] = "CancelRow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +90,7 @@ class Lease:
     model: str
     live: bool  # for a live session
     held: bool
+    kind: Literal["Lease"] = "Lease"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class RowStarted:
     """A row is in the batch."""
 
     number: int
+    kind: Literal["RowStarted"] = "RowStarted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,8 @@ class TokensSent:
     """A row has new tokens."""
 
     number: int
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    text: str
+    tokens: Tokens
+    kind: Literal["TokensSent"] = "TokensSent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,7 @@ class RowFinished:
     alignment: Alignment | None = None
     shared: dict[str, Any] | None = None  # as of `SharedModel.pack`
     error: RowError | None = None
+    kind: Literal["RowFinished"] = "RowFinished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,26 +146,14 @@ class EngineState:
     load_moved_s: float | None  # as of `RequestClock`
     steps: tuple[tuple[int, float], ...]  # rows and seconds of each step since the last message
     changes: tuple[tuple[str, ModelState, float], ...]  # of the states of models since then, with their seconds
+    kind: Literal["EngineState"] = "EngineState"
 
 
-# The number of a kind is its place here.
 Message = Hello | ServerRefused | SubmitRow | CancelRow | Lease | RowStarted | TokensSent | RowFinished | EngineState
-
-
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    kind.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]  # pydantic's name
-        ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants", extra="forbid"
-    )
-    return TypeAdapter(kind)
-
-
-_KINDS = get_args(Message)
-_ADAPTERS = tuple(map(_adapter, _KINDS))
-_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
-
-
-class BadFrame(ValueError):
-    """The bytes are no message, or a longer one than there are."""
+_MESSAGES: TypeAdapter[Message] = TypeAdapter(
+    Annotated[Message, Field(discriminator="kind")],
+    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants", extra="forbid"),
+)
 
 
 def engine_settings(settings: Settings, resolved: Plan) -> dict[str, str]:
@@ -192,20 +181,18 @@ def item_of(row: SubmitRow, samples: Samples) -> Utterance | AlignItem | None:
 
 
 def frame(message: Message, samples: Samples | None = None) -> list[bytes | memoryview]:
-    """Return the parts of the frame of a message, in the order in which they are written. Raises `BadFrame` for one
+    """Return the parts of the frame of a message, in the order in which they are written. Raises ValueError for one
     that is too long."""
-    number = _NUMBERS[type(message)]
-    text = _ADAPTERS[number].dump_json(message)
+    text = _MESSAGES.dump_json(message)
+    text += b" " * (-len(text) % _SAMPLE_BYTES)
     # A view of no samples cannot be cast.
     has_audio = samples is not None and len(samples) > 0
     audio = np.ascontiguousarray(samples, np.float32).data.cast("B") if has_audio else memoryview(b"")
-    if len(text) > MOST_JSON_BYTES or audio.nbytes > MOST_SAMPLE_BYTES:
-        raise BadFrame(f"{type(message).__name__} of {audio.nbytes} and {len(text)} bytes")
-    return [_HEAD.pack(number, audio.nbytes, len(text)), audio, text]
+    return [messages.header(len(text), audio.nbytes), text, audio]
 
 
 class Frames(asyncio.BufferedProtocol):
-    """One end of the socket, on an event loop. Samples are received where they stay.
+    """One end of the socket, on an event loop.
 
     `on_message` gets each message with its samples, float32 (n,); what it raises ends the connection. `on_lost` is
     called once, when that has ended.
@@ -215,12 +202,8 @@ class Frames(asyncio.BufferedProtocol):
         self._on_message, self._on_lost = on_message, on_lost
         self.transport: asyncio.Transport | None = None
         self.broken: Exception | None = None  # what ended the connection from this side
-        self._stage = bytearray(_STAGE_BYTES)
-        self._staged = 0  # bytes of it that are no frame yet
-        # The body of a frame that is longer than what was staged of it, and how much of it has come.
-        self._body: NDArray[np.uint8] | None = None
-        self._came = 0
-        self._head = (0, 0, 0)
+        self._buffer = bytearray(_STAGE_BYTES)
+        self._filled = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -234,49 +217,34 @@ class Frames(asyncio.BufferedProtocol):
         self.transport.writelines(frame(message, samples))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
-        if self._body is not None:
-            return self._body.data[self._came :]
-        return memoryview(self._stage)[self._staged :]
+        return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
         try:
-            if self._body is None:
-                self._staged += nbytes
-                self._take_staged()
-                return
-            self._came += nbytes
-            if self._came == len(self._body):
-                body, self._body = self._body, None
-                self._deliver(body)
+            self._take_frames()
         except Exception as error:  # the peer is at fault, or what takes its messages: both end the connection
             self.broken = error
             assert self.transport is not None
             self.transport.abort()
 
-    def _take_staged(self) -> None:
-        begin = 0
-        while self._body is None and self._staged - begin >= _HEAD.size:
-            self._head = kind, sample_bytes, json_bytes = _HEAD.unpack_from(self._stage, begin)
-            if kind >= len(_KINDS) or sample_bytes > MOST_SAMPLE_BYTES or json_bytes > MOST_JSON_BYTES:
-                raise BadFrame(f"kind {kind}, {sample_bytes} and {json_bytes} bytes")
-            begin += _HEAD.size
-            # Memory of its own for each: the samples of a row are kept.
-            body = np.empty(sample_bytes + json_bytes, np.uint8)
-            came = min(len(body), self._staged - begin)
-            body[:came] = np.frombuffer(self._stage, np.uint8, came, begin)
-            begin += came
-            if came == len(body):
-                self._deliver(body)
-            else:
-                self._body, self._came = body, came
-        self._stage[: self._staged - begin] = self._stage[begin : self._staged]
-        self._staged -= begin
-
-    def _deliver(self, body: NDArray[np.uint8]) -> None:
-        kind, sample_bytes, _ = self._head
-        try:
-            message = _ADAPTERS[kind].validate_json(body[sample_bytes:].tobytes())
-        except ValidationError:  # its text has what the peer sent, which no log line may have
-            raise BadFrame(f"no {_KINDS[kind].__name__}") from None
-        self._on_message(message, body[:sample_bytes].view(np.float32))
+    def _take_frames(self) -> None:
+        begin, next_bytes = 0, 0
+        while self._filled - begin >= (head_bytes := messages.HEADER.size):
+            text_bytes, sample_bytes = messages.sizes(self._buffer[begin : begin + head_bytes])
+            next_bytes = head_bytes + text_bytes + sample_bytes
+            if self._filled - begin < next_bytes:
+                break
+            samples_at = begin + head_bytes + text_bytes
+            try:
+                message = _MESSAGES.validate_json(self._buffer[begin + head_bytes : samples_at])
+            except ValidationError:  # its text has what the peer sent, which no log line may have
+                raise ValueError("no message") from None
+            samples = memoryview(self._buffer)[samples_at : begin + next_bytes]
+            self._on_message(message, np.frombuffer(samples, np.float32))
+            begin, next_bytes = begin + next_bytes, 0
+        if begin or next_bytes > len(self._buffer):
+            # Into memory of its own: the samples of rows stay where they are.
+            rest = self._buffer[begin : self._filled]
+            self._buffer, self._filled = bytearray(max(_STAGE_BYTES, next_bytes)), len(rest)
+            self._buffer[: len(rest)] = rest

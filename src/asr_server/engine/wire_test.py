@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.engine import wire
-from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance, Written
+from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Tokens, Utterance, Written
 from asr_server.engine.wire import Frames, RowFinished, SubmitRow, TokensSent, fields_of, frame, item_of
+from asr_server.processes import messages
 
 AUDIO = np.linspace(-1, 1, 30_001, dtype=np.float32)
 UTTERANCE = Utterance(
@@ -71,7 +71,7 @@ def test_messages_arrive_whole_however_the_socket_divides_them(cuts):
     """Rows with and without samples and an answer, one after the other: each field and each sample."""
     sent = [
         (_row(UTTERANCE), AUDIO),
-        (TokensSent(2, (1,), (-0.5,), "a"), None),
+        (TokensSent(2, Tokens((1,), (-0.5,), "a")), None),
         (_row(ALIGN, 3), AUDIO),
         (RowFinished(4, 1, 2, 0, HYPOTHESIS), None),
     ]
@@ -83,6 +83,8 @@ def test_messages_arrive_whole_however_the_socket_divides_them(cuts):
         item = item_of(message, samples)
         assert (type(item), _fields(item)) == (type(wanted), _fields(wanted))
         assert np.array_equal(item.audio, AUDIO)
+        assert item.audio.flags.aligned
+        assert item.audio.flags.writeable  # as torch wants it
     assert told[3][0].hypothesis.finish is Finish.LOOP
 
 
@@ -92,16 +94,22 @@ def test_a_row_of_no_item_loads_a_model():
     assert item_of(*told[0]) is None
 
 
+def _framed(text, sample_bytes=0):
+    return messages.HEADER.pack(len(text), sample_bytes) + text
+
+
 @pytest.mark.parametrize(
     "data",
     [
-        wire._HEAD.pack(99, 0, 2) + b"{}",
-        wire._HEAD.pack(1, wire.MOST_SAMPLE_BYTES + 1, 0),
-        wire._HEAD.pack(1, 0, wire.MOST_JSON_BYTES + 1),
-        wire._HEAD.pack(1, 0, 14) + b'{"number": "x"}',
-        wire._HEAD.pack(1, 0, 27) + b'{"number": 1, "more": "none"}'[:27],
+        _framed(b'{"kind": "Other"}'),
+        _framed(b'{"kind": "CancelRow", "number": 1}', messages.MAX_DATA_BYTES + 1),
+        messages.HEADER.pack(messages.MAX_JSON_BYTES + 1, 0),
+        _framed(b'{"kind": "CancelRow", "number": "x"}'),
+        _framed(b'{"kind": "CancelRow", "number": 1, "more": 2}'),
+        _framed(b'{"kind": "CancelRow", "number": 1'),
+        _framed(b'{"kind": "CancelRow", "number": 1}', 3) + b"abc",
     ],
-    ids=["kind", "samples", "json", "type", "no json"],
+    ids=["kind", "samples", "json", "type", "field", "no json", "part of a sample"],
 )
 def test_what_is_no_message_ends_the_connection(data):
     """No memory is taken for a length that no message has."""
@@ -111,5 +119,5 @@ def test_what_is_no_message_ends_the_connection(data):
 
 def test_audio_that_no_row_has_is_not_sent():
     """The sender finds out, and not the peer."""
-    with pytest.raises(wire.BadFrame):
-        frame(_row(UTTERANCE), np.zeros(wire.MOST_SAMPLE_BYTES // 4 + 1, np.float32))
+    with pytest.raises(ValueError, match="a message of"):
+        frame(_row(UTTERANCE), np.zeros(messages.MAX_DATA_BYTES // 4 + 1, np.float32))

@@ -1,4 +1,4 @@
-"""Messages between the server and a child process: a header, a JSON object, binary data."""
+"""Messages between the server and another process of it: a header, a JSON object, binary data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 HEADER = struct.Struct("<II")  # bytes of JSON, bytes of data
-MAX_JSON_BYTES, MAX_DATA_BYTES = 16 * 2**20, 8 * 2**20
+# Data: eight minutes of audio at 16 kHz, and rows have two at most.
+MAX_JSON_BYTES, MAX_DATA_BYTES = 16 * 2**20, 32 * 2**20
 
 
 class Message(NamedTuple):
@@ -21,9 +22,15 @@ class Message(NamedTuple):
 def packed(content: dict[str, Any], data: bytes = b"") -> bytes:
     """Pack a message. Raises ValueError if it is over the limits."""
     text = json.dumps(content, separators=(",", ":")).encode()
-    header = HEADER.pack(len(text), len(data))
-    sizes(header)  # here, as a message over the limits would end the process that reads it
-    return header + text + data
+    return header(len(text), len(data)) + text + data
+
+
+def header(text_bytes: int, data_bytes: int) -> bytes:
+    """Return the header of a message. Raises ValueError if that is over the limits: it would end the process that reads
+    it."""
+    packed = HEADER.pack(text_bytes, data_bytes)
+    sizes(packed)
+    return packed
 
 
 def read(exactly: Callable[[int], bytes], most_bytes: int = MAX_JSON_BYTES + MAX_DATA_BYTES) -> Message | None:

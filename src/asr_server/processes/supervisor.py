@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -14,14 +15,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from contextvars import Context
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from loguru import logger
 
 from asr_server.core.errors import ShuttingDown
-from asr_server.core.idle import IdleTimer
+from asr_server.core.idle import IdleTimer, trim_heap
 from asr_server.core.settings import Settings, environment_of
 from asr_server.processes.launcher import is_stopped, python_command, python_path
 from asr_server.processes.unix_sockets import unnamed_socket
@@ -74,25 +75,15 @@ class RunningProcess:
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # set when it has ended
 
 
-class ProbeResult(Enum):
-    """The result of one probe of the process."""
-
-    HEALTHY = auto()  # it answers, its engine makes progress, its model is loaded
-    LOADING = auto()  # it answers; its model is being loaded, or may be at any moment
-    HUNG = auto()  # it says that its engine makes no progress
-    SILENT = auto()  # it does not answer
-    STOPPED = auto()  # a signal has stopped its process, which loads nothing
-
-
 @dataclass(frozen=True, slots=True)
-class HangConfig:
-    """Time limits."""
+class Condition:
+    """The condition of a process, as one probe found it."""
 
-    hang_s: float  # for a process that reports that it hangs, is silent, or is stopped
-    # For a process that is silent while it may be loading its model: importing the model's libraries can block the
-    # whole process, on a slow disk for long.
-    load_s: float  # the limit instead of `hang_s`
-    probe_s: float  # the longest time that a probe and the pause before it can take
+    sign: str  # for the log
+    limit_s: float = math.inf  # for how long a process may stay in it
+
+
+WELL = Condition("well")
 
 
 class HangDetector:
@@ -102,26 +93,16 @@ class HangDetector:
     which says nothing about the process.
     """
 
-    def __init__(self, config: HangConfig, now_s: float) -> None:
-        self._config = config
-        self._last_probe_s = now_s
-        self._stalled_s = self._stopped_s = 0.0
-        self._may_be_loading = True
+    def __init__(self, probe_s: float, now_s: float) -> None:
+        self._probe_s, self._last_probe_s = probe_s, now_s
+        self._limit_s, self._stalled_s = math.inf, 0.0
 
-    def observe(self, probe: ProbeResult, now_s: float) -> bool:
+    def observe(self, found: Condition, now_s: float) -> bool:
         """Take the result of a probe. Returns True if the process has hung."""
-        since_s = min(now_s - self._last_probe_s, self._config.probe_s)
-        self._last_probe_s = now_s
-        if probe is ProbeResult.STOPPED:
-            self._stopped_s += since_s
-            return self._stopped_s >= self._config.hang_s
-        self._stopped_s = 0.0
-        if probe in (ProbeResult.HEALTHY, ProbeResult.LOADING):
-            self._stalled_s, self._may_be_loading = 0.0, probe is ProbeResult.LOADING
-            return False
-        self._stalled_s += since_s
-        loading = probe is ProbeResult.SILENT and self._may_be_loading
-        return self._stalled_s >= (self._config.load_s if loading else self._config.hang_s)
+        since_s = min(now_s - self._last_probe_s, self._probe_s)
+        self._stalled_s = since_s + (self._stalled_s if found.limit_s == self._limit_s else 0.0)
+        self._last_probe_s, self._limit_s = now_s, found.limit_s
+        return self._stalled_s >= found.limit_s
 
 
 class ProcessState(Enum):
@@ -254,26 +235,28 @@ class Supervisor:
         if self.state is ProcessState.RUNNING:
             logger.info(f"{self._config.name} idle", idle_s=round(self.idle.idle_s, 1))
             await self.stop()
+            trim_heap()  # of what its rows took here
 
-    async def end_when_hung(self, probe: Callable[[], ProbeResult], config: HangConfig) -> None:
-        """Kill the process whenever it hangs, which then counts as a crash. Runs for ever."""
-        pause_s = min(PROBE_PAUSE_S, config.hang_s / 4)
+    async def end_when_hung(self, probe: Callable[[], Condition], hang_s: float, probe_s: float) -> None:
+        """Kill the process whenever it hangs, which then counts as a crash. Runs for ever.
+
+        `probe` is for a process that runs. `hang_s`: the limit for one that a signal has stopped. `probe_s`: the
+        longest time that a probe and the pause before it can take.
+        """
+        pause_s = min(PROBE_PAUSE_S, hang_s / 4)
         watched: Process | None = None
         while True:
             await asyncio.sleep(pause_s)
             if (process := self._process) is None:
                 continue
             if process is not watched:
-                watched, detector = process, HangDetector(config, time.monotonic())
+                watched, detector = process, HangDetector(probe_s, time.monotonic())
             if is_stopped(process.pid):
-                result = ProbeResult.STOPPED
-            elif self.state is ProcessState.RUNNING:
-                result = probe()
-            else:  # it starts, or ends: both have time limits of their own
-                result = ProbeResult.LOADING
-            if detector.observe(result, time.monotonic()) and process is self._process:
-                details = {"sign": result.name.lower(), "after_s": config.hang_s}
-                self.kill("hangs", ProcessEnd.HUNG, **details)
+                found = Condition("stopped", hang_s)
+            else:  # one that starts, or ends, has time limits of its own
+                found = probe() if self.state is ProcessState.RUNNING else WELL
+            if detector.observe(found, time.monotonic()) and process is self._process:
+                self.kill("hangs", ProcessEnd.HUNG, sign=found.sign, after_s=found.limit_s)
                 watched = None  # a new detector: if the process survives even that, it is not killed at every probe
 
     def kill(self, why: str, cause: ProcessEnd = ProcessEnd.CRASHED, **details: object) -> None:

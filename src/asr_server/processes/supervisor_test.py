@@ -1,27 +1,31 @@
-"""The supervisor over scripted processes, which listen or not and exit when the test says."""
+"""The supervisor over scripted processes, which listen or not and exit when the test says; its judgement of hangs and
+of restarts."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 from contextvars import ContextVar
-from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from loguru import logger
 
 from asr_server.core.errors import ShuttingDown
 from asr_server.core.idle import end_when_idle
 from asr_server.processes import supervisor, unix_sockets
 from asr_server.processes.supervisor import (
-    HangConfig,
-    ProbeResult,
+    GIVE_UP_S,
+    WELL,
+    Condition,
+    HangDetector,
     ProcessEnd,
     ProcessState,
     ProcessUnavailable,
+    RestartPolicy,
     Supervisor,
     SupervisorConfig,
 )
@@ -64,22 +68,23 @@ class _Process:
             self._code.set_result(code)
 
 
-class _Supervised:
+class _Supervised(Supervisor):
     """A supervisor and all its processes; `kinds` are what they are, the last one for all that follow."""
 
-    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, spawned=None):
+    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0):
+        super().__init__(self._begin, SupervisorConfig("one", start_s, idle_s, stop_s))
         self.processes, self._kinds = [], list(kinds)
-        self._spawned = spawned or (lambda: None)
-        self.supervisor = Supervisor(self._spawn, SupervisorConfig("one", start_s, idle_s, stop_s))
 
-    async def _spawn(self, listener):
-        self._spawned()
+    async def _begin(self, listener):
         kind = self._kinds.pop(0) if len(self._kinds) > 1 else self._kinds[0]
         if kind == "absent":
             raise FileNotFoundError("no such program")
         self.processes.append(_Process(listener, kind))
         await self.processes[-1].begin()
         return self.processes[-1]
+
+    def counted(self):
+        return {end: count for end, count in self.ends.items() if count}
 
 
 async def _until(holds):
@@ -89,19 +94,9 @@ async def _until(holds):
 
 
 @pytest.fixture
-def temporary(monkeypatch):
-    """The only directory in which a socket can be bound."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", "/none")
-        monkeypatch.setattr(tempfile, "tempdir", folder)
-        yield Path(folder)
-
-
-@pytest.fixture
-def supervise(temporary, monkeypatch):
-    """Makes them, and stops what is left in them."""
+async def supervise(monkeypatch):
+    """Makes them, and stops what is left of them."""
     monkeypatch.setattr(supervisor, "_FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(supervisor, "GIVE_UP_S", 60.0)
     made = []
 
     def make(*kinds, **config):
@@ -110,188 +105,153 @@ def supervise(temporary, monkeypatch):
 
     yield make
     for one in made:
-        for process in one.processes:
-            process.end(0)
-
-
-async def test_a_process_outlives_the_context_of_the_first_request(supervise):
-    """Or all lines about the process would have the id of that request."""
-    request, seen = ContextVar("request", default=None), []
-    case = supervise(spawned=lambda: seen.append(request.get()))
-    request.set("a")
-    await case.supervisor.running()
-    await case.supervisor.stop()
-    assert seen == [None]
+        await one.close()
 
 
 async def test_all_who_need_it_get_the_same_process(supervise):
-    """Ten callers, one process."""
+    """The process has the context of none of them, or all lines about it would have the id of the first request."""
+    request, seen = ContextVar("request", default=None), []
     case = supervise()
-    connections = await asyncio.gather(*(case.supervisor.running() for _ in range(10)))
-    assert len({id(connection) for connection in connections}) == len(case.processes) == 1
-    await case.supervisor.stop()
+    sink = logger.add(lambda _: seen.append(request.get()), level="INFO")
+    request.set("a")
+    assert len({id(found) for found in await asyncio.gather(*(case.running() for _ in range(10)))}) == 1
+    logger.remove(sink)
+    assert len(case.processes) == 1
+    assert seen == [None]
 
 
-async def test_a_running_process_has_no_file_that_could_be_deleted(supervise, temporary):
-    """Its descriptors are closed when it ends."""
+async def test_descriptors_are_closed_when_it_ends(supervise):
     case, before = supervise(), os.listdir("/proc/self/fd")
-    for _ in range(2):
-        await case.supervisor.running()
-        assert not list(temporary.iterdir())
-        await case.supervisor.stop()
+    await case.running()
+    await case.stop()
     assert os.listdir("/proc/self/fd") == before
 
 
 async def test_without_a_directory_for_its_socket_the_log_says_why_and_the_next_start_succeeds(
-    supervise, temporary, monkeypatch
+    supervise, tmp_path, monkeypatch
 ):
     """As a program that cannot be started, until there is one again; no traceback."""
     case, lines = supervise(), []
     monkeypatch.setattr(supervisor, "GIVE_UP_S", 0.1)
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "none"))
-    sink = logger.add(lines.append, format="{message} {extra[reason]}", level="ERROR", filter=lambda r: r["extra"])
-    with pytest.raises(ProcessUnavailable):
-        await case.supervisor.running()
-    logger.remove(sink)
-    assert f"No such file or directory: '{temporary / 'none'}" in lines[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(unix_sockets, "_SHARED_MEMORY", "/none")
+        patched.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+        sink = logger.add(lines.append, format="{message} {extra[reason]}", level="ERROR", filter=lambda r: r["extra"])
+        with pytest.raises(ProcessUnavailable):
+            await case.running()
+        logger.remove(sink)
+    assert f"No such file or directory: '{tmp_path / 'none'}" in lines[0]
     assert "Traceback" not in "".join(lines)
     assert not case.processes
-    (temporary / "none").mkdir()
     await asyncio.sleep(0.1)
-    await case.supervisor.running()
-    await case.supervisor.stop()
+    await case.running()
 
 
-async def test_a_crash_is_followed_by_a_new_process_and_the_old_link_says_so(supervise):
-    """Also when nobody asks for it just then."""
+async def test_a_crash_is_followed_by_a_new_process_also_when_nobody_asks(supervise):
+    """Who has the old one learns that it is gone."""
     case = supervise()
-    first = await case.supervisor.running()
+    first = await case.running()
     case.processes[0].end(-9)
-    await case.supervisor.lost(first)
+    await case.lost(first)
     assert first.gone.is_set()
-    second = await case.supervisor.running()
-    assert second is not first
-    assert len(case.processes) == 2
-    await case.supervisor.stop()
+    await _until(lambda: len(case.processes) == 2)
+    assert await case.running() is not first
 
 
 @pytest.mark.parametrize("kind", ["dies", "absent"])
 async def test_a_crash_loop_is_given_up_with_an_error(supervise, kind):
     """All who wait get the error, and later callers get it at once."""
     case = supervise(kind)
-    results = await asyncio.gather(*(case.supervisor.running() for _ in range(3)), return_exceptions=True)
+    results = await asyncio.gather(*(case.running() for _ in range(3)), return_exceptions=True)
     assert [type(r) for r in results] == [ProcessUnavailable] * 3
-    assert case.supervisor.state is ProcessState.FAILED
+    assert case.state is ProcessState.FAILED
     tried = len(case.processes)
     with pytest.raises(ProcessUnavailable):
-        await case.supervisor.running()
+        await case.running()
     assert len(case.processes) == tried <= 5
-
-
-async def test_one_that_is_not_ready_in_time_is_killed_and_another_tried(supervise):
-    """A process that never listens does not hold callers for ever."""
-    case = supervise("mute", "good", start_s=0.1)
-    await case.supervisor.running()
-    assert case.processes[0].signals == ["KILL"]
-    await case.supervisor.stop()
 
 
 async def test_an_idle_process_is_ended_but_not_while_it_is_used(supervise):
     """Use counts until it ends."""
     case = supervise(idle_s=0.05)
-    watch = asyncio.create_task(end_when_idle([case.supervisor], 0.05))
-    case.supervisor.idle.hold()
-    await case.supervisor.running()
+    watch = asyncio.create_task(end_when_idle([case], 0.05))
+    case.idle.hold()
+    await case.running()
     await asyncio.sleep(0.3)
-    assert case.supervisor.state is ProcessState.RUNNING
-    case.supervisor.idle.release()
-    await _until(lambda: case.supervisor.state is ProcessState.STOPPED)
-    assert case.processes[0].signals == ["TERM"]
-    await case.supervisor.running()
-    assert len(case.processes) == 2
+    assert case.state is ProcessState.RUNNING
+    case.idle.release()
+    await _until(lambda: case.state is ProcessState.STOPPED)
     watch.cancel()
-    await case.supervisor.stop()
+    assert case.processes[0].signals == ["TERM"]
+    await case.running()
+    assert len(case.processes) == 2
 
 
 async def test_one_that_does_not_end_is_killed(supervise):
     """SIGTERM first, SIGKILL after the time for it."""
     case = supervise("stubborn", stop_s=0.05)
-    await case.supervisor.running()
-    await case.supervisor.stop()
+    await case.running()
+    await case.stop()
     assert case.processes[0].signals == ["TERM", "KILL"]
-    assert case.supervisor.state is ProcessState.STOPPED
+    assert case.state is ProcessState.STOPPED
 
 
 async def test_a_stop_in_the_middle_of_a_start_leaves_no_process_behind(supervise):
     """A caller that waits for it gets the next process."""
     case = supervise("mute", "good")
-    waiting = asyncio.create_task(case.supervisor.running())
+    waiting = asyncio.create_task(case.running())
     await _until(lambda: case.processes)
-    await case.supervisor.stop()
+    await case.stop()
     assert case.processes[0].signals == ["TERM"]
     await waiting
     assert len(case.processes) == 2
-    await case.supervisor.stop()
 
 
-async def test_a_closed_one_takes_nobody_any_more(supervise):
-    """Neither those who come nor those who wait."""
+@pytest.mark.parametrize("started", [False, True])
+async def test_a_closed_one_takes_nobody_any_more(supervise, started):
+    """Neither those who come nor those who wait. Without a process it is closed at once."""
     case = supervise("mute")
-    waiting = asyncio.create_task(case.supervisor.running())
-    await _until(lambda: case.processes)
-    await case.supervisor.close()
-    for late in (waiting, case.supervisor.running()):
+    waiting = [asyncio.create_task(case.running())] * started
+    await _until(lambda: len(case.processes) == started)
+    await case.close()
+    for late in (*waiting, case.running()):
         with pytest.raises(ShuttingDown):
             await late
+    assert len(case.processes) == started
 
 
-async def test_closing_without_a_process_is_done_at_once(supervise):
-    """There is nothing to end."""
-    case = supervise()
-    with contextlib.suppress(ShuttingDown):
-        async with asyncio.timeout(1):
-            await case.supervisor.close()
-    assert case.supervisor.state is ProcessState.STOPPED
-    assert not case.processes
+async def test_every_end_is_counted_by_its_cause(supervise):
+    """One that comes up too late is killed, and followed by others: a crash after a kill is a crash."""
+    case = supervise("mute", "good", start_s=0.1)
+    await case.running()
+    assert case.processes[0].signals == ["KILL"]
+    case.processes[1].end(-9)
+    await _until(lambda: len(case.processes) == 3)
+    await case.running()
+    await case.stop()
+    assert case.counted() == {ProcessEnd.LATE: 1, ProcessEnd.CRASHED: 1, ProcessEnd.STOPPED: 1}
 
 
-def _watched(case, results):
-    """Looks at the process; what is seen is `results[process]`, of the last started one."""
-    config = HangConfig(hang_s=0.05, load_s=60.0, probe_s=1.0)
-
-    def probe():
-        return results[min(len(case.processes), len(results)) - 1]
-
-    return asyncio.create_task(case.supervisor.end_when_hung(probe, config))
+def _watched(case, found):
+    """Looks at the process; what is seen is `found[process]`, of the last started one."""
+    return asyncio.create_task(
+        case.end_when_hung(lambda: found[min(len(case.processes), len(found)) - 1], hang_s=0.05, probe_s=1.0)
+    )
 
 
 async def test_a_hung_process_is_killed_and_followed_by_another(supervise):
-    """As after a crash: the next caller gets another process, which is healthy and stays."""
+    """As after a crash: the next caller gets another process. That one is silent, but it may be for longer."""
     case = supervise()
-    watch = _watched(case, [ProbeResult.HUNG, ProbeResult.HEALTHY])
-    first = await case.supervisor.running()
+    watch = _watched(case, [Condition("hung", 0.05), Condition("silent", 60.0)])
+    first = await case.running()
     async with asyncio.timeout(10):
         await first.gone.wait()
     assert case.processes[0].signals == ["KILL"]
-    second = await case.supervisor.running()
+    second = await case.running()
     await asyncio.sleep(0.3)
-    assert await case.supervisor.running() is second
-    assert len(case.processes) == 2
+    assert await case.running() is second
     watch.cancel()
-    await case.supervisor.stop()
-    assert case.supervisor.ends == {end: int(end in (ProcessEnd.HUNG, ProcessEnd.STOPPED)) for end in ProcessEnd}
-
-
-@pytest.mark.parametrize("result", [ProbeResult.HEALTHY, ProbeResult.LOADING, ProbeResult.SILENT])
-async def test_one_that_moves_or_may_load_is_let_be(supervise, result):
-    """Silence alone is no hang while its model was never seen."""
-    case = supervise()
-    watch = _watched(case, [result])
-    connection = await case.supervisor.running()
-    await asyncio.sleep(0.3)
-    assert await case.supervisor.running() is connection
-    watch.cancel()
-    await case.supervisor.stop()
+    assert case.counted() == {ProcessEnd.HUNG: 1}
 
 
 @pytest.fixture
@@ -307,43 +267,17 @@ def stopped():
 async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(supervise, kind, stopped, monkeypatch):
     """Nobody waits for what a signal has stopped."""
     case = supervise(kind, "good", start_s=60.0)
-    watch = _watched(case, [ProbeResult.LOADING])
+    watch = _watched(case, [WELL])
     with monkeypatch.context() as patched:
         patched.setattr(_Process, "pid", stopped)
-        first = asyncio.create_task(case.supervisor.running())
+        first = asyncio.create_task(case.running())
         await _until(lambda: case.processes and case.processes[0].signals)
     await first
     await _until(lambda: len(case.processes) == 2)
-    await case.supervisor.running()
-    assert len(case.processes) == 2
-    assert case.processes[0].signals == ["KILL"]
+    await case.running()
     watch.cancel()
-    await case.supervisor.stop()
-    assert case.supervisor.ends[ProcessEnd.HUNG] == 1
-
-
-async def test_every_end_is_counted_by_its_cause(supervise):
-    """A crash, one that came up too late, one that was stopped."""
-    case = supervise("good", "mute", "good", start_s=0.1)
-    await case.supervisor.running()
-    case.processes[0].end(-9)
-    await _until(lambda: len(case.processes) == 3)
-    await case.supervisor.running()
-    await case.supervisor.stop()
-    assert len(case.processes) == 3
-    assert case.supervisor.ends == {end: int(end is not ProcessEnd.HUNG) for end in ProcessEnd}
-
-
-async def test_a_crash_behind_a_kill_is_counted_as_a_crash(supervise):
-    """The cause of one end is not that of the next."""
-    case = supervise("mute", "good", start_s=0.1)
-    await case.supervisor.running()
-    case.processes[1].end(-9)
-    await _until(lambda: len(case.processes) == 3)
-    await case.supervisor.running()
-    counted = {end: count for end, count in case.supervisor.ends.items() if count}
-    assert counted == {ProcessEnd.LATE: 1, ProcessEnd.CRASHED: 1}
-    await case.supervisor.stop()
+    assert case.processes[0].signals == ["KILL"]
+    assert case.counted() == {ProcessEnd.HUNG: 1}
 
 
 CHILD = """
@@ -364,3 +298,92 @@ def test_it_ends_with_its_standard_input():
         check=False,
     )
     assert ended.returncode < 0
+
+
+# -- hangs -----------------------------------------------------------------------------------------------------------
+
+PROBE_S = 8.0
+HUNG, LOADING, STOPPED = Condition("hung", 20.0), Condition("silent", 300.0), Condition("stopped", 20.0)
+
+
+def _killed_after(detector, found, begin_s=0.0):
+    now_s = begin_s
+    while True:
+        now_s += 2.0
+        if detector.observe(found, now_s):
+            return now_s - begin_s
+
+
+@pytest.mark.parametrize("before", [WELL, LOADING])
+@pytest.mark.parametrize("found", [HUNG, LOADING, STOPPED])
+def test_it_hangs_after_the_limit_of_its_condition(before, found):
+    """However long it was in another one that has a longer limit: a short pause during a long load is no hang."""
+    detector = HangDetector(PROBE_S, 0.0)
+    if before is not found:
+        assert not detector.observe(before, PROBE_S)
+    assert _killed_after(detector, found, begin_s=PROBE_S if before is not found else 0.0) == found.limit_s
+
+
+def test_a_pause_of_the_parent_is_not_held_against_the_process():
+    """A frozen container wakes up as a whole: one look after an hour is one look."""
+    detector = HangDetector(PROBE_S, 0.0)
+    assert not detector.observe(HUNG, 3_600.0)
+    assert _killed_after(detector, HUNG, begin_s=3_600.0) == HUNG.limit_s - PROBE_S
+
+
+def test_two_short_stops_are_no_long_one():
+    """A process that was continued in between begins anew."""
+    detector = HangDetector(PROBE_S, 0.0)
+    for begin_s in (0.0, 20.0, 40.0):
+        assert not any(detector.observe(STOPPED, begin_s + after_s) for after_s in (5.0, 10.0, 15.0))
+        assert not detector.observe(WELL, begin_s + 17.0)
+
+
+# -- restarts --------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_crash_it_is_started_at_once_then_later_and_later():
+    """The wait doubles while nobody is answered, and then it is given up for a while; one more failure gives it up
+    again. One that never became ready, however long that took, is as one that crashed."""
+    policy = RestartPolicy()
+    policy.begin(0.0)
+    assert [policy.on_exit(60.0 * number) for number in range(1, 6)] == [0.0, 0.25, 0.5, 1.0, None]
+    assert policy.state is ProcessState.FAILED
+    assert not policy.begin(309.9)
+    assert policy.begin(310.0)
+    policy.on_ready(310.0)
+    assert policy.on_exit(310.0) is None
+    assert not policy.begin(319.9)
+
+
+@pytest.mark.parametrize("fruit", ["served", "time"])
+def test_a_process_that_was_of_use_makes_up_for_crashes(fruit):
+    """Any number of crashes with answers between them never gives up."""
+    policy, now_s = RestartPolicy(), 0.0
+    policy.begin(now_s)
+    for _ in range(50):
+        policy.on_ready(now_s)
+        if fruit == "served":
+            policy.served()
+        else:
+            now_s += 30.0
+        assert policy.on_exit(now_s) == 0.0
+    assert policy.state is ProcessState.STARTING
+
+
+@given(st.lists(st.sampled_from(["begin", "on_ready", "served", "stop", "on_exit"]), max_size=60))
+def test_no_order_of_events_leaves_it_where_nobody_can_start_it(events):
+    """One that is being stopped never takes work. Whatever happens, once the process is gone it can be started, at the
+    latest after the pause."""
+    policy, now_s = RestartPolicy(), 0.0
+    for event in events:
+        now_s += 1.0
+        was_stopping = policy.state is ProcessState.STOPPING
+        timed = event in ("begin", "on_ready", "on_exit")
+        getattr(policy, event)(*([now_s] if timed else []))
+        assert not (was_stopping and policy.state in (ProcessState.STARTING, ProcessState.RUNNING))
+    if policy.state in (ProcessState.RUNNING, ProcessState.STOPPING):
+        policy.on_exit(now_s)
+    assert policy.state in (ProcessState.STARTING, ProcessState.STOPPED, ProcessState.FAILED)
+    if policy.state is not ProcessState.STARTING:
+        assert policy.begin(now_s + GIVE_UP_S)
