@@ -106,6 +106,8 @@ async def supervise(monkeypatch):
     yield make
     for one in made:
         await one.close()
+        for process in one.processes:
+            process.end(0)  # closes its socket
 
 
 async def test_all_who_need_it_get_the_same_process(supervise):
