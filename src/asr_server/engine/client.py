@@ -83,7 +83,7 @@ class EngineClient:
     ) -> Transcription:
         """Return the engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
         try:
-            async with until(self.clock, deadline_s):
+            async with until(self.clock, deadline_s):  # which cancels the wait, and by that the job
                 return await self.stream(utterance, priority=priority, deadline_s=deadline_s).result()
         except TimeoutError:
             raise DeadlineExceeded("The time limit of the request passed while it was being worked on.") from None

@@ -424,7 +424,8 @@ class EngineProcess:
         if job.key in self._rows:
             self._forget(job)
             self._send(wire.CancelRow(job.key))
-            expired = job.expired(self.request_clock.now_s())  # its caller cancels it then
+            # At its deadline the caller cancels the job: for the metrics it is late, and not given up.
+            expired = job.expired(self.request_clock.now_s())
             self._observe_failure(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
 
     def _forget(self, job: AnyJob) -> None:

@@ -184,7 +184,7 @@ def frame(message: Message, samples: Samples | None = None) -> list[bytes | memo
     """Return the parts of the frame of a message, in the order in which they are written. Raises ValueError for one
     that is too long."""
     text = _MESSAGES.dump_json(message)
-    text += b" " * (-len(text) % _SAMPLE_BYTES)
+    text += b" " * (-len(text) % _SAMPLE_BYTES)  # so that the samples are aligned where they are received
     # A view of no samples cannot be cast.
     has_audio = samples is not None and len(samples) > 0
     audio = np.ascontiguousarray(samples, np.float32).data.cast("B") if has_audio else memoryview(b"")
@@ -202,8 +202,8 @@ class Frames(asyncio.BufferedProtocol):
         self._on_message, self._on_lost = on_message, on_lost
         self.transport: asyncio.Transport | None = None
         self.broken: Exception | None = None  # what ended the connection from this side
-        self._buffer = bytearray(_STAGE_BYTES)
-        self._filled = 0
+        self._buffer = bytearray(_STAGE_BYTES)  # begins with a frame whose end is still to come
+        self._filled = 0  # bytes of it that have come
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -242,7 +242,7 @@ class Frames(asyncio.BufferedProtocol):
                 raise ValueError("no message") from None
             samples = memoryview(self._buffer)[samples_at : begin + next_bytes]
             self._on_message(message, np.frombuffer(samples, np.float32))
-            begin, next_bytes = begin + next_bytes, 0
+            begin, next_bytes = begin + next_bytes, 0  # several frames may have come at once
         if begin or next_bytes > len(self._buffer):
             # Into memory of its own: the samples of rows stay where they are.
             rest = self._buffer[begin : self._filled]

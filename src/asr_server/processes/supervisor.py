@@ -83,7 +83,7 @@ class Condition:
     limit_s: float = math.inf  # for how long a process may stay in it
 
 
-WELL = Condition("well")
+WELL = Condition("well")  # also of a process that may not answer yet: other limits hold for its start
 
 
 class HangDetector:
@@ -95,7 +95,7 @@ class HangDetector:
 
     def __init__(self, probe_s: float, now_s: float) -> None:
         self._probe_s, self._last_probe_s = probe_s, now_s
-        self._limit_s, self._stalled_s = math.inf, 0.0
+        self._limit_s, self._stalled_s = math.inf, 0.0  # of the condition that was found last, and how long it lasts
 
     def observe(self, found: Condition, now_s: float) -> bool:
         """Take the result of a probe. Returns True if the process has hung."""

@@ -241,6 +241,8 @@ class EngineThread:
                 model.unload()
 
     def _drop_cancelled(self) -> None:
+        # At its deadline a job is cancelled by its caller, whose event loop knows the clock that stands still while a
+        # model is loaded. This thread knows none, so that one that hangs in a step keeps no caller waiting.
         for job in [j for j in self._models.rows if j.cancelled]:
             self._remove(job)
             self._models[job.model].batch.drop(job.key)
@@ -270,7 +272,8 @@ class EngineThread:
             self._note_cancelled(job)
 
     def _note_cancelled(self, job: AnyJob) -> None:
-        expired = job.expired(self.request_clock.now_s())  # its caller cancels it then
+        # At its deadline the caller cancels the job: for the metrics it is late, and not given up.
+        expired = job.expired(self.request_clock.now_s())
         self._watch.ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
 
     def _pop(self, live: list[str], recordings: list[str]) -> AnyJob | None:

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from asr_server.engine import memory
-
 
 def addresses(*modules: nn.Module) -> dict[int, int]:
     """Return the bytes of each weight by its address."""
@@ -22,8 +20,8 @@ def gpu_figures(device: torch.device) -> dict[str, Any]:
         return {}
     return {
         "gpu_name": torch.cuda.get_device_name(device),
-        "gpu_allocated_mb": torch.cuda.memory_allocated(device) // memory.MIB,
-        "gpu_reserved_mb": torch.cuda.memory_reserved(device) // memory.MIB,
+        "gpu_allocated_mb": torch.cuda.memory_allocated(device) // 2**20,
+        "gpu_reserved_mb": torch.cuda.memory_reserved(device) // 2**20,
     }
 
 

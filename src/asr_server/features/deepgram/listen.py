@@ -38,7 +38,6 @@ from asr_server.live.session import LiveConnection
 from asr_server.net import body, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.body import while_connected
-from asr_server.net.errors import Json
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
@@ -215,7 +214,7 @@ class ListenConnection:
             for message in self.messages(outgoing.message):
                 await self._socket.send_json(message)
 
-    def messages(self, message: LiveMessage) -> Iterator[Json]:
+    def messages(self, message: LiveMessage) -> Iterator[dict[str, Any]]:
         """Yield messages for the client. A final waits for its word times, and later messages wait for the final."""
         if self._held is not None:
             if not isinstance(message, WordTimestamps) or message.utterance != self._held.utterance:
@@ -241,7 +240,7 @@ class ListenConnection:
             case SessionError():
                 yield _error(message)
 
-    def _final(self, words: Sequence[Word]) -> Iterator[Json]:
+    def _final(self, words: Sequence[Word]) -> Iterator[dict[str, Any]]:
         final, self._held = self._held, None
         assert final is not None
         by_client = final.ending is Ending.FLUSH
@@ -256,7 +255,7 @@ class ListenConnection:
             self._ended.set()
 
 
-def _error(about: AsrError | SessionError) -> Json:
+def _error(about: AsrError | SessionError) -> dict[str, Any]:
     return {"type": "Error", "description": about.message, "message": about.message, "variant": about.code}
 
 
