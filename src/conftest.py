@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items):
     found = [item for item in items if getattr(item, "cls", None) not in machines]
     for test in {item.obj for item in found if is_hypothesis_test(getattr(item, "obj", None))}:
         # There is no public way to change the settings of a test that has some.
-        test._hypothesis_internal_use_settings = _scaled(test._hypothesis_internal_use_settings)
+        test._hypothesis_internal_use_settings = _scaled(test._hypothesis_internal_use_settings)  # noqa: SLF001
 
 
 def _scaled(own):

@@ -56,7 +56,7 @@ def tuned(tmp_path_factory):
 
 def _encoded(audio, samples):
     with torch.inference_mode():
-        return torch.cat(audio._encoder(audio.prepare(Request(samples), ()).windows()))
+        return torch.cat(audio._encoder(audio.prepare(Request(samples), ()).windows()))  # noqa: SLF001
 
 
 def test_the_server_hears_what_was_trained_and_never_changes_it(tuned):

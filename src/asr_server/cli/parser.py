@@ -31,7 +31,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
         groups = [group for group in groups if group.required]
-        either = [action for group in groups for action in group._group_actions]
+        either = [action for group in groups for action in group._group_actions]  # noqa: SLF001
         needed = [action for action in actions if action.required or not action.option_strings or action in either]
         text = super()._format_usage(usage, needed, groups, prefix)
         return text if needed == list(actions) else text.replace(self._prog, f"{self._prog} [options]", 1)
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         names = [str(choice) for choice in action.choices]
-        if not isinstance(action, argparse._SubParsersAction):
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             raise argparse.ArgumentError(action, unknown_name(value, names))
         guess = did_you_mean(value, names)
         if not guess and action.metavar == "COMMAND" and ("." in value or os.path.exists(value)):

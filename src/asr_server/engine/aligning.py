@@ -72,7 +72,7 @@ class AligningEngine:
         self.aligner = aligner
         self._pass_tokens = pass_tokens
         # One timer for one aligner: an engine that has not used it for long must not unload it while another uses it.
-        self._idle: IdleTimer = beside._idle if beside is not None else IdleTimer(idle_timeout_s, clock)
+        self.idle: IdleTimer = beside.idle if beside is not None else IdleTimer(idle_timeout_s, clock)
         self._request_clock = request_clock or RequestClock()
         self._clock = clock
         self._pending: dict[int, _Waiting] = {}
@@ -178,10 +178,10 @@ class AligningEngine:
         """Unload the aligner if it was idle for long enough. Seconds until the next call is due, or None."""
         if self.aligner is None or not self.aligner.loaded or self._pending or self._under_way:
             return None
-        if self._idle.expired:
+        if self.idle.expired:
             self._unload_aligner()
             return None
-        return self._idle.remaining_s
+        return self.idle.remaining_s
 
     def _align(self, aligner: Aligner, pass_tokens: int) -> Iterator[Outcome]:
         try:
@@ -200,7 +200,7 @@ class AligningEngine:
         # Taken out meanwhile: a pass that raises is over.
         own, self._under_way = self._under_way, None
         results = next(own.parts)
-        self._idle.touch()
+        self.idle.touch()
         self._last_part_s, self._decoded_s = self._clock() - began_s, 0.0
         if results is None:
             self._under_way = own
@@ -235,7 +235,7 @@ class AligningEngine:
         with self._request_clock.loading():
             aligner.load()
         self._located, self._error, self._state = None, "", AlignerState.LOADED
-        self._idle.touch()
+        self.idle.touch()
 
     def _locate(self, aligner: Aligner) -> None:
         with self._request_clock.loading():

@@ -45,7 +45,7 @@ class AlignerTrainer:
         """Trains until the time is over; returns the best mean boundary error on the development voices, in ms."""
         rng = random.Random(seed)
         # The fused kernel's backward pass is slow on a CPU: with it a step takes a fifth longer.
-        self.aligner.thinker.model.config._attn_implementation = "eager"
+        self.aligner.thinker.model.config._attn_implementation = "eager"  # noqa: SLF001
         auxiliary = AuxiliaryHeads(self.aligner.thinker.lm_head.in_features)
         loss = pretrain_positions(self.aligner, auxiliary, self.maker, rng, self.places_minutes)
         self._log(f"positions pretrained: {loss:.3f}")

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 # FlashAttention of torch's builds for GPUs, which has had these arguments since torch 2.5. `varlen_attn` of torch 2.13
 # calls it too, and clears a tensor each time that nobody reads; in torch 2.11 it lacks arguments that are needed here.
-flash = torch.ops.aten._flash_attention_forward
+flash = torch.ops.aten._flash_attention_forward  # noqa: SLF001
 
 # Queries that attend in one call, for the memory of their mask: 32 MiB beside 16,384 keys in 16 bits.
 _MOST_QUERIES = 1024

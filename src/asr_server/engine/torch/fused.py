@@ -38,7 +38,7 @@ class FusedOperations:
         """See `Operations`. The norm is that of the sum before it is rounded."""
         total, normed = torch.empty_like(x), torch.empty_like(x)
         d = x.shape[-1]
-        _launch(_added, (len(x),), x, y, weight, total, normed, self._eps, D=d, BLOCK=triton.next_power_of_2(d))
+        launch(_added, (len(x),), x, y, weight, total, normed, self._eps, D=d, BLOCK=triton.next_power_of_2(d))
         return total, normed
 
     def heads(self, qkv: torch.Tensor, weights: torch.Tensor, angles: Angles, room: Room) -> torch.Tensor:
@@ -53,14 +53,14 @@ class FusedOperations:
         strides = (*keys.stride()[:2], *values.stride()[:2])
         sizes = {"HEADS": queries, "KV_HEADS": kv_heads, "DIM": dim, "BLOCK": triton.next_power_of_2(dim)}
         grid = (len(qkv), queries + 2 * kv_heads)
-        _launch(_heads, grid, qkv, weights, *angles, self._eps, q, keys, values, places, *strides, **sizes)
+        launch(_heads, grid, qkv, weights, *angles, self._eps, q, keys, values, places, *strides, **sizes)
         return q
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See `Operations`. The activation is SiLU."""
         n, m = gate_up.shape[0], gate_up.shape[1] // 2
         out = gate_up.new_empty(n, m)
-        _launch(_gated, (n, triton.cdiv(m, _GATED)), gate_up, out, M=m, BLOCK=_GATED)
+        launch(_gated, (n, triton.cdiv(m, _GATED)), gate_up, out, M=m, BLOCK=_GATED)
         return out
 
 
@@ -75,10 +75,10 @@ def likeliest(logits: torch.Tensor, watched: int) -> torch.Tensor:
     # Two tensors, since Triton would compile anew where a second part of one begins at no multiple of 16 bytes.
     largest, sums = (logits.new_empty(n, blocks, dtype=torch.float32) for _ in range(2))
     ids = logits.new_empty(n, blocks, dtype=torch.int32)
-    _launch(_parts, (n, blocks), logits, largest, ids, sums, WORDS=words, BLOCK=_LOGITS)
+    launch(_parts, (n, blocks), logits, largest, ids, sums, WORDS=words, BLOCK=_LOGITS)
     out = logits.new_empty(n, 3, dtype=torch.float64)
     sizes = {"WORDS": words, "PARTS": blocks, "BLOCK": triton.next_power_of_2(blocks)}
-    _launch(_merged, (n,), logits, largest, ids, sums, out, watched, **sizes)
+    launch(_merged, (n,), logits, largest, ids, sums, out, watched, **sizes)
     return out
 
 
@@ -90,7 +90,7 @@ def problem(config: Any, device: torch.device, dtype: torch.dtype) -> str | None
     if config.hidden_act != "silu":
         return f"the model's activation is {config.hidden_act}, and theirs SiLU"
     try:
-        for name, found, expected in _compared(config, device, dtype):
+        for name, found, expected in compared(config, device, dtype):
             if not torch.allclose(found.double(), expected, rtol=2 * torch.finfo(found.dtype).eps, atol=1e-5):
                 return f"{name} differ from torch's by {float((found - expected).abs().max()):.2g}"
     # Whatever a compiler, a driver or a library raises, the model can be loaded without the kernels.
@@ -99,9 +99,7 @@ def problem(config: Any, device: torch.device, dtype: torch.dtype) -> str | None
     return None
 
 
-def _compared(
-    config: Any, device: torch.device, dtype: torch.dtype
-) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+def compared(config: Any, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Yield the names of results, what the kernels made, and what torch makes in float64."""
     generator, n, eps = torch.Generator().manual_seed(0), 3, config.rms_norm_eps
     operations = FusedOperations(eps)
@@ -136,7 +134,7 @@ def _compared(
     yield "choices", likeliest(logits, watched).float(), chosen
 
 
-def _launch(kernel: Any, grid: tuple[int, ...], first: torch.Tensor, *arguments: Any, **constants: Any) -> None:
+def launch(kernel: Any, grid: tuple[int, ...], first: torch.Tensor, *arguments: Any, **constants: Any) -> None:
     # Triton launches on the current GPU, which need not be that of the tensors. A warp of 32 threads has 256 numbers: 8
     # numbers of 16 bits are the widest load of a thread.
     with torch.cuda.device_of(first):

@@ -270,7 +270,7 @@ WRONG = {
     ),
     "gated": ("gates differ from torch's by ", lambda _, own, gate_up: gate_up.chunk(2, -1)[1]),
     "likeliest": ("choices differ from torch's by ", lambda right, logits, watched: right(logits, watched - 1)),
-    "_launch": ("RuntimeError: no compiler", _no_compiler),
+    "launch": ("RuntimeError: no compiler", _no_compiler),
 }
 
 
@@ -305,13 +305,13 @@ def _answered(speech, active):
     from asr_server.engine.torch import fused
 
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 16, (Option("use_fused_kernels", active, "", ""),)))
-    launched, launch = set(), fused._launch
+    launched, launch = set(), fused.launch
 
     def see(kernel, *given, **named):
         launched.add(kernel.fn.__name__)
         launch(kernel, *given, **named)
 
-    with patch.object(fused, "_launch", see), patch.object(QwenEngine, "_warm_up"):
+    with patch.object(fused, "launch", see), patch.object(QwenEngine, "_warm_up"):
         engine.load()
         launched.clear()
         for key, samples in enumerate((16_000, 24_000)):
@@ -377,7 +377,7 @@ def _compiling(target):
 
 def _launched(target, dtype):
     fused, driver = _compiling(target)
-    for _ in fused._compared(SIZES["1.7b"], torch.device("cpu"), dtype):
+    for _ in fused.compared(SIZES["1.7b"], torch.device("cpu"), dtype):
         pass
     return driver.launched
 

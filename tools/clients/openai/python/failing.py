@@ -68,8 +68,8 @@ for (_item, _name), _call in _CALLS.items():
 
 @case(13, "request-id")
 def request_id():
-    assert create()._request_id.startswith("req_")
-    assert client().models.list()._request_id.startswith("req_")
+    assert create()._request_id.startswith("req_")  # noqa: SLF001
+    assert client().models.list()._request_id.startswith("req_")  # noqa: SLF001
 
 
 @case(13, "reply-headers")
