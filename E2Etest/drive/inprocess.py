@@ -47,7 +47,7 @@ class InProcessServer(Server):
 
     The words of the bundled recording are recognised where they are in the audio; `script` adds delays and faults.
     `speakers` takes the place of what tells speakers apart, and the speech engine `fake` that of the one that the
-    settings name if `scripted_speech` is set.
+    settings name if `scripted_speech` is set. `longest_run_s`: a shorter limit than four hours for any request.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class InProcessServer(Server):
         script: FakeScript | None = None,
         speakers: ScriptedSpeakers | ScriptedLiveSpeakers | ToneSpeakers | None = None,
         scripted_speech: bool = False,
+        longest_run_s: float | None = None,
         **settings: str,
     ) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -79,8 +80,10 @@ class InProcessServer(Server):
             "PORT": str(port),
         }
         self._settings = _settings(given)
+        longest_s = longest_run_s or self._settings.longest_run_s
         build_speakers = (lambda *_, **__: speakers) if speakers else speakers_route.SpeakerClient
         with (
+            mock.patch.object(Settings, "longest_run_s", longest_s),
             mock.patch.object(engine_core, "build_aligning", self._build_engine),
             mock.patch.object(speakers_route, "SpeakerClient", build_speakers),
             mock.patch.object(speech_build, "engines_named", self._build_speech_engine),

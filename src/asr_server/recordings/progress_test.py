@@ -19,9 +19,9 @@ SHOWN = RunOptions(streams=True)
 
 
 @pytest.fixture
-async def slow():
-    """A pipeline whose answers take a part of the limit each, by the clock of requests."""
-    made = []
+async def slow(monkeypatch):
+    """A pipeline whose answers take a part of the limit each, by the clock of requests and that of the event loop."""
+    made, loop = [], asyncio.get_running_loop()
 
     def build(share, **limits):
         def answer(samples):
@@ -33,6 +33,8 @@ async def slow():
         clock = one.thread.request_clock
         clock.passed_s, now_s = 0.0, clock.now_s
         clock.now_s = lambda: now_s() + clock.passed_s
+        time_s = loop.time
+        monkeypatch.setattr(loop, "time", lambda: time_s() + clock.passed_s)
         made.append(one)
         return one
 

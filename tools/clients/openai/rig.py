@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from asr_server.core.settings import Settings
 from asr_server.net import event_stream
 from asr_server_fake.script import FakeScript
 from E2Etest.drive import inprocess, recordings
@@ -41,6 +40,7 @@ SERVERS: dict[str, dict[str, Any]] = {
         "MAX_BATCH": "1",
         "MAX_QUEUE_AUDIO_S": "8",
         "REQUEST_TIMEOUT": "4",
+        "longest_run_s": 4.0,
         "PRELOAD": "true",
     },
 }
@@ -63,9 +63,7 @@ def standing(place: Path) -> Iterator[dict[str, Any]]:
             if name in processes:
                 servers[name] = stack.enter_context(running(folder / "log", IDLE_TIMEOUT="0", **processes[name]))
             else:
-                timeout = mock.patch.object(Settings, "longest_run_s", 4.0) if name == "limited" else nullcontext()
-                with timeout:
-                    servers[name] = stack.enter_context(inprocess.running(folder, **SERVERS[name]))
+                servers[name] = stack.enter_context(inprocess.running(folder, **SERVERS[name]))
         audio = recordings.sample()[0]
         for name in ("main", "slow"):
             answer = servers[name].transcribe(audio)

@@ -210,7 +210,7 @@ async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known):
     assert await names(RunOptions(owner="owner")) == {"A", "B"}
     assert client.heard == []  # there is no voice to compare with
     stored = {"model": client.voice_model, "consent": "a test"}
-    await store.put("owner", EnrolledVoice(name="Ann", voice_print=np.eye(2, dtype=np.float32)[1], **stored))
+    store.put("owner", EnrolledVoice(name="Ann", voice_print=np.eye(2, dtype=np.float32)[1], **stored))
     assert await names(RunOptions(owner="owner")) == {"Ann", "B"}
     assert client.heard == [pytest.approx(12), pytest.approx(12)]
     assert await names(RunOptions(owner="another")) == {"A", "B"}
