@@ -24,6 +24,7 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect
 
 from asr_server.client.live_input import LiveInput
@@ -264,6 +265,8 @@ class LiveClient:
             except TimeoutError:
                 return
             except ConnectionClosedOK:
+                # A server that shuts down says so in a message, but not to a session that opened in that moment.
+                self._leaving = self._leaving or self._socket.close_code == CloseCode.GOING_AWAY
                 if self._leaving:
                     raise
                 return

@@ -311,6 +311,28 @@ def test_what_has_no_final_goes_to_a_new_session_when_its_server_shuts_down():
         assert (client.session_id, client.last_words) == ("live_2", None)
 
 
+def test_a_server_that_shuts_down_while_a_session_opens_may_not_say_so():
+    """Its close code does: the lines have not ended, and the next session gets the audio."""
+
+    def first(side):
+        side.hello()
+        side.hear(64_000)
+        side.close(1001)
+
+    def second(side):
+        assert "session_id" not in side.path
+        side.hello(session_id="live_2")
+        side.hear(64_000)
+        side.say(text(1, "on", ending="flush"))
+        side.end()
+
+    with servers(first, second) as url, LiveClient(url) as client:
+        client.send(bytes(64_000))
+        _until_broken(client)
+        client.resume_within(20)
+        assert next(client.lines()).committed == "on"
+
+
 def test_a_change_that_the_server_refused_is_not_made_in_the_next_session():
     """The accepted changes are made."""
 
