@@ -265,7 +265,8 @@ class LiveClient:
             except TimeoutError:
                 return
             except ConnectionClosedOK:
-                # A server that shuts down says so in a message, but not to a session that opened in that moment.
+                # A server that shuts down sends a message before it closes. websockets drops messages that come with the
+                # close frame if it cannot send its own close frame.
                 self._leaving = self._leaving or self._socket.close_code == CloseCode.GOING_AWAY
                 if self._leaving:
                     raise
