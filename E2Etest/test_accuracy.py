@@ -44,7 +44,7 @@ def _clips(condition):
     ids=["short", "another synthesiser", "Mandarin", "long"],
 )
 def test_word_errors_in_voices_never_heard(server, condition, most):
-    """Of Mandarin, errors of characters."""
+    """Mandarin is counted in characters."""
     assert _error_rate(server, _clips(condition)) <= most
 
 

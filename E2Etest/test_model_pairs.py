@@ -46,7 +46,7 @@ def variant(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clips():
-    """None is like another: cuts and pairs of the held-out clips, with some noise."""
+    """Cut and join the held-out clips at random, and add noise, so that each clip differs."""
     rng, noise = random.Random(19), np.random.default_rng(19)
     spoken = [clip for clip in recordings.clips() if clip.text and clip.seconds <= 6]
     known = [soundfile.read(clip.path, dtype="float32")[0].astype(np.float32) for clip in spoken]
@@ -87,8 +87,8 @@ def alone(clips):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("fast", ["variant", ENGLISH])
 async def test_a_draft_of_another_model_changes_no_id(clips, alone, variant, fast):
-    """In float32 the ids of all clips are those of the large model without drafts; a pair that hears alike saves 60 %
-    of its decode steps, and one with other tokens and another spelling saves some too."""
+    """In float32 drafts change no id. A similar model saves 60 % of the decode steps; one with other tokens and another
+    spelling saves some."""
     count = CLIPS[fast]
     drafted, drafting = await _answers(
         clips[:count], fast_model_id=variant if fast == "variant" else fast, use_speculative=True

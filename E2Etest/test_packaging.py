@@ -82,7 +82,7 @@ def test_the_images_run_as_nobody_special_and_start_what_is_installed(name):
 
 @pytest.mark.parametrize("command", ["hadolint Dockerfile", "actionlint -no-color .github/workflows/*.yml"])
 def test_the_linters_find_nothing(command):
-    """Neither a warning nor a note; also in the workflows, whose jobs run only at GitHub."""
+    """The linters read the workflows too, whose jobs run only at GitHub."""
     done = subprocess.run(
         f"{Path(sys.executable).parent}/{command}", cwd=ROOT, shell=True, capture_output=True, text=True
     )

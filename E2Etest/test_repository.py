@@ -48,8 +48,8 @@ def test_a_workflow_may_only_read_unless_a_job_needs_more(workflow):
 
 @pytest.mark.parametrize("workflow", TESTING, ids=_name)
 def test_a_workflow_runs_make_targets_only_and_takes_no_more_than_it_needs(workflow):
-    """Whatever CI runs, a contributor can run. Its own name is among the targets. One run a branch, actions by major
-    version, Python 3.11 with pip's cache."""
+    """A contributor can run everything that CI runs. The name of the workflow is among the targets. One run a branch,
+    actions by major version, Python 3.11 with pip's cache."""
     commands = [shlex.split(step["run"]) for step in _steps(workflow) if "run" in step]
     assert {words[0] for words in commands} == {"make"}
     named = {word for words in commands for word in words[1:] if not word.startswith("-")}

@@ -202,7 +202,7 @@ def test_live_sessions_have_a_limit_of_their_own(start):
 
 
 def test_a_client_that_comes_back_needs_no_second_place(start):
-    """Neither after a cut nor before the server has noticed one; but for sockets that resume nothing it is one."""
+    """A client may reconnect before the server notices the cut. Sockets that cannot resume take a second place."""
     key = "sk-a"
     with start(API_KEYS=key, KEY_MAX_REQUESTS="1") as server, connected(server, "/ws/transcribe", key=key) as socket:
         query = f"?session_id={receive(socket)['session_id']}"

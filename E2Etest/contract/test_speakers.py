@@ -196,7 +196,7 @@ def test_a_lost_process_is_an_error_that_says_so(server, speakers, talk):
     ids=["too short", "no sound", "an address", "no base64"],
 )
 def test_a_reference_that_is_no_voice_is_refused(server, talk, clip, code):
-    """With a code that says why, and the field."""
+    """The error names the reason and the field."""
     named = {"known_speaker_names[]": NAME, "known_speaker_references[]": clip}
     answer = server.transcribe(talk, response_format="diarized_json", **named)
     error = answer.json()["error"]

@@ -81,7 +81,7 @@ def whole(server, text, path="/stream/pcm", **fields):
 
 
 def is_idle(server):
-    """Whether nothing is left of any request: in the engine, in its queue, in the encoder, in the admission."""
+    """Return True if the engine, its queue, the encoder and the admission hold nothing of any request."""
     snapshot = server.speech.engines.named[0].thread.snapshot()
     engine = snapshot.running or any(snapshot.depth.values())
     return not (engine or server.speech.encoder.streams or server.speech.texts or server.speech.admission.held_s)

@@ -123,7 +123,7 @@ def test_only_words_and_settings_leave_the_server(translating, llm, sample):
 
 @pytest.mark.parametrize("name", ["merged", "cut-off", "timed", "broken-once", "chinese", "page", "cut-body", "busy"])
 def test_no_answer_of_the_endpoint_breaks_a_file(translating, llm, two, sample, name):
-    """Whatever it says or does: two cues at their times, each with its translation or its own words.
+    """The file has two cues at their times, each with its translation or its own words.
 
     `translator_test` has all answers."""
     llm.script = {**MENDABLE, **HOPELESS}[name]

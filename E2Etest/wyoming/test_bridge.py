@@ -153,7 +153,7 @@ async def test_a_server_that_cannot_be_used_is_logged_and_told(kind, reason, tmp
 
 
 async def test_other_events_are_answered_while_it_speaks(port):
-    """Between the chunks of audio."""
+    """The answers come between the chunks of audio."""
     async with connected(port) as client:
         kinds, _ = await spoken(
             client, Synthesize(text="There are many words in this text. " * 120), Ping(text="here"), last="pong"

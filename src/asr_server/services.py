@@ -56,13 +56,14 @@ class FeatureParts:
     """The parts of one feature in a running server or command."""
 
     services: Sequence[object] = ()  # what its routes call; `Services.of` finds them by class
-    steps: Mapping[str, PrepareStep] = field(default_factory=dict)  # of recordings, by the option that asks for them
+    steps: Mapping[str, PrepareStep] = field(
+        default_factory=dict
+    )  # of recordings, by the attribute of a request that asks for them
     split_signal: SplitSignal | None = None  # opens a recording whose channels are apart
     context_check: ContextCheck | None = None  # checks answers to audio with a context
     translator: TranscriptTranslator | None = None
     write_document: WriteDocument | None = None
-    # By a field of the forms with a recording: returns a form that has the field with what is to be added. Raises
-    # `AsrError`.
+    # By the name of a form field: takes a form that has the field, and returns it completed. Raises `AsrError`.
     form_fields: Mapping[str, Callable[[FormData, Request], Awaitable[FormData]]] = field(default_factory=dict)
     # Raises `InvalidInput` for a text that the feature cannot rewrite, before anything is decoded.
     check_rewriting: Callable[[RecordingRequest], None] | None = None
@@ -122,14 +123,14 @@ class Services(Machinery):
     def check(self, request: RecordingRequest) -> None:
         """Raise `unsupported_value` or `invalid_value` for what of the request no feature serves, before anything is
         decoded."""
-        for option in request.asked:
+        for option in request.chosen_text_options:
             if not self.plan.is_active(option):
                 reason = self.plan.reason(option) or "it was built without that"
                 raise InvalidInput(
                     f"This server does not serve '{option}' ({reason}).", code="unsupported_value", param=option
                 )
         for parts in self.features:
-            if request.asked and parts.check_rewriting is not None:
+            if request.chosen_text_options and parts.check_rewriting is not None:
                 parts.check_rewriting(request)
 
     def of(self, kind: type[T]) -> T:

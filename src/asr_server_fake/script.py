@@ -197,7 +197,7 @@ class ScriptSource:
 
 
 class Scripted:
-    """What the engines of a script have in common: loads that take time and fail, rules, and calls that are counted.
+    """Base of the scripted engines: loads that take time and fail, rules, and counted calls.
 
     All begin to count anew with a new script.
     """

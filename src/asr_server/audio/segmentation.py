@@ -1,11 +1,11 @@
 """Finds where speech begins and ends, and where to cut, from the speech probability and the loudness of frames.
 
-`SpeechProbability` is that of each frame of 32 ms, by Silero VAD on onnxruntime, for many streams in one call. Its
-network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64 samples of the one before, and keeps
-an LSTM state between frames. `silero_batch.onnx` (made by `tools/voice_detector.py`) has its layers for the frames of
-many streams at once, and reads its weights from `silero_vad_16k_sequence.onnx`, a file of the package silero-vad 6.2.3
-(MIT; NOTICE has its source and checksum). Its probabilities are within 2e-5 of those of the package's own networks
-(263 s of real speech, 2026-11).
+`SpeechProbability` runs Silero VAD on onnxruntime, for many streams in one call, and gives each frame of 32 ms the
+probability of speech. The network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64 samples
+of the one before, and keeps an LSTM state between frames. `silero_batch.onnx` (made by `tools/voice_detector.py`) has
+its layers for the frames of many streams at once, and reads its weights from `silero_vad_16k_sequence.onnx`, a file of
+the package silero-vad 6.2.3 (MIT; NOTICE has its source and checksum). Its probabilities are within 2e-5 of those of
+the package's own networks (263 s of real speech, 2026-11).
 
 `Endpointer` finds the utterances of a live session, `SpanCutter` the spans of at most 30 s of a recording.
 

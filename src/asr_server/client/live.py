@@ -265,8 +265,8 @@ class LiveClient:
             except TimeoutError:
                 return
             except ConnectionClosedOK:
-                # A server that shuts down sends a message before it closes. websockets drops messages that come with the
-                # close frame if it cannot send its own close frame.
+                # A server that shuts down says so before it closes. websockets drops messages that come with the close
+                # frame if it cannot send its own.
                 self._leaving = self._leaving or self._socket.close_code == CloseCode.GOING_AWAY
                 if self._leaving:
                     raise

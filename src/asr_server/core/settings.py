@@ -341,8 +341,8 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         None,
         ge=0,
         le=2,
-        description="Translation: temperature, such as the one that the model's makers advise. Not set: 0.3 for "
-        "running text, 0.1 for subtitles.",
+        description="Translation: temperature of the model at the endpoint. Not set: 0.3 for running text, 0.1 for "
+        "subtitles.",
     )
     translate_concurrency: int = Field(
         4, ge=1, le=64, description="Translation: concurrent requests to the endpoint, for all callers together."

@@ -74,7 +74,7 @@ def _cpu_allocation(*_):
     ],
 )
 def test_a_model_that_does_not_fit_says_so(monkeypatch, library, owner, name, error, kind):
-    """It is no fault of the audio that waited for it, and does not call the checkpoint damaged, though torch's
+    """The error blames neither the audio that waited for the model nor the checkpoint, though torch's
     allocator for CPUs and OpenVINO raise a RuntimeError. Nothing is half loaded."""
     engine = qwen(runtime=library)
     monkeypatch.setattr(owner, name, Mock(side_effect=error))

@@ -113,7 +113,7 @@ async def test_rows_of_a_server_end_with_its_connection(engine):
 
 
 async def test_a_lease_keeps_the_model_loaded_until_its_connection_ends(engine):
-    """It is idle for longer than the timeout meanwhile."""
+    """The model is idle for longer than the timeout while the connection holds the lease."""
     server, connect, _ = engine
     peer = await connect()
     peer.frames.send(Lease("", live=True, held=True))

@@ -332,7 +332,7 @@ async def test_few_texts_arrive_at_a_time(tmp_path):
 
 
 async def test_a_finished_job_goes_after_its_time(tmp_path, monkeypatch):
-    """From memory and from disk, also if its owner has removed an earlier one."""
+    """The job leaves memory and disk, also if its owner has removed an earlier one."""
     monkeypatch.setattr(runner, "_SWEEP_S", 0.01)
     async with running(tmp_path, Scripted(), ttl_s=0.3) as jobs:
         first, second = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(2)]

@@ -47,7 +47,7 @@ def limits(**others):
     ],
 )
 def test_a_key_has_its_share_of_jobs(wanted, jobs, accepted):
-    """With several keys, no more than it leaves for others."""
+    """A key may have as many jobs as it leaves for other keys."""
     if accepted:
         limits(**wanted).check_jobs(Counter(jobs), "ann")
     else:
@@ -66,7 +66,7 @@ def test_a_key_has_its_share_of_jobs(wanted, jobs, accepted):
     ],
 )
 def test_a_key_has_its_share_of_the_disk(wanted, kept, free, refused):
-    """With several keys, a key may use as much as stays free."""
+    """A key may use as much space as stays free, if there are several keys."""
     if refused is None:
         limits(**wanted).check_bytes(kept, free, "ann")
         limits(**wanted).check_bytes(kept, free, "")

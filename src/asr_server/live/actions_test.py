@@ -31,7 +31,7 @@ def test_more_hotwords_than_the_model_should_read_are_refused(hotwords):
 
 
 def test_floats_beyond_the_range_are_clipped_and_no_number_is_silence():
-    """Also infinite ones."""
+    """Infinite values are clipped too."""
     sent = np.array([np.nan, 2.0, -2.0, 0.5, np.inf, -np.inf, 3e38], "<f4")
     pcm = parse_query({"encoding": "pcm_f32le"}).decoder.pcm(sent.tobytes())
     assert np.frombuffer(pcm, "<i2").tolist() == [0, 32767, -32768, 16384, 32767, -32768, 32767]

@@ -64,7 +64,7 @@ async def test_a_message_passes_the_parts_in_their_order(make, speech):
 
 
 async def test_newer_details_of_a_final_go_to_who_has_it_and_stay_with_it(make, speech):
-    """By themselves to a client that has the final, and with the final to one that has not; only the newest wait."""
+    """A client that has the final gets only the details; any other gets both. Only the newest details wait."""
     connection = await opened(make(Scripted()), parts=(lambda *_: SessionPart(),))
     session = connection.session
     await connection.send(Audio(speech))

@@ -61,7 +61,7 @@ async def _ignore(message): ...
 
 
 async def _socket(app, path, key="", address="me"):
-    """What the app sends first to a socket that connects."""
+    """Connect a socket, and return the first message of the app."""
     sent, received = [], asyncio.Queue()
     received.put_nowait({"type": "websocket.connect"})
 
@@ -203,7 +203,7 @@ async def test_a_place_is_taken_until_the_answer_is_written():
 
 
 async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():
-    """Also an error that nobody expected has the headers of the access check."""
+    """An unexpected error has the headers of the access check too."""
     app = _app(Route("/broken", lambda _: 1 / 0), key_max_requests=1)
     for _ in range(3):
         answer = await _ask(app, "GET", "/broken", **{"api-key": FIRST})

@@ -337,7 +337,7 @@ def _part(size, *, begins=True):
 
 
 async def test_the_unfinished_messages_of_a_caller_have_a_bound(monkeypatch):
-    """It is for all connections of a key together; another key has its own, and what ends is held no more."""
+    """The bound counts all connections of a key. Another key has its own, and a finished message counts no more."""
     monkeypatch.setattr(socket_protocol, "UNFINISHED_BYTES", 3_000)
     key = Caller("key", share="key")
     async with _opened(key) as first, _opened(key) as second, _opened(Caller("b", share="b")) as other:

@@ -211,7 +211,7 @@ async def test_a_stop_in_the_middle_of_a_start_leaves_no_process_behind(supervis
 
 @pytest.mark.parametrize("started", [False, True])
 async def test_a_closed_one_takes_nobody_any_more(supervise, started):
-    """Neither those who come nor those who wait. Without a process it is closed at once."""
+    """New callers and waiting callers are refused. A supervisor without a process closes at once."""
     case = supervise("mute")
     waiting = [asyncio.create_task(case.running())] * started
     await _until(lambda: len(case.processes) == started)
@@ -242,7 +242,7 @@ def _watched(case, found):
 
 
 async def test_a_hung_process_is_killed_and_followed_by_another(supervise):
-    """As after a crash: the next caller gets another process. That one is silent, but it may be for longer."""
+    """The next caller gets another process, as after a crash. That one may be silent for longer."""
     case = supervise()
     watch = _watched(case, [Condition("hung", 0.05), Condition("silent", 60.0)])
     first = await case.running()
@@ -319,7 +319,7 @@ def _killed_after(detector, found, begin_s=0.0):
 @pytest.mark.parametrize("before", [WELL, LOADING])
 @pytest.mark.parametrize("found", [HUNG, LOADING, STOPPED])
 def test_it_hangs_after_the_limit_of_its_condition(before, found):
-    """However long it was in another one that has a longer limit: a short pause during a long load is no hang."""
+    """Time in another condition with a longer limit does not count: a short pause during a long load is no hang."""
     detector = HangDetector(PROBE_S, 0.0)
     if before is not found:
         assert not detector.observe(before, PROBE_S)

@@ -154,8 +154,8 @@ class RecordingStep:
         return segments
 
 
-# A step is prepared before anything is decoded, which raises what is wrong with the request, and begins when the signal
-# is known.
+# Prepares a step before anything is decoded, and raises if the request is wrong. The step begins when the signal is
+# known.
 BeginStep = Callable[[RecordingSignal, asyncio.TaskGroup], RecordingStep]
 PrepareStep = Callable[["RecordingRequest", RunOptions], Awaitable[BeginStep]]
 SplitSignal = Callable[["Decoder", "Source", str], Awaitable[RecordingSignal]]  # takes the caller too
@@ -174,7 +174,7 @@ class PipelineResources:
     look_ahead: int = 16  # spans of one recording that are decoded and queued before the first of them is taken
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
     split_signal: SplitSignal | None = None  # opens a recording whose channels are apart; None: they are mixed
-    steps: Mapping[str, PrepareStep] = field(default_factory=dict)  # by the option of a request that asks for them
+    steps: Mapping[str, PrepareStep] = field(default_factory=dict)  # by the attribute of a request that asks for them
     check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
     longest_s: float = math.inf  # after which any recording fails
     metrics: RecordingMetrics = field(default_factory=RecordingMetrics)
@@ -225,7 +225,7 @@ class RecordingPipeline:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     # Text that is rewritten is sent by the span, not as it is decoded.
-                    deltas = options.deltas and not request.asked
+                    deltas = options.deltas and not request.chosen_text_options
                     context = SpanContext(engine, group, request, deadline, deltas, words, resources.check, may_fail)
                     producer = _Producer(resources, ticket, context, options)
                     assembly = _Assembly(emit, producer.on_done, options)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript
 from asr_server.recordings.requests import CueLayout, RecordingRequest, ResponseFormat, Result
@@ -24,9 +24,6 @@ from asr_server.subtitle.cues import Cue, CueConfig, render_srt, render_vtt
 from asr_server.text import languages, scripts
 from asr_server.text.sentences import sentences
 from asr_server.text.words import SENTENCE_MARKS, ends_sentence
-
-if TYPE_CHECKING:
-    pass
 
 JSON = "application/json"
 # OpenAI's clients parse anything that looks like JSON; the text formats must not.

@@ -159,7 +159,7 @@ class TextOptions:
         return self.profanity is not Profanity.KEEP or bool(self.redact)
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def chosen_text_options(self) -> tuple[str, ...]:
         """Return the names of the options that do not have their defaults."""
         return tuple(one.name for one in fields(TextOptions) if getattr(self, one.name) != one.default)
 

@@ -378,7 +378,7 @@ def test_a_language_must_be_the_surer_the_shorter_it_is_spoken(seconds, probabil
 
 
 def test_a_change_of_language_is_kept():
-    """What was surely said in a language before makes it probable, and the last minutes count most."""
+    """Earlier speech that is surely in a language makes it probable, and the last minutes count most."""
     doubtful = at(60, 2, "French", 0.8)
     assert rival(doubtful, ENGLISH) is not None
     assert rival(doubtful, [*ENGLISH, at(40, 10, "French", 0.9)]) is None
@@ -401,7 +401,7 @@ def test_an_outlier_is_shorter_than_the_speech_around_it():
 
 
 def test_silence_is_in_no_language():
-    """Neither as what is heard nor around it."""
+    """Silence has no language, and adds none to the speech around it."""
     silence = Heard(40, 41, spoken("", words=()))
     assert rival(silence, ENGLISH) is None
     assert rival(at(41, 1, "French", 0.5), [silence]) is None

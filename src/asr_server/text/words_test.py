@@ -138,7 +138,7 @@ NO_ENDS = ["", " ", "turn on", "Yes. And", "one,", "你好，", "3.5 metres", "w
 
 
 def test_the_boundary_after_a_word_follows_from_its_punctuation():
-    """Of all scripts, also within closing quotes; years, times and sums end a sentence like any word."""
+    """The marks of all scripts count, also in closing quotes. Years, times and sums end a sentence like any word."""
     for boundary, written in BOUNDARIES.items():
         for word in written:
             assert words.boundary_after(word) is boundary, word
@@ -147,7 +147,7 @@ def test_the_boundary_after_a_word_follows_from_its_punctuation():
 
 
 def test_a_mark_at_the_end_of_a_text_ends_a_sentence():
-    """In every script, also before closing quotes; a mark in the middle and a comma end none."""
+    """This holds in every script and before closing quotes. A mark in the middle and a comma end no sentence."""
     assert [text for text in ENDS if not words.ends_sentence(text)] == []
     assert [text for text in NO_ENDS if words.ends_sentence(text)] == []
 

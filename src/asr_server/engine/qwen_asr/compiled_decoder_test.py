@@ -56,7 +56,7 @@ def test_rows_use_the_pages_of_those_before_them():
 
 
 def test_numbers_that_are_none_leave_no_trace_in_a_page(monkeypatch):
-    """Neither a row whose logits are none nor one that leaves in the middle of its prompt. The kernels for AVX2 do not
+    """A page is clean after a row with NaN and after one that leaves in its prompt. The kernels for AVX2 do not
     look behind the end of a row, so the ids of the next rows would not show what is left there."""
     engine, used, drop = loaded_qwen(rows=1, runtime=OPENVINO, budget_mb=32), [], CompiledDecoder.drop
     monkeypatch.setattr(CompiledDecoder, "drop", lambda rows, row: used.append(row.pages[:]) or drop(rows, row))

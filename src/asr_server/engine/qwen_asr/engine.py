@@ -134,7 +134,7 @@ class QwenEngine:
         runtime = self.runtime
         if waiting and runtime is not None:
             tokens = sum(work.row.tokens_left if work.row else runtime.tokens(work) for work in waiting)
-            # As much waits as one step may prefill.
+            # The waiting rows fill the next step.
             if tokens >= runtime.prefill_policy.tokens(self._begin_s):
                 return 0
         return max(0, self._row_limit.rows - len(self._work))

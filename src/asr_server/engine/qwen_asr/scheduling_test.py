@@ -56,7 +56,7 @@ def _wrap(monkeypatch, owner, name, before):
 
 @given(st.integers(1, 64), st.lists(st.one_of(st.none(), st.integers(1, 64)), max_size=200))
 def test_the_limit_of_rows_falls_with_each_failure_and_recovers(planned, events):
-    """It stays between one and the plan; eight rows decode again after some hundred passes."""
+    """The limit stays between one and the plan. Eight rows decode again after some hundred passes."""
     limit = RowLimit(planned)
     for count in events:
         before = limit.rows
@@ -107,7 +107,7 @@ def test_a_pass_that_fails_at_its_end_has_moved_no_row(engine, clips, alone, mon
 
 @pytest.mark.parametrize(("place", "at_fault"), [("step", 0), ("step", 3), ("step", 5), ("prefill", 3)])
 def test_a_row_that_breaks_a_pass_fails_alone(engine, clips, alone, monkeypatch, place, at_fault):
-    """Whichever it is, the others get the ids they have alone, no delta twice, and all places are there again."""
+    """The other rows get the ids of a run without it and no delta twice, and all slots are free afterwards."""
 
     def broken(decoder, *given):
         if place == "step" and any(row.key == at_fault and len(row.ids) > 2 for row in decoder.rows):
@@ -243,7 +243,7 @@ def test_a_finished_row_is_handed_out_before_others_are_prefilled(clips, monkeyp
 
 
 def test_urgent_rows_are_prefilled_first(engine, clips, monkeypatch):
-    """However many others wait inside the batch; and while those wait, urgent rows alone may join them."""
+    """The number of rows that wait in the batch does not matter. While they wait, only urgent rows may join."""
     prefilled = []
     monkeypatch.setattr(PrefillPolicy, "tokens", lambda policy, limit_s: 20)
     _wrap(
@@ -311,7 +311,7 @@ def test_a_loop_is_stopped_and_one_turn_kept(say, clips):
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_every_end_token_of_the_checkpoint_ends_an_answer(say, speech, place):
-    """Whichever of them the model says, behind its third token."""
+    """The model says one of them after its third token."""
     end_ids = json.loads((demo.checkpoint_path() / "generation_config.json").read_text())["eos_token_id"]
     assert len(end_ids) == 2
     hypothesis = say(speech, [1, 2, 3, end_ids[place], 4, 5])

@@ -137,8 +137,8 @@ def test_padding_is_written_to_the_last_place_alone(arena, way, query):
 
 
 def test_heads_that_share_keys_do_not_copy_them_and_rows_are_not_padded_to_each_other(monkeypatch):
-    """With more heads of queries than of keys, kernels would copy the keys for each or refuse. A row beside a long one
-    attends to what it has, and no more."""
+    """Kernels copy the keys for each head of queries, or refuse, if there are more of them. A row beside a long one
+    attends only to its own tokens."""
     asked, attend = [], attention.F.scaled_dot_product_attention
 
     def see(q, k, v, **given):

@@ -114,7 +114,7 @@ def test_docx_marks_texts_that_are_written_from_right_to_left():
 @given(st.text(max_size=40).map(clean))
 @settings(max_examples=25)
 def test_docx_holds_any_text(text):
-    """It is read as it was written, and no part of it is markup."""
+    """The text is read back unchanged, and no part of it becomes markup."""
     file = _word(DocumentPart(0, text, text), title=text)
     assert file.paragraphs[-1].text == f"0:00  {text}: {text}" if text else "0:00  "
 

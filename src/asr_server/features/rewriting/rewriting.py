@@ -39,7 +39,7 @@ class Rewriting:
         language that is stated and cannot be rewritten."""
         if "logprobs" in request.listed:
             raise InvalidInput(
-                f"'include' lists the tokens of the model's own text: leave out '{request.asked[0]}'.",
+                f"'include' lists the tokens of the model's own text: leave out '{request.chosen_text_options[0]}'.",
                 code="unsupported_value",
                 param="include",
             )
@@ -141,7 +141,7 @@ def _within(edits: Sequence[Edit], start: int, text: str) -> Iterator[Edit]:
 def _build(core: CoreParts) -> FeatureParts:
     folder = core.settings.profanity_lists
     rewriting = Rewriting(profanity.read_lists(Path(folder)) if folder else {})
-    return FeatureParts(check_rewriting=rewriting.check, steps={"asked": rewriting.prepare})
+    return FeatureParts(check_rewriting=rewriting.check, steps={"chosen_text_options": rewriting.prepare})
 
 
 SERVER = ServerFeature(build=_build)

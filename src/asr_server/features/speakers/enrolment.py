@@ -63,7 +63,7 @@ class Enrolment:
         voices are stored, and `DeadlineExceeded`.
         """
         speakers = self.check()
-        await asyncio.to_thread(self._voices.place, owner, name)  # so that nothing is computed without room
+        await asyncio.to_thread(self._voices.place, owner, name)  # raises `Overloaded` before anything is computed
         try:
             async with asyncio.timeout(self._time_limit_s):
                 prints = await self._voice_prints(speakers, recordings, caller)

@@ -71,7 +71,7 @@ async def test_the_voice_of_a_person_is_recognised(enrolment, speakers, store, r
 
 
 async def test_a_recording_that_is_refused_is_named(enrolment, store, recording):
-    """By its number if there are several, with what is the matter; nothing is stored."""
+    """The error has its number, if there are several, and the reason. Nothing is stored."""
     little = recording(PAUSE, tone(ANN, 0.9), PAUSE, PAUSE)
     with raises("invalid_reference", match=r"\AThe recording has less than 1 s of speech"):
         await enrolment.enrol([little], **CANDIDATE)

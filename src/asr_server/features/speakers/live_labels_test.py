@@ -1,5 +1,6 @@
 """Whose the committed words of a live session are."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -174,7 +175,8 @@ def test_runs_are_the_committed_text_and_no_label_behind_the_horizon_changes(ste
     whole, fixed = [], 0  # up to which characters the words of each second are complete, and cannot change any more
     for number, (more, turns, moved_ms) in enumerate(steps, start=1):
         committed += more
-        whole.append(committed.rfind(" "))
+        # Marks without a letter belong to the word before or after them.
+        whole.append(max((word.end() - 1 for word in re.finditer(r"\S*\w\S* ", committed)), default=0))
         end_ms = 1_000 * number
         text = labels.on_text(_partial(committed, end_ms) if number < len(steps) else _final(committed, end_ms))
         settled_ms += moved_ms

@@ -119,8 +119,8 @@ class SpeechEngineClient:
     def speak(self, sentence: Sentence, *, priority: Priority, duration_s: float, deadline_s: float) -> SpeechStream:
         """Return the samples as they come; the sentence is queued at once. `duration_s`: about how long it will be.
 
-        What is not spoken at `deadline_s` by `clock` ends with `DeadlineExceeded`. Raises `ShuttingDown` when no new
-        work is taken, and `EngineFailed`.
+        Reading the stream raises `TimeoutError` at `deadline_s` by `clock`. Raises `ShuttingDown` when no new work is
+        taken, and `EngineFailed`.
         """
         return SpeechStream(self.thread, Job(sentence, priority, duration_s, deadline_s, self.model))
 

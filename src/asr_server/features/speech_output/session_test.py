@@ -43,7 +43,7 @@ async def heard(messages, last, found=None):
 
 
 async def cancelled(session, messages):
-    """What still comes after a cancel, up to and with its answer."""
+    """Cancel, and return the messages up to the answer."""
     cancelling = asyncio.create_task(session.cancel())
     await asyncio.sleep(0)  # else the message that waits would be taken before
     found = await heard(messages, "cancelled")
@@ -173,7 +173,7 @@ async def test_texts_that_come_at_the_same_time_have_one_limit_together(speech):
 
 
 async def test_a_sentence_that_fails_ends_the_session(speech):
-    """What was spoken before comes before; the others are cancelled."""
+    """Earlier sentences are delivered first; later ones are cancelled."""
     made, found = speech(SpeechRule(text="Three", fault=Fault.RAISE)), []
     session, messages = await started(made)
     await session.push(TEN)

@@ -46,7 +46,7 @@ def data(events):
 
 
 async def test_each_sentence_is_announced_before_its_audio(speech):
-    """With its place in the text, and the samples that it has alone; `SpeechDone` is last and counts all of them."""
+    """Each event has the place in the text and the samples of its sentence. `SpeechDone` is last and has the sum."""
     processor, text = speech().processor, "One is here. Two is longer than one. Three."
     events, done = await events_of(processor, request(text))
     begun = [event for event in events if isinstance(event, SentenceBegun)]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NO_KEY = "none"
 _MAX_ANSWER_BYTES = 2**20
 _MAX_RETRIES = 2  # of one request
-# A slow machine has a longer REQUEST_TIMEOUT, of which an attempt may take a share, so that there is time for others.
+# Who runs a slow model raises REQUEST_TIMEOUT. An attempt may take a fifth of it, which leaves time for retries.
 _ATTEMPT_S, _ATTEMPT_SHARE, _LONGEST_ATTEMPT_S = 60.0, 0.2, 600.0
 _DENIED = {
     401: "refuses this server's key (401): check OPENAI_API_KEY",

@@ -29,7 +29,7 @@ PIECES = st.lists(st.sampled_from(BREAKS + TIMES + MARKS) | st.text(max_size=4))
 
 
 def test_all_of_a_right_answer_is_found_in_any_dress():
-    """What servers cut off, a wrapper with a note, numbers for ids, the same twice; `MENDABLE` has more."""
+    """Servers cut lines off, wrap them with a note, number them, or repeat them; `MENDABLE` has more."""
     cases = [
         f"the opening tag was cut off by the server </think>{JSON}",
         json.dumps({"note": "done", "lines": RIGHT}),

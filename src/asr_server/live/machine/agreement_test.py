@@ -101,7 +101,7 @@ def test_tokens_without_text_are_no_commit():
 
 
 def test_a_word_does_not_age_while_nothing_is_said():
-    """In a pause the model hears the same speech again, and agrees with itself."""
+    """The model hears the same speech again in a pause, and agrees with itself."""
     known, heard = Agreement(_RULES), _heard("a", " b", " c")
     known.on_result(heard, 1_000)
     known.on_result(heard, 9_000, quiet_samples=8_000)

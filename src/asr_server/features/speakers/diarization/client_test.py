@@ -60,7 +60,7 @@ async def test_recordings_and_sessions_beside_each_other(client: SpeakerClient, 
 
 
 async def test_the_process_is_confined(client: SpeakerClient, conversation: np.ndarray) -> None:
-    """It has the files and the variables that it needs, and no others."""
+    """The process sees only the files and variables that it needs."""
     await client.diarize(conversation[:8_000])
     assert_confined(client.pid)
     process = Path(f"/proc/{client.pid}")

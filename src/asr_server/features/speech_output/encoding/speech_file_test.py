@@ -57,7 +57,7 @@ def test_noise_far_below_the_speech_is_silence(speech_level):
 
 @pytest.mark.parametrize("trim", [True, False])
 def test_pauses_are_between_sentences(trim):
-    """Neither before the first nor after the last, and none for a sentence without sound."""
+    """No pause precedes the first sentence or follows the last, and a sentence without sound has none."""
     sentence, pause = tone(200, 0.25), np.zeros(PAUSE_SAMPLES, np.float32)
     found = joined(silence(0), sentence, silence(0), sentence, sentence, silence(0), trim=trim)
     assert np.array_equal(found, np.concatenate([sentence, pause, sentence, pause, sentence]))
