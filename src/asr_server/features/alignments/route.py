@@ -110,6 +110,8 @@ async def _align(
     # The size of the file bounds its length before anything is transcribed.
     if file.size is not None:
         check_length(wanted.text, file.size / _LEAST_BYTES_PER_S)
+    if not await in_thread(letters, wanted.text):
+        raise InvalidInput("The text has no letters and no digits.", param="text")
     aligned = await services.of(Alignments).align(services.pipeline, file.file, wanted, run)
     config = cue_config(wanted)
     return await in_thread(render, aligned, wanted.answer, config), aligned.transcript
@@ -130,8 +132,6 @@ def _request(form: FormData) -> AlignmentRequest:
             code="missing_required_parameter",
             param="text",
         )
-    if not letters(fields.text):
-        raise InvalidInput("The text has no letters and no digits.", param="text")
     return AlignmentRequest(
         text=fields.text,
         model=fields.model or DEFAULT_MODEL,
