@@ -73,6 +73,8 @@ def _requests(text):
     lines = [{"start": n, "end": n + 1, "text": text[n * 200 : n * 200 + 200]} for n in range(len(text) // 200)]
     yield "/v1/audio/alignments", {"files": {**file, "text": ("t.txt", text.encode())}}
     yield "/v1/audio/alignments", {"files": {**file, "text": ("t.txt", text[:1_100].encode())}}
+    large = {"file": ("a.wav", audio + bytes(1_500_000))}  # its size allows a long text
+    yield "/v1/audio/alignments", {"files": {**large, "text": ("t.txt", text.encode())}}
     for field in ("prompt", "hotwords", "language", "model"):
         yield "/v1/audio/transcriptions", {"files": file, "data": {field: text[:15_999]}}
     yield "/v1/speakers", {"files": {"files": ("a.wav", audio)}, "data": {"name": text[:60_000], "consent": text}}
