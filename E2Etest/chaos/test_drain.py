@@ -19,7 +19,7 @@ SPOKEN_S = 2.5
 
 
 def _speak(server, speech, in_the_middle):
-    """The last message and the close code of a speaker that says no more."""
+    """The last two messages and the close code of a speaker that says no more."""
     with open_session(server) as socket:
         socket.send(data(speech[: int(SPOKEN_S * 16_000)]))
         kept = [receive(socket)]
@@ -28,7 +28,7 @@ def _speak(server, speech, in_the_middle):
             while True:
                 kept.append(receive(socket))
         except ConnectionClosed as closed:
-            return kept[-1], closed.rcvd.code
+            return *kept[-2:], closed.rcvd.code
 
 
 async def _unready_s(server, since_s):
@@ -61,8 +61,8 @@ async def _under_work(server, body, speech):
 
 @pytest.mark.nightly
 async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, measured, note):
-    """Unready at once; every upload gets its words, also one that was still coming in; every speaker its final and
-    1001; exit code 0."""
+    """Unready at once; every upload gets its words, also one that was still coming in; every speaker its final, the
+    advice to connect again and 1001; exit code 0."""
     speech = np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
     body = uploads.form(recordings.wav(np.tile(speech, 3)))
     server = ServerProcess(tmp_path / "log", PRELOAD="true")
@@ -87,10 +87,10 @@ async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, m
 
     assert recordings.sample()[1] in words
     assert [answer.body.get("text") for answer in answers] == [words] * UPLOADS
-    assert [close for _, close in ends] == [1001] * SPEAKERS
-    for final, _ in ends:
+    for final, advice, close in ends:
+        assert (advice["status"], close) == ("reconnect", 1001)
         assert (final["is_final"], final["ending"], final["end"]) == (True, "close", SPOKEN_S)
-    assert len({final["text"] for final, _ in ends} - {""}) == 1
+    assert len({final["text"] for final, *_ in ends} - {""}) == 1
     assert code == 0
     assert "Traceback" not in server.log()
     measured("unready_s", unready_s)
