@@ -15,9 +15,12 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain, count
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from asr_server.core.errors import AsrError, TranscriptionFailed
+
+if TYPE_CHECKING:
+    from asr_server.schedule.ports import SchedulerObserver
 
 R = TypeVar("R")
 
@@ -55,6 +58,7 @@ class Job(Generic[R]):
     # for a live session, the utterance whose audio it is so far; later jobs of the same name have more of it
     session: str = ""
     on_delta: Callable[[object], None] | None = None  # called on the engine thread; must not block
+    observer: SchedulerObserver | None = None  # gets the reports about it in place of the thread's observer
     queued_s: float = 0.0  # when it came (monotonic), set by the engine thread where it is 0
     started_s: float = 0.0  # set by the engine thread (monotonic)
     ended_s: float = 0.0  # set by the engine thread (monotonic)
@@ -108,6 +112,8 @@ class Job(Generic[R]):
 AnyJob: TypeAlias = Job[Any]
 
 
+# The share of the engine's time that recordings keep while they wait or run, however much live work there is.
+RECORDINGS_SHARE = 0.2
 # How long bulk work lets later interactive work overtake it, in seconds.
 BULK_ALLOWANCE_S = 30.0
 # How long a partial lets later finals overtake it.

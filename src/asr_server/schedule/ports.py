@@ -93,6 +93,10 @@ class JobEnd(StrEnum):
 class SchedulerObserver:
     """Ignores everything; to be overridden. Its methods are called on the engine thread and must return at once."""
 
+    def of(self, job: AnyJob) -> SchedulerObserver:
+        """Return the observer of a job: its feature's, if features share the thread, or else this one."""
+        return job.observer or self
+
     def started(self, job: AnyJob) -> None:
         """A job became a row of the batch."""
 
@@ -101,30 +105,6 @@ class SchedulerObserver:
 
     def stepped(self, rows: int, took_s: float) -> None:
         """The batch made one step with that many rows, or failed in it."""
-
-
-class ObserverByItem(SchedulerObserver):
-    """Observes an engine thread that features share: jobs by the class of their item, all others by `engine`."""
-
-    def __init__(self, engine: SchedulerObserver) -> None:
-        self._engine = engine
-        self._by_item: dict[type, SchedulerObserver] = {}
-
-    def add(self, item: type, observer: SchedulerObserver) -> None:
-        """Report jobs with items of this class to the observer. Call it before such a job is submitted."""
-        self._by_item[item] = observer
-
-    def started(self, job: AnyJob) -> None:
-        self._of(job).started(job)
-
-    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        self._of(job).ended(job, end, value)
-
-    def stepped(self, rows: int, took_s: float) -> None:
-        self._engine.stepped(rows, took_s)
-
-    def _of(self, job: AnyJob) -> SchedulerObserver:
-        return self._by_item.get(type(job.item), self._engine)
 
 
 class Heartbeat:

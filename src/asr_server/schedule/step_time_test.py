@@ -1,7 +1,7 @@
 """The time of steps, divided between live work and recordings."""
 
 from asr_server.schedule.job import Job, Priority
-from asr_server.schedule.time_shares import StepTime
+from asr_server.schedule.thread import StepTime
 
 
 def test_steps_are_divided_between_live_work_and_recordings():
