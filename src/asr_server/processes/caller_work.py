@@ -102,7 +102,7 @@ class FairShares:
 
     def _grant(self) -> None:
         """Grant units to waiters in turn, as long as they fit."""
-        while fitting := [one for one in self._waiting if self._fits(one.caller, one.units)]:
+        while fitting := list(filter(self._fits, self._waiting)):
             waiter = min(fitting, key=self._place)
             self._waiting.remove(waiter)
             self._held[waiter.caller] += waiter.units
@@ -118,8 +118,8 @@ class FairShares:
         comes_later = waiter.urgent is (self._urgent_in_a_row >= _URGENT_IN_A_ROW)
         return comes_later, self._held[waiter.caller], self._turns.get(waiter.caller, 0)
 
-    def _fits(self, caller: str, units: int) -> bool:
-        return not self.held or self.held + units <= (self._shared if self._held[caller] else self._total)
+    def _fits(self, waiter: _Waiter) -> bool:
+        return not self.held or self.held + waiter.units <= (self._shared if self._held[waiter.caller] else self._total)
 
 
 P = ParamSpec("P")

@@ -36,8 +36,8 @@ from asr_server.text.sentences import TextSpan
 _SLICE_CHARACTERS = 256
 # After a slice the session rests this many times as long, so that it takes a small part of the event loop.
 _REST = 8
-# What a cancelled text costs its caller, as it has begun work for nothing: 25 in a row, and then 12 a second.
-CANCEL_S = 0.004
+# What a cancelled text costs its caller, as it has begun work for nothing: 16 in a row, and then 8 a second.
+CANCEL_S = 0.00625
 _DRAIN_TIMEOUT_S = 20.0
 IDLE_S = 300.0  # without a message from the client and without speech, after which a session ends
 _FLUSHED: Json = {"type": "flushed"}
