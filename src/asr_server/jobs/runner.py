@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,7 +32,7 @@ from asr_server.core.errors import (
 )
 from asr_server.core.transcript import Transcript
 from asr_server.jobs.database import CLIPS, RECORDING, RESULT
-from asr_server.jobs.follow_ups import FollowUpKind, FollowUps
+from asr_server.jobs.follow_ups import FollowUps, FollowUpSender
 from asr_server.jobs.record import (
     FollowUp,
     JobRecord,
@@ -132,11 +132,11 @@ def _reporting(run: JobRun) -> Emit:
     return report
 
 
-def _digest(request: JobRequest, recording: BinaryIO, follow_ups: tuple[FollowUp, ...]) -> str:
+def _digest(request: JobRequest, recording: BinaryIO, follow_up: FollowUp | None) -> str:
     """Return what tells this request and recording from others."""
     digest = hashlib.sha256(pydantic_core.to_json(request, bytes_mode="base64", inf_nan_mode="constants"))
-    for one in follow_ups:
-        digest.update(f"{one.field} {one.url}\n".encode())
+    if follow_up is not None:
+        digest.update(follow_up.url.encode())
     recording.seek(0)
     while block := recording.read(_BLOCK_BYTES):
         digest.update(block)
@@ -202,11 +202,11 @@ class JobRunner:
         kinds: tuple[JobKind, ...],
         limits: JobLimits,
         store: JobStore,
-        follow_ups: Iterable[FollowUpKind] = (),
+        sender: FollowUpSender | None = None,
     ) -> None:
         self._kinds, self._limits, self._store = kinds, limits, store
         self.is_shared = store.database.is_shared  # other servers have the same jobs
-        self.follow_ups = FollowUps(follow_ups, store)
+        self.follow_ups = FollowUps(sender, store)
         # Each of these texts, which have not been stored yet, may take some 100 MiB.
         self._arriving_texts, self._reading = FairShares(4, 4), FairShares(1, 2)
         self._running: dict[str, _Running] = {}
@@ -282,7 +282,7 @@ class JobRunner:
         record = JobRecord(new_id(), request, time.time(), owner=owner, **fields)
         size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
         if key:
-            digest = await asyncio.to_thread(_digest, request, recording, record.follow_ups)
+            digest = await asyncio.to_thread(_digest, request, recording, record.follow_up)
             record = replace(record, id=id_of(owner, key), digest=digest)
             if (known := await self._store.get(record.id, owner)) is not None:
                 if known.digest != record.digest:
