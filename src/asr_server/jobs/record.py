@@ -13,7 +13,6 @@ from itertools import islice, repeat
 from typing import Annotated, Any, Protocol, Union
 
 import pydantic_core
-from loguru import logger
 from pydantic import GetPydanticSchema, TypeAdapter
 from pydantic_core import core_schema
 
@@ -144,17 +143,6 @@ class JobRecord:
     def failed(self, error: AsrError) -> JobRecord:
         return replace(
             self, state=RecordState.FAILED, result=None, error=JobError(error.code, error.message, error.param)
-        )
-
-    def log(self, took_s: float) -> None:
-        """Log the end of the job. `took_s`: the time of its last run."""
-        logger.info(
-            "job",
-            id=self.id,
-            outcome=self.error.code if self.error else self.state.value,
-            audio_s=round(self.duration_s, 3),
-            waited_s=round(max(0.0, self.started_at - self.created_at), 3),
-            took_s=round(took_s, 3),
         )
 
 

@@ -432,7 +432,14 @@ class JobRunner:
         with suppress(ClaimLost), ExitStack() as files:
             ended = await self._finished(claim, files)
             self._tell(claim.id, ended)
-            ended.log(time.monotonic() - began_s)
+            logger.info(
+                "job",
+                id=ended.id,
+                outcome=ended.error.code if ended.error else ended.state.value,
+                audio_s=round(ended.duration_s, 3),
+                waited_s=round(max(0.0, ended.started_at - ended.created_at), 3),
+                took_s=round(time.monotonic() - began_s, 3),
+            )
 
     async def _finished(self, claim: Claim, files: ExitStack) -> JobRecord:
         """Do the job, and return its record as it is stored. Raises `ClaimLost`."""

@@ -83,16 +83,12 @@ class Admission:
     def saturated(self) -> bool:
         return self._excess_s(AdmissionTicket(self._usual_s, math.inf), self._tickets) > 0
 
-    def check(self) -> None:
-        """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read."""
-        self._check(AdmissionTicket(self._usual_s, self._time_limit_s))
+    def check(self, *, can_wait: bool = False) -> None:
+        """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read.
 
-    def check_limit(self) -> None:
-        """Raise `Overloaded` if a job of usual length or a live session does not fit.
-
-        Jobs can wait, and live sessions go before recordings: only the bound on all together counts.
+        `can_wait`: it is a job, or a live session, which goes before recordings. Only the bound on all together counts.
         """
-        self._check(AdmissionTicket(self._usual_s, math.inf))
+        self._check(AdmissionTicket(self._usual_s, math.inf if can_wait else self._time_limit_s))
 
     @contextmanager
     def hold(
@@ -110,7 +106,7 @@ class Admission:
 
     def hold_live(self, share: str = "") -> AbstractContextManager[AdmissionTicket]:
         """Hold nothing yet for a live session until the block ends, or raise `Overloaded`."""
-        self.check_limit()
+        self.check(can_wait=True)
         return self._held(AdmissionTicket(0.0, math.inf, live=True, known=True, share=share))
 
     @contextmanager

@@ -88,24 +88,19 @@ class StepTime:
         begun = [job for job in jobs if job.begun]
         # Counted once: each of these rows has an outcome, and is charged for with all of them.
         self._moved_live_share = _live_share(begun) if begun else None
-        self._new = {job for job in jobs if not job.begun}
+        self._jobs = jobs
         self._clock = clock
         self._last_s = clock()
 
     def on_outcome(self, job: AnyJob) -> None:
-        """Charge the time since the last outcome."""
-        if job not in self._new:
-            self._charge(self._moved_live_share)
-            return
-        self._charge(_live_share([job]))
-        self._new.remove(job)
+        """Charge the time since the last outcome. A job has `begun` after its first one."""
+        self._charge(self._moved_live_share if job.begun else _live_share([job]))
 
     def end(self) -> None:
         """End the step. Charge the time since the last outcome to rows that have no outcome yet."""
-        if self._new:
-            self._charge(_live_share([job for job in self._new if job.priority.is_live] or self._new))
-        else:
-            self._charge(self._moved_live_share)
+        new = [job for job in self._jobs if not job.begun]
+        urgent = [job for job in new if job.priority.is_live]
+        self._charge(_live_share(urgent or new) if new else self._moved_live_share)
 
     def _charge(self, live_share: float | None) -> None:
         """Divide the time since the last outcome. None: charge nobody."""
