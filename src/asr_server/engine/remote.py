@@ -45,9 +45,8 @@ from asr_server.processes.supervisor import (
     SupervisorConfig,
     starter,
 )
-from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R, RequestClock
+from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobEnd, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, ModelState, ModelStatus
-from asr_server.schedule.ports import JobEnd
 
 _PROGRAM = ("asr_server", "engine")
 _NO_ENGINE = "No engine answers at the socket of ENGINE_PROCESS: start it with asr-server engine."

@@ -1,5 +1,5 @@
-"""One unit of work for the engine thread, with its priority, deadline and result, the queue of those that wait, and the
-clock of deadlines."""
+"""One unit of work for the engine thread, with its priority, deadline, result and observer, the queue of those that
+wait, and the clock of deadlines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from asr_server.core.errors import AsrError, TranscriptionFailed
-
-if TYPE_CHECKING:
-    from asr_server.schedule.ports import SchedulerObserver
 
 R = TypeVar("R")
 
@@ -110,6 +107,32 @@ class Job(Generic[R]):
 
 # A job in the queue or in the batch, where jobs of every result type are mixed.
 AnyJob: TypeAlias = Job[Any]
+
+
+class JobEnd(StrEnum):
+    """The way in which a job ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "left"  # by its caller
+    EXPIRED = "late"  # its deadline passed
+
+
+class SchedulerObserver:
+    """Ignores everything; to be overridden. Its methods are called on the engine thread and must return at once."""
+
+    def of(self, job: AnyJob) -> SchedulerObserver:
+        """Return the observer of a job: its feature's, if features share the thread, or else this one."""
+        return job.observer or self
+
+    def started(self, job: AnyJob) -> None:
+        """A job became a row of the batch."""
+
+    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
+        """A job ended, perhaps before it started. `value`: its result if it is `DONE`."""
+
+    def stepped(self, rows: int, took_s: float) -> None:
+        """The batch made one step with that many rows, or failed in it."""
 
 
 # The share of the engine's time that recordings keep while they wait or run, however much live work there is.

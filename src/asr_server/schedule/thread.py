@@ -27,9 +27,20 @@ from typing import Protocol
 
 from asr_server.core.errors import EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.job import DEFAULT, RECORDINGS_SHARE, AnyJob, Job, JobQueue, Priority, R, RequestClock
+from asr_server.schedule.job import (
+    DEFAULT,
+    RECORDINGS_SHARE,
+    AnyJob,
+    Job,
+    JobEnd,
+    JobQueue,
+    Priority,
+    R,
+    RequestClock,
+    SchedulerObserver,
+)
 from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
-from asr_server.schedule.ports import Batch, Heartbeat, JobEnd, Outcome, RowDelta, RowDone, RowFailed, SchedulerObserver
+from asr_server.schedule.ports import Batch, Heartbeat, Outcome, RowDelta, RowDone, RowFailed
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0

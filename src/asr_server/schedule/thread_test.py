@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from asr_server.core.errors import EngineFailed, ModelUnavailable, ShuttingDown, TranscriptionFailed
 from asr_server.schedule.conftest import WAIT_S, Clock, Scripted
-from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.job import Job, JobEnd, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import Heartbeat, JobEnd, RowDone, SchedulerObserver
+from asr_server.schedule.ports import Heartbeat, RowDone
 from asr_server.schedule.thread import EngineThread
 
 ENDLESS = 10**9

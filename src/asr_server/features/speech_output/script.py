@@ -16,9 +16,8 @@ from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, SpokenSentence, VoiceSample
 from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechOptions
 from asr_server.features.speech_output.spoken_form import spoken_form
-from asr_server.schedule.job import DEFAULT, Job, Priority, RequestClock
+from asr_server.schedule.job import DEFAULT, Job, Priority, RequestClock, SchedulerObserver
 from asr_server.schedule.model import ModelState, ModelStatus
-from asr_server.schedule.ports import SchedulerObserver
 from asr_server.text import scripts
 from asr_server.text.scripts import UNSPACED
 from asr_server.text.sentences import SentenceStream, TextSpan
