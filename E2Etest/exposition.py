@@ -18,9 +18,8 @@ from asr_server.live.machine.events import Ending
 from asr_server.live.session_stats import EstimateResult, SessionOutcome
 from asr_server.net.request_log import METHODS, OTHER
 from asr_server.processes.supervisor import ProcessEnd
-from asr_server.schedule.job import Priority
+from asr_server.schedule.job import JobEnd, Priority
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import JobEnd
 
 # The values of every label come from a closed set, so the number of series is bounded whatever callers send.
 LABEL_VALUES = {

@@ -10,7 +10,6 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -59,10 +58,8 @@ from asr_server.recordings.pipeline import (
 )
 from asr_server.recordings.segmenter import RecordingMetrics
 from asr_server.recordings.span import ContextCheck
-from asr_server.schedule.admission import Admission
+from asr_server.schedule.admission import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU, Admission
 from asr_server.schedule.job import DEFAULT
-from asr_server.schedule.ports import ObserverByItem
-from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU
 from asr_server.server_feature import CoreParts, LiveEndpoint
 from asr_server.services import FeatureParts, Machinery, Services
 
@@ -238,8 +235,7 @@ def machinery(
     registry: CollectorRegistry | None = None,
 ) -> Machinery:
     """Build it; each model is loaded by its first job."""
-    registry, observers = registry or CollectorRegistry(), ObserverByItem(watch.engine)
-    watch = replace(watch, engine=observers)
+    registry = registry or CollectorRegistry()
     if resolved.is_active("engine_process"):
         from asr_server.engine import remote  # its messages take memory
 
@@ -255,7 +251,7 @@ def machinery(
     )
     limits = DecodeLimits(max_audio_s=settings.max_audio_s)
     decoder = Decoder(limits, idle_timeout_s=settings.idle_timeout, registry=registry)
-    parts = CoreParts(settings, resolved, thread, core.speaking, decoder, observers, watch.on_failure, registry)
+    parts = CoreParts(settings, resolved, thread, core.speaking, decoder, watch.on_failure, registry)
     features = [feature.build(parts) for feature in SERVER_FEATURES if feature.build is not None]
     clients = {name: EngineClient(thread, model.traits, name) for name, model in by_name(resolved).items()}
     speculative = resolved.is_active("use_speculative")
@@ -321,7 +317,7 @@ def _jobs(settings: Settings, recordings: JobKind, features: Sequence[FeaturePar
     url, max_bytes = settings.jobs_database_url.get_secret_value(), int(settings.jobs_database_mb * 2**20)
     database = Postgres(url, settings.state_dir, max_bytes) if url else Sqlite(settings.state_dir, limits.ttl_s)
     store = JobStore(database, limits, records)
-    return JobRunner(kinds, limits, store, [kind for parts in features for kind in parts.follow_ups])
+    return JobRunner(kinds, limits, store, next((parts.follow_ups for parts in features if parts.follow_ups), None))
 
 
 async def _make_ready(services: Services) -> None:

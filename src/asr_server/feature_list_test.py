@@ -19,7 +19,6 @@ ON = {
     "use_fused_kernels": {"use_fused_kernels": True},
     "onnx_encoder_path": {"onnx_encoder_path": "FILE"},
     "trt_encoder_path": {"trt_encoder_path": "FILE"},
-    "use_causal_encoder": {"use_causal_encoder": True},
     "models": {"models": "o/b,moonshine-tiny-en"},
     "dual_model": {"dual_model": True, "fast_model_id": "o/small"},
     "use_speculative": {"use_speculative": True, "fast_model_id": "o/small"},
@@ -34,7 +33,7 @@ ON = {
     "speech": {"speech": "espeak"},
     "speech_clone_model": {"speech_clone_model": "fake"},
 }
-ENCODERS = ("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder")
+ENCODERS = ("onnx_encoder_path", "trt_encoder_path")
 # A model that runs elsewhere has none of what concerns a model here.
 HERE = ("quantize", "use_cuda_graphs", "use_torch_compile", "use_fused_kernels", *ENCODERS)
 HERE += ("models", "dual_model", "use_speculative")
@@ -100,6 +99,7 @@ def test_every_option_that_a_setting_switches_on_has_its_pairs():
         "exact_batching",
         "attention",
         "aligner",
+        "causal_encoder",
     }
     machine = replace(MACHINE, gpu=False)
     resolved = feature_list.resolve(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.engine.feature import Plan
     from asr_server.ops.health import HealthSection
-    from asr_server.schedule.ports import Batch, ObserverByItem
+    from asr_server.schedule.ports import Batch
     from asr_server.schedule.thread import Scheduler
     from asr_server.services import FeatureParts
 
@@ -36,7 +36,6 @@ class CoreParts:
     thread: Scheduler  # of the recognisers
     models: Mapping[str, Batch]  # of features on that thread, by the options that name them
     decoder: Decoder
-    observers: ObserverByItem  # of that thread
     on_failure: Callable[[EngineFailed], None]  # for when another engine has failed for good
     registry: CollectorRegistry  # of metrics
 

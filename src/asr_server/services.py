@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, ModelDrafts
     from asr_server.engine.feature import Plan
     from asr_server.engine.protocol import EngineInfo
-    from asr_server.jobs.follow_ups import FollowUpKind
+    from asr_server.jobs.follow_ups import FollowUpSender
     from asr_server.jobs.runner import JobKind, JobRunner
     from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
@@ -69,7 +69,7 @@ class FeatureParts:
     check_rewriting: Callable[[RecordingRequest], None] | None = None
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     jobs: Sequence[JobKind] = ()
-    follow_ups: Sequence[FollowUpKind] = ()  # of jobs, in the order in which a job's are sent
+    follow_ups: FollowUpSender | None = None  # of jobs
     idle_owners: Sequence[IdleOwner] = ()  # their processes are ended when they are idle
     failure: Callable[[], str] = lambda: ""  # why the process should be restarted, "" if it should not
     warm_up: Callable[[], Awaitable[None]] = _nothing  # after the preload of the models

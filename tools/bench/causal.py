@@ -29,7 +29,7 @@ def measure() -> dict[str, object]:
     with causal_checkpoint() as tuned, engines.forced_answers():
         sides = {
             "windows": engines.load(str(random_checkpoint("0.6b"))),
-            "causal": engines.load(str(tuned), use_causal_encoder=True),
+            "causal": engines.load(str(tuned)),
         }
         taken = {name: list[tuple[float, float]]() for name in sides}
         frames, drafts = dict.fromkeys(sides, 0), dict.fromkeys(sides, ())

@@ -9,6 +9,7 @@ class Endpointing(StrEnum):
     """The way in which a pause in live speech is judged."""
 
     AUTO = "auto"
+    MANUAL = "manual"
     PAUSE = "pause"
     SEMANTIC = "semantic"
 

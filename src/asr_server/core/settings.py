@@ -110,9 +110,6 @@ class EngineSettings(BaseModel):
     )
     onnx_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export onnx`.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export tensorrt`.")
-    use_causal_encoder: bool = Field(
-        False, description="For checkpoints tuned for it: encode live audio once, causally."
-    )
 
     @field_validator("vllm_api_key")
     @classmethod
@@ -167,6 +164,8 @@ _SUPERSEDED = {
     "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
     "WS_OVERLAP_SIZE": "the model says how much audio around the speech it needs; remove it",
     "WS_FLUSH_SILENCE_MS": "set VAD_MIN_SILENCE_MS",
+    "ASR_USE_SERVER_VAD": "set ENDPOINTING=manual for false",
+    "USE_CAUSAL_ENCODER": "a checkpoint that is tuned for a causal encoder gets one; remove it",
     "WS_BUFFER_SIZE": "a partial follows 0.45 s of new speech, or as soon as the engine is free; remove it",
     **dict.fromkeys(("SSE_CHUNK_SECONDS", "SSE_OVERLAP_SECONDS"), "recordings are cut at pauses; remove it"),
     **dict.fromkeys(("WORKER_HOST", "WORKER_PORT"), "the engine process listens on a Unix socket; remove it"),
@@ -298,11 +297,11 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         "needs its own, also with `JOBS_DATABASE_URL`.",
     )
 
-    asr_use_server_vad: bool = Field(True, description="Live: a pause ends an utterance; false: only a flush does.")
     endpointing: Endpointing = Field(
         Endpointing.AUTO,
         description="Live: how a pause is judged. `semantic`: by whether the speaker has finished, as a model "
-        "estimates it; `pause`: by its length alone; `auto`: `semantic` where that model is installed.",
+        "estimates it; `pause`: by its length alone; `auto`: `semantic` where that model is installed; `manual`: no "
+        "pause ends an utterance, only a flush does.",
     )
     vad_min_silence_ms: int = Field(
         500, ge=32, le=10_000, description="Live: milliseconds of silence that end an utterance."

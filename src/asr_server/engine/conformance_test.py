@@ -78,7 +78,7 @@ def _causal_encoder():
     config = json.loads((directory / "config.json").read_text())
     config["thinker_config"]["audio_config"][CAUSAL_KEY] = 104
     (directory / "config.json").write_text(json.dumps(config))
-    return {"model_id": str(directory), "use_causal_encoder": True, "quantize": "none"}
+    return {"model_id": str(directory), "quantize": "none"}
 
 
 KINDS = {

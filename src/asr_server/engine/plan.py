@@ -241,8 +241,7 @@ def _of_another(settings: Settings, model_id: str, *, qwen: bool) -> Settings:
     """
     changes: dict[str, Any] = {"model_id": model_id, "models": "", "fast_model_id": ""}
     changes |= {"dual_model": False, "use_speculative": False, "speech": "off", "speech_clone_model": ""}
-    # A file of an encoder, and a causal one, belong to one checkpoint.
-    changes |= {"onnx_encoder_path": "", "trt_encoder_path": "", "use_causal_encoder": False}
+    changes |= {"onnx_encoder_path": "", "trt_encoder_path": ""}  # the file of an encoder belongs to one checkpoint
     if not qwen:
         changes |= {"device": "auto", "dtype": Dtype.AUTO, "quantize": Quantization.AUTO, "cpu_threads": 0}
         changes |= {"runtime": ModelLibrary.AUTO}

@@ -45,9 +45,8 @@ from asr_server.processes.supervisor import (
     SupervisorConfig,
     starter,
 )
-from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R, RequestClock
+from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobEnd, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, ModelState, ModelStatus
-from asr_server.schedule.ports import JobEnd
 
 _PROGRAM = ("asr_server", "engine")
 _NO_ENGINE = "No engine answers at the socket of ENGINE_PROCESS: start it with asr-server engine."
@@ -386,7 +385,7 @@ class EngineProcess:
         job = row.job
         job.started_s, job.ended_s, job.load_s = message.started_s, message.ended_s, message.load_s
         if job.item is not None and job.started_s:
-            self._watch.engine.started(job)
+            self._watch.engine.of(job).started(job)
         if message.error is not None:
             self._end(row, _error(message.error))
             return
@@ -398,7 +397,7 @@ class EngineProcess:
             # All at once: what a process that ended had given out would be there twice.
             job.hand_out(samples)
         if job.item is not None:
-            self._watch.engine.ended(job, JobEnd.DONE, value)
+            self._watch.engine.of(job).ended(job, JobEnd.DONE, value)
         job.succeed(value)
 
     def _take_state(self, state: wire.EngineState) -> None:
@@ -441,7 +440,7 @@ class EngineProcess:
 
     def _observe_failure(self, job: AnyJob, end: JobEnd) -> None:
         if job.item is not None:
-            self._watch.engine.ended(job, end)
+            self._watch.engine.of(job).ended(job, end)
 
     def _fail_all(self, error: AsrError) -> None:
         for row in list(self._rows.values()):

@@ -21,9 +21,8 @@ from asr_server.engine.core import Watch
 from asr_server.engine.plan import PlanError
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.processes.supervisor import ProcessEnd
-from asr_server.schedule.job import DEFAULT, Priority
+from asr_server.schedule.job import DEFAULT, JobEnd, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import JobEnd, SchedulerObserver
 
 pytestmark = pytest.mark.timeout(120)
 

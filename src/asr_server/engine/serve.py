@@ -30,9 +30,8 @@ from asr_server.engine import core, wire
 from asr_server.engine.core import Watch
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignerState, Alignment, Hypothesis, Tokens, Utterance
-from asr_server.schedule.job import AnyJob, Job, Priority
+from asr_server.schedule.job import AnyJob, Job, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import SchedulerObserver
 
 # From a change of the state to its publication.
 _SOON_S = 0.05

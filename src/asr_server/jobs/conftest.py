@@ -33,8 +33,8 @@ RECORDS = RecordFormat((*RecordingJobs.request_types, TextRequest))
 class Runner(JobRunner):
     """A runner whose store tests can reach."""
 
-    def __init__(self, kinds, limits, store, follow_ups=()):
-        super().__init__(kinds, limits, store, follow_ups)
+    def __init__(self, kinds, limits, store, sender=None):
+        super().__init__(kinds, limits, store, sender)
         self.store = store
 
     async def die(self):
@@ -48,10 +48,10 @@ class Runner(JobRunner):
 
 
 @asynccontextmanager
-async def serving(database, *kinds, follow_ups=(), lease_s=LEASE_S, **limits):
+async def serving(database, *kinds, sender=None, lease_s=LEASE_S, **limits):
     """Run a server with this database."""
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 9, **limits})
-    jobs = Runner(kinds, wanted, JobStore(database, wanted, RECORDS, lease_s), follow_ups)
+    jobs = Runner(kinds, wanted, JobStore(database, wanted, RECORDS, lease_s), sender)
     await jobs.start()
     try:
         yield jobs

@@ -253,7 +253,7 @@ async def test_a_statement_that_the_disk_has_no_room_for_changes_nothing(jobs):
 async def test_a_clock_that_was_set_costs_no_result(tmp_path, monkeypatch, ahead_s):
     """After a start with another clock a result stays at most its time, and a request is sent soon."""
     jobs = opened(tmp_path)
-    job = await accepted(jobs, follow_ups=(FollowUp("callback_url", "https://a.test/"),))
+    job = await accepted(jobs, follow_up=FollowUp("callback_url", "https://a.test/"))
     claim = await jobs.claim(2.0)
     await jobs.end(claim, claim.record.succeeded(RESULT, 1.0), io.BytesIO(b"words"))
     claim = await jobs.claim_follow_up(NOBODY)

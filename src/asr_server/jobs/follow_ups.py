@@ -1,8 +1,8 @@
-"""Requests that are sent when a job has ended: at least once each, one after the other, and bounded in number and time.
+"""Requests that are sent when jobs have ended: at least once each, and bounded in number and time.
 
-They are part of the job's record, so that they survive a restart, and another server continues with the requests of a
-server that is gone. A failed request is sent again after a growing wait. One that is given up does not stop the next
-ones. A server that ends between an answer and its record sends the request once more.
+A request is part of its job's record, so that it survives a restart, and another server continues with the requests of
+a server that is gone. A failed request is sent again after a growing wait. A server that ends between an answer and its
+record sends the request once more.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from loguru import logger
@@ -34,8 +35,8 @@ _FIRST_WAIT_S, _GROWTH, _LONGEST_WAIT_S = 5.0, 3, 3_600.0
 _MAX_ATTEMPTS = 12
 
 
-class FollowUpKind(Protocol):
-    """Sends the requests of one kind."""
+class FollowUpSender(Protocol):
+    """Sends the requests. A feature has it, and tests."""
 
     @property
     def field(self) -> str:
@@ -51,10 +52,9 @@ class FollowUpKind(Protocol):
 class FollowUps:
     """The requests of all jobs of a store. Used from the event loop."""
 
-    def __init__(self, kinds: Iterable[FollowUpKind], store: JobStore) -> None:
-        self._kinds = {kind.field: kind for kind in kinds}
-        self.fields = frozenset(self._kinds)  # of a request for a job, that name URLs
-        self._store = store
+    def __init__(self, sender: FollowUpSender | None, store: JobStore) -> None:
+        self._sender, self._store = sender, store
+        self.field = sender.field if sender is not None else ""  # of a request for a job, that names the URL
         self._look = asyncio.Event()
         self._under_way: dict[asyncio.Task[None], str] = {}  # their owners
 
@@ -63,14 +63,12 @@ class FollowUps:
         """Jobs whose requests are in progress, or wait for only this server."""
         return len(self._under_way) + self._store.waiting_follow_ups
 
-    def asked(self, values: Mapping[str, object]) -> tuple[FollowUp, ...]:
+    def asked(self, values: Mapping[str, object]) -> FollowUp | None:
         """Return what the fields of a request ask for. Raises the leaves of `InvalidInput`."""
-        found = []
-        for field, kind in self._kinds.items():
-            if url := values.get(field):
-                kind.check(str(url))
-                found.append(FollowUp(field, str(url)))
-        return tuple(found)
+        if self._sender is None or not (url := values.get(self.field)):
+            return None
+        self._sender.check(str(url))
+        return FollowUp(self.field, str(url))
 
     def wake(self) -> None:
         self._look.set()
@@ -112,26 +110,25 @@ class FollowUps:
             logger.opt(exception=error).error("request about a job ended unexpectedly")
 
     async def _one(self, claim: Claim) -> None:
-        """Send the next request of the job once, and store what came of it."""
-        record = claim.record
-        due = record.next_follow_up
+        """Send the request of the job once, and store what came of it."""
+        record, due = claim.record, claim.record.follow_up
         assert due is not None
-        state = await self._sent(record, due)
-        attempts = due.attempts + 1
+        state, attempts = await self._sent(record, due), due.attempts + 1
         if state is FollowUpState.WAITING and attempts >= _MAX_ATTEMPTS:
             state = FollowUpState.FAILED
-        wait_s = _wait_s(attempts) if state is FollowUpState.WAITING else 0.0
+        wait_s = _wait_s(attempts) if state is FollowUpState.WAITING else None
         logger.info("request about a job", id=record.id, kind=due.field, outcome=state.value, attempts=attempts)
+        record = replace(record, follow_up=replace(due, state=state, attempts=attempts))
         # Without an answer of the store the request stays due, and is sent once more.
         with suppress(ClaimLost, JobsUnavailable):
-            await self._store.keep_follow_up(claim, record.followed_up(state), wait_s)
+            await self._store.keep_follow_up(claim, record, wait_s)
 
     async def _sent(self, record: JobRecord, due: FollowUp) -> FollowUpState:
-        if (kind := self._kinds.get(due.field)) is None:  # of a feature that this server does not have any more
+        if self._sender is None:  # this server does not have the feature any more
             return FollowUpState.FAILED
         try:
             async with asyncio.timeout(_ATTEMPT_S):
-                return await kind.send(record, due.url)
+                return await self._sender.send(record, due.url)
         except (AsrError, OSError) as error:  # TimeoutError is an OSError
             code = error.code if isinstance(error, AsrError) else type(error).__name__
             logger.warning("request about a job failed", id=record.id, kind=due.field, reason=code)

@@ -13,7 +13,6 @@ from itertools import islice, repeat
 from typing import Annotated, Any, Protocol, Union
 
 import pydantic_core
-from loguru import logger
 from pydantic import GetPydanticSchema, TypeAdapter
 from pydantic_core import core_schema
 
@@ -126,11 +125,7 @@ class JobRecord:
     expected_bytes: int = 0  # that the result of a text will take on the disk, about
     digest: str = ""  # of the request and the recording, where the caller gave an `Idempotency-Key`
     priority: JobPriority = JobPriority.NORMAL
-    follow_ups: tuple[FollowUp, ...] = ()  # in the order in which they are sent
-
-    @property
-    def next_follow_up(self) -> FollowUp | None:
-        return next((one for one in self.follow_ups if one.state is FollowUpState.WAITING), None)
+    follow_up: FollowUp | None = None
 
     def queued_again(self) -> JobRecord:
         return replace(self, state=RecordState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
@@ -150,30 +145,11 @@ class JobRecord:
             self, state=RecordState.FAILED, result=None, error=JobError(error.code, error.message, error.param)
         )
 
-    def followed_up(self, state: FollowUpState) -> JobRecord:
-        """Return the job with the state of the first of its requests that waited, after another attempt."""
-        tried = self.next_follow_up
-        after = (
-            replace(one, state=state, attempts=one.attempts + 1) if one is tried else one for one in self.follow_ups
-        )
-        return replace(self, follow_ups=tuple(after))
-
-    def log(self, took_s: float) -> None:
-        """Log the end of the job. `took_s`: the time of its last run."""
-        logger.info(
-            "job",
-            id=self.id,
-            outcome=self.error.code if self.error else self.state.value,
-            audio_s=round(self.duration_s, 3),
-            waited_s=round(max(0.0, self.started_at - self.created_at), 3),
-            took_s=round(took_s, 3),
-        )
-
 
 # The exceptions of `RecordFormat.loaded` for a record that is no record.
 DAMAGED = (ValueError, TypeError, AttributeError, KeyError)
 # Changes when older servers would misread a record: they leave the job to newer ones.
-VERSION = 4
+VERSION = 5
 
 _stored_records = TypeAdapter(JobRecord)
 _stored_transcripts = TypeAdapter(Transcript)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidInput
@@ -69,6 +69,8 @@ class JobProgressBody(BaseModel):
 class FollowUpBody(BaseModel):
     """A request that is sent when a job has ended."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     field: str = Field(description="The field that named its URL.")
     state: FollowUpState = Field(description="`failed`: it was given up.")
     attempts: int
@@ -86,7 +88,7 @@ class JobBody(BaseModel):
     ended_at: int | None
     progress: JobProgressBody
     error: ErrorDetail | None = Field(description="Why it failed.")
-    follow_ups: list[FollowUpBody] = Field(description="The requests that are sent when it has ended, in order.")
+    follow_ups: list[FollowUpBody] = Field(description="The requests that are sent when it has ended.")
 
 
 class JobDeletedBody(BaseModel):
@@ -127,7 +129,7 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
     await services.jobs.check_room(caller.owner, key)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
-        fields = job_fields(body.scalars(form, services.jobs.follow_ups.fields | {"priority"}), services)
+        fields = job_fields(body.scalars(form, frozenset({services.jobs.follow_ups.field, "priority"})), services)
         record = await services.jobs.add(wanted, file.file, caller.owner, key=key, **fields)
     return accepted(record)
 
@@ -147,7 +149,7 @@ def job_fields(values: Mapping[str, Any], services: Services) -> dict[str, Any]:
         priority = JobPriority(values.get("priority") or JobPriority.NORMAL)
     except ValueError:
         raise InvalidInput(f"'priority' must be one of {', '.join(JobPriority)}.", param="priority") from None
-    return {"priority": priority, "follow_ups": services.jobs.follow_ups.asked(values)}
+    return {"priority": priority, "follow_up": services.jobs.follow_ups.asked(values)}
 
 
 _RESULT: dict[str, Any] = {
@@ -285,5 +287,5 @@ def job_body(record: JobRecord) -> dict[str, Any]:
             characters=record.characters or None,
         ),
         error=ErrorDetail(**error_object(record.error)) if record.error else None,
-        follow_ups=[FollowUpBody(field=one.field, state=one.state, attempts=one.attempts) for one in record.follow_ups],
+        follow_ups=[FollowUpBody.model_validate(record.follow_up)] if record.follow_up else [],
     ).model_dump()

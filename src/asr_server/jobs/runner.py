@@ -9,14 +9,14 @@ import asyncio
 import hashlib
 import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import SEEK_END, BytesIO
 from itertools import repeat
 from typing import Any, BinaryIO, ClassVar, Protocol, TypeVar, get_args
+from weakref import WeakValueDictionary
 
 import pydantic_core
 from loguru import logger
@@ -32,7 +32,7 @@ from asr_server.core.errors import (
 )
 from asr_server.core.transcript import Transcript
 from asr_server.jobs.database import CLIPS, RECORDING, RESULT
-from asr_server.jobs.follow_ups import FollowUpKind, FollowUps
+from asr_server.jobs.follow_ups import FollowUps, FollowUpSender
 from asr_server.jobs.record import (
     FollowUp,
     JobRecord,
@@ -132,24 +132,11 @@ def _reporting(run: JobRun) -> Emit:
     return report
 
 
-async def process(kind: JobKind, record: JobRecord, opened: Awaitable[JobRun]) -> JobOutcome:
-    """Do one job. Raises only `AsrError`."""
-    try:
-        return await kind.process(await opened)
-    except AsrError:
-        raise
-    except OSError as error:
-        raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
-    except Exception as error:  # a fault of one job must not end the loop that runs all of them
-        logger.opt(exception=error).error("job failed unexpectedly", id=record.id)
-        raise kind.unexpected_error("The server failed on this job; its log has the details.") from error
-
-
-def _digest(request: JobRequest, recording: BinaryIO, follow_ups: tuple[FollowUp, ...]) -> str:
+def _digest(request: JobRequest, recording: BinaryIO, follow_up: FollowUp | None) -> str:
     """Return what tells this request and recording from others."""
     digest = hashlib.sha256(pydantic_core.to_json(request, bytes_mode="base64", inf_nan_mode="constants"))
-    for one in follow_ups:
-        digest.update(f"{one.field} {one.url}\n".encode())
+    if follow_up is not None:
+        digest.update(follow_up.url.encode())
     recording.seek(0)
     while block := recording.read(_BLOCK_BYTES):
         digest.update(block)
@@ -179,8 +166,6 @@ _SWEEP_S = 60.0
 _RELEASE_S = 5.0
 # A job that so many servers did not survive will not be survived by another.
 _MOST_LOST = 5
-# Long texts that have not been stored yet, of all callers and of one. Each may take some 100 MiB.
-_TEXTS_AT_ONCE, _TEXTS_AT_ONCE_EACH = 4, 2
 
 
 @dataclass(slots=True)
@@ -193,17 +178,15 @@ class _Running:
     is_ending: bool = False  # its end is being stored
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class _Watch:
     """A job that somebody watches."""
 
     record: JobRecord | None = None  # None when it was removed
-    is_known: bool = False
-    readers: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def publish(self, record: JobRecord | None) -> None:
-        self.record, self.is_known = record, True
+        self.record = record
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -219,15 +202,15 @@ class JobRunner:
         kinds: tuple[JobKind, ...],
         limits: JobLimits,
         store: JobStore,
-        follow_ups: Iterable[FollowUpKind] = (),
+        sender: FollowUpSender | None = None,
     ) -> None:
         self._kinds, self._limits, self._store = kinds, limits, store
         self.is_shared = store.database.is_shared  # other servers have the same jobs
-        self.follow_ups = FollowUps(follow_ups, store)
-        self._arriving_texts: Counter[str] = Counter()
-        self._reading = FairShares(1, 2)
+        self.follow_ups = FollowUps(sender, store)
+        # Each of these texts, which have not been stored yet, may take some 100 MiB.
+        self._arriving_texts, self._reading = FairShares(4, 4), FairShares(1, 2)
         self._running: dict[str, _Running] = {}
-        self._watched: dict[str, _Watch] = {}
+        self._watched = WeakValueDictionary[str, _Watch]()
         self._look = asyncio.Event()
         self._counted_s = -_COUNT_S
         self._tasks: list[asyncio.Task[None]] = []
@@ -256,7 +239,7 @@ class JobRunner:
     def drain(self) -> None:
         """End all `watch` calls: the server is about to stop. It begins no more jobs."""
         self._draining = True
-        for watch in self._watched.values():
+        for watch in list(self._watched.values()):
             watch.publish(watch.record)
 
     async def close(self) -> None:
@@ -283,15 +266,9 @@ class JobRunner:
         """Hold room in the memory for a text that has not arrived yet, until the block ends. `caller`: the owner, or an
         address. Raises as `check_room`."""
         await self.check_room(owner, key)
-        caller, arriving = caller or owner, self._arriving_texts
-        if arriving.total() >= _TEXTS_AT_ONCE or (caller and arriving[caller] >= _TEXTS_AT_ONCE_EACH):
-            raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
-        arriving[caller] += 1
-        try:
+        refusal = Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
+        with self._arriving_texts.taken_now(caller or owner, refusal):
             yield
-        finally:
-            arriving[caller] -= 1
-            arriving += Counter()  # drops those without any
 
     async def add(
         self, request: JobRequest, recording: BinaryIO, owner: str = "", *, key: str = "", **fields: Any
@@ -305,7 +282,7 @@ class JobRunner:
         record = JobRecord(new_id(), request, time.time(), owner=owner, **fields)
         size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
         if key:
-            digest = await asyncio.to_thread(_digest, request, recording, record.follow_ups)
+            digest = await asyncio.to_thread(_digest, request, recording, record.follow_up)
             record = replace(record, id=id_of(owner, key), digest=digest)
             if (known := await self._store.get(record.id, owner)) is not None:
                 if known.digest != record.digest:
@@ -359,25 +336,20 @@ class JobRunner:
         Raises `job_not_found`, and `ShuttingDown` if another server, or the next one, will answer for the job.
         """
         told, watch = None, self._watched.setdefault(identity, _Watch())
-        watch.readers += 1
-        try:
-            found = await self.get(identity, owner)
-            if not watch.is_known:  # otherwise a newer record has been published
-                watch.publish(found)
-            while (record := watch.record) is not None:
-                changed = watch.changed
-                if record != told:
-                    yield record
-                told = record
-                if record.state.over:
-                    return
-                if self._draining:
-                    raise ShuttingDown("The server is stopping; the job runs at another one, or when it starts again.")
-                await changed.wait()
-        finally:
-            watch.readers -= 1
-            if not watch.readers:
-                del self._watched[identity]
+        changed = watch.changed
+        found = await self.get(identity, owner)
+        if watch.changed is changed:  # otherwise a newer record has been published
+            watch.publish(found)
+        while (record := watch.record) is not None:
+            changed = watch.changed
+            if record != told:
+                yield record
+            told = record
+            if record.state.over:
+                return
+            if self._draining:
+                raise ShuttingDown("The server is stopping; the job runs at another one, or when it starts again.")
+            await changed.wait()
 
     async def remove(self, identity: str, owner: str = "") -> None:
         """Remove a job. If it runs here it is cancelled at once, and elsewhere when that server renews its claim.
@@ -460,7 +432,14 @@ class JobRunner:
         with suppress(ClaimLost), ExitStack() as files:
             ended = await self._finished(claim, files)
             self._tell(claim.id, ended)
-            ended.log(time.monotonic() - began_s)
+            logger.info(
+                "job",
+                id=ended.id,
+                outcome=ended.error.code if ended.error else ended.state.value,
+                audio_s=round(ended.duration_s, 3),
+                waited_s=round(max(0.0, ended.started_at - ended.created_at), 3),
+                took_s=round(time.monotonic() - began_s, 3),
+            )
 
     async def _finished(self, claim: Claim, files: ExitStack) -> JobRecord:
         """Do the job, and return its record as it is stored. Raises `ClaimLost`."""
@@ -468,17 +447,25 @@ class JobRunner:
         if claim.lost > _MOST_LOST:
             error = kind.unexpected_error(f"{claim.lost} servers ended while they ran this job.")
             return await self._end(claim, claim.record.failed(error))
+        failure: AsrError
         try:
-            outcome = await process(kind, claim.record, self._opened(claim, files))
+            outcome = await kind.process(await self._opened(claim, files))
         except (EngineFailed, ShuttingDown) as error:  # this process ends, and another one runs the job
             self._running[claim.id].engine_failed = isinstance(error, EngineFailed)
             await asyncio.Event().wait()
             raise
         except AsrError as error:
-            return await self._end(claim, self._running[claim.id].claim.record.failed(error))
-        ended = claim.record.succeeded(outcome.result, outcome.duration_s)
-        content = BytesIO(outcome.content) if isinstance(outcome.content, bytes) else outcome.content
-        return await self._end(claim, ended, content, outcome.transcript)
+            failure = error
+        except OSError as error:
+            failure = JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).")
+        except Exception as error:  # a fault of one job must not end the loop that runs all of them
+            logger.opt(exception=error).error("job failed unexpectedly", id=claim.id)
+            failure = kind.unexpected_error("The server failed on this job; its log has the details.")
+        else:
+            ended = claim.record.succeeded(outcome.result, outcome.duration_s)
+            content = BytesIO(outcome.content) if isinstance(outcome.content, bytes) else outcome.content
+            return await self._end(claim, ended, content, outcome.transcript)
+        return await self._end(claim, self._running[claim.id].claim.record.failed(failure))
 
     async def _opened(self, claim: Claim, files: ExitStack) -> JobRun:
         """Open the files of a job. Raises `OSError`."""
@@ -515,7 +502,7 @@ class JobRunner:
             with suppress(JobsUnavailable):
                 for running in list(self._running.values()):
                     await self._renew(running.claim)
-                if elsewhere := self._watched.keys() - self._running.keys():
+                if elsewhere := set(self._watched) - self._running.keys():
                     found = await self._store.records(elsewhere)
                     for identity in elsewhere - self._running.keys():
                         self._tell(identity, found.get(identity))

@@ -102,7 +102,7 @@ _EXPIRED = """
 SELECT id, owner FROM asr_jobs
 WHERE remove_at < asr_now() OR state = 'arriving' AND lease_until < asr_now() OR state = 'removing'
 """
-# The next request of an ended job is due when the lease of the last attempt has passed.
+# The request of an ended job is due when the lease of the last attempt has passed.
 _FOLLOW_UPS = "state IN ('succeeded', 'failed', 'cancelled') AND version <= $1 AND owner NOT IN ($2, $3)"
 _DUE = f"SELECT min(lease_until) - asr_now() AS s FROM asr_jobs WHERE {_FOLLOW_UPS}"
 _CLAIM_FOLLOW_UP = f"""
@@ -297,7 +297,7 @@ class JobStore:
         return True
 
     async def _store_end(self, run: Run, number: int, ended: JobRecord, size_bytes: int) -> None:
-        due_s = 0.0 if ended.follow_ups else None
+        due_s = 0.0 if ended.follow_up else None
         values = str(ended.state), self._format.dumped(ended), VERSION, size_bytes, self._limits.ttl_s, due_s
         await run(_DROP_CHUNKS, ended.id, *_kept(ended))
         await run(_END, ended.id, number, *values)
@@ -332,16 +332,15 @@ class JobStore:
         return (await self._run(_DUE, VERSION, *busy))[0]["s"]  # type: ignore[no-any-return]
 
     async def claim_follow_up(self, busy: tuple[str, str]) -> Claim | None:
-        """Take an ended job whose next request is due, the earliest of owners who are not `busy`; None if there is
+        """Take an ended job whose request is due, the earliest of owners who are not `busy`; None if there is
         none. Nobody else takes it for the time of an attempt."""
         statement = _CLAIM_FOLLOW_UP.format(locked=self.database.locked)
         rows = await self._run(statement, VERSION, *busy, self._server, ATTEMPT_LEASE_S)
         return Claim(self._record(rows[0]), rows[0]["claim"]) if rows else None
 
-    async def keep_follow_up(self, claim: Claim, record: JobRecord, wait_s: float) -> None:
-        """Store the record of such a job, whose next request is sent after `wait_s`, if one waits."""
-        due_s = wait_s if record.next_follow_up else None
-        await self._write(_KEEP_FOLLOW_UP, claim, self._format.dumped(record), VERSION, due_s)
+    async def keep_follow_up(self, claim: Claim, record: JobRecord, wait_s: float | None) -> None:
+        """Store the record of such a job, whose request is sent again after `wait_s`, or never for None."""
+        await self._write(_KEEP_FOLLOW_UP, claim, self._format.dumped(record), VERSION, wait_s)
 
     async def count(self) -> None:
         """Count the jobs in each state, and those whose requests only this server will send."""

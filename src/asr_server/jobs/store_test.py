@@ -6,6 +6,7 @@ import asyncio
 import io
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,6 @@ from asr_server.jobs import database, store
 from asr_server.jobs.conftest import RECORDS, REQUEST
 from asr_server.jobs.record import (
     FollowUp,
-    FollowUpState,
     JobPriority,
     JobRecord,
     RecordState,
@@ -219,7 +219,7 @@ async def test_one_server_at_a_time_sends_the_request_of_an_ended_job(jobs, serv
     """A server claims the earliest due request of an owner who is not busy. When the time of its attempt is over,
     another server may claim it."""
     for owner in ("ann", "ben"):
-        await accepted(jobs, owner, follow_ups=(FollowUp("callback_url", "https://a.test/"),))
+        await accepted(jobs, owner, follow_up=FollowUp("callback_url", "https://a.test/"))
         claim = await jobs.claim(time.time())
         await jobs.end(claim, claim.record.succeeded(RESULT, 1.0))
     first = await jobs.claim_follow_up(NOBODY)
@@ -233,12 +233,13 @@ async def test_one_server_at_a_time_sends_the_request_of_an_ended_job(jobs, serv
     assert again.id == first.id
     with pytest.raises(ClaimLost):
         await jobs.keep_follow_up(first, first.record, 0.0)
-    await jobs.keep_follow_up(again, again.record.followed_up(FollowUpState.WAITING), 5.0)
+    tried = replace(again.record, follow_up=replace(again.record.follow_up, attempts=1))
+    await jobs.keep_follow_up(again, tried, 5.0)
     assert await jobs.claim_follow_up(("cem", "ben")) is None
     await server.pass_time(6.0)
     last = await jobs.claim_follow_up(("ben", " "))
-    assert last.record.follow_ups[0].attempts == 1
-    await jobs.keep_follow_up(last, last.record.followed_up(FollowUpState.DONE), 0.0)
+    assert last.record.follow_up.attempts == 1
+    await jobs.keep_follow_up(last, last.record, None)
     assert await jobs.follow_up_due_s(("ben", " ")) is None
 
 

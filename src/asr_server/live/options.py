@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +10,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.live.speech_detection import VoiceDetector
 from asr_server.net.errors import Json
 from asr_server.net.shared_bytes import SharedBytes
+from asr_server.processes.caller_work import FairShares
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
 
@@ -49,10 +49,10 @@ class Shared:
     end_of_turn: EndOfTurnEstimator | None = None  # None if the end of a turn is not estimated
     memory: SharedBytes = field(default_factory=SharedBytes)
     detector: VoiceDetector = field(default_factory=VoiceDetector)
-    # A session that sends faster than real time holds the lock of its priority to process a slice of audio. Such
-    # sessions together use at most half of the time.
-    paces: Mapping[Priority, asyncio.Lock] = field(
-        default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
+    # The turns of sessions that send faster than real time, by priority: one for each slice of audio. Such sessions
+    # together use at most half of the time.
+    paces: Mapping[Priority, FairShares] = field(
+        default_factory=lambda: {Priority.INTERACTIVE: FairShares(1, 1), Priority.BULK: FairShares(1, 1)}
     )
 
 

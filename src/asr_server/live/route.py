@@ -11,6 +11,7 @@ from starlette.types import Message
 
 from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
+from asr_server.core.setting_types import Endpointing
 from asr_server.live import actions
 from asr_server.live.actions import TURN_LIKELY
 from asr_server.live.inbox import RefusedAction
@@ -101,9 +102,7 @@ async def _connect(
 def _rules(services: Services, query: actions.Query) -> TurnConfig:
     model = services.catalog.find(query.model).resident if query.model else ""
     language = services.catalog.language(query.language, model)
-    manual = query.manual
-    if manual is None:
-        manual = not services.settings.asr_use_server_vad
+    manual = services.settings.endpointing is Endpointing.MANUAL if query.manual is None else query.manual
     return services.live.turn_config(
         manual=manual, semantic=query.semantic, language=language, context=query.hotwords, model=model
     )

@@ -51,6 +51,7 @@ from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextD
 from asr_server.live.session_stats import SessionOutcome, SessionStats
 from asr_server.net.loop_time import own_turn
 from asr_server.net.shared_bytes import PIECE_BYTES
+from asr_server.processes.caller_work import current_caller
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
 
@@ -253,7 +254,7 @@ class LiveSession:
             # Audio faster than real time uses only its caller's share of the loop, also after the client has left.
             await own_turn()
             # Held while it sleeps: sessions of this priority take turns and together use at most half of the time.
-            async with self._shared.paces[priority]:
+            async with self._shared.paces[priority].taken(current_caller()):
                 began_s = time.monotonic()
                 await self._process_slice(audio, arrived_s)
                 await asyncio.sleep(time.monotonic() - began_s)

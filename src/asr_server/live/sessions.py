@@ -187,7 +187,7 @@ class LiveSessions:
     def _check_room(self) -> None:
         if self._draining:
             raise ShuttingDown()
-        self._admission.check_limit()
+        self._admission.check(can_wait=True)
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
         """Wait a moment for the old connection of a client that came back at once, whose messages may be in transit."""

@@ -33,7 +33,7 @@ from asr_server.net import credentials, websocket_io
 from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
 from asr_server.net.credentials import fingerprint
 from asr_server.net.errors import INTERNAL, http_response
-from asr_server.net.loop_time import loop_time
+from asr_server.net.loop_time import REFUSAL_S, loop_time
 from asr_server.net.request_log import logged
 from asr_server.processes.caller_work import work_for
 from asr_server.schedule.quota import Place
@@ -143,7 +143,7 @@ class Edge:
                 return
             except AsrError as error:
                 # A caller that is refused again and again waits here, and uses only its share of the loop.
-                await times.refusal(f"refused {_address(connection)}")
+                await times.charged(f"refused {_address(connection)}", REFUSAL_S)
                 await _reject(scope, receive, send, error)
                 return
             scope["state"]["place"] = place
@@ -155,7 +155,7 @@ class Edge:
 
             async def send_and_release(message: Message) -> None:
                 if not is_short and message["type"] == "http.response.start" and message["status"] >= 400:
-                    await times.refusal(share)
+                    await times.charged(share, REFUSAL_S)
                 # `send` returns from the end of a response when all of it is written, so a response that nobody reads
                 # keeps its slot. The slot is free before the event loop can receive the caller's next request.
                 await send(message)
@@ -168,7 +168,7 @@ class Edge:
             if self._is_open(scope):
                 # Many readers share an address, and their streams last long. Each request counts once, the route limits
                 # their number, and they use nothing of the share of a speaker at the same address.
-                await times.refusal(f"open {share}")
+                await times.charged(f"open {share}", REFUSAL_S)
                 await answer()
                 return
             await (times.counted(share, answer()) if is_short else answer())

@@ -40,7 +40,7 @@ AT_WORK_S = 1.0
 # The pause between two waiting connections of a caller, so that the time of the first is known before the next is read.
 _BETWEEN_S = 0.002
 # The time of a refused request or handshake, from the connection to the answer.
-_REFUSAL_S = 0.0015
+REFUSAL_S = 0.0015
 # The time of a handshake and of opening and ending a session, and how much of it a caller may save up: all of its
 # sessions move at once from a server that shuts down.
 HANDSHAKE_S, HANDSHAKES_S = 0.005, 0.3
@@ -145,11 +145,11 @@ class LoopTime:
         other = self._before if caller is self._latest else self._latest
         return other is not None and self.now_s() < other.worked_s + AT_WORK_S
 
-    async def refusal(self, caller: str) -> None:
-        """Wait until one more request of the caller may be refused."""
-        refused = self.of(caller)
-        await _turn(refused)
-        refused.take(_REFUSAL_S)
+    async def charged(self, caller: str, cost_s: float) -> None:
+        """Wait until the caller may use more time, and count `cost_s`: it asks for work whose time is not measured."""
+        found = self.of(caller)
+        await _turn(found)
+        found.take(cost_s)
 
     async def handshake(self, caller: str) -> None:
         """Wait until one more WebSocket of the caller may be opened. Raises `Overloaded` if too many wait."""

@@ -9,6 +9,7 @@ from asr_server.core.errors import Overloaded
 from asr_server.net import loop_time as module
 from asr_server.net.loop_time import (
     OWED_S,
+    REFUSAL_S,
     SAVED_S,
     SHARE,
     SLICE_S,
@@ -188,12 +189,12 @@ async def test_refusals_of_an_address_have_a_rate_and_do_not_hold_up_another():
     """After the first ones each waits; another address is refused at once."""
     times = LoopTime()
     with times.working(times.of("b")):
-        await asyncio.wait_for(times.refusal("192.0.2.1"), 1)
+        await asyncio.wait_for(times.charged("192.0.2.1", REFUSAL_S), 1)
         times.of("192.0.2.1").take(SAVED_S + 0.2 * SHARE)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(times.refusal("192.0.2.1"), 0.02)
-        await asyncio.wait_for(times.refusal("192.0.2.2"), 0.1)
-        await times.refusal("192.0.2.1")
+            await asyncio.wait_for(times.charged("192.0.2.1", REFUSAL_S), 0.02)
+        await asyncio.wait_for(times.charged("192.0.2.2", REFUSAL_S), 0.1)
+        await times.charged("192.0.2.1", REFUSAL_S)
 
 
 def test_sixty_sockets_are_opened_at_once_and_then_ten_a_second(times, clock):

@@ -12,9 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from asr_server.core.metrics import with_series
 from asr_server.engine.core import log_state
 from asr_server.engine.protocol import Hypothesis
-from asr_server.schedule.job import AnyJob, Priority
+from asr_server.schedule.job import AnyJob, JobEnd, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import JobEnd, SchedulerObserver
 
 _WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _JOB_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0)

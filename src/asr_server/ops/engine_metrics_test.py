@@ -4,9 +4,8 @@ from prometheus_client import CollectorRegistry
 
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.ops.engine_metrics import EngineMetrics, ModelMetrics
-from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.job import Job, JobEnd, Priority
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import JobEnd
 
 
 def test_only_finished_work_counts_as_audio_and_tokens():

@@ -12,15 +12,15 @@ import ctypes
 import itertools
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from asr_server.core.errors import DeadlineExceeded
+from asr_server.core.errors import DeadlineExceeded, Overloaded
 
 # While others wait, one of them follows after this many urgent waiters.
 _URGENT_IN_A_ROW = 4
@@ -40,6 +40,11 @@ class FairShares:
     The rest is reserved for callers that hold none, so a single caller cannot keep another waiting. Urgent waiters come
     first, but the others are not kept waiting for ever. Then comes the caller that holds the least, then the one whose
     last turn is longest ago, then the first to arrive. A waiter whose units do not fit lets others pass.
+
+    It divides all that callers share besides the event loop (`net/loop_time.py`) and the engine (`schedule/`): decoders
+    and their memory, processes that take one request at a time, threads, places for long texts and for recordings that
+    are fetched, readers of shared sessions, the translation endpoint, and the turns of sessions that send faster than
+    real time.
     """
 
     def __init__(self, shared: int, total: int) -> None:
@@ -53,6 +58,18 @@ class FairShares:
     @property
     def held(self) -> int:
         return self._held.total()
+
+    @contextmanager
+    def taken_now(self, caller: str, refusal: Overloaded) -> Iterator[None]:
+        """Hold a unit until the block ends. Nobody waits: raises `refusal` unless more are free than the caller holds,
+        so that one caller can take half of them, and some are left for the next one."""
+        if self._held[caller] >= self._total - self.held:
+            raise refusal
+        self._held[caller] += 1
+        try:
+            yield
+        finally:
+            self.give_back(caller)
 
     @asynccontextmanager
     async def taken(self, caller: str, units: int = 1) -> AsyncGenerator[None, None]:
@@ -85,7 +102,8 @@ class FairShares:
 
     def _grant(self) -> None:
         """Grant units to waiters in turn, as long as they fit."""
-        while waiter := next(filter(self._fits, sorted(self._waiting, key=self._place)), None):
+        while fitting := list(filter(self._fits, self._waiting)):
+            waiter = min(fitting, key=self._place)
             self._waiting.remove(waiter)
             self._held[waiter.caller] += waiter.units
             self._turns[waiter.caller] = next(self._numbers)

@@ -58,7 +58,7 @@ _FILE = {"type": "string", "format": "binary", "description": "The recording; it
 async def read(request: Request, services: Services, read_form: ReadForm = body.read_form) -> AsyncIterator[FormData]:
     """The form; its files are removed when the block ends. Raises `Overloaded` before the body is read if there is too
     much work even for what can wait."""
-    services.admission.check_limit()
+    services.admission.check(can_wait=True)
     form = await read_form(request, services.settings.max_upload_bytes)
     try:
         for parts in services.features:

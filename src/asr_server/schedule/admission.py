@@ -9,8 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
-from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, RECORDINGS_SHARE
+from asr_server.schedule.job import RECORDINGS_SHARE
 
+# Seconds of audio in a second, before anything was measured: what two cores do with the 0.6B.
+FIRST_GUESS_SPEED = 4.0
+# The same for a GPU; an H100 does ten times that.
+FIRST_GUESS_SPEED_GPU = 100.0
 # The first guess weighs as much as this many seconds of work, and what was measured longer ago than `_MEMORY_S`
 # fades.
 _FIRST_GUESS_WEIGHT_S = 1.0
@@ -79,16 +83,12 @@ class Admission:
     def saturated(self) -> bool:
         return self._excess_s(AdmissionTicket(self._usual_s, math.inf), self._tickets) > 0
 
-    def check(self) -> None:
-        """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read."""
-        self._check(AdmissionTicket(self._usual_s, self._time_limit_s))
+    def check(self, *, can_wait: bool = False) -> None:
+        """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read.
 
-    def check_limit(self) -> None:
-        """Raise `Overloaded` if a job of usual length or a live session does not fit.
-
-        Jobs can wait, and live sessions go before recordings: only the bound on all together counts.
+        `can_wait`: it is a job, or a live session, which goes before recordings. Only the bound on all together counts.
         """
-        self._check(AdmissionTicket(self._usual_s, math.inf))
+        self._check(AdmissionTicket(self._usual_s, math.inf if can_wait else self._time_limit_s))
 
     @contextmanager
     def hold(
@@ -106,7 +106,7 @@ class Admission:
 
     def hold_live(self, share: str = "") -> AbstractContextManager[AdmissionTicket]:
         """Hold nothing yet for a live session until the block ends, or raise `Overloaded`."""
-        self.check_limit()
+        self.check(can_wait=True)
         return self._held(AdmissionTicket(0.0, math.inf, live=True, known=True, share=share))
 
     @contextmanager

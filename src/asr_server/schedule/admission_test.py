@@ -186,7 +186,7 @@ def test_short_recordings_are_accepted_behind_long_ones_which_give_way_to_them()
     assert isinstance(server.accept(30), AdmissionTicket)
     assert not isinstance(server.accept(120), AdmissionTicket)
     assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
-    server.admission.check_limit()
+    server.admission.check(can_wait=True)
 
 
 def test_what_live_sessions_leave_behind_keeps_no_short_recording_out():

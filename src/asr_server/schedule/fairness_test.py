@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.job import RECORDINGS_SHARE, Job, Priority
 from asr_server.schedule.ports import RowDelta, RowDone
 from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
-from asr_server.schedule.time_shares import RECORDINGS_SHARE
 
 PASS_S, ROW_S, TOKENS_PER_S = 0.031, 0.0056, 217.0
 SPAN, PARTIAL = (500, 105), (70, 3)

@@ -1,5 +1,5 @@
-"""One unit of work for the engine thread, with its priority, deadline and result, the queue of those that wait, and the
-clock of deadlines."""
+"""One unit of work for the engine thread, with its priority, deadline, result and observer, the queue of those that
+wait, and the clock of deadlines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from itertools import chain, count
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -55,6 +55,7 @@ class Job(Generic[R]):
     # for a live session, the utterance whose audio it is so far; later jobs of the same name have more of it
     session: str = ""
     on_delta: Callable[[object], None] | None = None  # called on the engine thread; must not block
+    observer: SchedulerObserver | None = None  # gets the reports about it in place of the thread's observer
     queued_s: float = 0.0  # when it came (monotonic), set by the engine thread where it is 0
     started_s: float = 0.0  # set by the engine thread (monotonic)
     ended_s: float = 0.0  # set by the engine thread (monotonic)
@@ -108,6 +109,34 @@ class Job(Generic[R]):
 AnyJob: TypeAlias = Job[Any]
 
 
+class JobEnd(StrEnum):
+    """The way in which a job ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "left"  # by its caller
+    EXPIRED = "late"  # its deadline passed
+
+
+class SchedulerObserver:
+    """Ignores everything; to be overridden. Its methods are called on the engine thread and must return at once."""
+
+    def of(self, job: AnyJob) -> SchedulerObserver:
+        """Return the observer of a job: its feature's, if features share the thread, or else this one."""
+        return job.observer or self
+
+    def started(self, job: AnyJob) -> None:
+        """A job became a row of the batch."""
+
+    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
+        """A job ended, perhaps before it started. `value`: its result if it is `DONE`."""
+
+    def stepped(self, rows: int, took_s: float) -> None:
+        """The batch made one step with that many rows, or failed in it."""
+
+
+# The share of the engine's time that recordings keep while they wait or run, however much live work there is.
+RECORDINGS_SHARE = 0.2
 # How long bulk work lets later interactive work overtake it, in seconds.
 BULK_ALLOWANCE_S = 30.0
 # How long a partial lets later finals overtake it.

@@ -6,10 +6,9 @@ import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.schedule.conftest import Scripted
-from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.job import RECORDINGS_SHARE, Job, Priority
 from asr_server.schedule.model import ModelState, ServedModels
 from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
-from asr_server.schedule.time_shares import RECORDINGS_SHARE
 
 IDLE_S = 10.0
 

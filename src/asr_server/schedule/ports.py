@@ -1,14 +1,11 @@
-"""The interfaces of the engine thread: the batch that it drives, and what it reports to others."""
+"""The interface of the engine thread to the batch that it drives, and its heartbeat."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol
-
-from asr_server.schedule.job import AnyJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,52 +76,6 @@ class Batch(Protocol):
 
     def drop(self, key: int) -> None:
         """Take a row out between steps; unknown keys are ignored."""
-
-
-class JobEnd(StrEnum):
-    """The way in which a job ended."""
-
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "left"  # by its caller
-    EXPIRED = "late"  # its deadline passed
-
-
-class SchedulerObserver:
-    """Ignores everything; to be overridden. Its methods are called on the engine thread and must return at once."""
-
-    def started(self, job: AnyJob) -> None:
-        """A job became a row of the batch."""
-
-    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """A job ended, perhaps before it started. `value`: its result if it is `DONE`."""
-
-    def stepped(self, rows: int, took_s: float) -> None:
-        """The batch made one step with that many rows, or failed in it."""
-
-
-class ObserverByItem(SchedulerObserver):
-    """Observes an engine thread that features share: jobs by the class of their item, all others by `engine`."""
-
-    def __init__(self, engine: SchedulerObserver) -> None:
-        self._engine = engine
-        self._by_item: dict[type, SchedulerObserver] = {}
-
-    def add(self, item: type, observer: SchedulerObserver) -> None:
-        """Report jobs with items of this class to the observer. Call it before such a job is submitted."""
-        self._by_item[item] = observer
-
-    def started(self, job: AnyJob) -> None:
-        self._of(job).started(job)
-
-    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        self._of(job).ended(job, end, value)
-
-    def stepped(self, rows: int, took_s: float) -> None:
-        self._engine.stepped(rows, took_s)
-
-    def _of(self, job: AnyJob) -> SchedulerObserver:
-        return self._by_item.get(type(job.item), self._engine)
 
 
 class Heartbeat:

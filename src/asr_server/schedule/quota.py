@@ -39,7 +39,7 @@ class Place:
     def held(self) -> Iterator[Place]:
         """Hold it until the block ends; the last holder frees it."""
         if not self.holders:
-            self._count(1)
+            self.quota.live += self.live
         self.holders += 1
         self.usage.places[self] = None
         try:
@@ -48,7 +48,7 @@ class Place:
             self.holders -= 1
             self.usage.places.move_to_end(self)
             if not self.holders:
-                self._count(-1)
+                self.quota.live -= self.live
                 del self.usage.places[self]
 
     @contextmanager
@@ -63,11 +63,6 @@ class Place:
             self.evict = None
             del self.usage.sessions[session]
 
-    def _count(self, change: int) -> None:
-        if self.live:
-            self.usage.live += change
-            self.quota.live += change
-
 
 @dataclass(slots=True, eq=False)
 class _CallerUsage:
@@ -75,7 +70,6 @@ class _CallerUsage:
     full_at_s: float = -math.inf
     places: OrderedDict[Place, None] = field(default_factory=OrderedDict)  # last: what a connection has left last
     sessions: dict[str, Place] = field(default_factory=dict)  # by id
-    live: int = 0  # of the places
 
 
 class Quota:
@@ -92,9 +86,6 @@ class Quota:
         self._now_s = now_s
         self._usage: dict[str, _CallerUsage] = {}
         self.live = 0  # places of live sessions, of all callers
-
-    def __len__(self) -> int:
-        return len(self._usage)
 
     @contextmanager
     def taken(self, caller: str, *, live: bool = False, resumes: str = "") -> Iterator[Place]:
@@ -121,7 +112,8 @@ class Quota:
         if self._at_once and len(usage.places) >= self._at_once:
             return Overloaded(f"This caller has {self._at_once} requests and sessions under way, and may have no more.")
         # One caller gets another session only while more are free than it has: a single caller can take half of them.
-        if live and self._max_live and usage.live >= self._max_live - self.live:
+        own = sum(place.live for place in usage.places)
+        if live and self._max_live and own >= self._max_live - self.live:
             return Overloaded(
                 "The server has all the live sessions that it can give this caller; try again later.",
                 retry_after_s=_LIVE_RETRY_S,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context
@@ -27,15 +27,28 @@ from typing import Protocol
 
 from asr_server.core.errors import EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R, RequestClock
+from asr_server.schedule.job import (
+    DEFAULT,
+    RECORDINGS_SHARE,
+    AnyJob,
+    Job,
+    JobEnd,
+    JobQueue,
+    Priority,
+    R,
+    RequestClock,
+    SchedulerObserver,
+)
 from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
-from asr_server.schedule.ports import Batch, Heartbeat, JobEnd, Outcome, RowDelta, RowDone, RowFailed, SchedulerObserver
-from asr_server.schedule.time_shares import RecordingsShare, StepTime
+from asr_server.schedule.ports import Batch, Heartbeat, Outcome, RowDelta, RowDone, RowFailed
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
 # While there is live work, about how long a step may take to begin rows: live work that comes waits for that.
 LIVE_BEGIN_S = 0.25
+# How far live work and recordings may fall behind before it is forgotten. It bounds how long one can keep the other
+# waiting: live work for 2.5 s, recordings for 10 s.
+_FORGOTTEN_S = 2.0
 
 
 class Scheduler(Protocol):
@@ -70,6 +83,63 @@ class Scheduler(Protocol):
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Take no more work, fail all jobs with `ShuttingDown`, and end. May block; not called on an event loop."""
+
+
+class StepTime:
+    """Divides the time of one step between live work and recordings.
+
+    A step first moves all rows that have had an outcome before, then begins new ones, live work first. All moved rows
+    share the time until one of their outcomes; a new row is charged for the time until its first outcome. `jobs`: the
+    rows of the batch. `clock`: monotonic seconds.
+    """
+
+    def __init__(self, jobs: Collection[AnyJob], clock: Callable[[], float]) -> None:
+        self.live_s = self.recordings_s = 0.0
+        self.has_recordings = any(not job.priority.is_live for job in jobs)
+        begun = [job for job in jobs if job.begun]
+        # Counted once: each of these rows has an outcome, and is charged for with all of them.
+        self._moved_live_share = _live_share(begun) if begun else None
+        self._jobs = jobs
+        self._clock = clock
+        self._last_s = clock()
+
+    def on_outcome(self, job: AnyJob) -> None:
+        """Charge the time since the last outcome. A job has `begun` after its first one."""
+        self._charge(self._moved_live_share if job.begun else _live_share([job]))
+
+    def end(self) -> None:
+        """End the step. Charge the time since the last outcome to rows that have no outcome yet."""
+        new = [job for job in self._jobs if not job.begun]
+        urgent = [job for job in new if job.priority.is_live]
+        self._charge(_live_share(urgent or new) if new else self._moved_live_share)
+
+    def _charge(self, live_share: float | None) -> None:
+        """Divide the time since the last outcome. None: charge nobody."""
+        now_s = self._clock()
+        took_s, self._last_s = now_s - self._last_s, now_s
+        if live_share is not None:
+            self.live_s += took_s * live_share
+            self.recordings_s += took_s * (1 - live_share)
+
+
+def _live_share(jobs: Collection[AnyJob]) -> float:
+    return sum(job.priority.is_live for job in jobs) / len(jobs)
+
+
+class RecordingsShare:
+    """Count how far deferrable work, such as recordings, is behind its share of the engine's time."""
+
+    def __init__(self) -> None:
+        self._behind_s = 0.0
+
+    @property
+    def behind(self) -> bool:
+        return self._behind_s > 0
+
+    def charge(self, urgent_s: float, own_s: float, *, is_wanted: bool) -> None:
+        """Count the seconds of a step for urgent and for deferrable work. Without deferrable work nothing is owed."""
+        behind_s = self._behind_s + RECORDINGS_SHARE * (urgent_s + own_s) - own_s
+        self._behind_s = max(-_FORGOTTEN_S, min(_FORGOTTEN_S, behind_s)) if is_wanted else 0.0
 
 
 class EngineThread:
@@ -274,7 +344,7 @@ class EngineThread:
     def _note_cancelled(self, job: AnyJob) -> None:
         # At its deadline the caller cancels the job: for the metrics it is late, and not given up.
         expired = job.expired(self.request_clock.now_s())
-        self._watch.ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
+        self._watch.of(job).ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
 
     def _pop(self, live: list[str], recordings: list[str]) -> AnyJob | None:
         """Return the most urgent of the waiting jobs of both kinds for the models that have room for it. Live work goes
@@ -295,7 +365,7 @@ class EngineThread:
         self._idle_touch(job.model)
         job.started_s = self.clock()
         job.load_s = model.load_wait_s(job.queued_s)
-        self._watch.started(job)
+        self._watch.of(job).started(job)
         try:
             job.context.run(model.batch.admit, job.key, job.item, job.priority.is_live)
         except Exception as error:  # this item is at fault: only its caller gets the error
@@ -356,7 +426,7 @@ class EngineThread:
                 job.hand_out(value)
             case RowDone(value=value):
                 self._remove(job)
-                self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
+                self._watch.of(job).ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
                 job.succeed(value)
             case RowFailed(error=error):
                 self._remove(job)
@@ -366,7 +436,7 @@ class EngineThread:
         if isinstance(error, EngineFailed):
             self._note_failure(error)
         if job.item is not None:
-            self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
+            self._watch.of(job).ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
         job.fail(error)
 
     def _note_failure(self, error: EngineFailed) -> None:

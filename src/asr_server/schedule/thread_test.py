@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from asr_server.core.errors import EngineFailed, ModelUnavailable, ShuttingDown, TranscriptionFailed
 from asr_server.schedule.conftest import WAIT_S, Clock, Scripted
-from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.job import Job, JobEnd, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import Heartbeat, JobEnd, RowDone, SchedulerObserver
+from asr_server.schedule.ports import Heartbeat, RowDone
 from asr_server.schedule.thread import EngineThread
 
 ENDLESS = 10**9
@@ -324,6 +324,20 @@ def test_a_watch_hears_which_callers_left_at_their_deadline(batch, after_s, end)
     thread.turn()
     assert watch.ends == [(job.key, end) for job in jobs]
     assert watch.starts == [jobs[0].key]
+
+
+def test_jobs_of_a_feature_are_reported_apart_from_recordings(batch):
+    """Seconds of speech do not count as seconds of recordings. Steps are those of the thread."""
+    watch, own = Recorder(), Recorder()
+    thread = EngineThread(batch, idle_timeout_s=0, watch=watch, start=False)
+    spoken, left, bad, heard = Job(0, observer=own), Job(9, observer=own), Job("bad", observer=own), Job(0)
+    for job in (spoken, left, bad, heard):
+        thread.submit(job)
+    left.future.cancel()
+    thread.turn()
+    ends = {(left.key, JobEnd.CANCELLED), (bad.key, JobEnd.FAILED), (spoken.key, JobEnd.DONE)}
+    assert (set(own.starts), set(own.ends), own.steps) == ({spoken.key, bad.key}, ends, [])
+    assert (watch.starts, watch.ends, len(watch.steps)) == ([heard.key], [(heard.key, JobEnd.DONE)], 1)
 
 
 class Slow(Scripted):

@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 
 def _load(plan: Plan, directory: Path, load: LoadParts) -> LoadedEncoder | None:
-    names = "use_causal_encoder", "onnx_encoder_path", "trt_encoder_path"
-    name = next((name for name in names if plan.value(name)), "")
-    if problem := options.causal_problem(plan.model_id, directory, wanted=name == names[0]):
-        raise ModelUnavailable(problem)
+    name = next((name for name in ("onnx_encoder_path", "trt_encoder_path") if plan.value(name)), "")
+    if options.tuned_for_causal(directory):
+        if name:
+            raise ModelUnavailable(options.causal_problem(plan.model_id, name.upper()))
+        try:
+            from asr_server.features.encoders import causal_encoder
+        except ImportError as error:
+            raise ModelUnavailable(options.no_torch(plan.model_id)) from error
+        return causal_encoder.load(*load())
     if not name:
         return None
-    parts, make_linear = load()
-    if name == names[0]:
-        from asr_server.features.encoders import causal_encoder
-
-        return causal_encoder.load(parts, make_linear)
+    parts, _ = load()
     from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
     from asr_server.features.encoders.exported_encoder import OnnxEncoder, Target, compared
     from asr_server.features.encoders.trt_encoder import TrtEncoder

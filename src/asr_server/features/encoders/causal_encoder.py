@@ -28,7 +28,7 @@ from asr_server.engine.qwen_asr.windows import Clip, CopyKv, LoadedEncoder, Wind
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch.linear import MakeLinear, plain, strided
 from asr_server.engine.torch.passes import Capture
-from asr_server.features.encoders.options import CAUSAL_KEY
+from asr_server.features.encoders.options import CAUSAL, CAUSAL_KEY
 
 TOKEN_FRAMES = 8
 
@@ -136,7 +136,7 @@ class CausalAudio:
 def load(parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:
     """Return the causal encoder over the weights of a checkpoint."""
     encoder = CausalEncoder(parts.tower, make_linear)
-    return LoadedEncoder(encoder, partial(CausalAudio, encoder))
+    return LoadedEncoder(encoder, partial(CausalAudio, encoder), (CAUSAL,))
 
 
 class CausalEncoder(WindowedEncoder):

@@ -64,7 +64,7 @@ def encoded(encoder, parts):
 
 @pytest.fixture(scope="module")
 def engine(checkpoint):
-    return _load(checkpoint, use_causal_encoder=True)
+    return _load(checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -170,17 +170,18 @@ def test_sessions_and_rows_side_by_side_do_not_mix(engine, run, recording):
     assert run(engine, [hinted])[0].ids == run(engine, [Utterance(parts[3], context="kitchen")])[0].ids
 
 
-def test_the_setting_and_the_checkpoint_have_to_fit(checkpoint, tmp_path):
-    """Refused at start where the files are at hand, else when they are loaded; no causal encoder is exported."""
-    with pytest.raises(plan.PlanError, match=r"is tuned for a causal encoder .* set USE_CAUSAL_ENCODER=true"):
-        _load(checkpoint)
-    with pytest.raises(plan.PlanError, match="is not tuned for it"):
-        _load(demo.checkpoint_path(), use_causal_encoder=True)
-    hidden = tmp_path / "later"
-    chosen = settings.load(_env_file=None, model_id=str(hidden), use_causal_encoder=True)
-    made = core.build_engine(feature_list.resolve(chosen, capabilities.probe()))
-    shutil.copytree(demo.checkpoint_path(), hidden)
-    with pytest.raises(ModelUnavailable, match="is not tuned for it"):
-        made.load()
+def test_the_checkpoint_alone_decides(checkpoint, engine, tmp_path):
+    """No file of an encoder goes with it: refused at start if it is at hand, else when it is loaded."""
+    (option,) = (option for option in engine.info.options if option.name == "causal_encoder")
+    assert option.active
     with pytest.raises(ModelUnavailable, match="Only encoders with windows are exported"):
         onnx_export.export(checkpoint, tmp_path / "x", int8=False)
+    file, later = tmp_path / "encoder.onnx", tmp_path / "later"
+    file.touch()
+    with pytest.raises(plan.PlanError, match=r"ONNX_ENCODER_PATH: .* is tuned for a causal encoder"):
+        _load(checkpoint, onnx_encoder_path=str(file))
+    chosen = settings.load(_env_file=None, model_id=str(later), onnx_encoder_path=str(file))
+    made = core.build_engine(feature_list.resolve(chosen, capabilities.probe()))
+    shutil.copytree(checkpoint, later)
+    with pytest.raises(ModelUnavailable, match=r"ONNX_ENCODER_PATH: .* is tuned for a causal encoder"):
+        made.load()

@@ -29,7 +29,7 @@ from asr_server.features.encoders.exported_encoder import (
     OnnxEncoder,
     Origin,
 )
-from asr_server.features.encoders.options import causal_problem
+from asr_server.features.encoders.options import tuned_for_causal
 
 # One file holds at most 2 GiB; the larger released encoder has 1.3.
 MOST_WINDOWS = 256
@@ -73,8 +73,8 @@ def export(directory: Path, output: Path, *, int8: bool) -> Deviation:
     import onnxscript  # noqa: F401 - before anything is loaded: it is missing more often than present
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    if problem := causal_problem(directory.name, directory, wanted=False):
-        raise ModelUnavailable(f"Only encoders with windows are exported. {problem}")
+    if tuned_for_causal(directory):
+        raise ModelUnavailable(f"Only encoders with windows are exported, and {directory.name} has a causal one.")
     parts = loading.load(directory, device="cpu", dtype=torch.float32)
     exact = exported_encoder.exact_encoder(parts, transposed)
     origin = Origin(exported_encoder.weights_hash(parts.files), "int8" if int8 else "float32")

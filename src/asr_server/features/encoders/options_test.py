@@ -1,5 +1,6 @@
 """The encoders of a plan."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.gpu import Build, Driver, Gpus
+from asr_server.features.encoders.options import CAUSAL_KEY
 
 NO_GPU = Capabilities(gpu=False, torch_cuda=False)
 GPU = Capabilities(gpu=True, torch_cuda=True)
@@ -36,23 +38,29 @@ def file(tmp_path):
     ("names", "values", "machine", "words"),
     [
         (("ONNX_ENCODER_PATH", "TRT_ENCODER_PATH"), {}, GPU, "exclude each other"),
-        (("ONNX_ENCODER_PATH", "USE_CAUSAL_ENCODER"), {}, NO_GPU, "exclude each other"),
-        (("TRT_ENCODER_PATH", "USE_CAUSAL_ENCODER"), {}, GPU, "exclude each other"),
         (("TRT_ENCODER_PATH",), {}, NO_GPU, "not run on an NVIDIA GPU and the package tensorrt is not installed"),
         (("TRT_ENCODER_PATH",), {}, GPU, "TRT_ENCODER_PATH: the package tensorrt is not installed"),
         (("TRT_ENCODER_PATH",), {}, replace(ROCM, packages=frozenset(["tensorrt"])), "not run on an NVIDIA GPU; unset"),
         (("ONNX_ENCODER_PATH",), {}, GPU, "onnxruntime-gpu in place of onnxruntime"),
         (("ONNX_ENCODER_PATH",), {"model_id": "moonshine-tiny-en"}, NO_GPU, "is for Qwen3-ASR"),
-        (("USE_CAUSAL_ENCODER",), {"model_id": "fake"}, NO_GPU, "is for Qwen3-ASR"),
-        (("USE_CAUSAL_ENCODER",), {"model_id": "demo"}, NO_GPU, "causal_left_tokens"),
     ],
 )
 def test_encoders_that_cannot_run_refuse(file, names, values, machine, words):
     """Each pair of encoders is refused, and each one where its library or its checkpoint is missing."""
-    wanted = {name.lower(): True if name.startswith("USE") else file for name in names}
+    wanted = {name.lower(): file for name in names}
     with pytest.raises(plan.PlanError, match=words) as refusal:
         _resolved(machine, **{"model_id": "o/model", **values, **wanted})
     assert all(name in str(refusal.value) for name in names)
+
+
+def test_a_checkpoint_for_a_causal_encoder_has_it_where_torch_runs(tmp_path):
+    """Any other model has the encoder with windows."""
+    assert not _option(_resolved(XEON, model_id="o/model"), "causal_encoder").active
+    config = {"thinker_config": {"audio_config": {CAUSAL_KEY: 104}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert _option(_resolved(XEON, model_id=str(tmp_path)), "causal_encoder").active
+    with pytest.raises(plan.PlanError, match="tuned for a causal encoder, which needs torch"):
+        _resolved(replace(XEON, torch=False), model_id=str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["onnx_encoder_path", "trt_encoder_path"])
@@ -65,13 +73,12 @@ def test_an_encoder_file_that_is_missing_refuses(name):
 
 @pytest.mark.parametrize(
     ("name", "machine"),
-    [("onnx_encoder_path", XEON), ("onnx_encoder_path", GPU), ("trt_encoder_path", GPU), ("use_causal_encoder", XEON)],
+    [("onnx_encoder_path", XEON), ("onnx_encoder_path", GPU), ("trt_encoder_path", GPU)],
 )
 def test_encoders_compose_with_8_bits_and_cuda_graphs(file, name, machine):
     """These are options of the language model, which none of the encoders touches."""
     machine = replace(machine, packages=frozenset(["tensorrt", "onnxruntime-gpu", "openvino"]))
-    value = True if name.startswith("use") else file
-    resolved = _resolved(machine, model_id="o/model", **{name: value})
-    assert resolved.value(name) == (file if value is not True else "true")
+    resolved = _resolved(machine, model_id="o/model", **{name: file})
+    assert resolved.value(name) == file
     assert _option(resolved, "quantize").active is (machine.gpu is False)
     assert resolved.is_active("use_cuda_graphs") is machine.gpu

@@ -23,7 +23,7 @@ _TRAITS = EngineTraits(max_audio_s=30.0, scores=False, detects_among=False)
 _LOCAL_ONLY = (
     *("cpu_threads", "kv_budget_mb", "quantize", "use_torch_compile", "use_cuda_graphs", "use_fused_kernels"),
     *("models", "fast_model_id", "dual_model", "use_speculative"),
-    *("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder"),
+    *("onnx_encoder_path", "trt_encoder_path"),
 )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from asr_server.features.sharing.captions import Caption, Captions, EndReason, R
 from asr_server.live.machine.events import Final, Partial, ResetDone
 from asr_server.live.options import MakePart, SessionPart
 from asr_server.live.outbox import Message, Outgoing
+from asr_server.processes.caller_work import FairShares
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 _TOKEN_BYTES = 24
 _MAX_LINKS = 16  # of a session
-# A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text. A key has at most as many
-# as are left, so that there are always some for another key.
+# A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text.
 _MAX_READERS_OF_SESSION, _MAX_READERS = 500, 2_000
 _RETRY_S = 30
 # So that readers that were cut off find the last texts.
@@ -62,7 +61,7 @@ class Sharing:
         self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
         self._links: dict[bytes, Link] = {}  # by the digest of the token, so that lookup times do not leak tokens
         self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
-        self._readers = Counter[str]()  # by the owners of their sessions
+        self._readers = FairShares(_MAX_READERS, _MAX_READERS)  # by the owners of their sessions
 
     def read_opening(self, socket: WebSocket, _query: Query) -> MakePart:
         """Return what makes the part of a session. It costs nothing until the session has a link."""
@@ -110,22 +109,21 @@ class Sharing:
         `after`: the number of the newest caption that it has, 0 for none.
         """
         link = self.link(token)
-        owner, of_session = link.session.owner, link.captions.readers
-        left = _MAX_READERS - self._readers.total()
-        if len(of_session) >= _MAX_READERS_OF_SESSION or self._readers[owner] >= left:
-            raise Overloaded("The session has as many readers as it may; try again later.", retry_after_s=_RETRY_S)
+        refusal = Overloaded("The session has as many readers as it may; try again later.", retry_after_s=_RETRY_S)
+        of_session = link.captions.readers
+        if len(of_session) >= _MAX_READERS_OF_SESSION:
+            raise refusal
         reader = Reader(link.captions, after)
         if link.is_ended:
             reader.end(EndReason.SESSION)
-        self._readers[owner] += 1
-        link.readers.add(reader)
-        of_session.add(reader)
-        try:
-            yield reader
-        finally:
-            self._readers -= Counter((owner,))
-            link.readers.remove(reader)
-            of_session.remove(reader)
+        with self._readers.taken_now(link.session.owner, refusal):
+            link.readers.add(reader)
+            of_session.add(reader)
+            try:
+                yield reader
+            finally:
+                link.readers.remove(reader)
+                of_session.remove(reader)
 
     def end(self, session: SharedPart) -> None:
         """Forget a session that has ended, and end its links, which can be read for a minute more."""

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, cast
 from asr_server.features.speech_output import operations, route, speech_jobs, speech_socket
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.engines import piper
-from asr_server.features.speech_output.engines.protocol import FAKE, Sentence
+from asr_server.features.speech_output.engines.protocol import FAKE
 from asr_server.features.speech_output.operations import SentenceMetrics
 from asr_server.features.speech_output.options import CLONE, OTHERS, SPEECH
 from asr_server.features.speech_output.script import SpeechEngineClient, SpeechEngines
 from asr_server.features.speech_output.session import SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechMetrics, SpeechProcessor
-from asr_server.schedule.admission import Admission
+from asr_server.schedule.admission import FIRST_GUESS_SPEED, Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.thread import EngineThread
-from asr_server.schedule.time_shares import FIRST_GUESS_SPEED
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import FeatureParts
 
@@ -35,10 +34,8 @@ _OPTIONS = (SPEECH, OTHERS, CLONE)
 def build(core: CoreParts) -> FeatureParts:
     """Build what speaks. Each engine is loaded by its first sentence."""
     settings = core.settings
-    sentences = SentenceMetrics(core.registry)
-    core.observers.add(Sentence, sentences)
     own = _own_engines(core)
-    thread = _own_thread({name: engine for _, name, engine in own}, core, sentences) if own else None
+    thread = _own_thread({name: engine for _, name, engine in own}, core) if own else None
     admission = Admission(
         settings.max_queue_audio_s,
         # The only key of a server shares it with nobody.
@@ -96,14 +93,13 @@ def _own_engines(core: CoreParts) -> list[tuple[str, str, SpeechEngine]]:
     return own
 
 
-def _own_thread(named: dict[str, SpeechEngine], core: CoreParts, watch: SentenceMetrics) -> EngineThread:
+def _own_thread(named: dict[str, SpeechEngine], core: CoreParts) -> EngineThread:
     """Return a thread for engines that use no accelerator, so that they never wait for a step of recognition."""
     return EngineThread(
         named.pop(DEFAULT),
         others=named,
         idle_timeout_s=core.settings.idle_timeout,
         on_state=operations.log_state,
-        watch=watch,
         on_failure=core.on_failure,
     )
 
@@ -113,10 +109,10 @@ def _speaking(
 ) -> SpeechEngines | str:
     """Return the engines with their threads, or the reason why the server does not speak."""
     shared = [(name, name, cast("SpeechEngine", model)) for name, model in core.models.items()]
-    clients = defaultdict(list)
+    clients, sentences = defaultdict(list), SentenceMetrics(core.registry)
     for option, name, engine in (*shared, *own):
         its_thread = core.thread if thread is None or option in core.models else thread
-        clients[option].append(SpeechEngineClient(its_thread, engine.traits, engine.model_id, name))
+        clients[option].append(SpeechEngineClient(its_thread, engine.traits, engine.model_id, name, sentences))
     if not clients[SPEECH]:
         return core.plan.reason(SPEECH)
     return SpeechEngines((*clients[SPEECH], *clients[OTHERS]), next(iter(clients[CLONE]), None))

@@ -14,9 +14,8 @@ from asr_server.core.metrics import ReadMetrics, with_series
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, SpokenSentence
 from asr_server.features.speech_output.synthesis import SPEECH_S, SpeechProcessor
 from asr_server.ops.schemas import SpeechQueueBody
-from asr_server.schedule.job import AnyJob
+from asr_server.schedule.job import AnyJob, JobEnd, SchedulerObserver
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import JobEnd, SchedulerObserver
 
 if TYPE_CHECKING:
     from asr_server.services import Services

@@ -16,7 +16,7 @@ from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, SpokenSentence, VoiceSample
 from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechOptions
 from asr_server.features.speech_output.spoken_form import spoken_form
-from asr_server.schedule.job import DEFAULT, Job, Priority, RequestClock
+from asr_server.schedule.job import DEFAULT, Job, Priority, RequestClock, SchedulerObserver
 from asr_server.schedule.model import ModelState, ModelStatus
 from asr_server.text import scripts
 from asr_server.text.scripts import UNSPACED
@@ -111,6 +111,7 @@ class SpeechEngineClient:
     traits: SpeechTraits
     model_id: str  # what speaks
     model: str = DEFAULT  # its name on the thread
+    observer: SchedulerObserver | None = None  # of its sentences
 
     @property
     def clock(self) -> RequestClock:
@@ -122,7 +123,8 @@ class SpeechEngineClient:
         Reading the stream raises `TimeoutError` at `deadline_s` by `clock`. Raises `ShuttingDown` when no new work is
         taken, and `EngineFailed`.
         """
-        return SpeechStream(self.thread, Job(sentence, priority, duration_s, deadline_s, self.model))
+        job = Job[SpokenSentence](sentence, priority, duration_s, deadline_s, self.model, observer=self.observer)
+        return SpeechStream(self.thread, job)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,15 +29,15 @@ from asr_server.features.speech_output.synthesis import (
 )
 from asr_server.net.credentials import fingerprint
 from asr_server.net.errors import Json
-from asr_server.net.loop_time import TimeSlice
+from asr_server.net.loop_time import TimeSlice, loop_time
 from asr_server.text.sentences import TextSpan
 
 # The part of a text that is divided into sentences at once, which takes at most 3 ms.
 _SLICE_CHARACTERS = 256
 # After a slice the session rests this many times as long, so that it takes a small part of the event loop.
 _REST = 8
-# Texts that a client may cancel in a row, and in a second for a long time.
-CANCELS, CANCELS_PER_S = 8, 2.0
+# What a cancelled text costs its caller, as it has begun work for nothing: 16 in a row, and then 8 a second.
+CANCEL_S = 0.00625
 _DRAIN_TIMEOUT_S = 20.0
 IDLE_S = 300.0  # without a message from the client and without speech, after which a session ends
 _FLUSHED: Json = {"type": "flushed"}
@@ -109,7 +109,6 @@ class SpeechSession:
         self._task: asyncio.Task[None] | None = None
         self._ended = self._draining = False
         self._slice = TimeSlice()
-        self._cancels_left, self._cancelled_s = float(CANCELS), 0.0
         self._active_s = time.monotonic()
 
     @property
@@ -180,14 +179,7 @@ class SpeechSession:
         self._begin()
         sent = {"sentences_done": self.sentences_done, "sent_ms": _ms(self.sent_samples)}
         await self._outbox.put({"type": "cancelled", **sent})
-        await asyncio.sleep(self._rest_after_cancel_s())
-
-    def _rest_after_cancel_s(self) -> float:
-        """Return how long the client's next message has to wait: each cancelled text has begun work for nothing."""
-        now_s = time.monotonic()
-        self._cancels_left = min(CANCELS, self._cancels_left + (now_s - self._cancelled_s) * CANCELS_PER_S) - 1
-        self._cancelled_s = now_s
-        return max(0.0, -self._cancels_left / CANCELS_PER_S)
+        await loop_time().charged(self._share, CANCEL_S)
 
     def touch(self) -> None:
         self._active_s = time.monotonic()

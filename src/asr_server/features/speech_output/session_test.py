@@ -11,6 +11,7 @@ from asr_server.features.speech_output import session as module
 from asr_server.features.speech_output.conftest import is_free, until
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.requests import SpeechOptions
+from asr_server.net.loop_time import SAVED_S, SHARE, loop_time
 from asr_server_fake.script import Fault, SpeechRule
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -252,14 +253,15 @@ async def test_a_cancel_at_the_servers_end_stops_at_once(speech):
 
 
 async def test_texts_that_are_cancelled_one_after_the_other_wait_longer(speech, monkeypatch):
-    """Each has begun work for nothing: some are free, and then so many a second."""
-    monkeypatch.setattr(module, "CANCELS", 3)
-    monkeypatch.setattr(module, "CANCELS_PER_S", 20.0)
-    session, messages = await started(speech())
-    began_s = time.monotonic()
-    for _ in range(6):
-        await cancelled(session, messages)
-    assert time.monotonic() - began_s >= 0.13
+    """Each has begun work for nothing, and takes of its caller's time, over all of the caller's sessions."""
+    monkeypatch.setattr(module, "CANCEL_S", SAVED_S + 0.2 * SHARE)
+    made, times = speech(), loop_time()
+    sessions = [await started(made, "ann") for _ in range(2)]
+    with times.working(times.of("bob")):
+        began_s = time.monotonic()
+        for session, messages in sessions:
+            await cancelled(session, messages)
+        assert time.monotonic() - began_s >= 0.15
 
 
 async def test_a_long_piece_is_taken_in_slices(speech):

@@ -24,8 +24,7 @@ from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, S
 from asr_server.features.speech_output.requests import SpeechOptions, SpeechRequest
 from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript, language_of
 from asr_server.schedule.admission import Admission
-from asr_server.schedule.job import Priority
-from asr_server.schedule.ports import JobEnd
+from asr_server.schedule.job import JobEnd, Priority
 from asr_server.text import languages
 from asr_server.text.sentences import sentences
 

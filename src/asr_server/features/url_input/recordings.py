@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -14,6 +11,7 @@ from starlette.requests import Request
 from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.net import body
 from asr_server.net.body import SPOOL_BYTES, map_disk_errors, while_connected
+from asr_server.processes.caller_work import FairShares
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import FeatureParts
 
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
     from asr_server.net.outgoing import OutgoingClient
 
 _LIMIT_S = 600.0  # 200 MiB at 350 KiB a second
-# Requests under way at once, of all callers and of one.
-_AT_ONCE, _AT_ONCE_EACH = 8, 4
+_AT_ONCE = 8  # requests under way
 _RETRY_AFTER_S = 5
 _NAMES = frozenset({"url"})
 
@@ -35,7 +32,7 @@ class RecordingUrls:
 
     def __init__(self, client: OutgoingClient | None, max_bytes: int) -> None:
         self._client, self._max_bytes = client, max_bytes
-        self._under_way: Counter[str] = Counter()  # by caller
+        self._places = FairShares(_AT_ONCE, _AT_ONCE)
 
     async def complete(self, form: FormData, request: Request) -> FormData:
         """Return the form with the content of its URL as its file, and other forms as they are.
@@ -50,7 +47,8 @@ class RecordingUrls:
             raise InvalidInput(
                 "This server gets no recordings by URL (URL_INPUT=false).", code="unsupported_value", param="url"
             )
-        with self._one(request.state.caller.share):
+        refusal = Overloaded("Other recordings are being fetched; try again.", retry_after_s=_RETRY_AFTER_S)
+        with self._places.taken_now(request.state.caller.share, refusal):
             file = await while_connected(request.receive, self._get(self._client, url))
         return FormData([*form.multi_items(), ("file", file)])
 
@@ -67,18 +65,6 @@ class RecordingUrls:
                 error.param = "url"
             raise
         return file
-
-    @contextmanager
-    def _one(self, caller: str) -> Iterator[None]:
-        """Count a request until the block ends. Raises `Overloaded`."""
-        if self._under_way.total() >= _AT_ONCE or self._under_way[caller] >= _AT_ONCE_EACH:
-            raise Overloaded("Other recordings are being fetched; try again.", retry_after_s=_RETRY_AFTER_S)
-        self._under_way[caller] += 1
-        try:
-            yield
-        finally:
-            self._under_way[caller] -= 1
-            self._under_way += Counter()  # drops callers without any
 
 
 def _build(parts: CoreParts) -> FeatureParts:

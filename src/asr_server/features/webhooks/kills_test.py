@@ -29,18 +29,18 @@ from E2Etest.receiver import KEY, receiving
 @asynccontextmanager
 async def _serving(directory):
     client = OutgoingClient(OutgoingRules(PermittedHosts.of("127.0.0.1")))
-    kinds = (Webhooks(client, WebhookHosts.of("127.0.0.1"), (KEY,)),)
+    sender = Webhooks(client, WebhookHosts.of("127.0.0.1"), (KEY,))
     works = RecordingJobs(Scripted()), TextJobs(Scripted())
-    async with serving(Sqlite(directory, 1_000), *works, follow_ups=kinds, ttl_s=1_000, max_jobs=1_000) as jobs:
+    async with serving(Sqlite(directory, 1_000), *works, sender=sender, ttl_s=1_000, max_jobs=1_000) as jobs:
         yield jobs
     await client.close()
 
 
 async def _serve(directory, url, number):
     """Accept a job and go on until killed."""
-    follow_ups = (FollowUp("callback_url", f"{url}/{number}"),)
+    follow_up = FollowUp("callback_url", f"{url}/{number}")
     async with _serving(directory) as jobs:
-        await jobs.add(REQUEST, io.BytesIO(b"audio"), key=str(number), follow_ups=follow_ups)
+        await jobs.add(REQUEST, io.BytesIO(b"audio"), key=str(number), follow_up=follow_up)
         await asyncio.Event().wait()
 
 
@@ -61,10 +61,10 @@ async def _settled(directory, numbers):
         for number in numbers:
             with suppress(InvalidInput):
                 job = await jobs.get(id_of("", str(number)))
-                while any(one.state is FollowUpState.WAITING for one in job.follow_ups):
+                while job.follow_up.state is FollowUpState.WAITING:
                     await asyncio.sleep(0.02)
                     job = await jobs.get(job.id)
-                states[number] = [one.state for one in job.follow_ups]
+                states[number] = job.follow_up.state
         return states
 
 
@@ -86,7 +86,7 @@ def test_each_request_arrives_however_often_the_server_is_killed(tmp_path, kills
             os.waitpid(child, 0)
         states = asyncio.run(_settled(tmp_path, range(kills)))
     assert len(states) == kills
-    assert {tuple(each) for each in states.values()} == {(FollowUpState.DONE,)}
+    assert set(states.values()) == {FollowUpState.DONE}
     assert {message["data"]["id"] for message in receiver.messages} == {id_of("", str(number)) for number in states}
     if kills > 10:
         assert len(receiver.paths) > len(states)  # some kills met a request under way

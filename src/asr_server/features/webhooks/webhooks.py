@@ -91,12 +91,12 @@ def _build(parts: CoreParts) -> FeatureParts:
     settings = parts.settings
     hosts = WebhookHosts.of(settings.webhook_hosts)
     if not settings.webhook_hosts:
-        return FeatureParts(follow_ups=[Webhooks(None, hosts, ())])
+        return FeatureParts(follow_ups=Webhooks(None, hosts, ()))
     from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 
     client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
     webhooks = Webhooks(client, hosts, settings.webhook_keys)
-    return FeatureParts(follow_ups=[webhooks], close=client.close)
+    return FeatureParts(follow_ups=webhooks, close=client.close)
 
 
 SERVER = ServerFeature(build=_build)

@@ -58,7 +58,7 @@ async def test_the_answer_decides_whether_it_is_sent_again(status, state):
         url = f"http://intranet.test:{server.port}/in"
         webhooks = Webhooks(client, WebhookHosts.of("*.test"), (key,))
         result = Result(b"", "text/plain")
-        job = JobRecord(new_id(), TranscriptionRequest(), 1.0, follow_ups=(FollowUp("callback_url", url),))
+        job = JobRecord(new_id(), TranscriptionRequest(), 1.0, follow_up=FollowUp("callback_url", url))
         job = replace(job.succeeded(result, 9.0), ended_at=1_800_000_000.0)
         for _ in range(2):
             assert await webhooks.send(job, url) is state

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from asr_server.core.audio import SPEECH_RATE as SPEECH_RATE
+from asr_server.schedule.admission import FIRST_GUESS_SPEED
 from asr_server.schedule.ports import Batch
-from asr_server.schedule.time_shares import FIRST_GUESS_SPEED
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,7 +1,7 @@
 """The time of steps, divided between live work and recordings."""
 
 from asr_server.schedule.job import Job, Priority
-from asr_server.schedule.time_shares import StepTime
+from asr_server.schedule.thread import StepTime
 
 
 def test_steps_are_divided_between_live_work_and_recordings():
@@ -10,9 +10,10 @@ def test_steps_are_divided_between_live_work_and_recordings():
     live, recording = Job(None, Priority.PARTIAL), Job(None, Priority.BULK)
     step = StepTime([live, recording], lambda: next(times))
     step.on_outcome(live)
+    live.begun = True
     step.end()
     assert (step.live_s, step.recordings_s, step.has_recordings) == (1.0, 2.0, True)
-    alone = iter((0.0, 1.0))
+    live.begun, alone = False, iter((0.0, 1.0))
     step = StepTime([live], lambda: next(alone))
     step.end()
     assert (step.live_s, step.recordings_s, step.has_recordings) == (1.0, 0.0, False)
