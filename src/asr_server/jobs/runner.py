@@ -46,7 +46,7 @@ from asr_server.jobs.record import (
     with_clips,
 )
 from asr_server.jobs.store import AT_ONCE, Claim, ClaimLost, JobLimits, JobStore
-from asr_server.processes.caller_work import FairShares, in_thread, work_for
+from asr_server.processes.caller_work import FairShares, current_caller, in_thread
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result, TranslationRequest
 from asr_server.schedule.job import Priority
@@ -427,7 +427,7 @@ class JobRunner:
             logger.opt(exception=error).error("job ended unexpectedly", id=identity)
 
     async def _run(self, claim: Claim) -> None:
-        work_for(claim.record.owner)
+        current_caller.set(claim.record.owner)
         began_s = time.monotonic()
         with suppress(ClaimLost), ExitStack() as files:
             ended = await self._finished(claim, files)

@@ -254,7 +254,7 @@ class LiveSession:
             # Audio faster than real time uses only its caller's share of the loop, also after the client has left.
             await own_turn()
             # Held while it sleeps: sessions of this priority take turns and together use at most half of the time.
-            async with self._shared.paces[priority].taken(current_caller()):
+            async with self._shared.paces[priority].taken(current_caller.get()):
                 began_s = time.monotonic()
                 await self._process_slice(audio, arrived_s)
                 await asyncio.sleep(time.monotonic() - began_s)

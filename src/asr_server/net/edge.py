@@ -35,7 +35,7 @@ from asr_server.net.credentials import fingerprint
 from asr_server.net.errors import INTERNAL, http_response
 from asr_server.net.loop_time import REFUSAL_S, loop_time
 from asr_server.net.request_log import logged
-from asr_server.processes.caller_work import work_for
+from asr_server.processes.caller_work import current_caller
 from asr_server.schedule.quota import Place
 
 _POLICY = (
@@ -135,7 +135,7 @@ class Edge:
                 place = held.enter_context(self._admit(connection))
                 caller = scope.setdefault("state", {}).get("caller")
                 share = caller.share if caller is not None else _address(connection)
-                work_for(share)
+                current_caller.set(share)
                 if scope["type"] == "websocket":
                     receive = await _in_turn(times.handshake(share), receive, held)
             except Cancelled:

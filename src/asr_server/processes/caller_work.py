@@ -129,16 +129,8 @@ T = TypeVar("T")
 _OF_ONE_CALLER, _OF_ALL = 1, 2
 _LIMIT_S = 60.0
 _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, FairShares] = WeakKeyDictionary()
-_caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="")
-
-
-def work_for(caller: str) -> None:
-    """Count the work of the present task, and of all that it starts, as the caller's."""
-    _caller.set(caller)
-
-
-def current_caller() -> str:
-    return _caller.get()
+# The caller that the work of the present task, and of all that it starts, counts for.
+current_caller = contextvars.ContextVar("caller", default="")
 
 
 def in_background(work: Callable[[], T], name: str) -> Future[T]:
@@ -162,7 +154,7 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs)
     Cancelling ends the code, as the limit does: an exception is raised in it.
     """
     loop = asyncio.get_running_loop()
-    async with _shares.setdefault(loop, FairShares(_OF_ONE_CALLER, _OF_ALL)).taken(current_caller()):
+    async with _shares.setdefault(loop, FairShares(_OF_ONE_CALLER, _OF_ALL)).taken(current_caller.get()):
         thread = _WorkThread(loop, partial(contextvars.copy_context().run, work, *args, **options))
         try:
             await asyncio.wait([thread.result], timeout=_LIMIT_S)

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from asr_server.processes.caller_work import in_thread, work_for
+from asr_server.processes.caller_work import current_caller, in_thread
 
 
 def _endless(begun, running, ended):
@@ -22,7 +22,7 @@ def _endless(begun, running, ended):
 
 
 async def _of(caller, work, *args):
-    work_for(caller)
+    current_caller.set(caller)
     return await in_thread(work, *args)
 
 

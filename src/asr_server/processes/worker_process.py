@@ -68,7 +68,7 @@ class WorkerProcess:
 
         Cancelling returns at once. A request that was sent is still answered before the next one is.
         """
-        caller = current_caller()
+        caller = current_caller.get()
         await self._order.take(caller, urgent=is_live)
         # A task of its own, which no caller can cancel: an answer that nobody reads would be taken for the next one's.
         self._exchange = exchange = asyncio.create_task(self._exchanged(content, data, work_s))

@@ -106,7 +106,7 @@ class ChatEndpoint:
         Raises `PromptRefused` for this prompt, `NoResponse` if the endpoint failed, and `TranslationUnavailable` if it
         denies access.
         """
-        async with self._slots.taken(current_caller()):
+        async with self._slots.taken(current_caller.get()):
             try:
                 written = await self._adapt(prompt)
             except NoResponse as failure:

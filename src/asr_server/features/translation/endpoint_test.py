@@ -22,7 +22,7 @@ from asr_server.features.translation.endpoint import (
 )
 from asr_server.features.translation.lines import TranslationConfig
 from asr_server.features.translation.prompt import build_prompt
-from asr_server.processes.caller_work import work_for
+from asr_server.processes.caller_work import current_caller
 from asr_server.text import languages
 
 SECRET = "the words that were said"
@@ -155,7 +155,7 @@ async def test_callers_take_turns_at_the_endpoint(llm, make):
     endpoint, order = make(translate_concurrency=1), []
 
     async def ask(caller):
-        work_for(caller)
+        current_caller.set(caller)
         await endpoint.complete(PROMPT)
         order.append(caller)
 
