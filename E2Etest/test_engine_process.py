@@ -23,18 +23,9 @@ from E2Etest.drive.session import data
 from E2Etest.live.interrupted import kept, laws, spoken, times
 
 pytestmark = pytest.mark.integration
-NAMES = ("bad_input", "basics", "channels", "formats", "jobs", "conversations", "page")
+NAMES = ("basics", "conversations", "jobs", "page", "realtime")
 FILES = ["E2Etest/test_surfaces.py", "E2Etest/live/test_invariants.py"]
-FILES += [f"E2Etest/contract/test_{name}.py" for name in (*NAMES, "realtime_session", "subtitles")]
-# Tests of these that need a server of their own, whose log they read, which has other limits, or which is new.
-NEED_THEIR_OWN = (
-    "test_after_all_that_it_still_hears",
-    "test_nothing_secret_is_logged",
-    "test_a_trace_is_sent_back_and_logged",
-    "test_silence_is_an_empty_text_and_costs_no_engine_time",
-    "test_a_job_can_be_stopped_and_removed",
-    "test_fast_times_are_estimates_and_load_no_aligner",
-)
+FILES += [f"E2Etest/contract/test_{name}.py" for name in NAMES]
 
 
 @pytest.fixture(scope="module")
@@ -277,11 +268,10 @@ def test_a_server_alone_is_small_until_its_first_request(tmp_path, measured):
 @pytest.mark.timeout(1_200)
 def test_the_tests_of_one_server_pass(tmp_path):
     """Every surface, and in detail bad input, formats, jobs, live and realtime sessions, and the page."""
-    unlike = " and ".join(f"not {name}" for name in NEED_THEIR_OWN)
     limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120"}
     with ready(tmp_path / "log", ENGINE_PROCESS="true", **limits) as server:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:schemathesis", "-k", unlike, *FILES],
+            [sys.executable, "-m", "pytest", "-p", "no:schemathesis", "-k", "not frees_what_it_runs", *FILES],
             cwd=Path(__file__).parents[1],
             env={**os.environ, "E2E_BASE_URL": server.base, "E2E_DEMO_SERVER": "true"},
             capture_output=True,

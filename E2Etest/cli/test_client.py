@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from asr_server.client.files import AsyncFileClient, FileClient, FileError, Span, TranscriptionRequest
+from asr_server.client.files import AsyncFileClient, FileClient, Span, TranscriptionRequest
 
 pytestmark = pytest.mark.integration
 
@@ -36,25 +36,6 @@ async def test_the_same_without_blocking(cli_server, talks, words):
         assert "".join([piece async for piece in client.deltas(path)]) == words
         assert _joined([span async for span in client.spans(path)]) == words
     assert texts == [f"{words}\n"] * 5
-
-
-@pytest.mark.parametrize(
-    ("content", "request_", "code"),
-    [
-        (b"", TranscriptionRequest(), "empty_file"),
-        (b"no audio at all", TranscriptionRequest(), "invalid_audio"),
-        (None, TranscriptionRequest(model="nobody"), "model_not_found"),
-        (None, TranscriptionRequest(language="klingon!"), "invalid_language_format"),
-    ],
-)
-def test_a_refusal_is_an_exception_with_its_code(cli_server, sample, content, request_, code):
-    """The same whichever way was asked, before any text."""
-    with FileClient(cli_server.base) as client:
-        for ask in (client.transcribe, lambda *a: list(client.deltas(*a)), lambda *a: list(client.spans(*a))):
-            with pytest.raises(FileError) as refusal:
-                ask(io.BytesIO(sample[0] if content is None else content), request_)
-            assert refusal.value.code == code
-            assert refusal.value.message
 
 
 def test_leaving_early_frees_the_server(cli_server, long_talk):

@@ -59,12 +59,6 @@ def test_several_formats_are_made_of_one_answer(cli_server, talks, words, tmp_pa
     assert cli_server.log().count("method=POST") == before + 2
 
 
-def test_streamed_words_are_the_words(cli_server, talks, words):
-    """Piece by piece, and the line is ended."""
-    done = _transcribe(cli_server, talks / "hello.wav", "--stream")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{words}\n", "")
-
-
 def test_streamed_words_come_before_the_end(cli_server, long_talk):
     """The first words of four minutes are there while the rest is still to do; leaving then is no error of ours."""
     process = started("transcribe", "--server", cli_server.base, long_talk, "--stream")
@@ -108,17 +102,6 @@ def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, wor
     assert (talks / "hello.srt").read_text() == "corrected by hand"
     assert _transcribe(cli_server, talks / "hello.wav", "--beside", "--format", "srt", "--force").returncode == 0
     assert words in " ".join((talks / "hello.srt").read_text().split())
-
-
-@pytest.mark.nightly
-def test_a_directory_for_output_keeps_the_tree(cli_server, talks, words, tmp_path):
-    """Two recordings of one name in two directories do not meet."""
-    shutil.copy(talks / "hello.wav", talks / "more" / "hello.wav")
-    (talks / "broken.wav").unlink()
-    done = _transcribe(cli_server, "-r", talks, "--output", tmp_path / "out", "--quiet")
-    assert (done.returncode, done.stderr) == (0, "")
-    written = {str(p.relative_to(tmp_path / "out")): p.read_text() for p in (tmp_path / "out").rglob("*.txt")}
-    assert written == dict.fromkeys(["hello.txt", "more/hello.txt", "more/again.txt"], f"{words}\n")
 
 
 def test_standard_input_is_a_recording(cli_server, sample, words, tmp_path):

@@ -1,8 +1,13 @@
 """Recorded conversations, one a file in `conversations/PROTOCOL`: what a client sends, and what the server answers.
 
-The first step of a file says what it shows, and has the `settings` of a server of its own if it needs one. `get` has
-all fields of the next message, `has` some of them, and `until` some of the first message with these values. In values
-- `$name` is the same throughout; `$said` are the words of the bundled recording;
+The first step of a file says what it shows, and what a server of its own has: `settings`, the `script` of its engine,
+which a step may replace, and who speaks. `get` has all fields of the next message, `has` some of them, and `until` some
+of the first message with these values. A `request` has `files`, a `form`, a `query`, a JSON `body` or other `content`.
+Its answer has a `status`, `answers` (headers, or `lacks` some), a `text`, a `sound` (the SHA-256 of its bytes) or the
+`events` of a stream, in which deltas that follow each other are one; with `soon` a later answer may be the right one.
+`each` has the rows of a table: every row is a step with the fields that all have and its own. In values
+- `$name` is the same throughout; `$said` are the words of the bundled recording; `${a * 9}` is `a` nine times;
+- `{all: VALUE}` is a list whose items have the value, `{rising: [NAME]}` one of objects whose numbers never fall;
 - `/pattern/` is found in the text;
 - a number with a decimal point is one within 0.1 of it;
 - `{words: TEXT, errors: N}` is a text with at most so many other words.
@@ -22,32 +27,41 @@ from pathlib import Path
 from string import Template
 from urllib.parse import urlencode
 
-import numpy as np
 import pytest
-import soxr
 import yaml
+from pydantic import TypeAdapter
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from wyoming.event import Event, read_event, write_event
 
-from asr_server.audio.g711 import Companding
+from asr_server.features.speakers.diarization.conftest import ToneSpeakers
+from asr_server.features.speech_output import speech_socket
+from asr_server.features.translation.conftest import right
 from asr_server.features.wyoming.wyoming import Bridge, BridgeTarget
+from asr_server_fake.script import FakeScript
+from E2Etest.contract import sounds
+from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.drive import recordings
+from E2Etest.drive.process import events, refusal, until
 from E2Etest.drive.session import pieces
 from E2Etest.live.readers import reader
 from E2Etest.realtime.session import FRAME
 
 _WAIT_S = 60
-_LAWS = {"pcmu": Companding.MU, "mulaw": Companding.MU, "pcma": Companding.A}
+_OPENING = ("key", "path", "protocols", "origin")
+_SCRIPT = TypeAdapter(FakeScript)
+_OWN = {"settings", "script", "speakers"}  # what a server of its own has
 
 
 class _Live:
     path, rate = "/ws/transcribe", 16_000
 
-    def __init__(self, server, query, key="", protocols=None):
-        headers = {"Authorization": f"Bearer {key or server.key}"} if key or server.key else {}
-        address = f"{server.live_url.removesuffix(_Live.path)}{self.path}?{urlencode(query)}"
-        self.socket = connect(address, subprotocols=protocols, additional_headers=headers, open_timeout=_WAIT_S)
+    def __init__(self, server, query, *, key=None, path="", protocols=None, origin=None):
+        key = server.key if key is None else key
+        more = {"subprotocols": protocols, "origin": origin, "open_timeout": _WAIT_S}
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        address = f"{server.live_url.removesuffix(_Live.path)}{path or self.path}?{urlencode(query)}"
+        self.socket = connect(address, additional_headers=headers, **more)
         self._texts = {}
 
     def send(self, message):
@@ -97,6 +111,26 @@ class _Deepgram(_Live):
 
     def _is_partial(self, message):
         return message["type"] == "Results" and not message["is_final"]
+
+
+class _Speech(_Live):
+    """`sound` is of the binary messages before the end of a text."""
+
+    path = "/ws/speech"
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self._sound = hashlib.sha256()
+
+    def receive(self):
+        while isinstance(frame := self.socket.recv(timeout=_WAIT_S), bytes):
+            self._sound.update(frame)
+        message = json.loads(frame)
+        documented = speech_socket.SERVER[message["type"]]  # the reference has each message, and all that it holds
+        assert all(f"`{name}`" in documented for name in message if name != "type"), message
+        if message["type"] in ("flushed", "done"):
+            message["sound"], self._sound = self._sound.hexdigest(), hashlib.sha256()
+        return message
 
 
 class _Wyoming(_Live):
@@ -153,19 +187,23 @@ class _Conversation:
         match step:
             case {"open": query}:
                 self._open(step, self._filled(query))
-            case {"request": [method, path], "status": status}:
-                more = {"json": step.get("body"), "headers": step.get("headers")}
-                answer = self.server.client.request(method, self._filled(path), **more)
-                assert answer.status_code == status, answer.text
-                if "has" in step:
-                    self._check(step["has"], answer.json(), whole=False)
+            case {"request": _, "soon": True}:
+                until(lambda: self._passes(step), state=lambda: step)
+            case {"request": [method, path]}:
+                self._answered(step, self._requested(method, path, step))
+            case {"script": rules}:
+                self.server.replace_script(_SCRIPT.validate_python(rules))
+            case {"asked": wanted}:
+                self._check(wanted, [call.content for call in self.llm.calls], whole=False)
+            case {"log": pattern}:
+                self.server.wait_for(lambda _: re.search(self._filled(pattern)[1:-1], self.server.log()))
             case {"read": path}:
                 self.lines[step.get("by")] = _Events(
                     self.server, self._filled(path), self._filled(step.get("headers", {}))
                 )
             case {"audio": parts}:
                 rate = step.get("rate", line.rate)
-                line.say(_sound(parts, rate, step.get("encoding")), step.get("size", 8_000), rate)
+                line.say(sounds.encoded(parts, rate, step.get("encoding")), step.get("size", 8_000), rate)
             case {"send": str(text)}:
                 line.send(text * step.get("times", 1))
             case {"send": message}:
@@ -190,8 +228,46 @@ class _Conversation:
             case _:
                 raise ValueError(step)
 
+    def _passes(self, step):
+        with suppress(AssertionError):
+            self.play(step | {"soon": False})
+            return True
+        return False
+
+    def _requested(self, method, path, step):
+        parts = ("form", "files", "body", "content", "headers")
+        given = {name: self._filled(step[name]) for name in parts if name in step}
+        files, form = given.get("files", {}), given.get("form", {})
+        files = [(name, (_name(one), sounds.content(one))) for name, several in files.items() for one in several]
+        return self.server.client.request(
+            method,
+            f"{self.server.base}{self._filled(path)}",
+            params=step.get("query"),
+            data={name: sounds.url(one) if isinstance(one, dict) else one for name, one in form.items()},
+            files=files or None,
+            json=given.get("body"),
+            content=sounds.content(given["content"]) if "content" in given else None,
+            headers=given.get("headers"),
+        )
+
+    def _answered(self, step, answer):
+        if "error" in step:
+            assert list(refusal(answer)) == step["error"], answer.text
+        else:
+            assert answer.status_code == step.get("status", 200), answer.text
+        if "text" in step:
+            self._check(step["text"], answer.text)
+        if "sound" in step:
+            self._check(step["sound"], hashlib.sha256(answer.content).hexdigest())
+        if "events" in step:
+            self._check(step["events"], _joined(events(answer)), whole=False)
+        for name in step.keys() & {"get", "has"}:
+            self._check(step[name], answer.json(), whole=name == "get")
+        self._check(step.get("answers", {}), dict(answer.headers), whole=False)
+        assert not answer.headers.keys() & set(step.get("lacks", []))
+
     def _open(self, step, query):
-        more = {name: self._filled(step[name]) for name in ("key", "protocols") if name in step}
+        more = {name: self._filled(step[name]) for name in _OPENING if name in step}
         if "refused" not in step:
             line = self._add(step, self.protocol(self.server, query, **more))
             assert getattr(line.socket, "subprotocol", None) == step.get("selected")
@@ -215,7 +291,7 @@ class _Conversation:
             assert not {message.get("type"), *message} & {"error", "Error"}, message
 
     def _filled(self, value):
-        text = json.dumps(value)
+        text = re.sub(r"\$\{(.+?) \* (\d+)\}", lambda found: found[1] * int(found[2]), json.dumps(value))
         for name, found in self.names.items():
             text = text.replace(f'"${name}"', json.dumps(found))
         return json.loads(Template(text).safe_substitute(self.names))
@@ -225,6 +301,13 @@ class _Conversation:
         match wanted:
             case {"words": text, "errors": most}:
                 assert recordings.word_errors(self._filled(text).split(), found.split()) <= most, where
+            case {"all": one}:
+                assert found, where
+                for other in found:
+                    self._check(one, other, whole=whole)
+            case {"rising": names}:
+                numbers = [other[name] for other in found for name in names]
+                assert numbers == sorted(numbers) != [], where
             case dict():
                 assert isinstance(found, dict), where
                 assert wanted.keys() == found.keys() if whole else wanted.keys() <= found.keys(), where
@@ -236,29 +319,24 @@ class _Conversation:
                     self._check(one, other, whole=whole)
             case str() if re.fullmatch(r"\$\w+", wanted):
                 assert self.names.setdefault(wanted[1:], found) == found, where
-            case str() if re.fullmatch("/.*/", wanted):
-                assert re.search(wanted[1:-1], found if isinstance(found, str) else json.dumps(found)), where
+            case str() if re.fullmatch("(?s)/.*/", wanted):
+                text = found if isinstance(found, str) else json.dumps(found)
+                assert re.search(self._filled(wanted)[1:-1], text), where
             case float():
                 assert found == pytest.approx(wanted, abs=0.1), where
             case _:
                 assert (self._filled(wanted), type(wanted)) == (found, type(found)), where
 
 
-def _sound(parts, rate, encoding):
-    """Return audio: parts are the bundled recording, `[from_s, to_s]` of it, and seconds of silence."""
-    spoken = recordings.samples()
-    made = [np.zeros(0, np.int16)]
-    for part in parts:
-        if isinstance(part, int | float):
-            made.append(np.zeros(int(16_000 * part), np.int16))
+def _joined(found):
+    """Events, in which deltas that follow each other are one."""
+    joined = []
+    for event in found:
+        if "delta" in event and joined and joined[-1].get("type") == event["type"]:
+            joined[-1]["delta"] += event["delta"]
         else:
-            begin_s, end_s = part if isinstance(part, list) else (0, len(spoken))
-            made.append(spoken[int(16_000 * begin_s) : int(16_000 * end_s)])
-    pcm = np.concatenate(made)
-    pcm = pcm if rate == 16_000 else soxr.resample(pcm, 16_000, rate).astype(np.int16)
-    if encoding == "pcm_f32le":
-        return (pcm / 32_768).astype("<f4").tobytes()
-    return recordings.companded(pcm, _LAWS[encoding]) if encoding else pcm.astype("<i2").tobytes()
+            joined.append(event)
+    return joined
 
 
 @contextmanager
@@ -275,12 +353,20 @@ def _bridged(server, language="", token=None):
             thread.join()
 
 
+def _name(part):
+    return part.get("name", "audio.wav") if isinstance(part, dict) else "audio.wav"
+
+
 _PROTOCOLS = {
+    "openai": (None, "server"),
+    "http": (None, "server"),
+    "speech": (None, "server"),
     "live": (_Live, "live_server"),
     "sharing": (_Live, "live_server"),
     "realtime": (_Realtime, "realtime_server"),
     "deepgram": (_Deepgram, "server"),
     "wyoming": (_Wyoming, "live_server"),
+    "speech_socket": (_Speech, "live_server"),
 }
 
 
@@ -288,25 +374,52 @@ def _recorded():
     for path in sorted((Path(__file__).parent / "conversations").glob("*/*.yaml")):
         about, *steps = yaml.safe_load(path.read_text("utf-8"))
         protocol, marks = path.parent.name, about.get("marks", [])
-        if "settings" not in about and protocol != "wyoming":
+        if not about.keys() & _OWN and protocol != "wyoming":
             marks.append("demo_server")
+        if _PROTOCOLS[protocol][0]:
+            marks.append("websocket")
         marked = [getattr(pytest.mark, name) for name in marks]
-        yield pytest.param(protocol, about, steps, marks=marked, id=f"{protocol}-{path.stem}")
+        rows = [step | row for step in steps for row in step.pop("each", [{}])]
+        yield pytest.param(protocol, about, rows, marks=marked, id=f"{protocol}-{path.stem}")
 
 
-@pytest.mark.websocket
+@contextmanager
+def _served(request, about, fixture):
+    """The shared server, or one with the settings, the script and the speakers of a conversation."""
+    if not about.keys() & _OWN:
+        yield request.getfixturevalue(fixture)
+        return
+    options = dict(about.get("settings", {}))
+    if "OPENAI_BASE_URL" in options:
+        llm = request.getfixturevalue("llm")
+        llm.restart(right)
+        options["OPENAI_BASE_URL"] = llm.base_url
+    if "profanity" in about:
+        folder = request.getfixturevalue("tmp_path")
+        (folder / "en.txt").write_text(about["profanity"])
+        options["PROFANITY_LISTS"] = str(folder)
+    if "script" in about:
+        path = request.getfixturevalue("tmp_path") / "script.json"
+        path.write_text(json.dumps(about["script"]))  # for the processes of the server
+        options |= {"script": _SCRIPT.validate_python(about["script"]), "FAKE_ENGINE_SCRIPT": str(path)}
+    if "speakers" in about:
+        options["speakers"] = ToneSpeakers() if about["speakers"] == "tones" else ScriptedSpeakers(about["speakers"])
+    with request.getfixturevalue("start")(**options) as server:
+        yield server
+
+
 @pytest.mark.parametrize(("protocol", "about", "steps"), _recorded())
-def test_the_server_answers_as_recorded(request, said, protocol, about, steps):
+def test_the_server_answers_as_recorded(request, protocol, about, steps):
     """`about` of each file has its claim."""
     kind, fixture = _PROTOCOLS[protocol]
+    said = request.getfixturevalue("said") if kind else recordings.sample()[1]
     with ExitStack() as stack:
-        if "settings" in about:
-            server = stack.enter_context(request.getfixturevalue("start")(**about["settings"]))
-        else:
-            server = request.getfixturevalue(fixture)
+        server = stack.enter_context(_served(request, about, fixture))
         if protocol == "wyoming":
             stack.enter_context(_bridged(server, **about.get("bridge", {})))
-        conversation = _Conversation(server, kind, stack, said=said)
+        conversation = _Conversation(server, kind, stack, said=said, base=server.base)
+        if "OPENAI_BASE_URL" in about.get("settings", {}):
+            conversation.llm = request.getfixturevalue("llm")
         for step in steps:
             try:
                 conversation.play(step)

@@ -24,25 +24,6 @@ def test_two_first_requests_load_once(start, sample):
         assert server.log().count(LOADED) == 1
 
 
-def test_an_idle_model_is_unloaded_and_comes_back(start, sample):
-    """After IDLE_TIMEOUT the model is gone and its memory is smaller; the next request is answered."""
-    with start(IDLE_TIMEOUT="0.5") as server:
-        assert server.transcribe(sample[0]).json()["text"] == sample[1]
-        server.wait_for(lambda h: not h["model_loaded"])
-        assert server.health()["status"] == "ok"
-        assert server.transcribe(sample[0]).json()["text"] == sample[1]
-
-
-def test_preload_is_before_ready(start, sample):
-    """With PRELOAD the server is live at once, and ready when the model has run."""
-    with start(script=FakeScript(load_s=0.5), PRELOAD="true") as server:
-        first = server.client.get("/readyz")
-        assert (first.status_code, first.json()["reason"]) == (503, "the model is being loaded")
-        server.wait_for(lambda _: server.client.get("/readyz").status_code == 200, timeout_s=120)
-        health = server.health()
-        assert (health["model_loaded"], health["speech_state"]) == (True, "loaded")
-
-
 def test_the_time_of_a_load_does_not_count(start, sample):
     """For any of those who wait for it; one that comes later has its whole time too."""
     with start(script=FakeScript(load_s=4.0), REQUEST_TIMEOUT="3") as server, ThreadPoolExecutor(3) as pool:
@@ -65,21 +46,6 @@ def test_a_full_server_refuses_at_once_and_says_when(start, sample):
                 assert 1 <= int(answer.headers["retry-after"]) <= 60
             else:
                 assert answer.json()["text"] == sample[1]
-
-
-def test_a_long_recording_is_cut_at_pauses_and_joined(server):
-    """Speech, a long pause, speech: spans without the pause, in order, and the words of both."""
-    pcm = recordings.samples()
-    said = recordings.sample()[1]
-    pause = np.zeros(16_000 * 20, np.int16)
-    audio = recordings.wav(np.concatenate([pcm, pause, pcm, pause, pcm]))
-    body = server.transcribe(audio, response_format="verbose_json").json()
-    assert body["text"] == " ".join([said] * 3)
-    assert len(body["segments"]) == 3
-    starts = [segment["start"] for segment in body["segments"]]
-    assert starts == sorted(starts)
-    spoken_s = sum(segment["end"] - segment["start"] for segment in body["segments"])
-    assert spoken_s < body["duration"] - 35
 
 
 def test_a_stop_answers_what_was_accepted(start, sample):

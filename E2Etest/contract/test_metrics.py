@@ -13,7 +13,7 @@ from asr_server.net.request_log import NO_ROUTE
 from asr_server_fake.script import FakeScript, Fault, Rule
 from E2Etest.chaos import uploads
 from E2Etest.drive import recordings
-from E2Etest.drive.process import refusal, until
+from E2Etest.drive.process import until
 from E2Etest.drive.session import act, data, finals, open_session, pieces, upto_flush
 from E2Etest.exposition import DOCUMENTED, LABEL_VALUES, moved, scrape, total, value
 
@@ -109,26 +109,6 @@ def test_a_stream_has_a_first_text(server):
     assert 0 < grew("asr_first_text_seconds_sum", route=ROUTE) <= grew("asr_http_request_seconds_sum", route=ROUTE)
 
 
-@pytest.mark.parametrize(
-    ("audio", "fields", "code", "undecoded"),
-    [
-        (b"this is no audio at all", {}, "invalid_audio", 1),
-        (b"", {}, "empty_file", 0),
-        (recordings.sample()[0], {"language": "tlh"}, "unsupported_language", 0),
-        (recordings.sample()[0], {"model": "canary-model"}, "model_not_found", 0),
-    ],
-)
-def test_a_refusal_is_counted_by_its_code(server, audio, fields, code, undecoded):
-    """By the code of the answer; nothing reaches the engine, and the decoder fails only at what it was given."""
-    before = scrape(server)
-    assert refusal(server.transcribe(audio, **fields))[1] == code
-    grew = moved(before, _settled(server, _done(before)))
-    assert grew("asr_http_requests_total", route=ROUTE, status="4xx") == 1
-    assert grew("asr_errors_total") == grew("asr_errors_total", surface="http", code=code) == 1
-    assert grew("asr_decoder_failures_total") == undecoded
-    assert grew("asr_engine_jobs_total") == grew("asr_recording_audio_seconds_total") == 0
-
-
 @pytest.mark.parametrize("stream", ["false", "true"])
 def test_a_caller_that_leaves_is_counted_as_one(server, stream):
     """Of the request and of its span; no figure of finished work moves."""
@@ -186,16 +166,6 @@ def test_one_live_session_is_counted_word_by_word(server):
     assert 0 <= int(shown["commit_p50_ms"]) <= int(shown["commit_p95_ms"])
 
 
-def test_a_refused_socket_is_counted_by_its_code(server):
-    """Under `socket`, with the code that it was told."""
-    before = scrape(server)
-    with open_session(server, language="tlh") as socket:
-        assert socket.hello["code"] == "unsupported_language"
-    grew = moved(before, scrape(server))
-    assert grew("asr_errors_total") == grew("asr_errors_total", surface="socket", code="unsupported_language") == 1
-    assert grew("asr_live_sessions_opened_total") == 0
-
-
 def test_a_server_exposes_the_metrics_of_the_page(server):
     """The names, types, help texts and labels are those in docs/run/observability.md."""
     before = scrape(server)
@@ -230,13 +200,6 @@ def test_labels_come_from_closed_sets(server):
     assert "canary" not in server.client.get("/metrics").text
 
 
-def test_jobs_are_shown_by_state(server):
-    """A job that succeeded is one more of that state."""
-    before = scrape(server)
-    assert server.post("/v1/jobs", recordings.sample()[0]).status_code == 202
-    _settled(server, lambda s: moved(before, s)("asr_jobs", state="succeeded") == 1)
-
-
 def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
     """With a bound far below the time of a load: while loading all is well; in the step that hangs `/livez` fails, and
     when it comes back so does the server."""
@@ -260,18 +223,6 @@ def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
         assert [probe.status_code for probe in probes[: len(loading)]] == [200] * len(loading)
         assert server.client.get("/livez").status_code == 200
         assert server.health()["status"] == "ok"
-
-
-def test_a_failed_load_is_counted(start):
-    """A model that is not there: one failed load, one failed span, and the code."""
-    with start(script=FakeScript(load_failures=1)) as server:
-        assert server.transcribe(recordings.sample()[0]).status_code == 503
-        series = _settled(server, lambda s: total(s, "asr_errors_total") >= 1)
-        assert value(series, "asr_model_loads_total", result="failed") == 1
-        assert value(series, "asr_engine_jobs_total", priority="interactive", end="failed") == 1
-        assert value(series, "asr_errors_total", surface="http", code="model_unavailable") == 1
-        assert value(series, "asr_model_state", state="failed") == 1
-        assert value(series, "asr_ready") == 0
 
 
 def test_a_missed_deadline_is_counted(start):

@@ -72,34 +72,6 @@ def test_the_fields_of_speech_have_their_effect(server):
     assert "speech.audio.done" in events.text.splitlines()[-2]
 
 
-@pytest.mark.parametrize(
-    ("file", "fields", "status", "code", "param"),
-    [
-        (recordings.wav(VOICE[:24_000]), {}, 400, "invalid_reference", "file"),
-        (recordings.wav(np.tile(VOICE, 8)), {}, 400, "invalid_reference", "file"),
-        (recordings.wav(np.zeros(64_000, np.int16)), {}, 400, "invalid_reference", "file"),
-        (b"no audio at all", {}, 400, "invalid_audio", "file"),
-        (b"", {}, 400, "missing_required_parameter", "file"),
-        (None, {"input": " "}, 400, "missing_required_parameter", "input"),
-        (None, {"input": "..."}, 400, "invalid_value", "input"),
-        (None, {"input": "a\x07b"}, 400, "invalid_value", "input"),
-        (None, {"input": "a" * 20_001}, 400, "string_above_max_length", "input"),
-        (None, {"ref_text": "a" * 2_001}, 400, "invalid_value", "ref_text"),
-        (None, {"response_format": "docx"}, 400, "invalid_value", "response_format"),
-        (None, {"speed": "0"}, 400, "invalid_value", "speed"),
-        (None, {"language": "ko"}, 400, "unsupported_language", "language"),
-        (None, {"model": "whisper-1"}, 404, "model_not_found", "model"),
-        (None, {"input": "fail"}, 503, "speech_failed", None),
-        (None, {"input": "full"}, 503, "engine_out_of_memory", None),
-    ],
-)
-def test_what_cannot_be_imitated_is_refused_by_its_code(server, file, fields, status, code, param):
-    """Short, long and silent recordings, texts, fields and what the engine says."""
-    answer = clone(server, file, **fields)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
-
-
 def test_other_bodies_and_uploads_are_refused(server):
     """JSON, and a declared length over 32 MiB."""
     answer = server.client.post(ROUTE, json={"input": TEXT})

@@ -1,7 +1,6 @@
 """Long texts as jobs over HTTP, spoken by eSpeak NG: taken, watched, fetched, shared out."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -75,31 +74,3 @@ def test_jobs_belong_to_their_key(speaking):
         assert answer.json()["error"]["code"] == "job_not_found"
     assert speaking.client.delete(f"/v1/jobs/{job['id']}").json()["deleted"]
     speaking.wait_for(lambda health: not health["jobs"])
-
-
-WRONG = {
-    "nothing": ({}, "missing_required_parameter", "input"),
-    "blank": ({"input": " \n"}, "missing_required_parameter", "input"),
-    "points": ({"input": "... !?"}, "missing_required_parameter", "input"),
-    "no heading with words": ({"input": "# *\n...", "split_chapters": True}, "missing_required_parameter", "input"),
-    "both": ({"input": TEXT, "chapters": [{"text": TEXT}]}, "invalid_value", "chapters"),
-    "no chapters": ({"chapters": []}, "missing_required_parameter", "chapters"),
-    "silent chapter": ({"chapters": [{"text": TEXT}, {"text": "..."}]}, "invalid_value", "chapters.1.text"),
-    "long title": ({"chapters": [{"title": "a" * 201, "text": TEXT}]}, "invalid_value", "chapters.0.title"),
-    "control character": ({"chapters": [{"text": "Hello\x07."}]}, "invalid_value", "chapters.0.text"),
-    "too many": ({"chapters": [{"text": "a"}] * 1_001}, "invalid_value", "chapters"),
-    "too long": ({"chapters": [{"text": "a" * 1_000_001}] * 2}, "string_above_max_length", "chapters"),
-    "longer": ({"input": "a" * 2_000_001}, "invalid_value", "input"),
-    "voice": ({"input": TEXT, "voice": "nobody"}, "invalid_value", "voice"),
-    "language": ({"input": TEXT, "language": "tlh"}, "unsupported_language", "language"),
-    "format": ({"input": TEXT, "response_format": "ogg"}, "invalid_value", "response_format"),
-    "speed": ({"input": TEXT, "speed": 0}, "invalid_value", "speed"),
-}
-
-
-@pytest.mark.parametrize(("fields", "code", "param"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_at_once(speaking, fields, code, param):
-    """It never becomes a job."""
-    answer = speaking.client.post(ROUTE, content=json.dumps(fields))
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (400, code, param)

@@ -14,10 +14,9 @@ import httpx
 import pytest
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.features.speech_output.engines.protocol import SpeechFinish
 from asr_server_fake.script import FakeScript, Fault, SpeechRule, SpokenScript
-from E2Etest.contract.test_speech_socket import close_code, hear, is_idle, opened
-from E2Etest.exposition import moved, scrape, total, value
+from E2Etest.contract.test_speech_socket import is_idle
+from E2Etest.exposition import moved, scrape, total
 
 URL = "/v1/audio/speech"
 LISTS = ("/v1/audio/voices", f"{URL}/voices")  # of voices
@@ -68,14 +67,6 @@ def failing(start):
         yield server
 
 
-@pytest.mark.parametrize("url", [URL, f"{URL}/stream", f"{URL}/stream/pcm"])
-def test_a_failure_before_the_first_audio_is_a_status(failing, url):
-    """In every form of the answer; the next text is spoken."""
-    assert code_of(speak(failing, "BAD. And more.", url)) == (503, "speech_failed")
-    assert speak(failing, url=url).status_code == 200
-    failing.wait_for(lambda _: is_idle(failing))
-
-
 @pytest.mark.parametrize("text", ["LATE is this one.", f"{SHORT} And then BAD."])
 def test_a_failure_after_the_first_audio_breaks_the_connection(failing, text):
     """A client does not take the part for the whole. The log has the code once, and no traceback."""
@@ -92,26 +83,6 @@ def test_a_failure_after_the_first_audio_breaks_the_connection(failing, text):
     assert grew("asr_errors_total", code="speech_failed") == 1
     assert grew("asr_speech_answers_total", end="failed", format="pcm") == 1
     assert speak(failing).status_code == 200
-
-
-def test_a_failure_after_the_first_event_is_the_last_event(failing):
-    """A stream of events has room for the error."""
-    answer = speak(failing, f"{SHORT} And then BAD.", f"{URL}/stream")
-    first, last = (json.loads(part.removeprefix("data: ")) for part in answer.text.strip().split("\n\n"))
-    assert first["text"] == SHORT
-    assert last["error"]["code"] == "speech_failed"
-
-
-def test_an_engine_that_cannot_be_loaded_says_why_and_is_tried_again(start):
-    """503 with the reason, which `/health` has too."""
-    with start(**scripted(load_failures=1)) as server:
-        assert code_of(speak(server)) == (503, "model_unavailable")
-        health = server.health()
-        assert (health["speech_state"], health["status"]) == ("failed", "ok")
-        assert "cannot be loaded" in health["speech_error"]
-        assert value(scrape(server), "asr_speech_state", state="failed") == 1
-        assert speak(server).status_code == 200
-        assert (server.health()["speech_state"], server.health()["speech_error"]) == ("loaded", "")
 
 
 def test_a_full_server_refuses_at_once_and_says_when(start):
@@ -184,41 +155,6 @@ def test_a_stop_speaks_what_was_accepted_to_its_end(start):
             assert speak(server).status_code == 200
 
 
-def test_the_voices_are_listed_in_both_forms_that_clients_read(server):
-    """OpenAI's `data`, and the `voices` with a `name` of other servers."""
-    body = server.client.get("/v1/audio/voices").json()
-    assert body["voices"] == body["data"]
-    assert [voice["name"] for voice in body["voices"]] == [voice["id"] for voice in body["data"]]
-    assert "alloy" in {voice["name"] for voice in body["voices"]}
-
-
-def test_the_voices_of_a_model_are_listed_as_speaches_does(server):
-    """Under the name that was asked for; the name of no model that speaks gets 404."""
-    url = f"{URL}/voices"
-    names = [voice["id"] for voice in server.client.get("/v1/audio/voices").json()["data"]]
-    listed = server.client.get(url, params={"model_id": "hexgrad/Kokoro-82M"}).json()
-    assert listed == [{"model_id": "hexgrad/Kokoro-82M", "voice_id": name} for name in names]
-    assert server.client.get(url).json()[0]["model_id"] == "tts-1"
-    answer = server.client.get(url, params={"model_id": "whisper-1"})
-    assert (answer.status_code, answer.json()["error"]["param"]) == (404, "model_id")
-
-
-def test_a_silent_server_says_so(start):
-    """Before it reads a body."""
-    with start(SPEECH="off") as server:
-        with opened(server) as peer:
-            assert hear(peer, "error")[-1]["error"]["code"] == "speech_unavailable"
-            assert close_code(peer) == 1011
-        assert server.client.get("/ws/speech").json()["error"]["code"] == "upgrade_required"
-        for answer in (speak(server), speak(server, url=f"{URL}/stream"), *map(server.client.get, LISTS)):
-            assert code_of(answer) == (501, "speech_unavailable")
-        health = server.health()
-        assert (health["speech_state"], health["speech_model"]) == ("off", "")
-        assert next(o["reason"] for o in health["plan"] if o["name"] == "speech") == "SPEECH=off"
-        assert total(scrape(server), "asr_speech_state") == 0
-        assert server.client.get("/readyz").status_code == 200
-
-
 @pytest.fixture(scope="module")
 def espeak(start):
     """With eSpeak NG, loaded, and nothing kept."""
@@ -267,15 +203,3 @@ def test_a_killed_process_after_the_first_audio_breaks_the_connection(espeak, pr
     assert logged.count(f"code={code}") == 1
     assert "Traceback" not in logged
     assert speak(espeak).status_code == 200
-
-
-@pytest.mark.parametrize("fields", [{}, {"stream_format": "sse"}])
-def test_sentences_that_were_cut_short_are_counted_in_the_log(start, fields):
-    """By every route, beside the lengths; nothing of the text is there."""
-    with start(**scripted(SpeechRule(text="Bark", finish=SpeechFinish.BUDGET))) as server:
-        assert speak(server, "Hello. Bark, bark!", **fields).status_code == 200
-    # The line is written after the answer.
-    line = next(line for line in server.log().splitlines() if "route=/v1/audio/speech" in line)
-    assert " sentences=2 " in line
-    assert " cut_short=1 " in line
-    assert "Bark" not in line

@@ -1,10 +1,11 @@
 """Every route returns the same speech for a text, with or without other requests, at every speed."""
 
 import base64
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
+from E2Etest.drive.process import events
 
 URL = "/v1/audio/speech"
 TEXT = "The first one is short. The second sentence has a few more words in it! Is the third one a question?"
@@ -24,10 +25,6 @@ def _spoken(server, path="", **fields):
     return answer
 
 
-def _events(answer):
-    return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
-
-
 def _joined(parts):
     return b"".join(base64.b64decode(part) for part in parts)
 
@@ -37,9 +34,9 @@ def test_every_route_sends_the_same_samples(speaking):
     samples = _spoken(speaking, response_format="pcm").content
     assert len(samples) > 3 * RATE
     assert _spoken(speaking, "/stream/pcm").content == samples
-    assert _joined(event["audio"] for event in _events(_spoken(speaking, "/stream"))) == samples
-    events = _events(_spoken(speaking, response_format="pcm", stream_format="sse"))
-    assert _joined(event["audio"] for event in events if "audio" in event) == samples
+    assert _joined(event["audio"] for event in events(_spoken(speaking, "/stream"))) == samples
+    sent = events(_spoken(speaking, response_format="pcm", stream_format="sse"))
+    assert _joined(event["audio"] for event in sent if "audio" in event) == samples
     assert _spoken(speaking, response_format="wav").content[44:] == samples
 
 

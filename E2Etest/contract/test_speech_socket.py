@@ -3,11 +3,10 @@
 import json
 import random
 import socket as sockets
-import time
 from contextlib import contextmanager
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from asr_server.features.speech_output import session, speech_socket
@@ -120,30 +119,6 @@ def test_a_text_in_any_pieces_has_the_samples_of_the_whole(speaking, size):
     assert messages[-1]["duration_ms"] == round(len(expected) / 2 / 24)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"response_format": "mp3"},
-        {"response_format": "flac", "speed": 1.4, "voice": "echo"},
-        pytest.param({"response_format": "opus", "language": "de"}, marks=pytest.mark.nightly),
-        pytest.param({"response_format": "aac", "pause_ms": 0}, marks=pytest.mark.nightly),
-        pytest.param({"response_format": "wav"}, marks=pytest.mark.nightly),
-    ],
-)
-def test_a_text_up_to_a_flush_is_one_file(speaking, fields):
-    """The bytes of a request with the same fields, twice over the same socket."""
-    expected = whole(speaking, "One thing. Another thing.", path="", **fields)
-    with opened(speaking) as peer:
-        say(peer, "start", **fields)
-        for _ in range(2):
-            say(peer, "text", text="One thing. Another")
-            say(peer, "text", text=" thing.")
-            say(peer, "flush")
-            assert audio(hear(peer, "flushed")) == expected
-        say(peer, "end")
-        assert hear(peer, "done")[-1]["sentences"] == 4
-
-
 def test_after_a_cancel_nothing_of_the_text_follows(speaking):
     """Not from the engine, whose jobs end; the next text is spoken whole, and the cancelled one was the beginning of
     its own."""
@@ -174,49 +149,6 @@ def test_what_a_client_leaves_behind_is_cancelled(speaking):
     speaking.wait_for(lambda _: is_idle(speaking) and not len(speaking.services.of(SpeechSessions)))
 
 
-BAD = [
-    ("nothing", "malformed_body", None),
-    (b"\x00", "malformed_body", None),
-    ("", "malformed_body", None),
-    ("[]", "malformed_body", None),
-    ('{"type": "text"', "malformed_body", None),
-    ("[" * 100_000, "malformed_body", None),
-    (json.dumps({"type": "text", "text": "x" * speech_socket.MAX_MESSAGE_CHARS}), "malformed_body", None),
-    ("{}", "invalid_value", "type"),
-    ('{"type": ["text"]}', "invalid_value", "type"),
-    ('{"type": "dance"}', "invalid_value", "type"),
-    ('{"type": "text"}', "invalid_value", "text"),
-    ('{"type": "text", "text": 5}', "invalid_value", "text"),
-    ('{"type": "text", "text": "a\\u0000"}', "invalid_value", "text"),
-    ('{"type": "text", "text": "\\ud83d"}', "invalid_value", "text"),
-    ('{"type": "start", "speed": 0}', "invalid_value", "speed"),
-    ('{"type": "start", "response_format": "m4b"}', "invalid_value", "response_format"),
-    ('{"type": "start", "pause_ms": -1}', "invalid_value", "pause_ms"),
-    ('{"type": "start"}', "invalid_event", "type"),
-]
-
-
-def test_bad_messages_are_answered_and_the_text_goes_on(speaking):
-    """Each with its code and field; a second start too."""
-    with opened(speaking) as peer:
-        for wrong, code in (
-            ({"voice": "nobody"}, "invalid_value"),
-            ({"language": "xx-unknown"}, "unsupported_language"),
-        ):
-            say(peer, "start", **wrong)
-            error = hear(peer, "error")[-1]["error"]
-            assert (error["code"], error["param"]) == (code, *wrong)
-        say(peer, "text", text="One thing. ")
-        hear(peer, "started")
-        for frame, code, param in BAD:
-            peer.send(frame)
-            error = hear(peer, "error")[-1]["error"]
-            assert (error["code"], error["param"]) == (code, param), frame[:100]
-        say(peer, "text", text="Another thing.")
-        say(peer, "end")
-        assert audio(hear(peer, "done")) == whole(speaking, "One thing. Another thing.")
-
-
 def test_who_only_connects_costs_nothing(start, monkeypatch):
     """No engine is loaded, and a silent socket ends after its time."""
     monkeypatch.setattr(session, "IDLE_S", 0.5)
@@ -245,26 +177,6 @@ def _slow_readers(server):
     return value(scrape(server), "asr_errors_total", surface="socket", code="slow_reader")
 
 
-def test_more_text_than_may_wait_is_refused(start):
-    """The message is not taken; the socket stays usable."""
-    with start(MAX_SPEECH_CHARS="100") as server, opened(server) as peer:
-        say(peer, "text", text="This is taken. ")
-        hear(peer, "started")
-        say(peer, "text", text="This is not, " * 10)
-        assert hear(peer, "error")[-1]["error"].items() >= {"code": "string_above_max_length", "param": "text"}.items()
-        say(peer, "end")
-        assert [m["text"] for m in hear(peer, "done") if not isinstance(m, bytes) and "text" in m] == ["This is taken."]
-
-
-def test_speech_sockets_are_live_sessions(start):
-    """They share their limit with `/ws/transcribe`."""
-    with start(MAX_LIVE_SESSIONS="1") as server:
-        live = f"{server.base.replace('http', 'ws', 1)}/ws/transcribe"
-        with opened(server), pytest.raises(InvalidStatus) as refused, connect(live):
-            pass
-        assert refused.value.response.status_code == 429
-
-
 def test_at_shutdown_the_present_sentence_is_finished(start):
     """And the socket is closed with 1001; what was sent is a whole number of sentences."""
     with start() as server:
@@ -280,20 +192,3 @@ def test_at_shutdown_the_present_sentence_is_finished(start):
         done = [m for m in heard if not isinstance(m, bytes) and m["type"] == "sentence_done"]
         assert len(done) < 40
         assert len(audio(heard)) == len(alone) + (len(done) - 1) * (len(two) - len(alone))
-
-
-def test_a_session_has_a_line_in_the_log_without_its_text(start):
-    """Lengths and counts."""
-    with start() as server:
-        with opened(server) as peer:
-            say(peer, "text", text="A canary sings.")
-            say(peer, "end")
-            identity = hear(peer, "done")[0]["id"]
-        give_up_s = time.monotonic() + 20
-        while f"session={identity}" not in server.log():
-            assert time.monotonic() < give_up_s
-            time.sleep(0.02)
-        (line,) = [line for line in server.log().splitlines() if f"session={identity}" in line]
-        assert "characters=15" in line
-        assert "sentences=1" in line
-        assert "canary" not in server.log()

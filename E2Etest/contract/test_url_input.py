@@ -85,10 +85,3 @@ def test_a_form_has_a_file_or_a_url(fetching, files):
     form = {"url": (None, f"{files}/a.wav"), "file": ("a.wav", recordings.sample()[0])}
     answer = fetching.client.post("/v1/audio/transcriptions", files=form)
     assert refusal(answer)[:2] == (400, "invalid_value")
-
-
-def test_by_default_no_url_is_taken(server):
-    """The message names the setting."""
-    answer = _sent(server, "/v1/audio/transcriptions", "http://127.0.0.1/a.wav")
-    assert refusal(answer) == (400, "unsupported_value", "url")
-    assert "URL_INPUT" in answer.text

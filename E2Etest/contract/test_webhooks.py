@@ -82,10 +82,3 @@ def test_a_spoken_text_tells_too(sending, receiver):
 def test_a_url_that_is_not_served_makes_no_job(sending, field, url, status, code):
     """The error names the field, before anything is stored."""
     assert refusal(sending.post("/v1/jobs", recordings.sample()[0], **{field: url})) == (status, code, field)
-
-
-def test_by_default_nothing_is_sent(server):
-    """The message names the setting."""
-    answer = server.post("/v1/jobs", recordings.sample()[0], callback_url="https://example.com/")
-    assert refusal(answer) == (400, "unsupported_value", "callback_url")
-    assert "WEBHOOK_HOSTS" in answer.text

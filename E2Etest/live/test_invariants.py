@@ -5,7 +5,7 @@ import pytest
 
 from E2Etest.drive import recordings
 from E2Etest.drive.process import running
-from E2Etest.drive.session import act, data, finals, open_session, pcm_of, pieces, receive, stream, upto_flush
+from E2Etest.drive.session import act, data, finals, open_session, pcm_of, pieces, stream, upto_flush
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.demo_server]
 
@@ -25,29 +25,6 @@ def test_finals_are_the_offline_transcripts_of_the_same_audio(server):
             offline = server.transcribe(recordings.wav(part)).json()["text"]
             same, other = same + (offline == text), other + (offline != text)
     assert same >= 9 * other, (same, other)
-
-
-def test_committed_text_is_a_prefix_of_all_that_follows(server):
-    """In every utterance of dense and of paused speech."""
-    for kind in ("dense", "pauses"):
-        clip = next(c for c in recordings.clips() if c.kind == kind)
-        committed = {}
-        for message in stream(server, pieces(data(pcm_of(clip.path)), 3_200)):
-            before = committed.get(message["utterance"], "")
-            assert message["committed"].startswith(before)
-            committed[message["utterance"]] = message["committed"]
-        assert any(committed.values()), "nothing was committed"
-
-
-def test_a_partial_shows_words_before_the_speaker_is_done(server):
-    """After two seconds of speech there is text, while the utterance is open."""
-    with open_session(server) as socket:
-        socket.send(data(recordings.samples()[: 2 * 16_000]))
-        message = receive(socket)
-        assert message["is_partial"]
-        assert message["text"]
-        act(socket, "flush")
-        upto_flush(socket)
 
 
 @pytest.mark.nightly

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from E2Etest.drive.process import LOAD_TIMEOUT_S, START_TIMEOUT_S, Server, ServerProcess, free_port
+from E2Etest.drive.process import LOAD_TIMEOUT_S, START_TIMEOUT_S, Server, ServerProcess, free_port, until
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 # Faster health checks, and a shorter drain, than a real site would have.
@@ -116,10 +116,7 @@ class Replicas(Server):
         self._haproxy.wait(_EXIT_TIMEOUT_S)
 
     def _wait_until(self, place: str, status: str, timeout_s: float) -> None:
-        give_up_s = time.monotonic() + timeout_s
-        while not (found := self._rows()[place]["status"]).startswith(status):
-            assert time.monotonic() < give_up_s, (place, found, self.log())
-            time.sleep(0.05)
+        until(lambda: self._rows()[place]["status"].startswith(status), timeout_s, self.log)
 
     def _rows(self) -> dict[str, dict[str, str]]:
         """HAProxy's statistics of each server."""

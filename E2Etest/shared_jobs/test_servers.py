@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from E2Etest.contract.test_jobs import events, long_recording, submit
-from E2Etest.drive.process import ServerProcess, running
+from E2Etest.drive.process import ServerProcess, running, until
 from E2Etest.postgres import postgres
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(400)]
@@ -30,23 +30,18 @@ def settings(database, fake_sample):
     return {"JOBS_DATABASE_URL": database.url.replace("asr@", "asr:a-secret@"), **fake_sample}
 
 
-def ended(server, identity, timeout_s=120.0):
+def ended(server, identity):
     """The body of a job that is over, asked again and again, also while the server says that jobs are off."""
-    give_up_s = time.monotonic() + timeout_s
-    while True:
+    job = {}
+
+    def is_over():
         answer = server.client.get(f"/v1/jobs/{identity}")
-        if answer.status_code == 200 and answer.json()["ended_at"]:
-            return answer.json()
         assert answer.status_code in (200, 503), answer.text
-        assert time.monotonic() < give_up_s, answer.text
-        time.sleep(0.2)
+        job.update(answer.json())
+        return answer.status_code == 200 and job["ended_at"]
 
-
-def until(condition, timeout_s=120.0):
-    give_up_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.1)
+    until(is_over, 120.0, lambda: str(job))
+    return job
 
 
 def words(server, identity):

@@ -1,4 +1,4 @@
-"""The bridge as a process: its options, its log, its server that is away, and its clients that leave."""
+"""The bridge as a process: its options, its log, and its server that is away."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,12 @@ from http.server import SimpleHTTPRequestHandler
 import pytest
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.info import Describe, Info
-from wyoming.ping import Ping
-from wyoming.tts import Synthesize
 
 from E2Etest.cli.commands import command
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ServerProcess, running
 from E2Etest.drive.session import data, pcm_of
-from E2Etest.wyoming.client import answer, connected, heard, refused, spoken
+from E2Etest.wyoming.client import answer, connected, heard, refused
 from E2Etest.wyoming.conftest import bridged
 
 pytestmark = pytest.mark.integration
@@ -41,15 +39,6 @@ async def test_the_words_of_the_recordings_are_those_of_the_file_route(server):
             words += len(clip.text.split())
     print(f"word errors: wyoming {live}, file route {files}, of {words} words")
     assert live - files <= 0.02 * words
-
-
-async def test_who_leaves_in_the_middle_frees_the_session(port, wyoming_server):
-    """The server has no open connection left of it."""
-    async with connected(port) as client:
-        await client.write_event(AudioStart(16_000, 2, 1).event())
-        await client.write_event(AudioChunk(16_000, 2, 1, bytes(32_000)).event())
-        await asyncio.to_thread(wyoming_server.wait_for, lambda health: _open_sessions(health) == 1)
-    await asyncio.to_thread(wyoming_server.wait_for, lambda health: _open_sessions(health) == 0)
 
 
 @pytest.mark.nightly
@@ -150,12 +139,3 @@ async def test_a_server_that_cannot_be_used_is_logged_and_told(kind, reason, tmp
     assert reason in not_ready
     assert "utterance failed" in failed
     assert code in failed
-
-
-async def test_other_events_are_answered_while_it_speaks(port):
-    """The answers come between the chunks of audio."""
-    async with connected(port) as client:
-        kinds, _ = await spoken(
-            client, Synthesize(text="There are many words in this text. " * 120), Ping(text="here"), last="pong"
-        )
-    assert "audio-stop" not in kinds
