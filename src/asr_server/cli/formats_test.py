@@ -49,34 +49,20 @@ def _chosen(given=None, output=None, allowed=formats.FORMATS):
 
 
 @pytest.mark.parametrize("others", [[Format.TEXT], [Format.SRT], [Format.TEXT, Format.SRT], [Format.VTT, Format.SRT]])
-@pytest.mark.parametrize("one", PLAIN_FORMATS)
-def test_a_format_is_the_same_alone_and_among_others(one, others):
-    """A single answer is enough, and no byte differs from the server's own file."""
+@pytest.mark.parametrize(
+    ("one", "transcript"),
+    [*((one, SPEECH) for one in PLAIN_FORMATS), *((one, DIALOGUE) for one in SPEAKER_FORMATS)],
+)
+def test_a_format_is_the_same_alone_and_among_others(one, transcript, others):
+    """A single answer is enough, and no byte differs from the server's own file, in which names are where there are
+    any."""
     wanted = list(dict.fromkeys([one, *others]))
-    request = _request(wanted)
-    made = formats.convert(_answer(request), request.response_format, wanted)
-    alone = _answer(TranscriptionRequest(response_format=one))
+    request = _request(wanted, speakers=transcript is DIALOGUE)
+    made = formats.convert(_answer(request, transcript), request.response_format, wanted)
+    alone = _answer(TranscriptionRequest(response_format=one), transcript)
+    assert ("Smith, Ann" in alone) is (transcript is DIALOGUE)
     assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
     assert set(made) == set(wanted)
-
-
-@pytest.mark.parametrize("others", [[Format.TEXT], [Format.SRT], [Format.TEXT, Format.SRT], [Format.VTT, Format.SRT]])
-@pytest.mark.parametrize("one", SPEAKER_FORMATS)
-def test_a_format_with_speakers_is_the_same_alone_and_among_others(one, others):
-    """Names are where the server has them."""
-    wanted = list(dict.fromkeys([one, *others]))
-    request = _request(wanted, speakers=True)
-    made = formats.convert(_answer(request, DIALOGUE), request.response_format, wanted)
-    alone = _answer(TranscriptionRequest(response_format=one), DIALOGUE)
-    assert "Smith, Ann" in alone
-    assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
-
-
-@pytest.mark.parametrize("one", CUE_FORMATS)
-def test_formats_of_cues_have_the_same_cues(one):
-    """The cues are those of srt."""
-    request = _request([one])
-    assert "Turn on the lights" in formats.convert(_answer(request), request.response_format, [one])[one]
 
 
 def test_names_may_be_repeated_listed_and_short():
@@ -87,25 +73,21 @@ def test_names_may_be_repeated_listed_and_short():
 
 
 @pytest.mark.parametrize(
-    ("output", "allowed", "wanted"),
+    ("given", "output", "allowed", "wanted"),
     [
-        ("talk.srt", formats.FORMATS, Format.SRT),
-        ("a/talk.TXT", formats.FORMATS, Format.TEXT),
-        ("talk.json", formats.FORMATS, Format.JSON),
-        ("talk.md", formats.FORMATS, Format.MARKDOWN),
-        ("talk.rtf", formats.FORMATS, Format.TEXT),
-        ("-", CUE_FORMATS, Format.SRT),
-        (None, CUE_FORMATS, Format.SRT),
+        (None, "talk.srt", formats.FORMATS, Format.SRT),
+        (None, "a/talk.TXT", formats.FORMATS, Format.TEXT),
+        (None, "talk.json", formats.FORMATS, Format.JSON),
+        (None, "talk.md", formats.FORMATS, Format.MARKDOWN),
+        (None, "talk.rtf", formats.FORMATS, Format.TEXT),
+        (None, "-", CUE_FORMATS, Format.SRT),
+        (None, None, CUE_FORMATS, Format.SRT),
+        ([Format.VTT], "talk.srt", formats.FORMATS, Format.VTT),
     ],
 )
-def test_the_name_of_the_file_is_enough(output, allowed, wanted):
-    """A name without a known ending means the first format."""
-    assert _chosen(output=output, allowed=allowed) == [wanted]
-
-
-def test_an_explicit_format_wins_over_the_name():
-    """The file gets what was asked for."""
-    assert _chosen([Format.VTT], "talk.srt") == [Format.VTT]
+def test_the_name_of_the_file_is_enough(given, output, allowed, wanted):
+    """A name without a known ending means the first format. A format that is asked for wins over the name."""
+    assert _chosen(given, output, allowed) == [wanted]
 
 
 def test_two_formats_are_never_one_file():

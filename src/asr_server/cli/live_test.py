@@ -47,15 +47,6 @@ def test_a_long_line_is_shown_by_its_end():
     assert len(shown) < 400
 
 
-def test_a_pipe_gets_finals_alone():
-    """A final is one line without any control characters; an empty one is none."""
-    out = io.StringIO()
-    view = LineView(out)
-    for line in (_line("turn", " on"), _line("turn on", "", "pause"), _line("", "", "flush")):
-        view.show(line)
-    assert out.getvalue() == "turn on\n"
-
-
 def test_without_a_microphone_package_the_message_says_what_to_do(monkeypatch, capsys):
     """The package is optional."""
     monkeypatch.setitem(sys.modules, "sounddevice", None)

@@ -217,13 +217,6 @@ def _raise(fault):
     raise fault
 
 
-def test_wrong_settings_exit_with_2(monkeypatch, capsys):
-    """Every bad value is named."""
-    monkeypatch.setenv("PORT", "nowhere")
-    assert main(["serve"]) == 2
-    assert "PORT" in capsys.readouterr().err
-
-
 def test_a_full_disk_is_one_line():
     """Whatever was to be written to standard output: no traceback, also none when the interpreter flushes."""
     command = [sys.executable, "-m", "asr_server", "models", "list"]

@@ -37,16 +37,6 @@ def test_what_is_left_falls_as_more_is_reached(done_s, elapsed_s, share):
     assert early >= left_s(remaining_text(done_s, total_s, elapsed_s))
 
 
-def test_without_a_terminal_nothing_is_written(monkeypatch):
-    """Log files get no bars."""
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as show, bars.paused():
-        show(Event(duration_s=10))
-        show(Event(done_s=5))
-    assert stream.getvalue() == ""
-
-
 class _Terminal(io.StringIO):
     def isatty(self):
         return True

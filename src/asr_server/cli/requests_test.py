@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -98,27 +99,17 @@ def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
             ["--speakers", "--channel-mode", "split", "--max-speakers", "2"],
             "--max-speakers contradicts --channel-mode split",
         ),
+        (["--speakers"], "json does not show"),  # it has none without words
+        (["--speaker-style", "none"], "--speaker-style needs"),
+        (["--speakers", "--speaker-style", "dash", "--to", "de"], "not for translations"),  # a cue is one text
         (["--speakers", *["--known-speaker", "a=b"] * 5], "at most 4"),
         (["--speakers", "--known-speaker", "Ann=/nowhere.wav"], "cannot be read"),
+        (["--speakers", "--known-speaker", "Ann=/dev/zero"], f"{MAX_CLIPS_BYTES:_} bytes"),  # a device has no end
     ],
 )
 def test_options_that_contradict_each_other_are_named(words, said):
     """The error comes before anything is sent."""
+    wanted = [Format.JSON] if said == "json does not show" else [Format.VERBOSE_JSON]
+    made = _subtitles if "--speaker-style" in words else partial(_transcription, wanted=wanted)
     with pytest.raises(UsageError, match=said):
-        _transcription(*words)
-
-
-def test_formats_and_styles_that_cannot_show_speakers_are_refused():
-    """json has none without words, and a translated cue is one text."""
-    with pytest.raises(UsageError, match="json does not show"):
-        _transcription("--speakers", wanted=[Format.JSON])
-    with pytest.raises(UsageError, match="--speaker-style needs"):
-        _subtitles("--speaker-style", "none")
-    with pytest.raises(UsageError, match="not for translations"):
-        _subtitles("--speakers", "--speaker-style", "dash", "--to", "de")
-
-
-def test_a_file_of_any_size_is_not_read_as_a_clip():
-    """A device has no end."""
-    with pytest.raises(UsageError, match=f"{MAX_CLIPS_BYTES:_} bytes"):
-        _transcription("--speakers", "--known-speaker", "Ann=/dev/zero")
+        made(*words)

@@ -32,13 +32,3 @@ def test_settings_with_which_nothing_speaks_are_an_error_of_the_settings(monkeyp
     monkeypatch.setenv("SPEECH", "off")
     assert speak("Hello.", "-o", "a.mp3") == 2
     assert "SPEECH=off" in capsys.readouterr().err
-
-
-def test_an_engine_that_fails_in_the_middle_leaves_no_file(place, monkeypatch, capsys):
-    """The exit code is that of a failing server."""
-    script = place / "script.json"
-    script.write_text('{"speech": {"rules": [{"text": "bad", "fault": "raise", "after_blocks": 1}]}}')
-    monkeypatch.setenv("FAKE_ENGINE_SCRIPT", str(script))
-    assert speak("All is well. This is bad for you and me.", "-o", "a.mp3") == 1
-    assert capsys.readouterr().err.startswith("asr-server speak: connection_lost: ")
-    assert [path.name for path in place.iterdir()] == ["script.json"]

@@ -13,7 +13,7 @@ from asr_server.net.shared_bytes import SharedBytes
 async def test_others_get_their_turn_while_many_events_wait():
     """Also where the task has to wait for none of them."""
     inbox, taken, most = Inbox(SharedBytes()), 0, 0
-    for _ in range(20_000):
+    for _ in range(12_000):
         inbox.put(Flush())
 
     async def take():

@@ -21,21 +21,14 @@ async def _read(outbox):
 
 
 async def test_a_newer_partial_takes_the_place_of_one_that_was_not_sent():
-    """The newest of an utterance goes out, finals and other utterances stay."""
-    outbox = Outbox()
-    for outgoing in (_partial(1, "a"), _partial(1, "a b"), _final(1), _partial(2, "c"), _partial(2, "c d")):
+    """The newest of an utterance goes out. The start of an utterance, finals and other utterances stay."""
+    outbox, started = Outbox(), UtteranceStarted(1, 0)
+    partials = (_partial(1, "a"), _partial(1, "a b"), _final(1), _partial(2, "c"), _partial(2, "c d"))
+    for outgoing in (Outgoing(started), *partials):
         outbox.put(outgoing)
     outbox.close()
-    assert [m.text for m in await _read(outbox)] == ["a b", "x", "c d"]
-
-
-async def test_nothing_but_an_older_partial_gives_way():
-    """The start of an utterance goes out before its text."""
-    outbox = Outbox()
-    for outgoing in (Outgoing(UtteranceStarted(1, 0)), _partial(1, "a"), _final(1)):
-        outbox.put(outgoing)
-    outbox.close()
-    assert [type(message) for message in await _read(outbox)] == [UtteranceStarted, Partial, Final]
+    first, *others = await _read(outbox)
+    assert (first, [message.text for message in others]) == (started, ["a b", "x", "c d"])
 
 
 async def test_details_of_a_text_take_room_until_they_are_taken():

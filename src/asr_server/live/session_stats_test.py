@@ -1,12 +1,11 @@
 """What is counted of a live session, from the actions of its machine."""
 
-import pytest
 from prometheus_client import CollectorRegistry
 
 from asr_server.core.conftest import counts
 from asr_server.live.machine.events import Ending, Final, Partial, ResetDone, UtteranceEnded, UtteranceStarted
 from asr_server.live.machine.utterance import AudioAccount
-from asr_server.live.session_stats import LiveMetrics, SessionOutcome, SessionStats
+from asr_server.live.session_stats import LiveMetrics, SessionStats
 
 
 def _partial(number, committed, tentative):
@@ -44,37 +43,6 @@ def test_nothing_is_kept_of_utterances_that_are_over_or_discarded():
     stats.count(ResetDone(None))
     assert not stats.committed
     assert not stats.stopped_s
-
-
-@pytest.mark.parametrize(
-    ("first", "clean", "kept"),
-    [
-        (None, True, SessionOutcome.CLOSED),
-        (None, False, SessionOutcome.LOST),
-        (SessionOutcome.DRAINED, True, SessionOutcome.DRAINED),
-        (SessionOutcome.FAILED, False, SessionOutcome.FAILED),
-    ],
-)
-def test_the_first_reason_for_an_end_stays(first, clean, kept):
-    """Of a drained session the client leaves too."""
-    registry = CollectorRegistry()
-    stats = SessionStats(LiveMetrics(registry), lambda end: 0.25)
-    stats.count(_partial(1, "turn on", ""))
-    if first:
-        stats.outcome = first
-    stats.on_disconnect(clean=clean)
-    line = stats.close(AudioAccount(32_000, 16_000, 16_000, 0, 0))
-    assert counts(registry, "asr_live_sessions_ended_total") == {(kept,): 1}
-    assert registry.get_sample_value("asr_live_audio_seconds_total") == 2.0
-    assert line == {
-        "audio_s": 2.0,
-        "speech_s": 1.0,
-        "utterances": 0,
-        "partials": 1,
-        "commit_p50_ms": 250,
-        "commit_p95_ms": 250,
-        "outcome": kept.value,
-    }
 
 
 def test_a_session_without_words_has_no_percentiles():

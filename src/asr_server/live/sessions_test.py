@@ -18,12 +18,10 @@ from asr_server.live import sessions as live_sessions
 from asr_server.live.conftest import Scripted, opened, processed, until, until_flush
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, Reset, TranscribeResult
-from asr_server.live.options import LiveSessionOptions
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.loop_time import ConnectionTime, loop_time, measure
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
-from asr_server.schedule.quota import Quota
 from asr_server.schedule.thread import EngineThread
 
 
@@ -292,29 +290,6 @@ async def test_an_open_utterance_is_counted_until_its_final(make, speech):
     assert admission.held_s == 0
 
 
-async def test_an_abandoned_session_ends_when_its_caller_needs_the_place(make):
-    """Not before; and one that was resumed has a client again."""
-    live, quota = make(Scripted()), Quota(1, 0)
-
-    async def opened():
-        with quota.taken("ann") as place:
-            return await live.open(LiveSessionOptions(live.turn_config(), owner="ann", place=place))
-
-    connection = await opened()
-    with quota.taken("ann", resumes=connection.session.id):
-        again = await live.resume(connection.session.id, 0, "ann")
-        with pytest.raises(Overloaded):
-            await opened()
-        live.disconnect(again, clean=False)
-    other = await opened()
-    with raises("session_not_found"):
-        await live.resume(connection.session.id, 0, "ann")
-    assert len(live) == 1
-    live.disconnect(other, clean=False, resumable=False)
-    with quota.taken("ann"):
-        pass
-
-
 @pytest.mark.parametrize(("reopened", "spoken_s", "sent_s"), [(None, 9, 11), ("pause", 49, 51)])
 async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make, reopened, spoken_s, sent_s):
     """Live work goes first; a recording over the same connection has no more right than one in a file, and less when
@@ -345,11 +320,11 @@ async def test_what_comes_faster_than_speech_waits_for_its_callers_time(make):
     with times.working(times.of("other")):
         sender = await asyncio.create_task(measured())
         machine = sender.session.machine
-        await sender.send(Audio(bytes(60 * 32_000)))
+        await sender.send(Audio(bytes(20 * 32_000)))
         live.disconnect(sender, clean=False)
         await asyncio.sleep(0.3)
         assert machine.clock_samples < 16_000
-    await until(lambda: machine.clock_samples >= 59 * 16_000)
+    await until(lambda: machine.clock_samples >= 19 * 16_000)
     sender.session.end()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from itertools import accumulate, pairwise
 
 import pytest
 import uvicorn
@@ -122,7 +123,7 @@ def _tiny(body):
 
 async def test_few_messages_wait_however_many_come_at_once(protocol):
     """All are given to the app in order, and the network waits until they are."""
-    body = bytes(range(256)) * 100
+    body = bytes(range(256)) * 12
     protocol.data_received(_tiny(body))
     found = b""
     while len(found) < len(body):
@@ -135,8 +136,8 @@ async def test_few_messages_wait_however_many_come_at_once(protocol):
 
 async def test_a_close_behind_much_audio_is_heard_in_its_place(protocol):
     """And nothing after it is looked at."""
-    protocol.data_received(_tiny(bytes(5_000)) + CLOSE + _tiny(b"x"))
-    for _ in range(5_000):
+    protocol.data_received(_tiny(bytes(1_500)) + CLOSE + _tiny(b"x"))
+    for _ in range(1_500):
         assert (await protocol.receive())["bytes"] == b"\0"
     assert (await protocol.receive())["code"] == 1000
     assert protocol.queue.empty()
@@ -151,7 +152,8 @@ async def test_text_that_is_no_utf_8_right_before_a_close_frame_ends_the_connect
 
 async def test_a_close_is_heard_though_the_app_takes_nothing_any_more(protocol):
     """The app closes while audio waits: the peer's answer to that ends the connection."""
-    protocol.data_received(_tiny(bytes(5_000)) + CLOSE)
+    protocol.data_received(_tiny(bytes(2_000)) + CLOSE)
+    await protocol.receive()  # else the peer would be a refused one, which is read no further
     await protocol.send({"type": "websocket.close", "code": 1008})
     await _all_parsed(protocol)
     assert protocol.transport.closing
@@ -172,7 +174,7 @@ async def test_nothing_is_kept_of_a_connection_that_is_lost(protocol):
 
 def _frames(head):
     """As many as arrive at once, each empty and with a mask of zeros."""
-    return (bytes([head, 0x80]) + bytes(4)) * (256 * 1024 // 6)
+    return (bytes([head, 0x80]) + bytes(4)) * (128 * 1024 // 6)
 
 
 PINGS, PONGS, CONTINUATIONS = _frames(0x89), _frames(0x8A), _frames(0x00)
@@ -204,7 +206,7 @@ async def test_few_frames_are_parsed_in_one_turn_of_the_event_loop(protocol, fra
 
 async def test_the_app_takes_few_messages_in_one_turn_of_the_event_loop(protocol):
     """However many wait, and though none of them has to be waited for."""
-    body = bytes(40_000)
+    body = bytes(3 * PER_TURN)
     protocol.data_received(_tiny(body))
     taken, most = 0, 0
 
@@ -248,15 +250,15 @@ async def test_a_message_has_a_bounded_number_of_frames(protocol):
 
 async def test_a_message_may_have_thousands_of_frames(protocol):
     """As where a client sends a long recording in one message, in frames of a TCP segment."""
-    parts = [bytes([number % 256]) * 1_400 for number in range(10_000)]
+    parts = [bytes([number % 256]) * 1_400 for number in range(3_000)]
     head = b"\xfe" + (1_400).to_bytes(2, "big") + bytes(4)
     frames = [b"\x00" + head + part for part in parts]
     frames[0], frames[-1] = b"\x02" + frames[0][1:], b"\x80" + frames[-1][1:]
-    body = b"".join(frames)
+    body, received = b"".join(frames), asyncio.create_task(protocol.receive())
     for at in range(0, len(body), 256 * 1024):
         protocol.data_received(body[at : at + 256 * 1024])
         await _all_parsed(protocol)
-    assert (await protocol.receive())["bytes"] == b"".join(parts)
+    assert (await received)["bytes"] == b"".join(parts)
 
 
 @pytest.fixture
@@ -372,13 +374,15 @@ async def test_a_frame_of_audio_is_parsed_at_once_and_a_long_one_in_parts(protoc
         protocol.parsed.clear()
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 5, 9, 13, 4_099])
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 9])
 async def test_frames_may_be_cut_anywhere(protocol, step):
     """Also inside of their heads, of each of the three kinds."""
-    sizes = [0, 125, 126, 5_000, 70_000, 3]
-    data, found = b"".join(map(_audio, sizes)), []
-    for at in range(0, len(data), step):
-        protocol.data_received(data[at : at + step])
+    sizes, found = [0, 125, 126, 5_000, 70_000, 3], []
+    begins = list(accumulate((len(_audio(size)) for size in sizes), initial=0))
+    edges = sorted({begin + offset for begin in begins for offset in range(0, 16, step)} | {begins[-1]})
+    data = b"".join(map(_audio, sizes))
+    for at, end in pairwise(edges):
+        protocol.data_received(data[at:end])
         while not protocol.queue.empty():
             found.append(len((await protocol.receive())["bytes"]))
     while len(found) < len(sizes):
@@ -422,6 +426,8 @@ async def test_nothing_is_parsed_before_the_handshake_is_complete(offered):
 @pytest.mark.parametrize("frames", [PINGS, PONGS, _frames(0x82)], ids=["pings", "pongs", "messages"])
 async def test_who_sends_without_end_behind_a_close_frame_is_cut_off(protocol, frames):
     """After some thousand frames; the rest is not parsed."""
+    protocol.data_received(_tiny(b"x"))
+    await protocol.receive()  # else the peer would be a refused one, which is read no further
     await protocol.send({"type": "websocket.close", "code": 1008})
     protocol.data_received(frames)
     await _all_parsed(protocol)

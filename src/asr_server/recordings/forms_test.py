@@ -215,16 +215,6 @@ def test_a_declared_default_says_nothing():
     assert caught.value.param == "speaker_style"
 
 
-@pytest.mark.parametrize(
-    "counts",
-    [{"num_speakers": 3}, {"min_speakers": 2}, {"max_speakers": 40}, {"min_speakers": 2, "max_speakers": 2}],
-)
-def test_how_many_there_are(counts):
-    """An exact number, or a least and a greatest one."""
-    request = _request(DIARIZED, *((name, str(count)) for name, count in counts.items()))
-    assert all(getattr(request, name) == count for name, count in counts.items())
-
-
 @pytest.mark.parametrize("key", ["{}", "{}[]", "{}[0]", "json"])
 def test_known_speakers_in_every_spelling(key):
     """A comma in a name and in a data URL divides nothing."""

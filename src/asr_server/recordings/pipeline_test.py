@@ -23,7 +23,6 @@ from asr_server.core.errors import (
     EngineFailed,
     InvalidInput,
     ModelUnavailable,
-    Overloaded,
     TranscriptionFailed,
 )
 from asr_server.core.settings import Settings
@@ -182,18 +181,6 @@ async def test_a_recording_is_a_series_of_events_in_its_order(make, recording):
     starts = [segment.start_ms for segment in transcript.segments]
     assert starts == sorted(starts)
     assert transcript.text == " ".join(f"w{samples}" for samples in made.batch.seen)
-
-
-async def test_all_deltas_joined_are_the_text(make, recording):
-    """As they are decoded, spans apart by a space; the whole answers add nothing to them."""
-    made = make(lambda samples: Finish.END)
-    made.batch.deltas = ("turn ", "on")
-    transcript = await made.transcribe(recording, ENGLISH, STREAM)
-    kinds = [type(event) for event in made.events]
-    assert kinds == [Started, *[TextDelta, TextDelta, SegmentDone] * 3, Finished]
-    deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
-    assert deltas == ["turn ", "on", " turn ", "on", " turn ", "on"]
-    assert "".join(deltas) == transcript.text == "turn on turn on turn on"
 
 
 async def test_text_that_was_sent_is_not_tried_again(make, recording):
@@ -387,16 +374,6 @@ async def test_a_failure_that_is_not_of_one_span_is_of_the_recording(make, recor
     made = make(lambda samples: next(answers, Finish.END))
     with pytest.raises(type(failure)):
         await made.transcribe(recording, options=WITH_GAPS)
-
-
-async def test_a_full_server_refuses_after_decoding_too(make, recording):
-    """The seconds of a recording are known when it is decoded: the second one that does not fit is refused."""
-    made = make(lambda samples: None, limit_s=25.0)
-    first = asyncio.create_task(made.transcribe(recording))
-    await eventually(lambda: made.batch.rows)
-    with pytest.raises(Overloaded):
-        await made.transcribe(recording)
-    await _cancel(first)
 
 
 async def test_nothing_said_is_no_delta(make, recording):

@@ -57,30 +57,21 @@ def _bodies(events):
     return [json.loads(event[6:]) for event in events if event.startswith("data: {")]
 
 
-async def test_a_late_error_is_an_event_with_its_code(request_):
-    """After the first event an error can only be an event; the stream ends with it, without an end mark."""
-    events = await _sent(request_, _work(TextDelta("hel"), fault=EngineOutOfMemory("no memory")), _openai())
-    assert [body.get("error", {}).get("code") for body in _bodies(events)] == [None, "engine_out_of_memory"]
-    assert len(events) == 2
-    assert request_.state.outcome == "engine_out_of_memory"
-
-
-async def test_a_fault_of_ours_says_nothing_of_its_inside(request_):
-    """An unexpected error becomes `internal_error`, its text stays in the log."""
-    for fault in (ZeroDivisionError("secret"), TimeoutError("secret")):
-        events = await _sent(request_, _work(fault=fault), _openai())
-        assert json.loads(events[-1][6:])["error"]["code"] == "internal_error"
-        assert "secret" not in events[-1]
-
-
-async def test_an_error_before_the_first_event_is_no_stream(request_):
-    """The error is raised, so that it becomes an HTTP status."""
-
-    async def refuse(emit):
-        raise EngineOutOfMemory("no memory")
-
-    with pytest.raises(EngineOutOfMemory):
-        await event_stream.respond(request_, refuse, _openai())
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (EngineOutOfMemory("no memory"), "engine_out_of_memory"),
+        (ZeroDivisionError("secret"), "internal_error"),
+        (TimeoutError("secret"), "internal_error"),
+    ],
+)
+async def test_a_late_error_is_an_event_with_its_code(request_, fault, code):
+    """After the first event an error can only be an event; the stream ends with it, without an end mark. An unexpected
+    error says nothing of its inside."""
+    events = await _sent(request_, _work(TextDelta("hel"), fault=fault), _openai())
+    assert [body.get("error", {}).get("code") for body in _bodies(events)] == [None, code]
+    assert (len(events), request_.state.outcome) == (2, code)
+    assert "secret" not in events[-1]
 
 
 async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch):

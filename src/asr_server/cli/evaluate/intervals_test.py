@@ -28,18 +28,21 @@ def _coverage(speakers, each, *, spread, known):
     return inside / _SIMULATIONS
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("recordings", "least"), [(8, 0.85), (50, 0.91)])
 def test_the_interval_of_independent_recordings_has_the_true_rate(recordings, least):
     """Nearly as often as it says; with few recordings somewhat less."""
     assert least <= _coverage(recordings, 1, spread=0, known=False) <= 0.98
 
 
+@pytest.mark.nightly
 def test_the_interval_over_speakers_has_the_true_rate_where_recordings_are_not_independent():
     """Drawn as if they were, two of five intervals would be wrong."""
     assert 0.90 <= _coverage(12, 20, spread=0.7, known=True) <= 0.98
     assert _coverage(12, 20, spread=0.7, known=False) < 0.7
 
 
+@pytest.mark.nightly
 def test_a_difference_is_paired():
     """Two systems that differ a little on every recording are told apart, however much the recordings differ; two that
     differ by chance are not, in 19 of 20 cases."""

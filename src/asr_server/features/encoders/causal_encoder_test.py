@@ -157,19 +157,6 @@ def test_partials_of_a_session_are_those_of_the_audio_alone_and_no_frame_is_enco
     )
 
 
-def test_sessions_and_rows_side_by_side_do_not_mix(engine, run, recording):
-    """Nor does a session go on with other audio or behind another prompt."""
-    parts = [recording[: int(s * RATE)] for s in (0.3, 2, 3.3, 5)]
-    fresh = [run(engine, [Utterance(part)])[0].ids for part in parts]
-    for _ in range(2):
-        found = run(engine, [Utterance(part, session=f"s{n}") for n, part in enumerate(parts)])
-        assert [own.ids for own in found] == fresh
-    other = np.ascontiguousarray(parts[3][::-1])
-    assert run(engine, [Utterance(other, session="s3")])[0].ids == run(engine, [Utterance(other)])[0].ids
-    hinted = Utterance(parts[3], session="s2", context="kitchen")
-    assert run(engine, [hinted])[0].ids == run(engine, [Utterance(parts[3], context="kitchen")])[0].ids
-
-
 def test_the_checkpoint_alone_decides(checkpoint, engine, tmp_path):
     """No file of an encoder goes with it: refused at start if it is at hand, else when it is loaded."""
     (option,) = (option for option in engine.info.options if option.name == "causal_encoder")

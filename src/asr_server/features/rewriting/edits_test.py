@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +47,8 @@ def test_edits_in_one_word_and_a_word_in_two_edits_are_one():
     found = applied(_segment(text), [Edit(5, 11, "[EMAIL]", "email"), Edit(12, 18, "[EMAIL]", "email")])
     assert _listed(found) == [("mail", 0, 100), ("[EMAIL]/[EMAIL]", 110, 210), ("now", 220, 320)]
     assert [word.masked for word in found.words] == [None, "email", None]
+    each = applied(_segment("one two"), [Edit(0, 3, "[A]", "a"), Edit(4, 7, "[B]", "b")])
+    assert [word.masked for word in each.words] == ["a", "b"]
 
 
 def test_tokens_of_the_old_text_are_left_out():
@@ -80,9 +81,3 @@ def test_words_are_those_of_the_text_in_order_of_time(parts, places, written):
     assert all(before.end_ms <= after.start_ms for before, after in pairwise(found.words))
     assert found.words[0].start_ms == 0
     assert found.words[-1].end_ms == segment.words[-1].end_ms
-
-
-@pytest.mark.parametrize("edits", [[Edit(0, 3, "[A]", "a"), Edit(4, 7, "[B]", "b")]])
-def test_words_next_to_each_other_are_masked_each(edits):
-    """Each place has its kind."""
-    assert [word.masked for word in applied(_segment("one two"), edits).words] == ["a", "b"]

@@ -4,7 +4,6 @@ import fcntl
 import itertools
 import json
 import os
-import stat
 import threading
 
 import numpy as np
@@ -61,25 +60,6 @@ def test_an_id_is_no_path(store, tmp_path, identity):
         with raises("speaker_not_found"):
             attempt(OWNER, identity)
     assert len(paths(tmp_path)) == 1
-
-
-def test_voices_of_other_models_are_kept_and_not_compared(store):
-    """Their prints have other meanings."""
-    store.put(OWNER, voice("Ann", model="old"))
-    store.put(OWNER, voice("Bob", model="new"))
-    assert [each.name for each in store.comparable(OWNER, "new")] == ["Bob"]
-    assert len(store.voices(OWNER)) == 2
-
-
-def test_the_files_are_the_servers_alone(store, tmp_path):
-    """Also where a mask of the process would let others read."""
-    before = os.umask(0)
-    try:
-        store.put(OWNER, voice())
-    finally:
-        os.umask(before)
-    for path in tmp_path.rglob("*"):
-        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
 DAMAGED = [
@@ -196,6 +176,7 @@ def test_a_speaker_has_the_name_of_the_similar_voice():
     assert named([unit(1, 0)], []) == [None]
     assert named([], voices) == []
     assert named([np.zeros(2, np.float32)], voices) == [None]
+    assert named([unit(1, 0, 0)], voices) == [None]  # of another shape, as another model writes them
 
 
 def test_a_name_is_given_once_and_of_two_the_first_counts():
@@ -203,11 +184,6 @@ def test_a_name_is_given_once_and_of_two_the_first_counts():
     ann, namesake = (NamedVoice(name="Ann", voice_print=each) for each in (unit(1, 0), unit(0, 1)))
     assert named([at_angle(0.8), at_angle(0.9)], [ann]) == [None, "Ann"]
     assert named([unit(1, 0), unit(0, 1)], [ann, namesake]) == ["Ann", None]
-
-
-def test_a_print_of_another_shape_is_of_nobody():
-    """As that of a file that another model wrote."""
-    assert named([unit(1, 0)], [NamedVoice(name="Ann", voice_print=unit(1, 0, 0))]) == [None]
 
 
 @given(st.data())

@@ -121,7 +121,7 @@ def test_the_work_grows_with_the_text(unit):
         return min(times)
 
     cost(10)
-    assert cost(32_000) < 24 * cost(4_000) + 0.001  # the resolution of the clock
+    assert cost(16_000) < 24 * cost(2_000) + 0.001  # the resolution of the clock
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,10 @@ from asr_server.live.machine.agreement import CommitRules
 from asr_server.live.machine.conftest import Run, config, silence, speech
 from asr_server.live.machine.events import (
     Audio,
-    Configure,
     Detection,
     Ending,
     Final,
     Flush,
-    GetCheckpoint,
     Interrupted,
     Partial,
     Reset,
@@ -157,17 +155,6 @@ def test_an_utterance_that_the_caller_never_ends_ends_in_a_long_pause():
     assert "".join(final.text for final in run.of(Final)) == "four five four five" * 2
     assert [final.ending for final in run.of(Final)][:-1] == [Ending.CUT] * (len(run.of(Final)) - 1)
     assert len(run.of(Final)) == 3
-
-
-def test_the_rules_may_change_in_a_long_pause():
-    """From the caller to the detector: the pause ends the utterance. It is not finished before that."""
-    run = _run(MANUAL)
-    _say(run, FIRST, HOLE)
-    run.feed(GetCheckpoint())
-    assert (run.actions[-1].end_samples, run.actions[-1].utterance) == (0, 0)
-    run.feed(Configure(TurnConfig()))
-    _say(run, silence(64))
-    assert [final.text for final in run.of(Final)] == ["one two three"]
 
 
 @pytest.mark.parametrize("attempts", [0, 2])

@@ -164,17 +164,6 @@ def test_new_rules_hold_from_the_next_utterance_on(talk):
     assert run.of(Configured)[0].rules.language == "German"
 
 
-def test_manual_detection_takes_all_speech_between_two_flushes():
-    """No pause ends it: the caller says where an utterance ends."""
-    run = _run(rules=TurnConfig(detection=Detection.MANUAL))
-    run.feed(_pcm(silence(700), speech([1, 2]), silence(900), speech([3])))
-    run.feed(Flush())
-    (final,) = run.of(Final)
-    assert final.text == "one two three"
-    assert 16 * (700 - 300) - 2 * FRAME_SAMPLES <= final.start_samples <= 16 * (700 - 300)
-    assert final.end_samples == 16 * (700 + 560 + 900 + 280)
-
-
 @pytest.mark.parametrize("detection", Detection)
 def test_a_turn_without_speech_is_empty(detection):
     """A turn without speech makes no request to the model, whoever ends it and however long it is."""

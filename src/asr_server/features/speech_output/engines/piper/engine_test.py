@@ -111,17 +111,18 @@ def spoken(*clauses):
     return ["".join(one) for one in utterances([Clause(*one) for one in clauses], KNOWN)]
 
 
-def test_clauses_keep_their_signs():
-    assert spoken(("ab", ","), ("cˈde", "!")) == ["ab, cˈde!"]
-
-
-def test_what_the_voice_does_not_know_is_left_out():
-    """The signs of the start, the end and the gaps are no phonemes; letters with marks are taken apart."""
-    assert spoken(("a^x_b$", "?"), ("(fr)ã", ".")) == ["ab a\u0303."]
-
-
-def test_a_text_without_a_phoneme_has_no_utterance():
-    assert spoken() == spoken(("", "!"), ("xyz", ".")) == []
+@pytest.mark.parametrize(
+    ("clauses", "found"),
+    [
+        ([("ab", ","), ("cˈde", "!")], ["ab, cˈde!"]),
+        # The signs of the start, the end and the gaps are no phonemes; letters with marks are taken apart.
+        ([("a^x_b$", "?"), ("(fr)ã", ".")], ["ab a\u0303."]),
+        ([], []),
+        ([("", "!"), ("xyz", ".")], []),
+    ],
+)
+def test_clauses_are_the_phonemes_that_the_voice_knows_and_their_signs(clauses, found):
+    assert spoken(*clauses) == found
 
 
 def test_utterances_are_bounded():
