@@ -174,8 +174,8 @@ def test_a_client_that_was_closed_is_not_resumed():
 @pytest.mark.parametrize("announced", [True, False])
 def test_what_has_no_final_goes_to_a_new_session_when_its_server_shuts_down(announced):
     """The close code is enough: the message before it may be lost. The new session also gets the unanswered actions and
-    the configuration. Utterance numbers and times continue. An
-    interrupted utterance is transcribed again, since it may end in the middle of a word."""
+    the configuration. Utterance numbers and times continue. An interrupted utterance is transcribed again, since it may
+    end in the middle of a word."""
 
     def first(side):
         side.hello()
