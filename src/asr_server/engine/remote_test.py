@@ -237,6 +237,7 @@ async def test_a_process_that_hangs_is_replaced_and_one_that_loads_is_waited_for
     await process.until(lambda snapshot: snapshot.loading or snapshot.running)
     pid = _process()
     if "rules" not in script:
+        await asyncio.sleep(1.0)  # it has read its script
         process.write(QUICK)
     assert (await stream.result()).hypothesis.text == WORDS
     assert (_process() != pid) is replaced
