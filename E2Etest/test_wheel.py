@@ -20,7 +20,7 @@ pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[1]
 INFO = f"asr_server-{__version__}.dist-info"
 # What is in the package's directory for its tests only.
-FOR_TESTS = ("*_test.py", "conftest.py", "*_test.mjs", "package.json", "words.flac")
+FOR_TESTS = ("*_test.py", "conftest.py", "*_test.mjs", "package.json", "words.flac", "*.mka")
 
 
 def _run(*command, **options):

@@ -35,29 +35,6 @@ def _session(url, told, rate_hz=_HZ):
     return PartySession(SessionTarget(url, LiveOptions()), "caller", rate_hz, told)
 
 
-def test_a_session_resumes_after_its_connection_broke():
-    """Audio that had not arrived is sent again."""
-
-    def first(side):
-        side.hello()
-        side.hear(16_000)
-        side.break_off()
-
-    def second(side):
-        side.hello(0)
-        side.hear(16_000, 1)
-        side.say(text(1, "turn on", ending="flush"))
-        side.end()
-
-    told = _Told()
-    with servers(first, second) as url:
-        session = _session(url, told)
-        session.push(_seconds(1))
-        session.finish()
-        session.wait(20)
-    assert [(each["type"], each["text"]) for each in told] == [("text", "turn on")]
-
-
 def _speak(url, told, kind):
     """Push two seconds, and one more after a message of this kind."""
     session = _session(url, told)
@@ -66,33 +43,6 @@ def _speak(url, told, kind):
     session.push(_seconds(1))
     session.finish()
     session.wait(20)
-
-
-def test_a_session_that_no_server_has_any_more_loses_nothing():
-    """A new session transcribes the audio without a final again. Times and utterances count from the beginning of the
-    call."""
-
-    def first(side):
-        assert "sample_rate=8000" in side.path
-        side.hello()
-        side.hear(32_000)
-        side.say(text(1, "turn on", end=1.5, ending="pause"))
-        side.break_off()
-
-    def second(side):
-        assert "session_id" not in side.path
-        side.hello()
-        side.hear(24_000, 1)
-        side.say(text(1, "the light", end=1.0, ending="flush"))
-        side.end()
-
-    told = _Told()
-    with servers(first, lambda side: side.refuse("session_not_found"), second) as url:
-        _speak(url, told, "text")
-    assert [(each["utterance"], each["text"], each["end"]) for each in told] == [
-        (1, "turn on", 1.5),
-        (2, "the light", 2.5),
-    ]
 
 
 def test_a_session_that_cannot_go_on_is_followed_by_another(monkeypatch):

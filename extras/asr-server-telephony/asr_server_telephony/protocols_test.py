@@ -57,15 +57,6 @@ def test_stereo_is_divided_by_party():
     ]
 
 
-def test_the_secret_of_twilio_is_not_among_the_details():
-    """The details go to whoever gets the words."""
-    form = {"encoding": "audio/x-mulaw", "sampleRate": "8000", "channels": "1"}
-    start = {"streamSid": "MZ", "callSid": "CA", "tracks": ["inbound"], "mediaFormat": form}
-    start["customParameters"] = {"token": "sesame", "queue": "sales"}
-    (started,) = TwilioReader({}).read(json.dumps({"event": "start", "start": start}))
-    assert (started.secret, started.details["parameters"]) == ("sesame", {"queue": "sales"})
-
-
 def test_calls_of_one_connection_of_asterisk_have_names_of_their_own():
     """Their connection_id is the name in websocket_client.conf."""
     names = set()

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import BinaryIO
@@ -17,10 +17,11 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 import pytest_asyncio
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from asr_server.audio import decode, decoder_wire
-from asr_server.audio.conftest import decoded, encode, open_bytes, read_all, slow_film, tone, wav
+from asr_server.audio.conftest import decoded, encode, open_bytes, slow_film, tone, wav
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
@@ -30,6 +31,8 @@ from asr_server.core.idle import end_expired
 from asr_server.processes import launcher
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Blocks = AsyncGenerator[NDArray[np.float32], None]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -61,6 +64,20 @@ def second() -> BinaryIO:
     return wav(bytes(4 * SAMPLE_RATE), channels=2)
 
 
+@contextlib.asynccontextmanager
+async def begun(decoder: Decoder, seconds: int = 200) -> AsyncIterator[Blocks]:
+    """A long file under way, of which the first block was read."""
+    with wav(bytes(seconds * 2 * SAMPLE_RATE)) as file:
+        async with aclosing(decoder.stream(file)) as blocks:
+            await anext(blocks)
+            yield blocks
+
+
+async def rest(blocks: Blocks) -> int:
+    """Read all that comes; return the number of samples."""
+    return sum([len(block) async for block in blocks])
+
+
 async def works(decoder: Decoder) -> bool:
     with second() as file:
         return len(await decoded(decoder, file)) == SAMPLE_RATE
@@ -75,31 +92,25 @@ async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals)
     """If a child process dies, its request fails with `invalid_audio`. The fork server decodes the next file."""
     await works(decoder)
     fork_server_pid = decoder.fork_server.pid
-    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
-        async with aclosing(decoder.stream(file)) as blocks:
-            await anext(blocks)
-            for pid in children(decoder):
-                os.kill(pid, fatal)
-            with raises("invalid_audio"):
-                async for _ in blocks:
-                    pass
+    async with begun(decoder) as blocks:
+        for pid in children(decoder):
+            os.kill(pid, fatal)
+        with raises("invalid_audio"):
+            await rest(blocks)
     assert await works(decoder)
     assert decoder.fork_server.pid == fork_server_pid
 
 
 async def test_wall_clock_limit() -> None:
     """A decode that hangs fails with `invalid_audio` at its time limit, and its process is killed. Others continue."""
-    decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.5))
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.3))
     await works(decoder)
-    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
-        async with aclosing(decoder.stream(file)) as blocks:
-            await anext(blocks)
-            stopped = children(decoder)
-            for pid in stopped:
-                os.kill(pid, signal.SIGSTOP)
-            with raises("invalid_audio"):
-                async for _ in blocks:
-                    pass
+    async with begun(decoder) as blocks:
+        stopped = children(decoder)
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        with raises("invalid_audio"):
+            await rest(blocks)
     for pid in stopped:  # the spare was stopped with the rest
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
@@ -110,14 +121,11 @@ async def test_wall_clock_limit() -> None:
 
 async def test_a_slow_reader_is_not_timed_out() -> None:
     """Time that the reader of a stream takes for itself does not count against the file."""
-    decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.5))
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.3))
     await works(decoder)
-    with wav(bytes(40 * 2 * SAMPLE_RATE)) as file:
-        async with aclosing(decoder.stream(file)) as blocks:
-            total = len(await anext(blocks))
-            await asyncio.sleep(2.2)
-            total += sum([len(block) async for block in blocks])
-    assert total == 40 * SAMPLE_RATE
+    async with begun(decoder, seconds=40) as blocks:
+        await asyncio.sleep(1.4)
+        assert 0 < 40 * SAMPLE_RATE - await rest(blocks) <= 65_536  # the first block
     await decoder.close()
 
 
@@ -164,11 +172,9 @@ async def test_no_caller_takes_every_place(decoder: Decoder) -> None:
 
 async def test_a_file_has_memory_until_it_is_decoded(decoder: Decoder) -> None:
     """A stream whose reader pauses keeps its share of the memory, and gives it back when it is closed."""
-    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
-        async with aclosing(decoder.stream(file)) as blocks:
-            await anext(blocks)
-            assert decoder.memory.held == DecodeLimits(600.0).of_file(os.fstat(file.fileno()).st_size).memory_bytes
-            assert decoder.places.held == 0
+    async with begun(decoder):
+        assert decoder.memory.held == DecodeLimits(600.0).of_file(44 + 200 * 2 * SAMPLE_RATE).memory_bytes
+        assert decoder.places.held == 0
     assert decoder.memory.held == 0
 
 
@@ -295,27 +301,17 @@ async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decod
             await decoded(decoder, file)
 
 
-async def test_a_directory_for_uploads_that_vanished_is_made_again(
-    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """An upload in memory is decoded although the directory that was chosen for temporary files is gone."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with tempfile.SpooledTemporaryFile(max_size=1 << 20) as file, second() as content:
-        file.write(read_all(content))
-        assert len(await decoded(decoder, file)) == SAMPLE_RATE
-
-
 async def test_idle_decoder_is_ended() -> None:
     """The process ends only when it was idle for long enough; the next file starts it anew."""
-    decoder = Decoder(DecodeLimits(max_audio_s=60.0), idle_timeout_s=0.5)
+    decoder = Decoder(DecodeLimits(max_audio_s=60.0), idle_timeout_s=0.3)
     assert decoder.fork_server.pid is None
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.3)
     await end_expired([decoder])
     assert await works(decoder)
     pid = decoder.fork_server.pid
     await end_expired([decoder])
     assert decoder.fork_server.pid == pid
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.3)
     await end_expired([decoder])
     assert decoder.fork_server.pid is None
     assert not _runs(pid or 0)
@@ -326,14 +322,11 @@ async def test_idle_decoder_is_ended() -> None:
 async def test_closing_ends_what_runs() -> None:
     """`close` ends running decodes and later ones with `ShuttingDown`, and leaves no process."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
-    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
-        async with aclosing(decoder.stream(file)) as blocks:
-            await anext(blocks)
-            family = [*children(decoder), decoder.fork_server.pid or 0]
-            await decoder.close()
-            with pytest.raises(ShuttingDown):
-                async for _ in blocks:
-                    pass
+    async with begun(decoder) as blocks:
+        family = [*children(decoder), decoder.fork_server.pid or 0]
+        await decoder.close()
         with pytest.raises(ShuttingDown):
-            await decoded(decoder, file)
+            await rest(blocks)
+    with second() as file, pytest.raises(ShuttingDown):
+        await decoded(decoder, file)
     assert await eventually(lambda: not any(_runs(pid) for pid in family))

@@ -128,10 +128,10 @@ async def test_limit_is_exact(decoder: Decoder) -> None:
 
 async def test_bombs_are_too_long(decoder: Decoder) -> None:
     """Hours of silence in a few kilobytes are refused, whether their container claims a duration or not."""
-    silence = np.zeros((1, 600 * 48_000), np.float32)
+    silence = np.zeros((1, 60 * 48_000), np.float32)
     for container, codec in (("flac", "flac"), ("ogg", "libopus"), ("webm", "libopus")):
         options = {"frame_duration": "60"} if codec == "libopus" else {}
-        with encode(container, codec, silence[:, :6_000_000], 48_000, **options) as file:
+        with encode(container, codec, silence, 48_000, **options) as file:
             assert file.seek(0, 2) < 300_000
             with raises("audio_too_long"):
                 await decoded(decoder, file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asr_server.audio.decode import WAIT_PER_CPU_S
 from asr_server.audio.decoder_wire import DecodeLimits
 
 MIB = 1024 * 1024
@@ -24,8 +23,3 @@ def test_any_file_fits_into_the_part_that_newcomers_have() -> None:
     largest = LIMITS.of_file(10**12)
     assert largest.memory_bytes + LIMITS.shared_memory_bytes <= LIMITS.memory_bytes
     assert largest.cpu_s == LIMITS.cpu_s
-
-
-def test_a_file_waits_longer_than_it_may_work() -> None:
-    """The limit of CPU time is reached before that of the wait, also when four processes share a core."""
-    assert WAIT_PER_CPU_S == 4

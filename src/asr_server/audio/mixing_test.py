@@ -9,11 +9,10 @@ import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry
 
 from asr_server.audio.conftest import decoded, encode, is_tone, open_bytes, packed, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
-from asr_server.audio.decoder_wire import MAX_PCM_BYTES, DecodeLimits
+from asr_server.audio.decoder_wire import MAX_PCM_BYTES
 from asr_server.audio.resample import AudioBlock, mix
 from asr_server.core.audio import SAMPLE_RATE
 
@@ -69,18 +68,6 @@ async def test_a_recording_with_other_channels_later_keeps_its_own(decoder: Deco
         assert kept.shape[1] == pytest.approx(4 * SAMPLE_RATE, abs=10)
         halves = kept.reshape(len(kept), 2, -1)
         assert np.sqrt(np.mean(halves**2, axis=2)) == pytest.approx(np.array(levels), abs=0.01)
-
-
-async def test_the_seconds_decoded_are_those_of_the_recording() -> None:
-    """Two channels of 3 s are 3 s."""
-    registry = CollectorRegistry()
-    decoder = Decoder(DecodeLimits(max_audio_s=30.0), registry=registry)
-    try:
-        with wav(pcm16(_tones(2, SAMPLE_RATE)), channels=2) as file:
-            await _channels(decoder, file, Progress())
-        assert registry.get_sample_value("asr_decoded_audio_seconds_total") == pytest.approx(3.0, abs=0.001)
-    finally:
-        await decoder.close()
 
 
 async def test_channels_that_cancel_each_other_leave_the_first_that_is_strong() -> None:

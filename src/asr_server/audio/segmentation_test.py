@@ -107,14 +107,21 @@ def test_invariants(runs: list[tuple[float, int]], seed: int) -> None:
 @settings(max_examples=150, deadline=None)
 @given(RUNS, st.lists(st.integers(0, 90), min_size=1, max_size=20))
 def test_chunking_does_not_matter(runs: list[tuple[float, int]], lots: list[int]) -> None:
-    """Fed in any lots, the cutter gives the spans of the whole clip, and a span once given out is never taken back."""
+    """Fed in any lots, the cutter gives the spans of the whole clip, and a span once given out is never taken back. No
+    span begins before what the cutter said was needed, and it never asks for more than a span and a pause."""
     probabilities, power, total = clip(runs)
-    cutter, spans, at = SpanCutter(SMALL), [], 0
+    cutter, spans, at, needed = SpanCutter(SMALL), list[AudioSpan](), 0, 0
     for lot in [*lots, len(probabilities)]:
-        spans += cutter.push(probabilities[at : at + lot], power[at : at + lot])
-        at += lot
-    spans += cutter.finish(total)
-    assert spans == cut(probabilities, power, total, SMALL)
+        found = cutter.push(probabilities[at : at + lot], power[at : at + lot])
+        at = min(at + lot, len(probabilities))
+        assert all(span.start_samples >= needed for span in found)
+        assert cutter.needed_from >= needed
+        needed = cutter.needed_from
+        assert at * FRAME_SAMPLES - needed <= 9.5 * SAMPLE_RATE
+        spans += found
+    last = cutter.finish(total)
+    assert all(span.start_samples >= needed for span in last)
+    assert [*spans, *last] == cut(probabilities, power, total, SMALL)
 
 
 @settings(max_examples=150, deadline=None)
@@ -134,21 +141,6 @@ def test_spans_know_their_speech_regions(runs: list[tuple[float, int]]) -> None:
         for start, end in span.speech_regions:
             said[start // FRAME_SAMPLES : -(-end // FRAME_SAMPLES)] = True
     assert np.array_equal(said, speech)
-
-
-@settings(max_examples=150, deadline=None)
-@given(RUNS, st.integers(1, 40))
-def test_what_is_needed_is_kept(runs: list[tuple[float, int]], lot: int) -> None:
-    """No span begins before what the cutter said was needed, and it never asks for more than a span and a pause."""
-    probabilities, power, total = clip(runs)
-    cutter, needed = SpanCutter(SMALL), 0
-    for at in range(0, len(probabilities), lot):
-        spans = cutter.push(probabilities[at : at + lot], power[at : at + lot])
-        assert all(span.start_samples >= needed for span in spans)
-        assert cutter.needed_from >= needed
-        needed = cutter.needed_from
-        assert min(at + lot, len(probabilities)) * FRAME_SAMPLES - needed <= 9.5 * SAMPLE_RATE
-    assert all(span.start_samples >= needed for span in cutter.finish(total))
 
 
 def test_pads_and_edges() -> None:

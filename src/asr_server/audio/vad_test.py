@@ -83,18 +83,14 @@ def test_streams_do_not_mix(words: NDArray[np.float32]) -> None:
 
 
 def test_shapes() -> None:
-    """A clip of any length has one score a frame begun, none if it is empty."""
+    """A clip of any length has one score a frame begun, none if it is empty. Power is a frame's mean square, the last
+    one filled up with silence."""
     for count in (0, 1, 511, 512, 513, 16_000):
         scores = SpeechProbability().push(np.zeros(count, np.float32))
         assert scores.shape == (-(-count // FRAME_SAMPLES),)
         assert scores.dtype == np.float32
         assert ((scores >= 0) & (scores < 0.5)).all()
-
-
-def test_frame_power() -> None:
-    """Power is the mean square of each frame, the last filled up with silence."""
-    power = frame_power(np.full(768, 0.5, np.float32))
-    assert power.tolist() == [0.25, 0.125]
+    assert frame_power(np.full(768, 0.5, np.float32)).tolist() == [0.25, 0.125]
 
 
 def test_the_imports_are_light() -> None:

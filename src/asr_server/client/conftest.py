@@ -108,9 +108,10 @@ class _Seen(list):
 
 
 @contextmanager
-def answering(body, status=200, **headers):
-    """A server that answers with these bytes; yields its address, and the bodies and headers that it read."""
-    seen = _Seen()
+def answering(body, status=200, *, before=(), **headers):
+    """A server that answers with these bytes; yields its address, and the bodies and headers that it read. `before`:
+    the statuses of its first answers."""
+    seen, statuses = _Seen(), list(before)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -121,7 +122,7 @@ def answering(body, status=200, **headers):
             self.do_GET()
 
         def do_GET(self):
-            self.send_response(status)
+            self.send_response(statuses.pop(0) if statuses else status)
             own = {name.replace("_", "-"): value for name, value in headers.items()}
             for name, value in {"Content-Length": str(len(body)), "Connection": "close", **own}.items():
                 self.send_header(name, value)

@@ -29,10 +29,3 @@ def test_how_the_bytes_are_cut_changes_nothing(texts, cuts, end):
     events = [e for a, b in itertools.pairwise(edges) for e in stream.feed(wire[a:b])]
     assert events == [{"text": text} for text in texts]
     assert stream.ended
-
-
-def test_a_stream_without_its_last_event_has_not_ended():
-    """However whole the events before it are."""
-    stream = EventStream()
-    assert list(stream.feed(_wire(["a"]))) == [{"text": "a"}]
-    assert not stream.ended

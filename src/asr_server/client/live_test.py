@@ -2,63 +2,17 @@
 
 import json
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
-from websockets.sync.server import serve
 
 from asr_server.client import live
 from asr_server.client.conftest import servers, text
 from asr_server.client.live import LiveClient, LiveError, LiveOptions
 
-_REFUSAL = {"error": {"message": "The server is full.", "code": "overloaded"}, "code": "overloaded"}
-
 _REFUSED_CHANGE = {"error": {"message": "No.", "code": "unsupported_language", "param": "language"}, "code": "x"}
-
-
-class _Server:
-    """Keeps the bytes that it hears. Its first connection breaks after `breaks_after`; then come `refusals`."""
-
-    def __init__(self, breaks_after, refusals=0):
-        self.received, self.actions = bytearray(), []
-        self.done = threading.Event()
-        self._breaks_after = breaks_after
-        self._refusals = refusals
-        self._connections = 0
-
-    def talk(self, socket):
-        self._connections += 1
-        if 1 < self._connections <= 1 + self._refusals:
-            socket.send(json.dumps(_REFUSAL))
-            return
-        first = self._connections == 1
-        known = {} if first else {"resumed": True}
-        has = {"received_bytes": len(self.received), "actions": len(self.actions)}
-        socket.send(json.dumps({"session_id": "live_1", **known, **has}))
-        for message in socket:
-            if isinstance(message, str):
-                self.actions.append((len(self.received), json.loads(message)["action"]))
-                self.done.set()
-                continue
-            self.received += message
-            if first and len(self.received) >= self._breaks_after:
-                socket.close_socket()
-                return
-
-
-@contextmanager
-def _serving(script):
-    with serve(script.talk, "127.0.0.1", 0, max_size=None) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 class _Yielding:
@@ -89,12 +43,25 @@ def _until_broken(client):
         list(client.lines())
 
 
+def _breaks(side):
+    side.hello()
+    side.hear(2)
+    side.break_off()
+
+
 def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place(monkeypatch):
-    """A sender that does not know of the cut may have its turn at any moment of it."""
-    script, lock = _Server(breaks_after=2), _Yielding()
+    """A sender that does not know of the cut may have its turn at any moment of it. An action whose call has failed is
+    the caller's to repeat."""
+    lock, heard = _Yielding(), []
     monkeypatch.setattr(live, "threading", SimpleNamespace(Lock=lambda: lock))
-    with _serving(script) as url:
-        client = LiveClient(url)
+
+    def second(side):
+        side.hello(2)
+        side.hear(4, 1)
+        heard.append((bytes(side.audio), side.actions))
+        side.end()
+
+    with servers(_breaks, second) as url, LiveClient(url) as client:
 
         def send(pcm):
             with suppress(ConnectionClosed):  # it is sent again
@@ -102,84 +69,12 @@ def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place(monkeypatch)
 
         client.send(b"12")
         _until_broken(client)
+        with pytest.raises(ConnectionClosed):
+            client.reset()
         lock.turns = [lambda: send(b"34"), _nothing, _nothing, lambda: send(b"56")]
         client.resume()
         client.flush()
-        assert script.done.wait(10)
-        client.close()
-    assert bytes(script.received) == b"123456"
-
-
-class _Connection:
-    """A connection that takes everything, and from which nothing arrives any more while `is_void`."""
-
-    def __init__(self, opened):
-        self._opened, self.is_void = opened, False
-
-    def send(self, frame):
-        if not self.is_void:
-            self._opened.send(frame)
-
-    def __getattr__(self, name):
-        return getattr(self._opened, name)
-
-
-def test_an_action_that_was_lost_with_audio_is_sent_again_in_its_place(monkeypatch):
-    """The action is sent once, between the bytes between which it was made; one whose call has failed is the caller's
-    to repeat."""
-    script, opened = _Server(breaks_after=2), []
-
-    def connecting(*arguments, **options):
-        opened.append(_Connection(connect(*arguments, **options)))
-        return opened[-1]
-
-    monkeypatch.setattr(live, "connect", connecting)
-    with _serving(script) as url:
-        client = LiveClient(url)
-        client.send(b"12")
-        _until_broken(client)
-        with pytest.raises(ConnectionClosed):
-            client.reset()
-        opened[0].is_void = True
-        client.send(b"34")
-        client.flush()
-        client.send(b"56")
-        client.resume()
-        client.configure(language="de")
-        client.close()
-    assert bytes(script.received) == b"123456"
-    assert script.actions == [(4, "flush"), (6, "config")]
-
-
-def test_a_resume_that_was_refused_can_be_tried_again():
-    """The session is known by its id as before."""
-    with _serving(_Server(breaks_after=2, refusals=1)) as url:
-        client = LiveClient(url)
-        client.send(b"12")
-        _until_broken(client)
-        with pytest.raises(LiveError) as refused:
-            client.resume()
-        assert refused.value.code == "overloaded"
-        client.resume()
-        assert client.session_id == "live_1"
-        client.close()
-
-
-def test_audio_that_is_not_kept_any_more_is_not_passed_over_in_silence(monkeypatch):
-    """If more was sent without arriving than is kept, that is an error, not a recording with a hole."""
-    monkeypatch.setattr(live, "_BUFFER_BYTES", 1_000)
-    script = _Server(breaks_after=2)
-    with _serving(script) as url:
-        client = LiveClient(url)
-        client.send(b"12")
-        _until_broken(client)
-        with pytest.raises(ConnectionClosed):
-            client.send(bytes(2_000))
-        with pytest.raises(LiveError) as lost:
-            client.resume()
-        assert lost.value.code == "audio_lost"
-        client.close()
-    assert bytes(script.received) == b"12"
+    assert heard == [(b"3456", [(4, "flush")])]
 
 
 def _labelled(utterance, committed, who, *, settled=False, ending="pause"):
@@ -276,15 +171,17 @@ def test_a_client_that_was_closed_is_not_resumed():
         assert refused.value.code == "session_closed"
 
 
-def test_what_has_no_final_goes_to_a_new_session_when_its_server_shuts_down():
-    """The new session also gets the unanswered actions and the configuration. Utterance numbers and times continue. An
-    interrupted utterance is transcribed again, since it may end in the middle of a word."""
+@pytest.mark.parametrize("announced", [True, False])
+def test_what_has_no_final_goes_to_a_new_session_when_its_server_shuts_down(announced):
+    """The close code is enough: the message before it may be lost. The new session also gets the unanswered actions and
+    the configuration. Utterance numbers and times continue. An interrupted utterance is transcribed again, since it may
+    end in the middle of a word."""
 
     def first(side):
         side.hello()
         side.hear(96_000, 3)
         side.say({"status": "configured"}, text(1, "on", ending="flush"), text(2, "and", end=2.5, ending="close"))
-        side.say({"status": "reconnect"})
+        side.say(*[{"status": "reconnect"}] * announced)
         side.close(1001)
 
     def second(side):
@@ -309,28 +206,6 @@ def test_what_has_no_final_goes_to_a_new_session_when_its_server_shuts_down():
         line = next(client.lines())
         assert (line.utterance, line.committed, line.start_s, line.end_s) == (2, "and then", 1.0, 3.0)
         assert (client.session_id, client.last_words) == ("live_2", None)
-
-
-def test_the_close_code_of_a_shutdown_is_enough():
-    """The message before it may be lost. The client does not take the close for the end of the session."""
-
-    def first(side):
-        side.hello()
-        side.hear(64_000)
-        side.close(1001)
-
-    def second(side):
-        assert "session_id" not in side.path
-        side.hello(session_id="live_2")
-        side.hear(64_000)
-        side.say(text(1, "on", ending="flush"))
-        side.end()
-
-    with servers(first, second) as url, LiveClient(url) as client:
-        client.send(bytes(64_000))
-        _until_broken(client)
-        client.resume_within(20)
-        assert next(client.lines()).committed == "on"
 
 
 def test_a_change_that_the_server_refused_is_not_made_in_the_next_session():
@@ -438,18 +313,21 @@ def test_silence_needs_not_be_kept(monkeypatch):
         assert client.has_room
 
 
-def test_a_new_session_does_not_begin_with_a_hole(monkeypatch):
-    """Losing audio without a final is an error."""
+@pytest.mark.parametrize("lasting", [True, False])
+def test_no_session_goes_on_with_a_hole(monkeypatch, lasting):
+    """Losing audio without a final is an error, in the same session and in a new one."""
     monkeypatch.setattr(live, "_BUFFER_BYTES", 4)
 
     def first(side):
         side.hello()
         side.hear(8)
-        side.say({"status": "reconnect"})
-        side.close(1001)
+        if lasting:
+            side.break_off()
+        else:
+            side.close(1001)
 
     def second(side):
-        side.hello()
+        side.hello(*[2] * lasting)
         assert side.end() == 1000
 
     with servers(first, second) as url, LiveClient(url) as client:

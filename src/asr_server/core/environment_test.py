@@ -16,20 +16,15 @@ def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
 
 
 def test_a_directory_that_has_vanished_is_made_again_for_this_user_alone(tmp_path, monkeypatch):
-    """Files can be created in it."""
+    """Files can be created in it. The mode of one that is there stays."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     restore_directory()
     assert (tmp_path / "temporary").stat().st_mode & 0o077 == 0
     with tempfile.TemporaryFile() as file:
         file.write(b"x")
-
-
-def test_what_is_there_stays_as_it_is(tmp_path, monkeypatch):
-    """The directory's mode stays too."""
-    tmp_path.chmod(0o755)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "temporary").chmod(0o755)
     restore_directory()
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "temporary").stat().st_mode & 0o777 == 0o755
 
 
 def test_where_it_cannot_be_made_nothing_happens(tmp_path, monkeypatch):

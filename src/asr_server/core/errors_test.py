@@ -16,10 +16,10 @@ def _classes(root=AsrError):
 def test_every_code_that_is_raised_is_in_the_table():
     """A code that has a class is raised as that class, since other code catches it."""
     by_class = {kind.code for kind in _classes() if "code" in vars(kind)}
-    named = set(Outcome) - {Outcome.END}
+    named, names = set(Outcome) - {Outcome.END}, {kind.__name__ for kind in _classes()}
     for tree in (ast.parse(path.read_text("utf-8")) for path in SOURCES):
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            if getattr(call.func, "id", getattr(call.func, "attr", "")) in {kind.__name__ for kind in _classes()}:
+            if getattr(call.func, "id", getattr(call.func, "attr", "")) in names:
                 codes = [word.value for word in call.keywords if word.arg == "code"]
                 named |= {code.value for code in codes if isinstance(code, ast.Constant)}
     assert named | by_class == set(TABLE)

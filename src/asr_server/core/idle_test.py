@@ -19,15 +19,17 @@ class Clock:
 
 
 def test_the_timeout_counts_from_the_last_use():
-    """The timeout passes at its very second, and a use begins it anew."""
+    """The timeout passes at its very second, and a use begins it anew. An object without a timeout is idle, and never
+    for too long."""
     clock = Clock()
-    timer = IdleTimer(10.0, clock)
+    timer, endless = IdleTimer(10.0, clock), IdleTimer(0.0, clock)
     clock.now_s += 9.5
     assert (timer.remaining_s, timer.idle_s, timer.expired) == (0.5, 9.5, False)
     clock.now_s += 0.5
     assert timer.expired
     timer.touch()
     assert (timer.remaining_s, timer.idle_s, timer.expired) == (10.0, 0.0, False)
+    assert (endless.remaining_s, endless.idle_s, endless.expired) == (None, 10.0, False)
 
 
 def test_what_is_held_is_not_idle():
@@ -44,14 +46,6 @@ def test_what_is_held_is_not_idle():
     assert (timer.remaining_s, timer.expired) == (10.0, False)
     clock.now_s += 10.0
     assert timer.expired
-
-
-def test_zero_is_no_timeout():
-    """An object without a timeout is idle, and never for too long."""
-    clock = Clock()
-    timer = IdleTimer(0.0, clock)
-    clock.now_s += 1e9
-    assert (timer.remaining_s, timer.idle_s, timer.expired) == (None, 1e9, False)
 
 
 class Owner:

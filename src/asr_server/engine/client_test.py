@@ -123,20 +123,6 @@ async def test_its_audio_is_freed_with_it(leaves):
         gc.enable()
 
 
-async def test_cancelling_the_task_cancels_the_job():
-    """The thread never starts it."""
-    batch = Scripted()
-    thread = _thread(batch)
-    task = asyncio.create_task(EngineClient(thread).transcribe(Utterance(_audio()), priority=NOW))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert thread.snapshot().waiting_s == 0
-    thread.turn()
-    assert batch.asked == []
-
-
 async def test_an_error_that_nobody_asks_for_is_not_reported():
     """A cancelled stream whose job had failed already leaves nothing to the event loop's handler of lost errors."""
     reported = []

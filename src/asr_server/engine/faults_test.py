@@ -83,6 +83,15 @@ def test_a_model_that_does_not_fit_says_so(monkeypatch, library, owner, name, er
     assert not engine.loaded
 
 
+def test_memory_that_is_short_for_the_first_passes_is_short_for_the_model(monkeypatch):
+    """They belong to the load: no caller waits for what they set up."""
+    engine = qwen()
+    monkeypatch.setattr(ArenaDecoder, "prefill", Mock(side_effect=torch.OutOfMemoryError))
+    with pytest.raises(EngineOutOfMemory):
+        engine.load()
+    assert not engine.loaded
+
+
 def _cuda(code, words):
     """Return torch's error of CUDA: the constructor takes the message, and the code is set from C++."""
     error = torch.AcceleratorError(

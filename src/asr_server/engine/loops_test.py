@@ -72,13 +72,6 @@ def test_a_loop_in_a_text_becomes_one_turn_and_speech_stays(text, clean):
     assert loops.collapse(text).split() == clean.split()
 
 
-@given(st.text(alphabet="ab c", max_size=60))
-def test_short_texts_without_twenty_turns_are_untouched(text):
-    """No text too short to hold a loop changes."""
-    if len(text) < 20:
-        assert loops.collapse(text) == text
-
-
 def test_cost_stays_bounded_on_hostile_text():
     """A long text without loops, full of near-repeats, takes about the time that twice its half takes."""
 

@@ -179,6 +179,10 @@ def test_why_an_option_is_as_it_is(name, machine, values, active, words):
         (replace(NO_GPU, qwen=False), {"model_id": "demo"}, r"Qwen3-ASR are not installed: pip install '\.\[cpu\]'"),
         (XEON, {"cpu_threads": 2, "model_id": "fake"}, "CPU_THREADS=2"),
         (NO_GPU, {"jobs_database_url": "postgresql://db/asr"}, "JOBS_DATABASE_URL: asyncpg is not installed"),
+        *(
+            (NO_GPU, {"gateway_mode": True, "engine_process": where}, "GATEWAY_MODE=true needs an engine process")
+            for where in ("false", "unix:/run/asr/engine.sock")
+        ),
         (NO_GPU, {"dual_model": True}, "DUAL_MODEL needs FAST_MODEL_ID"),
         (NO_GPU, {"use_speculative": True}, "USE_SPECULATIVE needs FAST_MODEL_ID"),
         (NO_GPU, {"model_id": "demo", "fast_model_id": "demo", "dual_model": True}, "FAST_MODEL_ID is MODEL_ID=demo"),

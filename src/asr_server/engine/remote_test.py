@@ -18,7 +18,6 @@ from asr_server.engine import remote
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.client import EngineClient
 from asr_server.engine.core import Watch
-from asr_server.engine.plan import PlanError
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.processes.supervisor import ProcessEnd
 from asr_server.schedule.job import DEFAULT, JobEnd, Priority, SchedulerObserver
@@ -27,7 +26,7 @@ from asr_server.schedule.model import ModelState
 pytestmark = pytest.mark.timeout(120)
 
 WORDS = "one two three four five six seven eight nine ten"
-SLOW = {"words_per_s": 5, "step_s": 0.1}
+SLOW = {"words_per_s": 5, "step_s": 0.05}
 QUICK = {"words_per_s": 5}
 
 
@@ -149,16 +148,9 @@ async def test_rows_go_on_in_the_next_process(start, end):
     assert len(process.seen.begun) == 10
 
 
-@pytest.mark.parametrize("where", [False, "unix:/run/asr/engine.sock"])
-def test_gateway_mode_without_an_engine_process_of_its_own_is_refused(where):
-    chosen = Settings(_env_file=None, model_id="fake", gateway_mode=True, engine_process=where)
-    with pytest.raises(PlanError, match="GATEWAY_MODE=true needs an engine process of its own"):
-        feature_list.resolve(chosen, Capabilities(gpu=False, torch_cuda=False))
-
-
 async def test_in_gateway_mode_the_process_comes_with_a_row_and_goes_when_idle(start):
     """A lease keeps it. The next row starts another, which loads the model again."""
-    process = start(QUICK, engine_process="auto", gateway_mode=True, idle_timeout=0.5)
+    process = start(QUICK, engine_process="auto", gateway_mode=True, idle_timeout=0.3)
     assert (_process(), process.core.thread.is_running) == (None, False)
     with process.core.thread.lease(live=True):
         assert (await process.ask().result()).hypothesis.text == WORDS
@@ -168,7 +160,7 @@ async def test_in_gateway_mode_the_process_comes_with_a_row_and_goes_when_idle(s
         assert _process() == pid
     await process.until(lambda _: _process() is None)
     await process.until(lambda snapshot: snapshot.state is ModelState.UNLOADED)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.3)
     assert (_process(), process.core.thread.is_running) == (None, False)
     assert (await process.ask().result()).hypothesis.text == WORDS
     assert process.seen.states[:3] == [ModelState.LOADING, ModelState.LOADED, ModelState.UNLOADED]
@@ -176,8 +168,8 @@ async def test_in_gateway_mode_the_process_comes_with_a_row_and_goes_when_idle(s
 
 
 async def test_in_gateway_mode_an_engine_works_for_longer_than_its_idle_time(start):
-    """Ten words take two seconds here, by one process."""
-    process = start(SLOW, engine_process="auto", gateway_mode=True, idle_timeout=0.3)
+    """Ten words take half a second here, by one process."""
+    process = start(SLOW, engine_process="auto", gateway_mode=True, idle_timeout=0.15)
     stream = process.ask(stream=True)
     assert "".join([piece async for piece in stream]) == WORDS
     assert process.core.thread.ends[ProcessEnd.STOPPED] == 0
@@ -218,51 +210,36 @@ async def test_a_row_that_ends_every_process_fails_and_no_other(start):
     assert {(await stream.result()).hypothesis.text for stream in good} == {WORDS}
 
 
+_HANG = {"fault": "hang", "hang_s": 1_000, "after_tokens": 3}
+
+
 @pytest.mark.nightly
-async def test_a_process_that_a_signal_has_stopped_is_replaced(start):
-    """Nothing of it moves, so nothing of it can say so. Its row goes on."""
-    process = start(SLOW, engine_hang_s=0.5)
-    pid = await process.loaded()
+@pytest.mark.parametrize(
+    ("script", "settings", "replaced"),
+    [
+        # A native call keeps its interpreter's lock, so that not even its event loop moves.
+        ({"load_freeze_s": 1_000.0}, {"request_timeout": 0.5}, True),
+        # Importing libraries can hold all of a process up, for longer than a hang may take.
+        ({"load_freeze_s": 6.0}, {}, False),
+        # Its event loop goes on, and publishes that the engine does not.
+        ({**SLOW, "rules": [_HANG]}, {}, True),
+    ],
+    ids=["silent", "loading", "hanging"],
+)
+async def test_a_process_that_hangs_is_replaced_and_one_that_loads_is_waited_for(
+    start, tmp_path, script, settings, replaced
+):
+    for rule in script.get("rules", ()):
+        rule["once_file"] = str(tmp_path / "once")
+    process = start({**QUICK, **script}, engine_hang_s=0.5, **settings)
     stream = process.ask(stream=True)
-    first = await anext(stream)
-    os.kill(pid, signal.SIGSTOP)
-    rest = [piece async for piece in stream]
-    assert "".join([first, *rest]) == WORDS
-    assert _process() != pid
-
-
-@pytest.mark.nightly
-async def test_a_process_that_says_nothing_is_replaced(start):
-    """A native call keeps its interpreter's lock, so that not even its event loop moves."""
-    process = start({"load_freeze_s": 1_000.0}, engine_hang_s=0.5, request_timeout=0.5)
-    stream = process.ask()
-    await process.until(lambda snapshot: snapshot.loading)
+    await process.until(lambda snapshot: snapshot.loading or snapshot.running)
     pid = _process()
-    process.write(QUICK)
+    if "rules" not in script:
+        await asyncio.sleep(1.0)  # it has read its script
+        process.write(QUICK)
     assert (await stream.result()).hypothesis.text == WORDS
-    assert _process() != pid
-
-
-@pytest.mark.nightly
-async def test_a_process_that_is_silent_while_it_loads_is_waited_for(start):
-    """Importing libraries can hold all of a process up, for longer than a hang may take."""
-    process = start({**QUICK, "load_freeze_s": 6.0}, engine_hang_s=0.5)
-    stream = process.ask()
-    await process.until(lambda snapshot: snapshot.loading)
-    pid = _process()
-    assert (await stream.result()).hypothesis.text == WORDS
-    assert _process() == pid
-
-
-@pytest.mark.nightly
-async def test_a_process_whose_engine_hangs_is_replaced(start, tmp_path):
-    """Its event loop goes on, and publishes that the engine does not."""
-    hang = {"fault": "hang", "hang_s": 1_000, "after_tokens": 3, "once_file": str(tmp_path / "once")}
-    process = start({**SLOW, "rules": [hang]}, engine_hang_s=0.5)
-    pid = await process.loaded()
-    stream = process.ask(stream=True)
-    assert "".join([piece async for piece in stream]) == WORDS
-    assert _process() != pid
+    assert (_process() != pid) is replaced
 
 
 async def test_a_row_is_late_by_the_clock_of_the_process(start):
@@ -270,7 +247,7 @@ async def test_a_row_is_late_by_the_clock_of_the_process(start):
     process = start(SLOW)
     await process.loaded()
     item = Utterance(np.full(32_000, 0.5, np.float32))
-    deadline_s = process.engine.clock.now_s() + 0.3
+    deadline_s = process.engine.clock.now_s() + 0.2
     with pytest.raises(DeadlineExceeded):
         await process.engine.transcribe(item, priority=Priority.INTERACTIVE, deadline_s=deadline_s)
     assert [end for _, end in process.seen.ends] == [JobEnd.EXPIRED]
@@ -278,9 +255,9 @@ async def test_a_row_is_late_by_the_clock_of_the_process(start):
 
 async def test_deadlines_wait_for_a_process_that_starts_and_a_model_that_loads(start):
     """Who asked in time is answered, although the load alone takes longer than the request may."""
-    process = start({**QUICK, "load_s": 2.0})
+    process = start({**QUICK, "load_s": 1.2})
     item = Utterance(np.full(32_000, 0.5, np.float32), stream=True)
-    deadline_s = process.engine.clock.now_s() + 0.9
+    deadline_s = process.engine.clock.now_s() + 0.7
     stream = process.engine.stream(item, priority=Priority.INTERACTIVE, deadline_s=deadline_s)
     assert "".join([piece async for piece in stream]) == WORDS  # by the clock of the server
     assert (await stream.result()).hypothesis.text == WORDS  # by that of the process
@@ -319,35 +296,33 @@ def engine(tmp_path):
         one.wait()
 
 
-async def test_a_server_that_is_there_before_the_shared_engine_keeps_its_rows(start, engine):
-    """The engine is not a child of the server, and serves several."""
+@pytest.mark.parametrize(
+    ("end", "times"),
+    [
+        (signal.SIGTERM, 1),
+        pytest.param(signal.SIGTERM, 3, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGKILL, 1, marks=pytest.mark.nightly),
+    ],
+)
+async def test_rows_go_on_in_the_next_shared_engine(start, engine, end, times):
+    """The engine is not a child of its servers, which were there before it. Each word is there once, although the
+    engine has been away for a while, and however often an operator ends it."""
     place, run = engine
-    servers = [start(QUICK, engine_process=place) for _ in range(2)]
-    streams = [one.ask(stream=True) for one in servers]
-    await asyncio.sleep(0.1)
-    shared = run()
-    assert {(await stream.result()).hypothesis.text for stream in streams} == {WORDS}
-    assert _process() is None
-    assert all(one.core.thread.is_running for one in servers)
-    assert shared.poll() is None
-
-
-@pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
-async def test_rows_go_on_in_the_next_shared_engine(start, engine, end):
-    """Each word is there once, although the engine has been away for a while, and however often an operator
-    ends it."""
-    place, run = engine
-    server, shared = start(SLOW, engine_process=place), run()
-    stream, told = server.ask(stream=True), []
-    for _ in range(3 if end is signal.SIGTERM else 1):
-        await server.until(lambda snapshot: snapshot.running)
+    servers = [start(SLOW, engine_process=place) for _ in range(2)]
+    other, stream = [server.ask(stream=True) for server in servers]
+    shared, told = run(), []
+    for _ in range(times):
+        await servers[1].until(lambda snapshot: snapshot.running)
         told.append(await anext(stream))
+        assert (_process(), shared.poll()) == (None, None)
         shared.send_signal(end)
         assert await asyncio.to_thread(shared.wait, 20) == (0 if end is signal.SIGTERM else -end)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.3)
         shared = run()
     told += [piece async for piece in stream]
     assert "".join(told) == (await stream.result()).hypothesis.text == WORDS
+    assert (await other.result()).hypothesis.text == WORDS
+    assert all(server.core.thread.is_running for server in servers)
 
 
 async def test_a_shared_engine_with_another_model_refuses_the_server(start, engine):
@@ -379,7 +354,7 @@ async def test_a_shared_engine_loads_at_its_start_and_unloads_when_idle(start, e
     """By its own PRELOAD and IDLE_TIMEOUT; the process stays."""
     place, run = engine
     server = start(QUICK, engine_process=place)
-    shared = run(PRELOAD="true", IDLE_TIMEOUT="1")
+    shared = run(PRELOAD="true", IDLE_TIMEOUT="0.5")
     await server.until(lambda snapshot: snapshot.state is ModelState.LOADED)
     await server.until(lambda snapshot: snapshot.state is ModelState.UNLOADED)
     assert server.core.thread.is_running
@@ -390,7 +365,7 @@ async def test_a_shared_engine_loads_at_its_start_and_unloads_when_idle(start, e
 async def test_a_shared_engine_that_hangs_ends(start, engine, tmp_path):
     """Whatever runs it starts the next one, which gets its rows."""
     place, run = engine
-    hang = {"fault": "hang", "hang_s": 1_000, "after_tokens": 3, "once_file": str(tmp_path / "once")}
+    hang = {**_HANG, "once_file": str(tmp_path / "once")}
     server = start({**SLOW, "rules": [hang]}, engine_process=place)
     shared = run(ENGINE_HANG_S="0.5")
     stream = server.ask()

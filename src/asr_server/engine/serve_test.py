@@ -25,7 +25,7 @@ from asr_server.engine.wire import (
 from asr_server.schedule.job import Priority
 from asr_server.schedule.model import ModelState
 
-IDLE_S = 0.3
+IDLE_S = 0.2
 SPEECH = np.full(2 * 16_000, 0.5, np.float32)  # "one two three four"
 
 

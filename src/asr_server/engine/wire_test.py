@@ -88,12 +88,6 @@ def test_messages_arrive_whole_however_the_socket_divides_them(cuts):
     assert told[3][0].hypothesis.finish is Finish.LOOP
 
 
-def test_a_row_of_no_item_loads_a_model():
-    """Such a row has no samples."""
-    told, _ = _received(b"".join(map(bytes, frame(SubmitRow(1, 0, 0.0, "", "", 1.0)))))
-    assert item_of(*told[0]) is None
-
-
 def _framed(text, sample_bytes=0):
     return messages.HEADER.pack(len(text), sample_bytes) + text
 
@@ -115,9 +109,3 @@ def test_what_is_no_message_ends_the_connection(data):
     """No memory is taken for a length that no message has."""
     told, transport = _received(data)
     assert (told, transport.aborted) == ([], True)
-
-
-def test_audio_that_no_row_has_is_not_sent():
-    """The sender finds out, and not the peer."""
-    with pytest.raises(ValueError, match="a message of"):
-        frame(_row(UTTERANCE), np.zeros(messages.MAX_DATA_BYTES // 4 + 1, np.float32))

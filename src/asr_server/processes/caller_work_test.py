@@ -6,8 +6,6 @@ import sys
 import threading
 import weakref
 
-import pytest
-
 from asr_server.processes.caller_work import current_caller, in_thread
 
 
@@ -24,12 +22,6 @@ def _endless(begun, running, ended):
 async def _of(caller, work, *args):
     current_caller.set(caller)
     return await in_thread(work, *args)
-
-
-async def test_results_and_errors_come_back():
-    assert await in_thread(divmod, 7, 2) == (3, 1)
-    with pytest.raises(ZeroDivisionError):
-        await in_thread(divmod, 7, 0)
 
 
 class _Text(str):

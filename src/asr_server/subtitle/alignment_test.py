@@ -33,7 +33,7 @@ def test_a_whole_alignment_is_taken_over():
     """Every word has the time of its piece, with its punctuation."""
     for script in VOCABULARY:
         rng = random.Random(4)
-        for _ in range(100):
+        for _ in range(40):
             written = text(rng, script, rng.randint(1, 14))
             pieces = _pieces(written)
             timed = transfer_timestamps(written, pieces, SPAN)
@@ -43,30 +43,6 @@ def test_a_whole_alignment_is_taken_over():
             assert all((word.start_ms, word.end_ms, word.source) == (*piece[1:], ALIGNED) for word, piece in found), (
                 script
             )
-
-
-def test_a_damaged_alignment_still_gives_every_word_its_place():
-    """Missing, extra, renamed, swapped, empty, backward and far-off pieces: rules hold, most words stay measured."""
-    for script in VOCABULARY:
-        rng = random.Random(5)
-        for _ in range(200):
-            written = text(rng, script, rng.randint(4, 14))
-            pieces = _pieces(written, step=80)
-            for _ in range(rng.randint(0, 4)):
-                at = rng.randrange(len(pieces))
-                piece, start, end = pieces[at]
-                damage = [
-                    [],
-                    [(piece, start, start)],
-                    [(piece, end, start)],
-                    [(piece.upper(), start, end), ("extra", end, end + 80)],
-                    [(piece[:1], start, start + 40), (piece[1:], start + 40, end)],
-                    [(piece, rng.randrange(-5000, 90_000), rng.randrange(-5000, 90_000))],
-                    [("", start, end)],
-                ]
-                pieces[at : at + 1] = rng.choice(damage)
-                pieces = pieces or [("x", 1000, 1080)]
-            _assert_laws(written, transfer_timestamps(written, pieces, SPAN), SPAN)
 
 
 @given(
@@ -99,43 +75,32 @@ def test_pieces_are_found_by_their_letters():
     assert {word.source for word in timed} == {ALIGNED}
 
 
-def test_a_missing_word_lies_between_its_neighbours_and_says_so():
-    """The word takes the time that it may need, not all the silence there is."""
-    one, two, three = transfer_timestamps("one two three", [("one", 0, 300), ("three", 9000, 9300)], (0, 9300))
-    assert (one.source, two.source, three.source) == (ALIGNED, ESTIMATED, ALIGNED)
-    assert two.start_ms == 300
-    assert two.end_ms < 1000
-
-
-def test_an_empty_time_is_shared_with_the_neighbour_that_has_most():
-    """Both are then estimates; the words around them stay as measured."""
-    timed = transfer_timestamps(
-        "one two three four", [("one", 0, 80), ("two", 80, 80), ("three", 80, 800), ("four", 800, 960)], (0, 960)
-    )
-    assert [word.source for word in timed] == [ALIGNED, ESTIMATED, ESTIMATED, ALIGNED]
-    assert (timed[1].start_ms, timed[2].end_ms) == (80, 800)
-
-
-def test_a_word_that_is_mostly_missing_was_not_measured():
-    """A single letter of it is no evidence."""
-    one, information = transfer_timestamps("one information", [("one", 0, 300), ("i", 300, 400)], (0, 2000))
-    assert (one.source, information.source) == (ALIGNED, ESTIMATED)
-
-
-def test_a_time_shorter_than_the_aligner_can_tell_is_not_believed():
-    """The word gets its share of the neighbour's time."""
-    timed = transfer_timestamps("one two three", [("one", 0, 300), ("two", 300, 320), ("three", 320, 900)], (0, 900))
-    assert timed[1].source is ESTIMATED
-    assert timed[1].end_ms - timed[1].start_ms >= 40
-
-
-def test_one_wild_time_moves_only_its_own_word():
-    """The longest run of times in order is believed."""
-    pieces = [("one", 0, 300), ("two", 8000, 8300), ("three", 600, 900), ("four", 900, 1200)]
-    timed = transfer_timestamps("one two three four", pieces, (0, 10_000))
-    assert [word.source for word in timed] == [ALIGNED, ESTIMATED, ALIGNED, ALIGNED]
-    assert timed[1].start_ms >= 300
-    assert timed[1].end_ms <= 600
+@pytest.mark.parametrize(
+    ("written", "pieces", "sources", "place"),
+    [
+        # A missing word takes the time that it may need, not all the silence there is.
+        ("one two three", [("one", 0, 300), ("three", 9000, 9300)], "AEA", (300, 1000)),
+        # An empty time is shared with the neighbour that has most; both are then estimates.
+        ("one two three", [("one", 0, 80), ("two", 80, 80), ("three", 80, 800)], "AEE", (80, 800)),
+        # A single letter of a word is no evidence.
+        ("one information", [("one", 0, 300), ("i", 300, 400)], "AE", (300, 9300)),
+        # A time that is shorter than the aligner can tell is not believed: the word gets a share of its neighbour's.
+        ("one two three", [("one", 0, 300), ("two", 300, 320), ("three", 320, 900)], "AEE", (300, 900)),
+        # Of times that run backwards, the longest run in order is believed.
+        (
+            "one two three four",
+            [("one", 0, 300), ("two", 8000, 8300), ("three", 600, 900), ("four", 900, 1200)],
+            "AEAA",
+            (300, 600),
+        ),
+    ],
+)
+def test_a_word_that_was_not_measured_lies_between_its_neighbours_and_says_so(written, pieces, sources, place):
+    """The words around it stay as measured."""
+    timed = transfer_timestamps(written, pieces, (0, 9300))
+    assert [word.source for word in timed] == [{"A": ALIGNED, "E": ESTIMATED}[letter] for letter in sources]
+    assert place[0] <= timed[1].start_ms <= timed[1].end_ms - 40
+    assert timed[1].end_ms <= place[1]
 
 
 def test_no_alignment_is_spread_over_the_span():
@@ -159,7 +124,7 @@ def test_words_lie_inside_the_speech():
     """All words, in order, disjoint, none empty, none over a pause; each region has one if they are enough."""
     for script in VOCABULARY:
         rng = random.Random(3)
-        for _ in range(300):
+        for _ in range(100):
             written = text(rng, script, rng.randint(1, 30))
             now, speech_regions = 0, []
             for _ in range(rng.randint(1, 6)):
@@ -193,27 +158,23 @@ def test_any_regions_will_do(written, speech_regions):
         assert timed[-1].end_ms <= max(max(end for _, end in real), low + len(timed))
 
 
-def test_a_pause_falls_behind_a_sentence_that_ends_near_it():
-    """Rather there than in the middle of the next one, although that is a little nearer."""
-    timed = estimate("one two three four. five six seven eight", "English", [(0, 1160), (2000, 2840)])
-    assert [word.text for word in timed if word.end_ms <= 1160] == ["one", "two", "three", "four."]
-
-
-def test_a_pause_between_sentences_is_found_though_one_is_spoken_faster():
-    """Three slow words would end a second after the pause; the next sentence still begins after the pause."""
-    timed = estimate("He left. And so we all went home again.", "English", [(0, 2_000), (3_000, 4_000)])
-    assert [word.text for word in timed if word.end_ms <= 2_000] == ["He", "left."]
+@pytest.mark.parametrize(
+    ("written", "regions", "before"),
+    [
+        # Rather there than in the middle of the next one, although that is a little nearer.
+        ("one two three four. five six seven eight", [(0, 1160), (2000, 2840)], 4),
+        # One is spoken faster: three slow words would end a second after the pause.
+        ("He left. And so we all went home again.", [(0, 2_000), (3_000, 4_000)], 2),
+    ],
+)
+def test_a_pause_falls_behind_a_sentence_that_ends_near_it(written, regions, before):
+    timed = estimate(written, "English", regions)
+    assert len([word for word in timed if word.end_ms <= regions[0][1]]) == before
 
 
 def test_regions_that_touch_are_one():
     """There is no pause between them."""
     assert estimate("one two three", "", [(0, 100), (100, 900)]) == estimate("one two three", "", [(0, 900)])
-
-
-def test_a_longer_word_has_more_time():
-    """The time is in proportion to its syllables."""
-    short, long = estimate("so information", "English", [(0, 1300)])
-    assert (long.end_ms - long.start_ms) > 3 * (short.end_ms - short.start_ms)
 
 
 @given(st.lists(st.integers(8, 144).map(lambda n: n / 16), min_size=1, max_size=20), st.integers(0, 1000))

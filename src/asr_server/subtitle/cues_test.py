@@ -156,8 +156,10 @@ def test_a_cue_ends_where_the_next_begins():
 
 
 def test_signs_that_open_nothing_are_read_in_one_go():
-    """A tag that is never closed goes to the end of the text, and is not looked for again from each of its signs."""
+    """A tag or a voice span that is never closed goes to the end of the text, and is not looked for again from each of
+    its signs."""
     assert parse_vtt("00:01.000 --> 00:02.000\nbefore " + "<" * 500_000)[0].text == "before "
+    assert parse_vtt("00:01.000 --> 00:02.000\n" + "<v a" * 200_000)[0].speaker == ""
 
 
 def test_a_bilingual_cue_has_both_texts():
@@ -185,11 +187,6 @@ def test_srt_names_a_speaker_where_it_changes():
     """The name is text: SubRip has no other place. After a cue without a speaker the name stands again."""
     texts = [cue.text.split("\n")[0].replace(JOINER, "") for cue in parse_srt(render_srt([*SPOKEN[:3], SPOKEN[1]]))]
     assert texts == ["Anna: text 0", "text 1", "text 2", "Anna: text 1"]
-
-
-def test_a_voice_span_that_is_never_closed_is_looked_at_once():
-    """A name goes to its bracket, and is not looked for again from each of the others."""
-    assert parse_vtt("00:01.000 --> 00:02.000\n" + "<v a" * 200_000)[0].speaker == ""
 
 
 @given(st.integers(0, 400 * 3600 * 1000))

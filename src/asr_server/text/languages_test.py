@@ -2,6 +2,7 @@
 
 import importlib
 from contextlib import suppress
+from functools import cache
 
 import pytest
 from babel import Locale
@@ -25,6 +26,9 @@ def test_every_spelling_of_a_language_is_that_language():
         code = languages.code(name)
         for spelling in (name, name.lower(), name.upper(), code, code.upper(), f" {code}-XX "):
             assert languages.normalize(spelling) == name, name
+        # A language that the model detected can be compared with any target.
+        assert languages.find(name) == languages.find(code)
+        assert languages.find(name).name == name
 
 
 def test_codes_of_three_letters_are_those_of_two():
@@ -42,18 +46,18 @@ def test_nothing_means_detection():
         assert languages.normalize(nothing) is None, nothing
 
 
-def test_a_real_language_that_the_model_lacks_is_unsupported():
+@pytest.mark.parametrize("value", ["is", "sw", "Icelandic", "is-IS"])
+def test_a_real_language_that_the_model_lacks_is_unsupported(value):
     """The error says that the language is the problem, not its spelling."""
-    for value in ("is", "sw", "Icelandic", "is-IS"):
-        with pytest.raises(UnsupportedLanguage, match="Known language codes: ar, cs, "):
-            languages.normalize(value)
+    with pytest.raises(UnsupportedLanguage, match="Known language codes: ar, cs, "):
+        languages.normalize(value)
 
 
-def test_what_is_no_language_is_malformed():
+@pytest.mark.parametrize("value", ["e", "12", "english; drop table", "<|im_end|>", "x" * 500, "語"])
+def test_what_is_no_language_is_malformed(value):
     """Anything without the shape of a code or name is refused before it reaches a prompt."""
-    for value in ["e", "12", "english; drop table", "<|im_end|>", "x" * 500, "語"]:
-        with raises("invalid_language_format"):
-            languages.normalize(value)
+    with raises("invalid_language_format"):
+        languages.normalize(value)
 
 
 def test_hong_kong_chinese_is_cantonese():
@@ -94,14 +98,6 @@ def test_a_language_in_the_spellings_people_use():
         assert (found.name, found.tag) == (name, tag), (written, name)
 
 
-def test_every_language_of_the_model_is_found_by_its_name_and_code():
-    """A language that the model detected can be compared with any target."""
-    for name in languages.model_languages():
-        by_name = languages.find(name)
-        assert by_name.name == name, name
-        assert by_name == languages.find(languages.code(name)), name
-
-
 def test_the_tag_of_a_language_means_that_language():
     """The tag wins also where it is another language's name, as `ga` is: Irish."""
     known = 0
@@ -129,6 +125,11 @@ def test_a_well_formed_word_that_names_no_language_is_unsupported():
             languages.find(written)
 
 
+@cache
+def _allowed():
+    return {*_ENGLISH.languages.values(), *_ENGLISH.scripts.values(), *_ENGLISH.territories.values()}
+
+
 @given(st.text(max_size=70))
 def test_only_names_of_the_list_ever_come_out(written):
     """Whatever is asked for, the name is made of CLDR's words: nothing of a caller's can reach a prompt through it."""
@@ -136,7 +137,7 @@ def test_only_names_of_the_list_ever_come_out(written):
         found = languages.find(written)
     except InvalidInput:
         return
-    allowed = {*_ENGLISH.languages.values(), *_ENGLISH.scripts.values(), *_ENGLISH.territories.values()}
+    allowed = _allowed()
     head, _, details = found.name.partition(" (")
     assert found.name in allowed or (head in allowed and all(d in allowed for d in details.rstrip(")").split(", ")))
 

@@ -94,11 +94,6 @@ def test_the_files_of_others_are_as_they_came():
     assert all((FOLDER / "vendor" / name).is_file() for name in licences)
 
 
-def test_every_script_says_what_it_is():
-    """The first line of a script is a comment, as it is a docstring in a module."""
-    assert {name for name, text in SCRIPTS.items() if not text.startswith("// ")} == set()
-
-
 def test_the_page_names_no_other_host_and_nothing_inline():
     """The policy that it is served with would stop it; better it does not try."""
     for name, text in FILES.items():
@@ -109,15 +104,6 @@ def test_the_page_names_no_other_host_and_nothing_inline():
     assert (
         re.findall(r"eval\(|new Function|innerHTML|insertAdjacentHTML|document\.write", "".join(SCRIPTS.values())) == []
     )
-
-
-def test_only_the_styles_are_waited_for():
-    """The first paint needs the page and its styles, side by side; scripts come after it."""
-    index = FILES["index.html"]
-    pages = index + FILES["caption-page.html"]
-    assert set(re.findall(r'<link rel="stylesheet" href="web/([^"]+)"', pages)) == set(STYLES)
-    assert re.findall(r"<script ([^>]*)>", index) == ['type="module" src="web/app.js"']
-    assert "@import" not in "".join(STYLES.values())
 
 
 def test_every_file_is_used_and_exists():
@@ -165,72 +151,55 @@ def test_the_english_of_the_page_itself_is_the_messages():
     assert [(section, name) for section, name, text in found if english[section][name] != text] == []
 
 
-def test_the_error_codes_of_the_page_are_the_servers():
-    """A message for a code is for one of the server, or for one that a script makes itself."""
-    own = set(re.findall(r'new Problem\("(\w+)"', "".join(SCRIPTS.values())))
-    own |= set(re.findall(r'"(\w+)"', re.search(r"ERROR_CODES = {.*?}", SCRIPTS["microphone.js"], re.DOTALL)[0]))
-    own |= set(re.findall(r'"(storage_\w+)"', SCRIPTS["store.js"]))
+def _found(pattern, text, flags=0):
+    return set(re.findall(pattern, text, flags))
+
+
+def _read_of_the_server():
+    """Yield what the page reads or sends, and all that the server, or a script itself, writes or knows."""
+    scripts = "".join(SCRIPTS.values())
+    own = _found(r'new Problem\("(\w+)"', scripts) | _found(r'"(storage_\w+)"', SCRIPTS["store.js"])
+    own |= _found(r'"(\w+)"', re.search(r"ERROR_CODES = {.*?}", SCRIPTS["microphone.js"], re.DOTALL)[0])
     codes = set(MESSAGES["messages/en.json"]["errors"])
-    assert codes - set(TABLE) <= own | {"cut", "unreachable", "unauthorized"}
-
-
-def test_the_close_codes_of_the_page_are_the_servers():
-    """1000 is the client's own; every other one is in the table of errors."""
-    assert {int(code) for code in _keys("live-connection.js", "AFTER_CLOSE")} <= {
-        wire.ws_close for wire in TABLE.values()
-    }
-
-
-def test_the_live_messages_of_the_page_are_the_servers():
-    """Every field that is read is written by the server, every action that is sent is known to it."""
-    sent = set(re.findall(r'"(\w+)"', _source(route, errors, live_labels, session_speakers)))
-    assert _used("live-connection.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
-    actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
-    assert actions
-    assert actions <= set(get_args(live_actions.ClientAction.model_fields["action"].annotation))
-    statuses = re.findall(r'(?:status|type) === "(\w+)"', SCRIPTS["live-socket.js"])
-    assert set(statuses) == {"connected", "speaker_update", "speakers_unavailable", "reconnect"}
-    assert set(statuses) <= sent
-
-
-def test_the_events_of_a_file_are_the_servers():
-    """Every field that is read is one that the server writes."""
-    sent = set(re.findall(r'"(\w+)":', _source(recordings_route)))
-    assert _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"} <= sent
-
-
-def test_the_kinds_of_coverage_of_the_page_are_the_servers():
-    """Each kind, and each reason for which a part is unheard, has a text."""
-    assert _keys("coverage.js", "LABELS") - {"connection"} == {*CoverageKind, *UnheardReason}
-
-
-def test_the_speech_of_the_page_is_the_servers():
-    """What it reads of voices and sentences is written by the server, and what it asks for exists."""
-    sent = set(re.findall(r'"(\w+)":', _source(speech)))
-    read = _used("speech-player.js", "event")
-    assert read
-    assert read <= sent
-    assert {"id", "description", "languages"} <= set(VoiceBody.model_fields)
-    assert {"voice", "speed", "language", "input", "response_format"} <= set(SpeechRequest.model_fields)
+    yield "error codes", codes, {*TABLE, *own, "cut", "unreachable", "unauthorized"}
+    # 1000 is the client's own.
+    closes = set(map(int, _keys("live-connection.js", "AFTER_CLOSE")))
+    yield "close codes", closes, {wire.ws_close for wire in TABLE.values()}
+    sent = _found(r'"(\w+)"', _source(route, errors, live_labels, session_speakers))
+    messages = _used("live-connection.js", "message") | _used("live-socket.js", "message")
+    yield "live messages", messages, sent | {"error", "message"}
+    yield "live statuses", _found(r'(?:status|type) === "(\w+)"', SCRIPTS["live-socket.js"]), sent
+    actions = set(get_args(live_actions.ClientAction.model_fields["action"].annotation))
+    yield "live actions", _found(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]), actions
+    events = _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"}
+    yield "events of a file", events, _found(r'"(\w+)":', _source(recordings_route))
+    yield "events of speech", _used("speech-player.js", "event"), _found(r'"(\w+)":', _source(speech))
+    yield "voices", {"id", "description", "languages"}, set(VoiceBody.model_fields)
+    asked = {"voice", "speed", "language", "input", "response_format"}
+    yield "requests of speech", asked, set(SpeechRequest.model_fields)
     select = re.search(r'id="speak-format">(.*?)</select>', FILES["index.html"])[1]
-    assert set(re.findall(r"<option>(\w+)<", select)) <= set(SpeechFormat)
-    assert set(re.findall(r"limits\.(\w+)", SCRIPTS["speech.js"])) <= set(LimitsBody.model_fields)
+    yield "formats of speech", _found(r"<option>(\w+)<", select), set(SpeechFormat)
+    yield "limits", _found(r"limits\.(\w+)", SCRIPTS["speech.js"]), set(LimitsBody.model_fields)
+    shown = _used("status.js", "h", "health")
+    shown = shown.union(*(_used(f"{name}.js", "health") for name in ("health", "live-model", "files", "transcription")))
+    yield "health", shown, set(HealthBody.model_fields)
+    yield "queue", _used("status.js", "q"), set(QueueBody.model_fields)
 
 
-def test_the_health_of_the_page_is_the_servers():
-    """Every field that is shown exists, and every state has a word."""
-    fields = set(HealthBody.model_fields)
-    scripts = ("health.js", "live-model.js", "files.js", "transcription.js")
-    used = _used("status.js", "h", "health").union(*(_used(script, "health") for script in scripts))
-    assert used <= fields
-    assert _used("status.js", "q") <= set(QueueBody.model_fields)
+@pytest.mark.parametrize(("used", "known"), [pytest.param(*sets, id=name) for name, *sets in _read_of_the_server()])
+def test_what_the_page_reads_is_the_servers(used, known):
+    assert used
+    assert used - known == set()
+
+
+def test_every_state_of_the_server_has_a_word():
+    """Each kind of coverage, each reason for which a part is unheard, each state and each field of an option."""
+    assert _keys("coverage.js", "LABELS") - {"connection"} == {*CoverageKind, *UnheardReason}
     (option,) = re.findall(r"function option\({ (.*?) }\)", SCRIPTS["status.js"])
     assert set(option.split(", ")) == set(OptionBody.model_fields)
-    states = set(get_args(HealthBody.model_fields["model_state"].annotation))
-    statuses = set(get_args(HealthBody.model_fields["status"].annotation))
-    for table, known in (("STATUS", statuses), ("MODEL", states)):
+    for table, field in (("STATUS", "status"), ("MODEL", "model_state")):
         (body,) = re.findall(rf"const {table} = {{(.*?)}};", SCRIPTS["status.js"], re.DOTALL)
-        assert set(re.findall(r"(\w+):", body)) == known
+        assert _found(r"(\w+):", body) == set(get_args(HealthBody.model_fields[field].annotation))
 
 
 def test_the_languages_are_the_models():

@@ -71,20 +71,18 @@ def test_four_bits_are_off_by_half_a_step_of_their_group(monkeypatch):
     assert (off[usual] <= 0.15 * norm[usual]).all()
 
 
-def test_bits_of_a_checkpoint_stand_beside_each_other(tmp_path, checkpoint, made):
-    """A setting that is changed back finds what was made before."""
-    for bits in (8, 4, 8, 4):
-        few_bits.kept(tmp_path, checkpoint, made, bits)
-    assert made.calls == [1, 1]
-
-
 def test_a_second_load_makes_nothing(tmp_path, checkpoint, made):
-    """The second load reads what the first one has written, with its facts."""
-    first, second = (few_bits.kept(tmp_path, checkpoint, made) for _ in range(2))
-    assert made.calls == [1]
+    """The second load reads what the first one has written, with its facts; a setting that is changed back finds what
+    was made before. Without a state directory the matrices are made in memory."""
+    first, _, second, _ = (few_bits.kept(tmp_path, checkpoint, made, bits) for bits in (8, 4, 8, 4))
+    assert made.calls == [1, 1]
     assert _same(second.matrices, first.matrices)
     assert first.facts == second.facts == {"matrices": 2}
-    assert [file.name for file in (tmp_path / few_bits.FOLDER).iterdir()] == [few_bits.key(checkpoint)]
+    before = sorted(tmp_path.rglob("*"))
+    assert few_bits.key(checkpoint) in {path.name for path in before}
+    assert set(few_bits.kept(None, checkpoint, made).matrices) == {"0", "1"}
+    assert made.calls == [1, 1, 1]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "no checksum", "empty", "no text"])
@@ -138,13 +136,6 @@ def test_a_disk_that_cannot_be_written_costs_the_next_load_its_time(tmp_path, ch
     assert set(found.matrices) == {"0", "1"}
     assert found.facts == {"matrices": 2}
     assert any("are not kept" in line for line in log)
-
-
-def test_without_a_state_directory_nothing_is_kept(tmp_path, checkpoint, made):
-    """The matrices are made in memory."""
-    before = sorted(tmp_path.rglob("*"))
-    assert set(few_bits.kept(None, checkpoint, made).matrices) == {"0", "1"}
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_other_weights_have_another_name(tmp_path):

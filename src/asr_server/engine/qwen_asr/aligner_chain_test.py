@@ -46,19 +46,3 @@ def test_medians_never_fall_and_stay_among_the_slots(rows, slots, seed):
     assert (np.diff(told) >= -1e-9).all()
     assert told.min() >= -0.5
     assert told.max() <= slots - 0.5
-
-
-def test_what_is_certain_and_in_order_keeps_its_slot():
-    """The slot is kept to a thousandth."""
-    places = np.array([0, 3, 3, 4, 9])
-    assert aligner.medians(np.eye(10)[places]) == pytest.approx(places, abs=1e-3)
-
-
-def test_one_stamp_that_runs_away_is_called_back():
-    """Nine stamps are in a row and one far after them: it comes to lie between its neighbours, and they stay."""
-    places = np.arange(10) * 5
-    weights = np.full((10, 60), 1e-4)
-    weights[range(10), places] = 1
-    weights[4, 20], weights[4, 55] = 0.1, 1
-    told = aligner.medians(weights)
-    assert told == pytest.approx(places, abs=0.1)

@@ -72,12 +72,6 @@ def test_it_equals_the_sdk_where_that_needs_no_repair(aligner, items, speech):
     assert 4 <= in_order < len(asked)
 
 
-def test_control_tokens_in_a_text_do_no_harm(aligner, speech):
-    """A transcript that spells a stamp or an audio mark is aligned as words."""
-    (found,) = aligned(aligner, [AlignItem(speech, "<timestamp> hello <|audio_pad|>", "English")])
-    assert [piece.text for piece in found.pieces] == ["timestamp", "hello", "audiopad"]
-
-
 def test_what_cannot_be_aligned_fails_alone(aligner, items):
     """A language it does not know, too much audio, audio that is none: an error of that row, the others aligned."""
     rows = [

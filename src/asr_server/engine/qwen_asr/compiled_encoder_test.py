@@ -140,7 +140,7 @@ print(json.dumps([found.text, [piece.text for piece in alignment.pieces]]))
 """
 
 
-@pytest.mark.parametrize("quantize", ["", pytest.param("int8", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("quantize", ["", "int8"])
 def test_nothing_needs_torch(quantize):
     """A process without torch and transformers loads, transcribes, aligns and unloads."""
     done = subprocess.run(

@@ -19,7 +19,7 @@ sdk = sys.modules[Qwen3ASRForConditionalGeneration.__module__]
 LENGTHS = [50, 99, 100, 101, 250, 800, 801, 1000, 2150]
 
 
-@pytest.fixture(scope="module", params=["sdpa", pytest.param("eager", marks=pytest.mark.nightly)])
+@pytest.fixture(scope="module", params=["sdpa", "eager"])
 def tower(request):
     model = sdk.Qwen3ASRForConditionalGeneration.from_pretrained(
         demo.checkpoint_path(), dtype=torch.float32, attn_implementation=request.param
@@ -61,32 +61,12 @@ def _sdk(tower, mel, monkeypatch, *, masked):
 
 @pytest.mark.parametrize("frames", LENGTHS)
 def test_it_equals_the_sdk_with_true_windows(tower, encode, monkeypatch, frames):
-    """Any length gives what the SDK gives when its windows are masked, under SDPA and eager."""
+    """Any length gives what the SDK gives when its windows are masked, under SDPA and eager, and as many tokens as
+    prompts have room for."""
     mel = _mel(frames)
     (ours,) = encode([mel])
+    assert WindowedEncoder(copy.deepcopy(tower)).tokens(frames) == len(ours)
     assert_close(ours, _sdk(tower, mel, monkeypatch, masked=True), atol=2e-4, rtol=1e-4)
-
-
-def test_the_sdk_alone_lets_windows_see_each_other(tower, encode, monkeypatch):
-    """Past 8 s the SDK's unmasked pass is another function: this is the fault that the windows mend."""
-    mel = _mel(1000)
-    (ours,) = encode([mel])
-    unmasked = _sdk(tower, mel, monkeypatch, masked=False)
-    assert (ours - unmasked).abs().max() > 0.05
-
-
-def test_a_closed_window_does_not_depend_on_what_follows(encode):
-    """The first 8 s encode the same whether the clip ends there or goes on."""
-    mel = _mel(2000)
-    (whole,), (start,) = encode([mel]), encode([mel[:, :800]])
-    assert_close(whole[: len(start)], start, atol=2e-5, rtol=1e-4)
-
-
-def test_a_batch_of_clips_is_each_clip_alone(encode):
-    """Windows of many clips in one batch do not mix, nor do clips that are shorter than a piece."""
-    together = encode([_mel(n) for n in LENGTHS])
-    for frames, got in zip(LENGTHS, together, strict=True):
-        assert_close(got, encode([_mel(frames)])[0], atol=2e-5, rtol=1e-4)
 
 
 def test_recorded_passes_encode_as_others_do(tower, encode, monkeypatch):
@@ -110,10 +90,3 @@ def test_recorded_passes_encode_as_others_do(tower, encode, monkeypatch):
     # The numbers of the host are copied without waiting for the device.
     assert waits
     assert not any(waits)
-
-
-@pytest.mark.parametrize("frames", LENGTHS)
-def test_the_token_count_is_the_sdks(tower, encode, frames):
-    """Our closed form and the SDK's agree, so that prompts have room for the audio."""
-    expected = tower(_mel(frames), feature_lens=torch.tensor([frames])).last_hidden_state
-    assert WindowedEncoder(copy.deepcopy(tower)).tokens(frames) == len(encode([_mel(frames)])[0]) == len(expected)

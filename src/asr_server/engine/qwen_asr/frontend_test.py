@@ -38,30 +38,6 @@ def test_it_is_the_extractors(mel, extractor, speech, samples):
     assert_allclose(mel(audio), _theirs(extractor, audio), atol=5e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("first", [2, 100, 800])
-def test_a_part_of_the_frames_is_that_part_of_the_whole(mel, speech, first):
-    """Frames computed from the middle on are those of the whole recording."""
-    audio = np.resize(speech, 16_000 * 10)
-    assert_allclose(mel.log10_mel(audio, first), mel.log10_mel(audio)[:, first:], atol=1e-4, rtol=1e-4)
-
-
-def test_frames_away_from_the_end_do_not_change_when_the_recording_grows(mel, speech):
-    """The last frames alone see the reflection at the end: this is what lets closed windows be kept."""
-    audio = np.resize(speech, 16_000 * 10)
-    at = 800 * mel.hop + mel.reach
-    assert_allclose(mel.log10_mel(audio[:at])[:, :800], mel.log10_mel(audio)[:, :800], atol=1e-5, rtol=1e-5)
-
-
-def test_the_clamp_depends_on_the_loudest_frame(mel, speech):
-    """A bang changes the features of the quiet frames before it: the trap of the whole-clip maximum."""
-    quiet = np.resize(speech * 0.05, 32_000)
-    bang = quiet.copy()
-    bang[-800:] = 1.0
-    log10_mel = mel.log10_mel(bang)
-    assert frontend.floor(log10_mel) > frontend.floor(mel.log10_mel(quiet))
-    assert not np.array_equal(mel(bang)[:, :50], mel(quiet)[:, :50])
-
-
 @pytest.mark.parametrize(("samples", "first"), [(100, 0), (8_001, 0), (16_000, 0), (16_160, 2), (48_111, 100)])
 def test_frames_that_are_made_for_a_gpu_are_those_of_a_processor(mel, speech, samples, first):
     """Also where their number is no whole number of seconds."""

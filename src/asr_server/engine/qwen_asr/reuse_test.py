@@ -114,21 +114,6 @@ def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engin
     assert kept.logprobs == pytest.approx(anew.logprobs, abs=1e-4)
 
 
-def test_evicted_means_slower_never_different(make_engine, run, recording, fresh, monkeypatch):
-    """Sessions push each other out where there is room for hardly one state; the bound holds, and the ids stay."""
-    engine = make_engine(1)
-    store = engine.runtime.prefix_cache
-    store.clear()
-    run(engine, [Utterance(_partials(recording)[9], session="big")])
-    monkeypatch.setattr(store, "limit_bytes", int(store.held_bytes * 1.5))
-    before = store.evictions
-    for i, part in enumerate(_partials(recording)[7:9], 7):
-        for key in ("a", "b", "c"):
-            assert run(engine, [Utterance(part, session=key)])[0].ids == fresh[i]
-            assert store.held_bytes <= store.limit_bytes
-    assert store.evictions > before
-
-
 @pytest.mark.parametrize("last", [False, True])
 def test_a_session_that_goes_on_after_a_pause_runs_only_what_is_new(make_engine, run, recording, fresh, last):
     """The closed windows are still there, also after a final: it may be asked for in a pause after which the speaker

@@ -263,21 +263,6 @@ def test_urgent_rows_are_prefilled_first(engine, clips, monkeypatch):
     assert all(sum(count for _, count in parts) <= 20 for parts in prefilled)
 
 
-def test_rows_that_finish_within_a_second_publish_once(engine, clips, monkeypatch):
-    """The figures of the memory take half a millisecond of the thread that all rows wait for."""
-    now_s = [1e9]
-    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.time.monotonic", lambda: now_s[0])
-    ends(engine, Utterance(clips[1]))
-    published = engine.info
-    now_s[0] += 0.5
-    ends(engine, *map(Utterance, clips))
-    assert engine.info is published
-    now_s[0] += 1.0
-    ends(engine, Utterance(clips[1]))
-    assert engine.info is not published
-    assert 0 < engine.info.kv_cache_mb <= engine.info.kv_budget_mb
-
-
 # -- ends of answers -------------------------------------------------------------------------------------------------
 
 

@@ -115,17 +115,6 @@ def test_rows_at_equal_distances_are_seen_without_a_copy(arena, query, monkeypat
     assert asked == [(arena.layer(0)[0].untyped_storage().data_ptr(), 100)]
 
 
-def test_a_row_without_numbers_changes_no_other(arena, way):
-    """A row whose numbers left their range is beside the others in a pass, and was where one of them is now."""
-    arena.layer(0)[1].fill_(torch.inf)
-    _run(arena, way, [TokenSpan(0, 0, 100), TokenSpan(200, 0, 50)])
-    for held in arena.layer(0):
-        held[200:250] = torch.nan
-    spans = [TokenSpan(0, 100, 2), TokenSpan(200, 50, 1)]
-    q, out = _run(arena, way, spans)
-    torch.testing.assert_close(out[:2], _expected(arena, spans[:1], q[:2]), atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize("query", [1, 13])
 def test_padding_is_written_to_the_last_place_alone(arena, way, query):
     """Three rows are padded to five, and to more tokens than they have."""

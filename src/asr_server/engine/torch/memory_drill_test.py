@@ -5,11 +5,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from asr_server.core.errors import EngineOutOfMemory
-from asr_server.engine.conftest import ends, loaded_qwen, qwen
+from asr_server.engine.conftest import ends, loaded_qwen
 from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.schedule.ports import RowDone
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
@@ -107,46 +105,3 @@ def test_what_is_kept_of_sessions_is_given_back_first(engine, clips, alone):
             assert len(engine.runtime.decoder.rows) == rows
             assert _rest(engine, 3) == [one.ids for one in alone[:3]]
         assert shortage.left == [0] * times
-
-
-def test_the_rows_come_back_when_there_is_memory_again(engine, clips, alone):
-    """One row decodes alone after a shortage; some answers later eight do again."""
-    with Shortage(_on_gpu) as shortage:
-        _admitted(engine, clips[:2])
-        shortage.begin(60)
-        list(engine.step())
-        assert engine.free_slots == 0  # one place, taken, and another row waits for it
-        assert _rest(engine, 2) == [one.ids for one in alone[:2]]
-    for _ in range(40):
-        if engine.free_slots == 8:
-            break
-        ends(engine, Utterance(clips[0]))
-    assert engine.free_slots == 8
-
-
-def test_a_prompt_without_memory_fails_alone_and_leaves_nothing(engine, clips, alone):
-    """Each try of its prefill is gone before the next; the row after it is served."""
-    with Shortage(_on_cpu) as shortage:
-        engine.admit(0, Utterance(clips[0]))
-        shortage.begin(40, times=9)
-        (failed,) = engine.step()
-        shortage.begin(0, times=0)
-        assert ends(engine, Utterance(clips[1]))[0][0].value.ids == alone[1].ids
-    assert isinstance(failed.error, EngineOutOfMemory)
-    assert shortage.left == [0]
-
-
-def test_the_first_passes_belong_to_the_load(monkeypatch):
-    """No caller waits for what they set up. Memory that is short for them is memory that is short for the model."""
-    engine, step = qwen(rows=8), QwenEngine.step
-    with Shortage(_on_cpu) as shortage:
-
-        def first(engine, *given):
-            shortage.begin(100, times=9)
-            return step(engine, *given)
-
-        monkeypatch.setattr(QwenEngine, "step", first)
-        with pytest.raises(EngineOutOfMemory):
-            engine.load()
-        shortage.begin(0, times=0)
-    assert not engine.loaded
