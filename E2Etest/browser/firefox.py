@@ -17,15 +17,6 @@ import pytest
 from websockets.sync.client import connect
 
 _WAIT_S = 60
-# A profile of its own, which asks nobody for updates. The colour scheme is 0 for dark and 1 for light.
-_PREFERENCES = {
-    "app.update.enabled": False,
-    "datareporting.policy.dataSubmissionEnabled": False,
-    "network.captive-portal-service.enabled": False,
-    "network.connectivity-service.enabled": False,
-    "browser.safebrowsing.malware.enabled": False,
-    "browser.safebrowsing.phishing.enabled": False,
-}
 
 
 @contextmanager
@@ -35,9 +26,9 @@ def firefox(*, dark: bool) -> Iterator[Callable[[str, dict[str, int], str], Any]
     if program is None:
         pytest.fail("The tests of the page need a Firefox: apt-get install -y firefox-esr", pytrace=False)
     with tempfile.TemporaryDirectory() as folder:
-        chosen = _PREFERENCES | {"layout.css.prefers-color-scheme.content-override": 0 if dark else 1}
-        lines = (f'user_pref("{name}", {json.dumps(value)});' for name, value in chosen.items())
-        Path(folder, "user.js").write_text("\n".join(lines), encoding="utf-8")
+        # A profile of its own. A browser that is driven from outside asks nobody for updates.
+        scheme = f'user_pref("layout.css.prefers-color-scheme.content-override", {0 if dark else 1});'
+        Path(folder, "user.js").write_text(scheme, encoding="utf-8")
         command = [program, "--headless", "--no-remote", "--profile", folder, "--remote-debugging-port", "0"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         try:

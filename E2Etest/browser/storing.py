@@ -1,17 +1,15 @@
-"""Transcripts put into the store of a page, as the other panels put them there."""
+"""Transcripts in the store of a page: put there as the other panels put them, and read again."""
 
 from __future__ import annotations
 
 import base64
-import random
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
-from E2Etest.browser.conftest import WAIT_MS
+from E2Etest.browser.person import poll
 from E2Etest.drive import recordings
 
 _STORE = """async ({ metadata, segments, sound }) => {
@@ -27,17 +25,12 @@ _STORE = """async ({ metadata, segments, sound }) => {
         after = rows.at(-1)?.n ?? after;
         await store.putRows(transcript.id, rows);
     }
-    if (typeof sound === "number") {
-        const tenSeconds = new Blob([new Int16Array(160_000).fill(1)]);
-        for (let at = 0; at < sound; at += 10) await store.appendSound(transcript.id, tenSeconds);
-    } else if (sound) {
-        const bytes = Uint8Array.from(atob(sound.content), (character) => character.charCodeAt(0));
-        await store.putSound(transcript.id, new File([bytes], sound.name, { type: sound.type }));
+    if (sound) {
+        const bytes = Uint8Array.from(atob(sound), (character) => character.charCodeAt(0));
+        await store.putSound(transcript.id, new File([bytes], "talk.wav", { type: "audio/wav" }));
     }
     return transcript.id;
 }"""
-
-
 _KEPT = """async () => {
     const { store } = await pageModule("store.js");
     await store.open();
@@ -57,8 +50,6 @@ TALK = [
     "I would rather have fewer windows and a good insulation. We can decide that next week.",
 ]
 
-_STOCK = "the lights of a kitchen were turned on and nobody said whether music should play in the other room"
-
 
 def words_of(text: str, *, start_s: float = 0.0, each_s: float = 0.4, **more: Any) -> dict[str, Any]:
     """A segment as the server sends it: one word after the other, each as long."""
@@ -67,60 +58,11 @@ def words_of(text: str, *, start_s: float = 0.0, each_s: float = 0.4, **more: An
     return {"start": start_s, "end": times[-1][1], "text": text, "words": words, **more}
 
 
-def conversation() -> list[dict[str, Any]]:
-    """A segment for each sentence of the conversation, of two people, with translations."""
-    segments: list[dict[str, Any]] = []
-    for i, text in enumerate(TALK):
-        start_s = segments[-1]["end"] + 0.6 if segments else 0.4
-        segments.append(words_of(text, start_s=start_s, each_s=0.32, speaker=f"S{i % 2 + 1}"))
-    for word in segments[2]["words"][-3:]:
-        word["confidence"] = 0.4
-    return segments
-
-
 def long_segments(words: int) -> list[dict[str, Any]]:
-    """Segments of about 28 s with this many words in all, in sentences of uneven length."""
-    rng = random.Random(5)
-    stock = _STOCK.split()
-    segments, start_s = [], 0.0
-    for _ in range(words // 70):
-        text, left = [], 70
-        while left:
-            length = min(left, rng.randint(4, 17))
-            sentence = [rng.choice(stock) for _ in range(length)]
-            text.append(" ".join([sentence[0].capitalize(), *sentence[1:]]) + ".")
-            left -= length
-        segments.append(words_of(" ".join(text), start_s=start_s))
-        start_s = segments[-1]["end"] + rng.random()
-    return segments
-
-
-def stored(page: Page, segments: list[dict[str, Any]], sound: bytes | float | None = None, **metadata: Any) -> str:
-    """The id of a transcript with these segments and this sound, or so many seconds of silence, made in the store of
-    the page."""
-    content: Any = sound
-    if isinstance(sound, bytes):
-        content = {"content": base64.b64encode(sound).decode(), "name": "talk.wav", "type": "audio/wav"}
-    return page.evaluate(_STORE, {"metadata": metadata, "segments": segments, "sound": content})
-
-
-def kept(page: Page) -> list[dict[str, Any]]:
-    """The transcripts, newest first, each with its `rows`, the bytes of its `sound`, and its `seconds` as WAV."""
-    return page.evaluate(_KEPT)
-
-
-def until_kept(page: Page, condition: Callable[[list[dict[str, Any]]], Any]) -> list[dict[str, Any]]:
-    """Wait until the condition holds for the transcripts, newest first, and return them."""
-    end = time.monotonic() + WAIT_MS / 1000
-    while not condition(found := kept(page)):
-        assert time.monotonic() < end, found
-        page.wait_for_timeout(100)
-    return found
-
-
-def rows_of(page: Page, transcript: str) -> list[dict[str, Any]]:
-    """The rows as they are stored."""
-    return page.evaluate("async id => (await pageModule('store.js')).store.rows(id)", transcript)
+    """Segments with this many words in all, each of the whole conversation."""
+    text = " ".join(TALK)
+    length_s = 0.1 * len(text.split())
+    return [words_of(text, start_s=i * length_s, each_s=0.1) for i in range(words // len(text.split()))]
 
 
 def hum(seconds: float) -> bytes:
@@ -129,9 +71,28 @@ def hum(seconds: float) -> bytes:
     return recordings.wav((1500 * np.sin(440 * at) * (np.sin(at) ** 2)).astype(np.int16))
 
 
-def until(page: Page, condition: str, arg: Any = None) -> None:
-    """Wait until this function of the page returns true. The page's policy forbids what `wait_for_function` does."""
-    end = time.monotonic() + WAIT_MS / 1000
-    while not page.evaluate(condition, arg):
-        assert time.monotonic() < end, condition
-        page.wait_for_timeout(30)
+def stored(page: Page, segments: list[dict[str, Any]], sound_s: float = 0, **metadata: Any) -> str:
+    """The id of a transcript with these segments and so many seconds of sound, made in the store of the page."""
+    sound = base64.b64encode(hum(sound_s)).decode() if sound_s else None
+    metadata = {"durationS": sound_s, **metadata}
+    return page.evaluate(_STORE, {"metadata": metadata, "segments": segments, "sound": sound})
+
+
+def kept(page: Page) -> list[dict[str, Any]]:
+    """The transcripts, newest first, each with its `rows`, the bytes of its `sound`, and its `seconds` as WAV."""
+    return page.evaluate(_KEPT)
+
+
+def texts(transcript: dict[str, Any]) -> list[str]:
+    return [row["text"] for row in transcript["rows"]]
+
+
+def until_kept(page: Page, condition: Callable[[list[dict[str, Any]]], Any]) -> list[dict[str, Any]]:
+    """Wait until the condition holds for the transcripts, newest first, and return them."""
+    return poll(page, condition, kept)
+
+
+def shows_rows(page: Page, *said: str) -> None:
+    """Wait until the reader shows these rows, and the newest transcript has them."""
+    expect(page.locator("#reader-rows .line-text")).to_have_text(list(said))
+    until_kept(page, lambda found: texts(found[0]) == list(said))

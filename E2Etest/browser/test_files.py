@@ -11,8 +11,9 @@ import srt
 import webvtt
 from playwright.sync_api import expect
 
-from E2Etest.browser.conftest import file, opened
-from E2Etest.browser.storing import kept, until_kept
+from E2Etest.browser.looking import audit
+from E2Etest.browser.person import button, claim, file, go, hides, opened, press, shows
+from E2Etest.browser.storing import kept, texts, until_kept
 from E2Etest.drive import recordings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -24,109 +25,127 @@ WRONG = {
     "silence.wav": (lambda: recordings.wav(np.zeros(32_000, np.int16)), "No speech was found"),
     "short.wav": (lambda: recordings.wav(np.zeros(100, np.int16)), "too short to hold a word.*0.1 s"),
 }
-
-
-@pytest.mark.slow("transcribes six files and saves one in eight formats")
-def test_recordings_are_given_read_and_saved(browser, page_server, sample, tmp_path):
-    """Several files are uploaded at once, from the panel and dropped on another one. An error is shown next to its
-    file."""
-    with opened(browser, page_server.base, "files") as watched:
-        watched.allowed += ["Failed to load resource"]
-        page = watched.page
-        expect(page.locator("#files-limits")).to_have_text(re.compile("4 MB and 2 hours"))
-        _gives_one_that_is_too_large(page)
-        _gives_several(page, sample, tmp_path)
-        _drops_two_on_another_panel(page, sample)
-        page.goto(f"{page_server.base}/#t/{kept(page)[0]['id']}")
-        _saves_every_format(page, sample, tmp_path)
+# Drops files with these bytes, or text; whether the page has taken it upon itself.
+DROP = """([target, contents]) => {
+    const data = new DataTransfer();
+    contents.forEach((bytes, i) => data.items.add(new File([new Uint8Array(bytes)], `${i}.wav`)));
+    if (!contents.length) data.items.add("words", "text/plain");
+    const options = { dataTransfer: data, bubbles: true, cancelable: true };
+    const element = document.querySelector(target);
+    element.dispatchEvent(new DragEvent("dragenter", options));
+    return !element.dispatchEvent(new DragEvent("drop", options));
+}"""
+ITEMS = "#files-queue li"
 
 
 def _gives(page, *files):
     page.set_input_files("#files-input", list(files))
 
 
-def _texts(page):
-    return [" ".join(row["text"] for row in one["rows"]) for one in kept(page)]
+@pytest.mark.slow("transcribes six files and saves one in eight formats")
+def test_recordings_are_given_read_and_saved(browser, page_server, sample, tmp_path, look):
+    """Several files are uploaded at once, from the panel and dropped on another one. An error is shown next to its
+    file."""
+    with opened(browser, page_server.base, "files", ["Failed to load resource"]) as page:
+        shows(page, "#files-limits", like="4 MB and 2 hours")
+        sent = []
+        page.on("request", lambda request: sent.append(request.url) if "/v1/audio" in request.url else None)
+        _gives(page, *[file("long.wav", recordings.wav(np.zeros(3_000_000, np.int16)))] * 2)
+        shows(page, f"{ITEMS} >> nth=1", like="The server takes 4 MB at most.")
+        assert sent == []
+        page.click("#files-clear")
+        hides(page, "#files-work")
+        broken = [file(name, content()) for name, (content, _) in WRONG.items()]
+        _gives(page, file("one.wav", sample[0]), *broken, file("two.wav", sample[0]))
+        shows(page, "#files-summary", "2 of 7 files finished · 5 failed")
+        for at, (_, said) in enumerate(WRONG.values(), start=1):
+            shows(page, f"{ITEMS} >> nth={at}", like=said)
+        expect(page.locator(ITEMS).get_by_role("link")).to_have_count(2)  # the others have no transcript
+        look(page, "files-queue")
+        two, one = kept(page)
+        for found in (one, two):
+            assert (found["state"], found["sound"]) == ("complete", len(sample[0]))
+            words = found["rows"][0]["words"]
+            assert "".join(word["text"] for word in words) == sample[1]
+            assert all(0 < word["confidence"] <= 1 for word in words)
+        assert (one["title"], one["language"], one["languageCode"]) == ("one", "English", "en")
+        with page.expect_download() as download:
+            page.click("#files-zip")
+        with zipfile.ZipFile(download.value.path()) as archive:
+            assert archive.read("one/one.txt").decode().strip() == sample[1]
+            assert {name.split("/")[0] for name in archive.namelist()} == {"one", "two"}
+        # Two are dropped on another panel. A field there still receives text that is dragged into it.
+        page.click("#tab-status")
+        assert not page.evaluate(DROP, ["#files-hotwords", []])
+        assert page.evaluate(DROP, ["body", [list(sample[0])] * 2])
+        until_kept(page, lambda found: [texts(one) for one in found] == [[sample[1]]] * 4)
+        shows(page, "#files")
+        go(page, f"t/{one['id']}")
+        _saves_every_format(page, sample[1], tmp_path, look)
 
 
-def _gives_one_that_is_too_large(page):
-    sent = []
-    page.on("request", lambda request: sent.append(request.url) if "/v1/audio" in request.url else None)
-    _gives(page, *[file("long.wav", recordings.wav(np.zeros(3_000_000, np.int16)))] * 2)
-    expect(page.locator("#files-queue li").nth(1)).to_contain_text("The server takes 4 MB at most.")
-    assert sent == []
-    page.click("#files-clear")
-    expect(page.locator("#files-work")).to_be_hidden()
-
-
-def _gives_several(page, sample, tmp_path):
-    broken = [file(name, content()) for name, (content, _) in WRONG.items()]
-    _gives(page, file("one.wav", sample[0]), *broken, file("two.wav", sample[0]))
-    expect(page.locator("#files-summary")).to_have_text("2 of 7 files finished · 5 failed")
-    for at, (_, said) in enumerate(WRONG.values(), start=1):
-        expect(page.locator("#files-queue li").nth(at)).to_contain_text(re.compile(said))
-        expect(page.locator("#files-queue li").nth(at).get_by_role("link")).to_have_count(0)  # it has no transcript
-    two, one = kept(page)
-    for transcript in (one, two):
-        assert (transcript["state"], transcript["sound"]) == ("complete", len(sample[0]))
-        words = transcript["rows"][0]["words"]
-        assert "".join(word["text"] for word in words) == sample[1]
-        assert all(0 < word["confidence"] <= 1 for word in words)
-    assert (one["title"], one["language"], one["languageCode"]) == ("one", "English", "en")
-    with page.expect_download() as download:
-        page.click("#files-zip")
-    download.value.save_as(tmp_path / "all.zip")
-    with zipfile.ZipFile(tmp_path / "all.zip") as archive:
-        assert archive.testzip() is None
-        assert archive.read("one/one.txt").decode().strip() == sample[1]
-        assert {name.split("/")[0] for name in archive.namelist()} == {"one", "two"}
-
-
-def _drops(page, target, contents):
-    """Drop files with these bytes, or text; whether the page has taken it upon itself."""
-    return page.evaluate(
-        f"""contents => {{
-            const data = new DataTransfer();
-            contents.forEach((bytes, i) => data.items.add(new File([new Uint8Array(bytes)], `${{i}}.wav`)));
-            if (!contents.length) data.items.add("words", "text/plain");
-            const options = {{ dataTransfer: data, bubbles: true, cancelable: true }};
-            {target}.dispatchEvent(new DragEvent("dragenter", options));
-            return !{target}.dispatchEvent(new DragEvent("drop", options));
-        }}""",
-        contents,
-    )
-
-
-def _drops_two_on_another_panel(page, sample):
-    """A field still receives text that is dragged into it."""
-    page.click("#tab-status")
-    assert not _drops(page, "document.getElementById('files-hotwords')", [])
-    assert _drops(page, "document.body", [list(sample[0])] * 2)
-    until_kept(page, lambda found: [one["state"] for one in found] == ["complete"] * 4)
-    expect(page.locator("#files")).to_be_visible()
-    assert _texts(page) == [sample[1]] * 4
-
-
-def _saves_every_format(page, sample, folder):
+def _saves_every_format(page, said, folder, look):
     """The menu works with the keyboard, and each file is what its name says."""
-    expect(page.locator("#reader-sound")).to_be_visible()
+    shows(page, "#reader-sound")
     files = {}
     for at in range(8):
         page.focus("#reader-export")
         page.keyboard.press("Enter")
         expect(page.get_by_role("button", name="Copy", exact=True)).to_be_focused()
-        for _ in range(2 + at):
-            page.keyboard.press("ArrowDown")
+        if at == 0:
+            look(page, "export")
+        press(page, *["ArrowDown"] * (2 + at))
         with page.expect_download() as download:
             page.keyboard.press("Enter")
         title, _, ending = download.value.suggested_filename.partition(".")
         files[ending] = folder / f"{title}.{ending}"
         download.value.save_as(files[ending])
     assert set(files) == {"txt", "times.txt", "srt", "vtt", "docx", "md", "csv", "json"}
-    assert " ".join(cue.content for cue in srt.parse(files["srt"].read_text())).replace("\n", " ") == sample[1]
-    assert " ".join(cue.text for cue in webvtt.read(files["vtt"])).replace("\n", " ") == sample[1]
+    assert " ".join(cue.content for cue in srt.parse(files["srt"].read_text())).replace("\n", " ") == said
+    assert " ".join(cue.text for cue in webvtt.read(files["vtt"])).replace("\n", " ") == said
     body = json.loads(files["json"].read_text(encoding="utf-8"))
-    assert (body["text"], body["language"]) == (sample[1], "English")
-    assert sample[1] in docx.Document(files["docx"]).paragraphs[-1].text
-    for ending in ("txt", "md", "csv"):
-        assert sample[1] in files[ending].read_text(encoding="utf-8")
+    assert (body["text"], body["language"]) == (said, "English")
+    assert said in docx.Document(files["docx"]).paragraphs[-1].text
+    assert all(said in files[ending].read_text(encoding="utf-8") for ending in ("txt", "md", "csv"))
+
+
+@pytest.mark.nightly
+def test_work_that_stops_is_continued(browser, page_server, scripted):
+    """The words so far are shown while a file is transcribed. A reload or a cancellation loses none of them, and what
+    is missing is transcribed from the stored sound."""
+    once, pause = recordings.samples(), np.zeros(6 * 16_000, np.int16)
+    words = recordings.sample()[1]
+    long, short = recordings.wav(np.concatenate([once, pause] * 3)), recordings.wav(once)
+    with opened(browser, page_server.base, "files", ["Failed to load resource", "ERR_"]) as page:
+        # An aligner would wait until all spans are transcribed.
+        claim(page, page_server.health(), "aligner", active=False)
+        scripted(step_s=0.4)
+        _gives(page, file("talk.wav", long))
+        for part in ("sound", "progress", "cancel"):
+            shows(page, f"#reader-{part}")
+        shows(page, "#reader-rows", like="kitchen")
+        shows(page, "#reader-state-text", like=r"Transcribing, 0:0\d of 0:\d\d · about \d+ \w+ left")
+        assert float(page.locator("#reader-progress").get_attribute("value")) > 0.1
+        assert audit(page) == []
+        assert 0 < len(kept(page)[0]["rows"]) < 3
+        page.reload()
+        (talk,) = until_kept(page, lambda found: found[0]["state"] == "cut")
+        page.click("#tab-files")
+        shows(page, "#files-interrupted-text", like="when the page was closed")
+        page.click("#files-continue")
+        shows(page, f"{ITEMS} >> nth=0", like="Transcribing, 0:")
+        button(page, "Cancel talk.wav").click()
+        (cut,) = until_kept(page, lambda found: (found[0]["error"] or {}).get("code") == "cancelled")
+        assert (cut["id"], cut["state"]) == (talk["id"], "cut")
+        assert cut["rows"][: len(talk["rows"])] == talk["rows"]
+        page_server.wait_for(lambda health: not health["queue"]["running"])
+        _gives(page, file("next.wav", short), file("last.wav", short))
+        button(page, "Cancel last.wav").click()
+        scripted()
+        button(page, "Transcribe talk.wav again").click()
+        expect(page.locator(ITEMS).filter(has_text=re.compile("Finished"))).to_have_count(2)
+        shows(page, f"{ITEMS}:has-text('last.wav')", like="Cancelled")
+        found = until_kept(page, lambda found: [one["state"] for one in found] == ["complete"] * 2)
+        assert (found[1]["id"], texts(found[1]), texts(found[0])) == (talk["id"], [words] * 3, [words])
+        page.click("#files-clear")
+        hides(page, "#files-work")

@@ -49,10 +49,10 @@ export function get(path) {
   return asked(path, { headers: authorization(), cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) }, jsonOf);
 }
 
-/** The JSON body of the answer to a POST of `body` as JSON. Throws a `Problem`. */
-export function postJson(path, body, read = jsonOf) {
+/** What `read` makes of the answer to a POST of `body` as JSON, by default its JSON. Throws a `Problem`. */
+export function postJson(path, body, read = jsonOf, signal = AbortSignal.timeout(LONG_ANSWER_MS)) {
   const headers = { ...authorization(), "Content-Type": "application/json" };
-  return asked(path, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LONG_ANSWER_MS) }, read);
+  return asked(path, { method: "POST", headers, body: JSON.stringify(body), signal }, read);
 }
 
 /** Delete this. Throws a `Problem`. */

@@ -6,11 +6,6 @@ import { paintSpeaker, speakerName, turnsOf } from "./speakers.js";
 const LINES = 4; // more do not fit at this size
 const SIZES = [1, 1.35, 1.8, 0.75]; // of the type, as a share of what fits by default
 
-/** The last of `lines`, the open one included. */
-export function lastLines(lines, count = LINES) {
-  return lines.filter(({ committed, tentative }) => (committed + tentative).trim()).slice(-count);
-}
-
 export class Captions {
   #dialog = find("captions");
   #list = find("captions-lines");
@@ -46,7 +41,9 @@ export class Captions {
   update(lines, names) {
     if (!this.open) return;
     let last;
-    const shown = lastLines(lines).map((line) => {
+    // The open line is one of them.
+    const said = lines.filter(({ committed, tentative }) => (committed + tentative).trim());
+    const shown = said.slice(-LINES).map((line) => {
       const turns = turnsOf(line).map(({ speaker, text }) => {
         const named = speaker !== undefined && speaker !== last;
         last = speaker;

@@ -1,17 +1,8 @@
 // Helpers for the document that every panel uses.
-//
-// find(id)                         the element
-// make(tag, properties, ...children)  make("button", { className: "quiet" }, "Copy")
-// icon(name)                       the drawing `i-NAME` of index.html, for buttons of the class "icon"
-// say(element, text)               set a text, hide the element when it is empty
-// save(name, type, text)           let the browser save a file
-// clock(seconds)                   "m:ss" or "h:mm:ss"
-// SLICE_MS                         what a task may compute before the browser may draw
-// breathe()                        wait until it has drawn and answered; gives the time then
 
 const SVG = "http://www.w3.org/2000/svg";
 
-export const SLICE_MS = 8;
+export const SLICE_MS = 8; // what a task may compute before the browser may draw
 
 export function find(id) {
   return document.getElementById(id);
@@ -24,7 +15,7 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** A drawing that is hidden from screen readers: the button around it has an aria-label. */
+/** The drawing `i-NAME` of index.html, hidden from screen readers: the button around it has an aria-label. */
 export function icon(name) {
   const drawing = document.createElementNS(SVG, "svg");
   const use = document.createElementNS(SVG, "use");
@@ -34,7 +25,7 @@ export function icon(name) {
   return drawing;
 }
 
-/** Set text only where it changed: a live region is read out when it is touched. */
+/** Set text only where it changed: a live region is read out when it is touched. Without text it is hidden. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
   element.hidden = !text;
@@ -56,6 +47,7 @@ export function clock(seconds) {
   return h ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
+/** Wait until the browser has drawn and answered. Returns the time then. */
 export async function breathe() {
   await new Promise((next) => setTimeout(next));
   return performance.now();

@@ -1,9 +1,4 @@
 // Polls `/health` while the page is visible.
-//
-// watch(listener, seconds) -> stop()  call listener({health, problem}) about every `seconds`; one of the two is null
-// ask()                               poll now
-// hasOption(health, name)             whether an option of the server is active
-// modelNote({health})                 a sentence about a model that is not ready, else ""
 
 import { get } from "./api.js";
 import { t } from "./i18n.js";
@@ -13,7 +8,7 @@ let timer = 0;
 let asking = false;
 let latest = null;
 
-/** Call `listener({health, problem})` about every `seconds` while the page is visible. Returns a function that stops. */
+/** Call `listener({health, problem})`, of which one is null, about every `seconds`. Returns a function that stops. */
 export function watch(listener, seconds) {
   watchers.set(listener, seconds);
   if (latest) listener(latest);

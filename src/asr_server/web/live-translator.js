@@ -47,10 +47,6 @@ export class LiveTranslator {
     if (!this.#timer) this.#next();
   }
 
-  close() {
-    this.target = "";
-  }
-
   async #next() {
     if (this.#busy || !this.#waiting.size) return;
     this.#busy = true;

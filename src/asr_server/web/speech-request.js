@@ -5,14 +5,14 @@
 //
 // Both throw a `Problem`.
 
-import { authorization, url } from "./api.js";
+import { postJson } from "./api.js";
 import { Problem } from "./problem.js";
 import { EventParser } from "./sse.js";
 
 const LAST = "[DONE]";
 
 export async function* spoken(body, signal) {
-  const answer = await post("v1/audio/speech/stream", body, signal);
+  const answer = await postJson("v1/audio/speech/stream", body, (answer) => answer, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   const parser = new EventParser();
   let end = ""; // of what was read
@@ -33,20 +33,10 @@ export async function* spoken(body, signal) {
   }
 }
 
-export async function speechFile(body, signal) {
-  const answer = await post("v1/audio/speech", body, signal);
-  return answer.blob().catch(broken);
+export function speechFile(body, signal) {
+  return postJson("v1/audio/speech", body, (answer) => answer.blob().catch(broken), signal);
 }
 
 function broken() {
   throw new Problem("cut");
-}
-
-async function post(path, body, signal) {
-  const headers = { ...authorization(), "Content-Type": "application/json" };
-  const answer = await fetch(url(path), { method: "POST", headers, body: JSON.stringify(body), signal }).catch(() => {
-    throw new Problem("unreachable");
-  });
-  if (!answer.ok) throw Problem.ofAnswer(answer.status, await answer.text().catch(() => ""));
-  return answer;
 }
