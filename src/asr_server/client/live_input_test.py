@@ -93,7 +93,8 @@ def test_a_new_session_gets_no_action_that_was_answered():
         held.add_action("flush", text)
     held.add_audio(b"34")
     _sent(held)
-    held.answered("flush")
+    assert held.answered("flush") == "flush 1"
+    assert held.answered("reset") is None
     held.finished(2)
     assert held.reopen([("config", "config")])
     assert _sent(held) == ["config", "flush 2", b"34"]
