@@ -1,6 +1,7 @@
 """Recordings by their URLs: a host of this machine, which the operator permits, has them."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -10,9 +11,14 @@ from E2Etest.drive.process import events, refusal
 
 
 class _Files(BaseHTTPRequestHandler):
-    """Has the sample, and a file that is larger than an upload may be."""
+    """Has the sample, a file that is larger than an upload may be, and a path that answers when it may."""
+
+    asked, may_answer = threading.Semaphore(0), threading.Event()
 
     def do_GET(self):
+        if self.path == "/later":
+            self.asked.release()
+            self.may_answer.wait()
         body = {"/a.wav?X-Amz-Signature=1": recordings.sample()[0], "/large": bytes(5 * 2**20)}.get(self.path)
         self.send_response(404 if body is None else 200)
         self.send_header("Content-Length", str(len(body or b"")))
@@ -78,6 +84,21 @@ def test_a_url_without_a_recording_is_told_so(fetching, files, url, status, code
     """The error names the field."""
     answer = _sent(fetching, "/v1/audio/transcriptions", url.format(files=files))
     assert refusal(answer) == (status, code, "url")
+
+
+def test_one_caller_has_half_of_the_places(fetching, files):
+    """The other four are for other callers. A place is free again when its request has ended."""
+    url = f"{files}/later"
+    with ThreadPoolExecutor(4) as waiting:
+        answers = [waiting.submit(_sent, fetching, "/v1/audio/transcriptions", url) for _ in range(4)]
+        try:
+            assert all(_Files.asked.acquire(timeout=60) for _ in range(4))
+            refused = _sent(fetching, "/v1/audio/transcriptions", url)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+        finally:
+            _Files.may_answer.set()
+        assert {refusal(answer.result())[:2] for answer in answers} == {(400, "url_failed")}
+    assert _sent(fetching, "/v1/audio/transcriptions", url).status_code == 400
 
 
 def test_a_form_has_a_file_or_a_url(fetching, files):
