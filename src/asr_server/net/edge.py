@@ -154,7 +154,7 @@ class Edge:
             is_short = scope.get("method") in _SAFE_METHODS
 
             async def send_and_release(message: Message) -> None:
-                if not is_short and message["type"] == "http.response.start" and message["status"] >= 400:
+                if not is_short and message["type"] == "http.response.start" and 400 <= message["status"] < 500:
                     await times.charged(share, REFUSAL_S)
                 # `send` returns from the end of a response when all of it is written, so a response that nobody reads
                 # keeps its slot. The slot is free before the event loop can receive the caller's next request.
