@@ -114,15 +114,17 @@ async def _check(directory, said):
     await jobs.database.close()
 
 
+@pytest.mark.slow("starts a process for each step at which it is killed")
 @pytest.mark.timeout(300)
-def test_a_server_that_is_killed_at_any_step_loses_nothing(tmp_path):
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_server_that_is_killed_at_any_step_loses_nothing(tmp_path, stride):
     """Acknowledged jobs are there, nothing is there in part, and accepted jobs can be done."""
     step, said = 0, []
     while "over" not in said:
         directory = tmp_path / str(step)
         said = _said_before(directory, step)
         asyncio.run(_check(directory, said))
-        step += 1
+        step += stride
     assert step > 40
 
 
