@@ -1,4 +1,4 @@
-"""What a person does with a page and sees of it."""
+"""Actions of a person on a page, and checks of what the page shows."""
 
 from __future__ import annotations
 

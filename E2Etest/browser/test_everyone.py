@@ -24,7 +24,7 @@ SHIFT = """() => new Promise(resolve => {
 
 @pytest.mark.slow("opens every panel in two sizes and three languages")
 def test_every_panel_is_reached_named_and_readable(browser, page_server, look):
-    """By keys and by links, in any size and language. Axe finds nothing, and nothing has to be scrolled sideways."""
+    """Keys and links reach them, in any size and language. Axe finds nothing, and no page scrolls sideways."""
     asked = []
     with browser.new_context(service_workers="block") as context:
         page = context.new_page()

@@ -85,7 +85,7 @@ def _reloads_in_mid_sentence(page):
 
 
 def test_a_recording_goes_on_after_reloads(speaking, page_server):
-    """In the same transcript. What was heard before and has no words yet is transcribed from the kept sound."""
+    """The recording continues in the same transcript, and the kept sound without words is transcribed."""
     with opened(speaking, page_server.base, script=WATCH) as page:
         _starts(page)
         shows(page, FINALS, [WORDS])

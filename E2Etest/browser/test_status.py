@@ -55,7 +55,7 @@ def test_status_says_how_the_server_is(browser, page_server, look):
 @LOOKED
 @pytest.mark.nightly
 def test_status_says_what_keeps_the_server_from_hearing(browser, page_server, look):
-    """With the reason of a failure. A page in the background sends no requests, and a page without an answer does not
+    """The page shows the reason of a failure. In the background it sends no requests, and without an answer it does not
     call the server ready."""
     health = page_server.health() | {"model_loaded": False, "model_state": "unloaded"}
     with opened(browser, page_server.base, "status") as page:

@@ -78,7 +78,7 @@ def test_texts_are_translated_beside_what_was_said(browser, page_server, sample,
 
 
 def test_what_was_said_is_seen_as_it_is_said_after_it_and_after_a_reload(browser, page_server, look):
-    """Words that may change are gray. After a reload the page offers to go on."""
+    """Words that may change are gray. After a reload the page offers to continue."""
     with opened(browser, page_server.base) as page:
         for end in ("live-end", "live-interrupted"):
             speech = Speech(page)

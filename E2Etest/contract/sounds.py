@@ -1,4 +1,4 @@
-"""What the recorded conversations send: sounds, files of them, and texts."""
+"""Makes the sounds, files and texts that the recorded conversations send."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_a_document_has_the_paragraphs_of_the_recording(server, sample):
 
 
 def test_no_file_of_a_job_has_what_was_redacted(server, scripted):
-    """Nor has any format in which the result is had later: the transcript, from which it is made, is compressed."""
+    """Later formats do not have it either. They show what the compressed transcript of the job holds."""
     scripted(Rule(min_s=2.2, text=SECRET), Rule(text="one one one one one one."))
     audio = sounds.content(["speech", 3, [0, 1.5]])
     shown = _paragraphs(server.transcribe(audio, response_format="docx", **REDACT))

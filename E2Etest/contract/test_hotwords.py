@@ -1,4 +1,4 @@
-"""Lists of hotwords where nobody speaks, and in live sessions."""
+"""Lists of hotwords for recordings without speech, and in live sessions."""
 
 import numpy as np
 import pytest

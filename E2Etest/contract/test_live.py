@@ -46,7 +46,7 @@ def test_what_is_sent_together_with_the_handshake_is_heard(live_server, speech, 
 
 @pytest.mark.uvicorn
 def test_a_frame_over_the_limit_closes_with_1009(live_server, said, speech):
-    """And the server goes on."""
+    """The server still serves others."""
     with open_session(live_server) as peer, pytest.raises(ConnectionClosed) as closed:
         _overfill(peer)
     assert closed.value.rcvd is None or closed.value.rcvd.code == 1009

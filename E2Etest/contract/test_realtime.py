@@ -35,8 +35,8 @@ pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 
 def test_an_ephemeral_key_opens_its_session_at_any_server_with_the_same_api_keys(start):
-    """Also at one with further keys. One that does not serve the model of the session says so, and another with other
-    keys knows nothing of it."""
+    """A server with further keys opens it too. One that does not serve the session's model refuses it with that reason,
+    and one with other keys refuses the key."""
     session = {"type": "transcription", "audio": {"input": {"transcription": {"model": "ours", "language": "de"}}}}
     with start(API_KEYS="sk-a", MODEL_ALIASES="ours") as first:
         made = first.openai(_strict_response_validation=True).realtime.client_secrets.create(session=session)
@@ -143,7 +143,7 @@ def _appended(talk):
 
 
 def test_all_that_was_committed_has_its_words_before_the_close(start, said):
-    """In order, and the turn that nobody has committed yet too. What comes behind it is not acknowledged."""
+    """The words come in order, also of a turn that is not committed yet. Later audio is not acknowledged."""
     with start(script=_SLOW, PRELOAD="true", IDLE_TIMEOUT="0") as server:
         server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
         with open_session(server) as talk:
@@ -187,8 +187,8 @@ def test_an_item_that_is_not_finished_in_time_fails_by_name(start, monkeypatch):
 
 
 def test_openais_client_goes_on_at_another_server_as_the_documentation_says(start, said):
-    """It connects again by itself, to a session of its own: it is configured again, and gets the audio behind the last
-    commit again. The item that the shutdown made of the beginning of that audio is dropped."""
+    """The client reconnects to a new session, configures it, and sends again the audio after the last
+    commit. The item that the shutdown made of the beginning of that audio is dropped."""
     transcripts, mine, sessions_seen = [], set(), 0
     with start() as last, start() as following, Proxy(last.port) as proxy:
         client = last.openai(base_url=f"{proxy.base}/v1")

@@ -154,7 +154,7 @@ def test_an_endpoint_that_fails_is_an_error(translating, llm):
 
 
 def test_the_longest_body_is_read_and_no_longer_one(translating):
-    """As many characters as are allowed, each written as a pair of escapes; then more than that."""
+    """The allowed characters fit into a body if each is written as a pair of escapes. A longer body is refused."""
     texts = ["\U0001f600" * 2000] * 200
     allowed = json.dumps({"texts": texts, "target_language": "xx"})
     for content, status in ((allowed, 400), (allowed + " " * 200_000, 413)):

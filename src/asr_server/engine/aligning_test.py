@@ -191,7 +191,7 @@ def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, trans
 @pytest.mark.parametrize("where", ["locate", "load"])
 @pytest.mark.parametrize("error", [ModelUnavailable("no weights"), EngineOutOfMemory("full"), RuntimeError("odd")])
 def test_a_failed_aligner_costs_only_alignments_and_is_tried_again_after_a_while(engine, words, clock, where, error):
-    """All who wait get a domain error with the reason, the state shows it, and rows go on being transcribed. Alignments
+    """All who wait get a domain error with the reason, the state shows it, and the engine still transcribes. Alignments
     are refused at once for a minute, so that not each of them tries to fetch; then it is tried again."""
     words.faults.append((where, error))
     for key, item in enumerate((SPOKEN, _item(), _item()), 1):

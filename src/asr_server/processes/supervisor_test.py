@@ -124,7 +124,7 @@ async def test_all_who_need_it_get_the_same_process(supervise):
 async def test_without_a_directory_for_its_socket_it_is_given_up_and_the_next_start_succeeds(
     supervise, tmp_path, monkeypatch
 ):
-    """As a program that cannot be started, until there is a directory again."""
+    """The supervisor gives up, as for a program that cannot be started, until there is a directory again."""
     case = supervise()
     monkeypatch.setattr(supervisor, "GIVE_UP_S", 0.1)
     with monkeypatch.context() as patched:

@@ -253,7 +253,7 @@ async def test_a_cancel_at_the_servers_end_stops_at_once(speech):
 
 
 async def test_texts_that_are_cancelled_one_after_the_other_wait_longer(speech, monkeypatch):
-    """Each has begun work for nothing, and takes of its caller's time, over all of the caller's sessions."""
+    """A cancelled text has begun work for nothing. It costs its caller loop time, in all of its sessions."""
     monkeypatch.setattr(module, "CANCEL_S", SAVED_S + 0.2 * SHARE)
     made, times = speech(), loop_time()
     sessions = [await started(made, "ann") for _ in range(2)]
