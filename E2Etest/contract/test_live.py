@@ -1,19 +1,18 @@
 """Live audio that a conversation cannot state: Opus, peers that misbehave, and many sessions at once."""
 
 import asyncio
-import json
 import socket
 from itertools import product
 
 import numpy as np
 import pytest
 import soundfile
-from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from E2Etest.drive import recordings
 from E2Etest.drive.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 from E2Etest.drive.wire import TEXT, frame, handshake
+from E2Etest.live.crowd import spoken
 
 pytestmark = pytest.mark.websocket
 
@@ -67,25 +66,8 @@ def test_noise_of_full_scale_is_no_harm(live_server, speech, said):
 
 
 SESSIONS = 24
-PIECE_BYTES = 16_000
 
 
-async def _heard(server, body, ready):
-    url = server.base.replace("http", "ws", 1) + "/ws/transcribe?endpointing=manual"
-    async with connect(url, max_size=None, compression=None, open_timeout=60) as session:
-        await session.recv()
-        await ready.wait()
-        for piece in pieces(body, PIECE_BYTES):
-            await session.send(piece)
-            await asyncio.sleep(0)
-        await session.send(json.dumps({"action": "flush"}))
-        messages = []
-        while not messages or messages[-1].get("ending") != "flush":
-            messages.append(json.loads(await session.recv()))
-        return " ".join(text for text, *_ in finals(messages))
-
-
-@pytest.mark.demo_server
 @pytest.mark.demo_server
 async def test_many_sessions_get_each_their_own_words(live_server):
     """All at once, each says an English and a Chinese sentence in a sequence that no other session has."""
@@ -96,7 +78,7 @@ async def test_many_sessions_get_each_their_own_words(live_server):
     pause = np.zeros(14_400, np.int16)
     bodies = [data(np.concatenate([*(sounds[which] for which in order), pause])) for order in orders]
     ready = asyncio.Barrier(SESSIONS)
-    found = await asyncio.gather(*(_heard(live_server, body, ready) for body in bodies))
+    found = await asyncio.gather(*(spoken(live_server, body, ready, "?endpointing=manual") for body in bodies))
     expected = ["".join(said[which] for which in order) for order in orders]
     assert [_plain(text) for text in found] == [_plain(text) for text in expected]
 
