@@ -12,7 +12,7 @@ from E2Etest.drive.process import ServerProcess
 pytestmark = pytest.mark.integration
 
 ESTIMATED = "its times are estimated"
-JOB = re.compile(r"/v1/jobs/(job_\w+)/result")
+JOB = re.compile(r"/v1/jobs/(job_[\w-]+)/result")
 
 
 def _subtitles(server, *arguments, **more):
