@@ -245,13 +245,12 @@ def stopped():
 
 
 @pytest.mark.parametrize("kind", ["good", "mute"])
-async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(supervise, kind, stopped, monkeypatch):
+async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(supervise, kind, stopped):
     """Nobody waits for what a signal has stopped."""
     case = supervise(kind, "good", start_s=60.0, hang_s=0.05)
-    with monkeypatch.context() as patched:
-        patched.setattr(_Process, "pid", stopped)
-        case.wanted.set()
-        await _until(lambda: case.processes and case.processes[0].signals)
+    case.wanted.set()
+    await _until(lambda: case.processes)
+    case.processes[0].pid = stopped
     await _until(lambda: len(case.processes) == 2)
     assert case.processes[0].signals == ["KILL"]
     assert case.counted() == {ProcessEnd.HUNG: 1}
