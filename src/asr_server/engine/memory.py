@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server.core import idle
+from asr_server.engine.weights import StoredWeights
 
 if TYPE_CHECKING:
     from asr_server.engine.feature import Plan
@@ -59,14 +60,8 @@ def would_fit(device: str, dtype: str, directory: Path, *, quantize: str = "", i
 
 
 def parameters(directory: Path) -> int:
-    """Count the parameters by the headers of the weight files: their formats may differ from the one that is loaded."""
-    from safetensors import safe_open  # not installed where no such files are read
-
-    total = 0
-    for file in directory.glob("*.safetensors"):
-        with safe_open(file, framework="numpy") as header:
-            total += sum(math.prod(header.get_slice(name).get_shape()) for name in header.keys())  # noqa: SIM118 - no dict
-    return total
+    # Their formats may differ from the one that is loaded, so bytes tell nothing. Reads the headers of the files only.
+    return sum(weight.numbers.size for weight in StoredWeights(directory).values())
 
 
 def mapped_bytes(weights: Mapping[int, int]) -> int:

@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Annotated, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PlainSerializer, PlainValidator
 
 from asr_server.core.audio import MAX_GAP_S, PAD_MS
 from asr_server.core.errors import AsrError
 from asr_server.schedule.ports import Batch
 from asr_server.text.languages import model_languages
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+# The samples of a row: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. JSON leaves them out: see `wire`.
+Samples = Annotated[
+    NDArray[np.float32], PlainValidator(lambda none: np.empty(0, np.float32)), PlainSerializer(lambda samples: None)
+]
 
 # The reason of an option that the operator has chosen.
 AS_SET = "as set"
@@ -56,7 +60,7 @@ class Written:
 class Utterance:
     """The work for one row."""
 
-    audio: NDArray[np.float32]  # float32 (n,), mono, 16 kHz, finite, in [-1, 1]
+    audio: Samples
     language: str | None = None  # the model's name of the language to force; None to detect it
     context: str = ""  # text for the system turn (prompt, hotwords); control tokens in it are taken out
     # Token ids that the answer may turn out to be. They are verified, so they save steps and do not change the answer,
@@ -143,7 +147,7 @@ class Hypothesis:
 class AlignItem:
     """A span whose words are to be placed in time."""
 
-    audio: NDArray[np.float32]  # float32 (n,), mono, 16 kHz, finite, in [-1, 1]
+    audio: Samples
     text: str  # what is said in it, as the model wrote it
     language: str  # the model's name of its language
     # samples [from, to) where speech was found, ordered and disjoint; empty if that is not known

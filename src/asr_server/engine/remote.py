@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -31,18 +31,13 @@ from asr_server.core.settings import Settings
 from asr_server.engine import wire
 from asr_server.engine.core import EngineCore, Watch, by_name, speaking
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import AlignerState, AlignItem, EngineInfo, Tokens, Utterance
+from asr_server.engine.protocol import AlignerState, AlignItem, EngineInfo, Samples, Tokens, Utterance
 from asr_server.processes.supervisor import (
-    PROBE_PAUSE_S,
     WELL,
     Condition,
     Process,
-    ProcessEnd,
-    ProcessState,
-    ProcessUnavailable,
-    RunningProcess,
+    Supervised,
     Supervisor,
-    SupervisorConfig,
     starter,
 )
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobEnd, Priority, R, RequestClock
@@ -56,7 +51,6 @@ _MOST_LOST = 3
 _SILENT_S = 3 * wire.PUBLISH_S
 START_S = 60.0  # within which a new engine process must accept work, without its model
 _STOP_S = 8.0  # for the process to end; `EngineThread.close` waits for 10
-_RETRY_S = 1.0  # between two looks whether a process that did not stay up may be started again
 
 
 def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
@@ -104,19 +98,20 @@ class _SharedEngine:
     pid = os.getpid()
 
     def __init__(self, process: EngineProcess) -> None:
-        self._process, self._lost = process, asyncio.Event()
+        self._process, self.lost = process, asyncio.Event()
 
     async def begin(self, listener: socket.socket) -> Process:
-        self._lost.clear()
+        self.lost.clear()
         return self
 
     async def wait(self) -> int:
-        await self._lost.wait()
+        await self.lost.wait()
         return 0
 
     def kill(self) -> None:
-        self._lost.set()
-        self._process.disconnect()
+        if not self._process.disconnect() and not self.lost.is_set():
+            self._process.refuse(_NO_ENGINE)
+        self.lost.set()
 
     terminate = kill
 
@@ -153,26 +148,37 @@ class EngineProcess:
         self._state_s = 0.0  # when it came, or when the process was connected to
         self._closing = False
         self._unavailable = ""  # why no process takes rows, "" while one does or is started
-        self._load: ExitStack | None = None  # open while the clock of requests stands still
+        self._standing = ExitStack()  # open while the clock of requests stands still
         self._load_moved_s: float | None = None
         self._wanted = asyncio.Event()  # set while there are rows
         self._hello = wire.Hello(wire.engine_settings(settings, resolved))
-        idle_s = settings.idle_timeout if settings.gateway_mode else 0.0
-        config = SupervisorConfig("engine process", START_S, idle_s, _STOP_S)
-        self._shared: _SharedEngine | None = None
-        if path := resolved.value("engine_process"):
-            self._shared = _SharedEngine(self)
-            config = replace(config, name="connection to the shared engine", path=Path(path))
-        self._start_s = START_S if self._shared else None
-        self._process = Supervisor(self._shared.begin if self._shared else starter(_PROGRAM, settings), config)
         self._hang_s = hang_s = settings.engine_hang_s
         # Of a process that is silent while it may be loading its model: importing the model's libraries can block the
         # whole process, on a slow disk for long.
         self._load_s = max(hang_s, settings.request_timeout)
+        supervised = Supervised(
+            name="engine process",
+            spawn=starter(_PROGRAM, settings),
+            use=self._use,
+            probe=self._probe,
+            give_up=self.refuse,
+            start_s=START_S,
+            stop_s=_STOP_S,
+            idle_s=settings.idle_timeout if settings.gateway_mode else 0.0,
+            hang_s=hang_s,
+        )
+        self._shared: _SharedEngine | None = None
+        if path := resolved.value("engine_process"):
+            self._shared = _SharedEngine(self)
+            self._wanted.set()
+            supervised = replace(
+                supervised, name="connection to the shared engine", spawn=self._shared.begin, path=Path(path)
+            )
+        self._process = Supervisor(supervised)
+        self.ends = self._process.ends  # how many processes ended, by cause
         self._tasks = [
-            self._loop.create_task(self._keep_connected()),
-            self._loop.create_task(self._process.end_when_hung(self._probe, hang_s, PROBE_PAUSE_S + _SILENT_S)),
-            self._loop.create_task(end_when_idle([self._process], idle_s)),
+            self._loop.create_task(self._process.run(self._wanted)),
+            self._loop.create_task(end_when_idle([self._process], supervised.idle_s)),
         ]
 
     # -- Scheduler ---------------------------------------------------------------------------------------------------
@@ -233,10 +239,6 @@ class EngineProcess:
         )
 
     @property
-    def ends(self) -> Mapping[ProcessEnd, int]:
-        return self._process.ends
-
-    @property
     def is_running(self) -> bool:
         return self._state is not None
 
@@ -247,66 +249,54 @@ class EngineProcess:
 
     async def _close(self) -> None:
         self._closing = True
-        for task in self._tasks:
-            task.cancel()
         self._fail_all(ShuttingDown("The server is shutting down."))
         self.disconnect()
-        await self._process.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
 
-    def disconnect(self) -> None:
-        if self._connection is not None and self._connection.transport is not None:
-            self._connection.transport.close()
+    def disconnect(self) -> bool:
+        """End the connection. Returns False if there is none."""
+        if self._connection is None or self._connection.transport is None:
+            return False
+        self._connection.transport.abort()
+        return True
 
-    async def _keep_connected(self) -> None:
-        """Have a process whenever there are rows, as long as this server runs; a shared one always."""
-        while True:
-            if not (self._unavailable or self._shared):
-                await self._wanted.wait()
-            try:
-                async with asyncio.timeout(self._start_s):
-                    running = await self._process.running()
-            except (ProcessUnavailable, TimeoutError) as error:
-                # The reason of an engine that has refused this server is better than that it does not stay connected.
-                self._refuse(self._unavailable or str(error) or _NO_ENGINE)
-                await asyncio.sleep(_RETRY_S)
-            except ShuttingDown:
-                return
-            else:
-                await self._use(running)
-
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
         """Fail all rows, and those that come until a process takes rows."""
-        self._unavailable = reason
-        self._fail_all(EngineFailed(reason))
+        # The reason of an engine that has refused this server is better than that it does not stay connected.
+        self._unavailable = self._unavailable or reason
+        self._fail_all(EngineFailed(self._unavailable))
 
-    async def _use(self, running: RunningProcess) -> None:
-        """Send rows over one connection until it ends."""
+    async def _use(self, path: Path) -> None:
+        """Send rows over one connection until it ends. Raises OSError while nothing listens there."""
         lost = asyncio.Event()
         connection = wire.Frames(self._take, lost.set)
-        try:
-            await self._loop.create_unix_connection(lambda: connection, str(running.socket))
-        except OSError:  # it has just ended
-            await self._process.lost(running)
-            return
+        await self._loop.create_unix_connection(lambda: connection, str(path))
         self._connection = connection
+        self._process.ready()
         self._state_s = self.clock()  # the first state is to come soon
         self._send(self._hello)
         for model, live in self._leases:
             self._send(wire.Lease(model, live, held=True))
         for row in list(self._rows.values()):
             self._send_row(row)
-        await lost.wait()
-        self._on_lost(connection)
-        await self._process.lost(running)
+        try:
+            await lost.wait()
+        finally:
+            self.disconnect()
+            self._on_lost(connection)
 
     def _on_lost(self, connection: wire.Frames) -> None:
         """Prepare what the next process gets: the rows, and, unless it was idle, the models that were loaded."""
         loaded = [name for name, model in self.snapshot().models.items() if model.state is ModelState.LOADED]
-        was_idle = self._process.state is ProcessState.STOPPING
+        was_idle = self._process.is_stopping
         self._connection = self._state = None
         self.infos = self._unloaded
         if self._shared is not None:
-            self._shared.kill()
+            self._shared.lost.set()
+        if self._closing:
+            return
         if connection.broken is not None:
             logger.opt(exception=connection.broken).error("the engine process sent no message")
             self._process.kill("does not speak the protocol")  # the restarts of a process that always does this end
@@ -328,7 +318,7 @@ class EngineProcess:
         if self._rows:
             self._stands_still()
         else:
-            self._goes_on()
+            self._standing.close()
 
     def _probe(self) -> Condition:
         """Return the condition of the process, which runs."""
@@ -345,7 +335,7 @@ class EngineProcess:
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
-    def _send(self, message: wire.Message, samples: wire.Samples | None = None) -> None:
+    def _send(self, message: wire.Message, samples: Samples | None = None) -> None:
         """Write a message if a process is there. Otherwise the next one gets all that counts when it is there."""
         connection = self._connection
         if connection is not None and connection.transport is not None and not connection.transport.is_closing():
@@ -353,8 +343,8 @@ class EngineProcess:
 
     def _send_row(self, row: SentRow) -> None:
         job, item = row.job, row.item()
-        utterance = wire.fields_of(item) if isinstance(item, Utterance) else None
-        span = wire.fields_of(item) if isinstance(item, AlignItem) else None
+        utterance = item if isinstance(item, Utterance) else None
+        span = item if isinstance(item, AlignItem) else None
         samples = item.audio if isinstance(item, Utterance | AlignItem) else None
         shared = None
         if item is not None and samples is None:
@@ -364,21 +354,22 @@ class EngineProcess:
         )
         self._send(message, samples)
 
-    def _take(self, message: wire.Message, samples: wire.Samples) -> None:
+    def _take(self, message: wire.Message, samples: Samples) -> None:
         match message:
-            case wire.RowStarted(number=number) if number in self._rows:
+            case wire.RowMoved(number=number, tokens=tokens) if number in self._rows:
                 self._rows[number].began = True
-            case wire.TokensSent(number=number) if number in self._rows:
-                self._rows[number].pass_on(message.tokens)
+                if tokens is not None:
+                    self._rows[number].pass_on(tokens)
             case wire.RowFinished(number=number) if number in self._rows:
                 self._take_end(self._rows[number], message, samples)
             case wire.EngineState():
                 self._take_state(message)
             case wire.ServerRefused(reason=reason):
                 logger.error("the engine refuses this server", reason=reason)
-                self._refuse(reason)
+                self._unavailable = ""
+                self.refuse(reason)
 
-    def _take_end(self, row: SentRow, message: wire.RowFinished, samples: wire.Samples) -> None:
+    def _take_end(self, row: SentRow, message: wire.RowFinished, samples: Samples) -> None:
         if message.error is not None and message.error.code == ShuttingDown.code:
             row.begin_again()  # only the engine process shuts down, not this server: the next process gets the row
             return
@@ -407,8 +398,8 @@ class EngineProcess:
         self.with_recordings_s = state.with_recordings_s
         # A load is announced a moment before its clock stops, and may keep the interpreter's lock from then on.
         if state.load_moved_s is None and not state.snapshot.loading:
-            self._goes_on()
-        elif self._load is None or state.load_moved_s != self._load_moved_s:
+            self._standing.close()
+        elif self.request_clock.load_moved_s is None or state.load_moved_s != self._load_moved_s:
             self._load_moved_s = state.load_moved_s
             self._stands_still()
         for rows, took_s in state.steps:
@@ -430,7 +421,7 @@ class EngineProcess:
     def _forget(self, job: AnyJob) -> None:
         del self._rows[job.key]
         self._process.idle.release()
-        if not self._rows:
+        if not self._rows and self._shared is None:
             self._wanted.clear()
 
     def _end(self, row: SentRow, error: AsrError) -> None:
@@ -446,19 +437,11 @@ class EngineProcess:
         for row in list(self._rows.values()):
             self._end(row, error)
 
-    # -- the clock of requests, which stands still while a model is loaded or a process starts ------------------------
-
     def _stands_still(self) -> None:
-        if self._load is None:
-            self._load = ExitStack()
-            self._load.enter_context(self.request_clock.loading())
-        else:
-            self.request_clock.progress()
-
-    def _goes_on(self) -> None:
-        if self._load is not None:
-            self._load.close()
-            self._load = None
+        """Stop the clock of requests while a model is loaded or a process starts; again at each sign of progress."""
+        if self.request_clock.load_moved_s is None:
+            self._standing.enter_context(self.request_clock.loading())
+        self.request_clock.progress()
 
 
 def _error(error: wire.RowError) -> AsrError:

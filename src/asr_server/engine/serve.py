@@ -29,7 +29,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine import core, wire
 from asr_server.engine.core import Watch
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import AlignerState, Alignment, Hypothesis, Tokens, Utterance
+from asr_server.engine.protocol import AlignerState, Alignment, Hypothesis, Samples, Tokens, Utterance
 from asr_server.schedule.job import AnyJob, Job, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
 
@@ -188,7 +188,7 @@ class ServerConnection(wire.Frames):
             logger.warning("a process of another user is refused", user=user)
             transport.close()
 
-    def send(self, message: wire.Message, samples: wire.Samples | None = None) -> None:
+    def send(self, message: wire.Message, samples: Samples | None = None) -> None:
         """Write a message, unless the connection has ended. A server that does not read loses its connection."""
         if self.transport is None or self.transport.is_closing():
             return
@@ -200,7 +200,7 @@ class ServerConnection(wire.Frames):
 
     def began(self, number: int) -> None:
         if number in self.rows:
-            self.send(wire.RowStarted(number))
+            self.send(wire.RowMoved(number))
             self._server.changed.set()
 
     def _end(self) -> None:
@@ -216,7 +216,7 @@ class ServerConnection(wire.Frames):
         for lease in self._leases.values():
             lease.close()
 
-    def _take(self, message: wire.Message, samples: wire.Samples) -> None:
+    def _take(self, message: wire.Message, samples: Samples) -> None:
         if not self._open:
             self._greet(message)
         elif isinstance(message, wire.SubmitRow):
@@ -245,11 +245,13 @@ class ServerConnection(wire.Frames):
         self._server.connections.append(self)
         self.send(self._server.state())
 
-    def _submit(self, row: wire.SubmitRow, samples: wire.Samples) -> None:
+    def _submit(self, row: wire.SubmitRow, samples: Samples) -> None:
         thread = self._server.core.thread
         if row.model not in self._server.models or row.number in self.rows:
             raise ValueError("a row of no model, or with the number of another")
-        item: Any = wire.item_of(row, samples)
+        item: Any = row.utterance or row.align
+        if item is not None:
+            item = replace(item, audio=samples)
         given: list[Any] = []
         if row.shared is not None and row.model in self._server.shared_models:
             item = self._server.shared_models[row.model].unpack((row.shared, samples))
@@ -296,7 +298,7 @@ class ServerConnection(wire.Frames):
     def _send_told(self) -> None:
         told, self._told = self._told, {}
         for number, parts in told.items():
-            self.send(wire.TokensSent(number, _joined(parts)))
+            self.send(wire.RowMoved(number, _joined(parts)))
 
     def _answer(self, job: AnyJob, number: int, given: list[Any]) -> None:
         if self.rows.get(number) is not job:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Annotated, Any, Literal, cast, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from asr_server import __version__
 from asr_server.core.settings import EngineSettings, Settings
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import AlignItem, Alignment, EngineInfo, Hypothesis, Tokens, Utterance
+from asr_server.engine.protocol import AlignItem, Alignment, EngineInfo, Hypothesis, Samples, Tokens, Utterance
 from asr_server.processes import messages
 from asr_server.schedule.model import EngineSnapshot, ModelState
 
@@ -28,18 +27,6 @@ PUBLISH_S = 1.0
 # Bytes read from a socket at once, unless a frame is longer.
 _STAGE_BYTES = 64 * 1024
 _SAMPLE_BYTES = 4
-
-Samples = NDArray[np.float32]
-
-
-def _without_audio(kind: type) -> type[Any]:
-    """Return a copy of the dataclass `kind` without its `audio` field."""
-    hints = get_type_hints(kind, localns={"np": np, "NDArray": NDArray})
-    parts = [(one.name, hints[one.name], field(default=one.default)) for one in fields(kind) if one.name != "audio"]
-    return make_dataclass(f"{kind.__name__}Fields", parts, frozen=True, slots=True)
-
-
-_UtteranceFields, _AlignItemFields = _without_audio(Utterance), _without_audio(AlignItem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +47,8 @@ class ServerRefused:
 
 @dataclass(frozen=True, slots=True)
 class SubmitRow:
-    """A job for the engine. Its item is an utterance, a span whose words are to be placed, or an item of a model that
-    shares the engine's thread; with none of these, its model is loaded."""
+    """A job for the engine, followed by its samples. Its item is an utterance, a span whose words are to be placed, or
+    an item of a model that shares the engine's thread; with none of these, its model is loaded."""
 
     number: int  # of the job at the server
     priority: int  # a `Priority`
@@ -69,8 +56,8 @@ class SubmitRow:
     model: str
     session: str
     queued_s: float  # when it came, monotonic: processes of one machine share that clock
-    utterance: _UtteranceFields | None = None  # type: ignore[valid-type]  # a class that is made above
-    align: _AlignItemFields | None = None  # type: ignore[valid-type]  # as above
+    utterance: Utterance | None = None
+    align: AlignItem | None = None
     shared: dict[str, Any] | None = None  # as of `SharedModel.pack`
     kind: Literal["SubmitRow"] = "SubmitRow"
 
@@ -94,20 +81,12 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class RowStarted:
-    """A row is in the batch."""
+class RowMoved:
+    """A row has joined the batch, or has new tokens."""
 
     number: int
-    kind: Literal["RowStarted"] = "RowStarted"
-
-
-@dataclass(frozen=True, slots=True)
-class TokensSent:
-    """A row has new tokens."""
-
-    number: int
-    tokens: Tokens
-    kind: Literal["TokensSent"] = "TokensSent"
+    tokens: Tokens | None = None  # None for a row that has joined
+    kind: Literal["RowMoved"] = "RowMoved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +128,7 @@ class EngineState:
     kind: Literal["EngineState"] = "EngineState"
 
 
-Message = Hello | ServerRefused | SubmitRow | CancelRow | Lease | RowStarted | TokensSent | RowFinished | EngineState
+Message = Hello | ServerRefused | SubmitRow | CancelRow | Lease | RowMoved | RowFinished | EngineState
 _MESSAGES: TypeAdapter[Message] = TypeAdapter(
     Annotated[Message, Field(discriminator="kind")],
     config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants", extra="forbid"),
@@ -162,22 +141,6 @@ def engine_settings(settings: Settings, resolved: Plan) -> dict[str, str]:
     names = {*EngineSettings.model_fields, "speech", "speech_clone_model"} - {"vllm_api_key", "device"}
     values = settings.model_dump(mode="json", include=names) | {"model_id": resolved.model_id, "version": __version__}
     return {name.upper(): json.dumps(value) for name, value in values.items()}
-
-
-def _values(found: Any) -> dict[str, Any]:
-    return {one.name: getattr(found, one.name) for one in fields(found) if one.name != "audio"}
-
-
-def fields_of(item: Utterance | AlignItem) -> Any:
-    """Return the fields of an item without its audio, as `SubmitRow` has them."""
-    return (_UtteranceFields if isinstance(item, Utterance) else _AlignItemFields)(**_values(item))
-
-
-def item_of(row: SubmitRow, samples: Samples) -> Utterance | AlignItem | None:
-    """Return the item of a row: mono float32 (n,) at 16 kHz with its fields. None for a row that loads a model."""
-    found: Any = row.utterance or row.align
-    kind = Utterance if row.utterance is not None else AlignItem
-    return kind(samples, **_values(found)) if found is not None else None
 
 
 def frame(message: Message, samples: Samples | None = None) -> list[bytes | memoryview]:

@@ -12,31 +12,31 @@ import threading
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from contextvars import Context
-from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from loguru import logger
 
-from asr_server.core.errors import ShuttingDown
 from asr_server.core.idle import IdleTimer, trim_heap
 from asr_server.core.settings import Settings, environment_of
 from asr_server.processes.launcher import is_stopped, python_command, python_path
 from asr_server.processes.unix_sockets import unnamed_socket
 
-# Between two attempts to connect to a process that starts: at first, and at most.
+# Between two attempts to connect to a process: at first, and at most.
 _POLL_S, _MOST_POLL_S = 0.01, 0.5
-PROBE_PAUSE_S = 2.0  # between two probes whether the process hangs
+_PROBE_PAUSE_S = 2.0  # between two probes whether the process hangs
 # For a process whose parent is gone to shut down: nobody reads its responses any more.
 _END_S = 10.0
-_EXIT_WAIT_S = 1.0  # from the end of a connection to the end of the process, if that caused it
-
-
-class ProcessUnavailable(Exception):
-    """The process does not stay up, and is not started for now. The message is for users."""
+_DRAIN_S = 1.0  # from the end of a process to the end of its connection, which has what it sent last
+# A process that ran for this long after it was ready was productive, also if it did no work.
+_PRODUCTIVE_S = 30.0
+# Before the second restart, and doubled with each further one. The first restart is immediate.
+_FIRST_WAIT_S = 0.25
+# Unproductive starts in a row, after which there is none for `GIVE_UP_S`.
+_MOST_UNPRODUCTIVE = 5
+GIVE_UP_S = 10.0
 
 
 class Process(Protocol):
@@ -65,14 +65,6 @@ class ProcessEnd(StrEnum):
     CRASHED = "crashed"
     HUNG = "hung"  # killed: it made no progress
     LATE = "late"  # killed: it was not ready in time
-
-
-@dataclass(eq=False, slots=True)
-class RunningProcess:
-    """A process that accepts connections."""
-
-    socket: Path
-    gone: asyncio.Event = field(default_factory=asyncio.Event)  # set when it has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,269 +97,169 @@ class HangDetector:
         return self._stalled_s >= found.limit_s
 
 
-class ProcessState(Enum):
-    """The state of a process."""
-
-    STOPPED = "stopped"
-    STARTING = "starting"  # also during the wait before a restart
-    RUNNING = "running"
-    STOPPING = "stopping"
-    FAILED = "failed"  # it crashes again and again; the next start is tried only after a while
-
-
-# A process that ran for this long after it was ready was productive, also if it did no work.
-_PRODUCTIVE_S = 30.0
-# Before the second restart, and doubled with each further one. The first restart is immediate.
-_FIRST_WAIT_S = 0.25
-# Unproductive starts in a row, after which there is none for `GIVE_UP_S`.
-_MOST_UNPRODUCTIVE = 5
-GIVE_UP_S = 10.0
-
-
-class RestartPolicy:
-    """The restarts of a process that dies. Times are seconds on any monotonic clock."""
-
-    def __init__(self) -> None:
-        self.state = ProcessState.STOPPED
-        self._unproductive = 0
-        self._productive = False
-        self._ready_s: float | None = None
-        self._retry_at_s = 0.0
-
-    def begin(self, now_s: float) -> bool:
-        """Return True if the caller is to start a process now: the state is `STARTING` from then on."""
-        may_start = self.state is ProcessState.FAILED and now_s >= self._retry_at_s
-        if may_start or self.state is ProcessState.STOPPED:
-            self.state = ProcessState.STARTING
-            return True
-        return False
-
-    def on_ready(self, now_s: float) -> None:
-        if self.state is ProcessState.STARTING:
-            self.state, self._ready_s, self._productive = ProcessState.RUNNING, now_s, False
-
-    def served(self) -> None:
-        self._productive, self._unproductive = True, 0
-
-    def stop(self) -> None:
-        if self.state in (ProcessState.STARTING, ProcessState.RUNNING):
-            self.state = ProcessState.STOPPING
-
-    def on_exit(self, now_s: float) -> float | None:
-        """Note that the process is gone, or could not be started.
-
-        Returns the seconds until the next start, or None if there is none.
-        """
-        ready_s, self._ready_s = self._ready_s, None
-        if self.state is ProcessState.STOPPING:
-            self.state = ProcessState.STOPPED
-            return None
-        if self._productive or (ready_s is not None and now_s - ready_s >= _PRODUCTIVE_S):
-            self._unproductive = 0
-        self._productive = False
-        self._unproductive += 1
-        if self._unproductive >= _MOST_UNPRODUCTIVE:
-            # After the pause, one more failure gives up again.
-            self._unproductive = _MOST_UNPRODUCTIVE - 1
-            self.state, self._retry_at_s = ProcessState.FAILED, now_s + GIVE_UP_S
-            return None
-        self.state = ProcessState.STARTING
-        return 0.0 if self._unproductive == 1 else _FIRST_WAIT_S * float(2 ** (self._unproductive - 2))
-
-
 @dataclass(frozen=True, slots=True)
-class SupervisorConfig:
-    """Time limits."""
+class Supervised:
+    """The process of a supervisor: what it is for, and its time limits."""
 
     name: str  # in the log and in messages
+    spawn: Spawn
+    # Connects to the process, reports that it is `ready`, and works with it until the connection has ended. Raises
+    # OSError while it does not listen.
+    use: Callable[[Path], Awaitable[None]]
+    probe: Callable[[], Condition]  # of a process that is ready
+    give_up: Callable[[str], None]  # called with the reason, for users, before a long pause without a process
     start_s: float  # from the start until it is ready
+    stop_s: float  # to shut down
     idle_s: float  # without use; 0 means no limit
-    stop_s: float = 28.0  # to shut down
+    hang_s: float  # for which a signal may stop it
     path: Path | None = None  # where the process listens, if not at the socket that it is given
 
 
 class Supervisor:
     """At most one process. Everything runs on one event loop."""
 
-    def __init__(self, spawn: Spawn, config: SupervisorConfig) -> None:
-        self._spawn, self._config = spawn, config
-        self._policy = RestartPolicy()
-        # Set, and replaced by a fresh one, at every change of state: a waiter gets exactly the next change.
-        self._changed = asyncio.Event()
+    def __init__(self, supervised: Supervised) -> None:
+        self._supervised = supervised
         self._process: Process | None = None
-        self._ready: RunningProcess | None = None
-        self._run: asyncio.Task[None] | None = None
-        self._stop_requested = asyncio.Event()
-        self.idle = IdleTimer(config.idle_s)
-        self._kill_cause: ProcessEnd | None = None
+        self._exit_code: asyncio.Task[int] | None = None  # of the process
+        self._began_s = 0.0
+        self._ready_s: float | None = None
+        self._has_served = False
+        self._cause = ProcessEnd.STOPPED  # of the end of the last process, or of this one if it ended now
+        self.idle = IdleTimer(supervised.idle_s)
         self.ends = dict.fromkeys(ProcessEnd, 0)
-        self._refusing = False
 
     @property
-    def state(self) -> ProcessState:
-        return self._policy.state
+    def is_stopping(self) -> bool:
+        """True if the process is being ended on purpose, or was."""
+        return self._cause is ProcessEnd.STOPPED
 
-    async def running(self) -> RunningProcess:
-        """Return the process, started if there is none. Raises `ProcessUnavailable`, `ShuttingDown`."""
+    async def run(self, wanted: asyncio.Event) -> None:
+        """Run one process after another, for ever: the first when it is wanted, and another when one has crashed.
+
+        To be cancelled: ends when the process is gone, which finishes what it has.
+        """
+        crashes = 0  # in a row, of processes that were not productive
         while True:
-            if self._refusing:
-                raise ShuttingDown("The server is shutting down.")
-            if self.state is ProcessState.RUNNING and self._ready is not None:
-                return self._ready
-            if self._policy.begin(time.monotonic()):
-                self._stop_requested.clear()
-                # Without the context of the request that is first: its id would be in every line about the process.
-                self._run = asyncio.create_task(self._keep_running(), context=Context())
-            elif self.state is ProcessState.FAILED:
-                raise ProcessUnavailable(f"The {self._config.name} does not stay up; the log says why.")
-            await self._changed.wait()
+            if not crashes:
+                await wanted.wait()
+            await self._run_once()
+            ran_s = 0.0 if self._ready_s is None else time.monotonic() - self._ready_s
+            if self.is_stopping:
+                crashes = 0
+                continue
+            crashes = 1 if self._has_served or ran_s >= _PRODUCTIVE_S else crashes + 1
+            if crashes == _MOST_UNPRODUCTIVE:
+                crashes -= 1  # after the pause, one more failure gives up again
+                logger.error(f"{self._supervised.name} given up: it does not stay up")
+                self._supervised.give_up(f"The {self._supervised.name} does not stay up; the log says why.")
+                await asyncio.sleep(GIVE_UP_S)
+            elif crashes > 1:
+                await asyncio.sleep(_FIRST_WAIT_S * 2 ** (crashes - 2))
 
-    async def lost(self, running: RunningProcess) -> None:
-        """Wait, after a connection to this process broke, until the process is gone too or evidently still runs."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_EXIT_WAIT_S):
-                await running.gone.wait()
+    def ready(self) -> None:
+        """Note that the process has accepted a connection."""
+        if self._ready_s is None and self._process is not None:
+            self._ready_s = time.monotonic()
+            took_s = round(self._ready_s - self._began_s, 3)
+            logger.info(f"{self._supervised.name} ready", pid=self._process.pid, took_s=took_s)
+            self.idle.touch()
 
     def served(self) -> None:
-        self._policy.served()
+        self._has_served = True
 
     async def close_idle(self) -> None:
-        if self.state is ProcessState.RUNNING:
-            logger.info(f"{self._config.name} idle", idle_s=round(self.idle.idle_s, 1))
-            await self.stop()
+        if self._process is not None and self._ready_s is not None and not self.is_stopping:
+            logger.info(f"{self._supervised.name} idle", idle_s=round(self.idle.idle_s, 1))
+            await self._stop()
             trim_heap()  # of what its rows took here
-
-    async def end_when_hung(self, probe: Callable[[], Condition], hang_s: float, probe_s: float) -> None:
-        """Kill the process whenever it hangs, which then counts as a crash. Runs for ever.
-
-        `probe` is for a process that runs. `hang_s`: the limit for one that a signal has stopped. `probe_s`: the
-        longest time that a probe and the pause before it can take.
-        """
-        pause_s = min(PROBE_PAUSE_S, hang_s / 4)
-        watched: Process | None = None
-        while True:
-            await asyncio.sleep(pause_s)
-            if (process := self._process) is None:
-                continue
-            if process is not watched:
-                watched, detector = process, HangDetector(probe_s, time.monotonic())
-            if is_stopped(process.pid):
-                found = Condition("stopped", hang_s)
-            else:  # one that starts, or ends, has time limits of its own
-                found = probe() if self.state is ProcessState.RUNNING else WELL
-            if detector.observe(found, time.monotonic()) and process is self._process:
-                self.kill("hangs", ProcessEnd.HUNG, sign=found.sign, after_s=found.limit_s)
-                watched = None  # a new detector: if the process survives even that, it is not killed at every probe
 
     def kill(self, why: str, cause: ProcessEnd = ProcessEnd.CRASHED, **details: object) -> None:
         """End the process at once. `why` follows its name in the log."""
         if (process := self._process) is not None:
-            logger.error(f"{self._config.name} {why} and is killed", pid=process.pid, **details)
-            self._kill_cause = cause
+            logger.error(f"{self._supervised.name} {why} and is killed", pid=process.pid, **details)
+            if not self.is_stopping:
+                self._cause = cause
             _signal(process.kill)
 
-    async def stop(self) -> None:
-        """Shut the process down; if it does not end in time, kill it. Returns when it is gone."""
-        self._policy.stop()
-        self._stop_requested.set()
-        if (process := self._process) is not None:
-            _signal(process.terminate)
-        if self._run is None:
-            return
-        _, late = await asyncio.wait({self._run}, timeout=self._config.stop_s)
-        if late and process is not None:
-            logger.error(f"{self._config.name} does not end in time and is killed", pid=process.pid)
-            _signal(process.kill)
-            await asyncio.wait({self._run})
-
-    async def close(self) -> None:
-        """Start no more processes, and shut the last one down, which finishes what it has."""
-        self._refusing = True
-        self._notify()
-        await self.stop()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _keep_running(self) -> None:
-        """Run one process after another, until one is stopped on purpose or the policy gives up."""
-        wait_s: float | None = 0.0
-        while wait_s is not None and self._policy.state is ProcessState.STARTING:
-            await self._run_once()
-            wait_s = self._policy.on_exit(time.monotonic())
-            if self.state is ProcessState.FAILED:
-                logger.error(f"{self._config.name} given up: it does not stay up")
-            self._notify()
-            if wait_s:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await self._stop_requested.wait()
-        if self._policy.state is ProcessState.STOPPING:  # `stop` was called while no process ran
-            self._policy.on_exit(time.monotonic())
-            self._notify()
+    async def _stop(self) -> None:
+        """Shut the process down; if it does not end in time, kill it."""
+        assert self._exit_code is not None
+        assert self._process is not None
+        self._cause = ProcessEnd.STOPPED
+        _signal(self._process.terminate)
+        _, late = await asyncio.wait({self._exit_code}, timeout=self._supervised.stop_s)
+        if late:
+            self.kill("does not end in time")
+            await asyncio.wait(late)
 
     async def _run_once(self) -> None:
         """Start a process and wait until it is gone."""
-        began_s = time.monotonic()
-        self._kill_cause = None
-        with ExitStack() as stack:
-            try:
-                place = stack.enter_context(unnamed_socket())
-                with place.listener:  # afterwards the process has the only copy, whose connections break when it ends
-                    self._process = process = await self._spawn(place.listener)
-            except OSError as error:
-                logger.error(f"{self._config.name} cannot be started", reason=str(error))
-                self.ends[ProcessEnd.CRASHED] += 1
-            else:
-                await self._supervise(process, self._config.path or place.path, began_s)
-
-    async def _supervise(self, process: Process, path: Path, began_s: float) -> None:
-        exit_code = asyncio.create_task(process.wait())
-        if self._policy.state is ProcessState.STOPPING:
-            _signal(process.terminate)  # `stop` could not while there was no process
-        await self._await_ready(process, path, exit_code, began_s)
-        code = await exit_code
-        self._process = None
-        if (running := self._ready) is not None:
-            self._ready = None
-            running.gone.set()
-        asked_to = self._policy.state is ProcessState.STOPPING
-        cause = ProcessEnd.STOPPED if asked_to else self._kill_cause or ProcessEnd.CRASHED
-        self.ends[cause] += 1
-        log = logger.info if asked_to else logger.error
-        log(f"{self._config.name} ended", pid=process.pid, code=code, cause=cause.value)
-
-    async def _await_ready(self, process: Process, path: Path, exit_code: asyncio.Task[int], began_s: float) -> None:
-        ready = asyncio.create_task(_connectable(path))
+        self._cause, self._began_s, self._ready_s = ProcessEnd.CRASHED, time.monotonic(), None
+        self._has_served = False
         try:
-            await asyncio.wait({ready, exit_code}, timeout=self._config.start_s, return_when=asyncio.FIRST_COMPLETED)
+            with unnamed_socket() as place:
+                with place.listener:  # afterwards the process has the only copy, whose connections break when it ends
+                    process = await self._supervised.spawn(place.listener)
+                await self._supervise(process, self._supervised.path or place.path)
+        except OSError as error:
+            logger.error(f"{self._supervised.name} cannot be started", reason=str(error))
         finally:
-            ready.cancel()
-        if ready.done() and not ready.cancelled() and not exit_code.done():
-            if self._policy.state is ProcessState.STARTING:
-                self._ready = RunningProcess(path)
-                self._policy.on_ready(time.monotonic())
-                logger.info(f"{self._config.name} ready", pid=process.pid, took_s=round(time.monotonic() - began_s, 3))
-                self.idle.touch()
-                self._notify()
-        elif not exit_code.done():
-            self.kill("is not ready in time", ProcessEnd.LATE, limit_s=self._config.start_s)
+            self.ends[self._cause] += 1
+
+    async def _supervise(self, process: Process, path: Path) -> None:
+        self._process, self._exit_code = process, asyncio.create_task(process.wait())
+        use = asyncio.create_task(self._use(path, self._exit_code))
+        watch = asyncio.create_task(self._end_when_hung(process))
+        late = asyncio.get_running_loop().call_later(self._supervised.start_s, self._end_when_late)
+        try:
+            await asyncio.wait({self._exit_code})
+        except asyncio.CancelledError:
+            await self._stop()
+            raise
+        finally:
+            late.cancel()
+            watch.cancel()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_S):
+                    await use
+            self._process = None
+            log = logger.info if self.is_stopping else logger.error
+            code = self._exit_code.result()
+            log(f"{self._supervised.name} ended", pid=process.pid, code=code, cause=self._cause.value)
+
+    async def _use(self, path: Path, exit_code: asyncio.Task[int]) -> None:
+        """Use the process over one connection after another until it has ended."""
+        while not exit_code.done():
+            with contextlib.suppress(OSError):
+                await self._supervised.use(path)
+            pause_s = min(max(_POLL_S, (time.monotonic() - self._began_s) / 20), _MOST_POLL_S)
+            await asyncio.wait({exit_code}, timeout=pause_s)
+
+    def _end_when_late(self) -> None:
+        if self._ready_s is None:
+            self.kill("is not ready in time", ProcessEnd.LATE, limit_s=self._supervised.start_s)
+
+    async def _end_when_hung(self, process: Process) -> None:
+        """Kill the process if it hangs, which then counts as a crash."""
+        hang_s = self._supervised.hang_s
+        pause_s = min(_PROBE_PAUSE_S, hang_s / 4)
+        detector = HangDetector(2 * pause_s, time.monotonic())
+        while True:
+            await asyncio.sleep(pause_s)
+            if is_stopped(process.pid):
+                found = Condition("stopped", hang_s)
+            else:  # one that starts, or ends, has time limits of its own
+                found = WELL if self._ready_s is None or self.is_stopping else self._supervised.probe()
+            if detector.observe(found, time.monotonic()):
+                self.kill("hangs", ProcessEnd.HUNG, sign=found.sign, after_s=found.limit_s)
+                # If the process survives even that, it is not killed at every probe.
+                detector = HangDetector(2 * pause_s, time.monotonic())
 
 
 def _signal(send: Callable[[], None]) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has just ended
         send()
-
-
-async def _connectable(path: Path) -> None:
-    began_s = time.monotonic()
-    while True:
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_unix_connection(path)
-            writer.close()
-            return
-        await asyncio.sleep(min(max(_POLL_S, (time.monotonic() - began_s) / 20), _MOST_POLL_S))
 
 
 def starter(module: tuple[str, ...], settings: Settings, *, output: int | None = None) -> Spawn:

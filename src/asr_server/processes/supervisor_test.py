@@ -1,33 +1,18 @@
-"""The supervisor over scripted processes, which listen or not and exit when the test says; its judgement of hangs and
-of restarts."""
+"""The supervisor over scripted processes, which listen or not and exit when the test says; its judgement of hangs."""
 
 import asyncio
 import signal
 import subprocess
 import sys
 import tempfile
-from contextvars import ContextVar
+import time
+from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from loguru import logger
 
-from asr_server.core.errors import ShuttingDown
 from asr_server.core.idle import end_when_idle
 from asr_server.processes import supervisor, unix_sockets
-from asr_server.processes.supervisor import (
-    GIVE_UP_S,
-    WELL,
-    Condition,
-    HangDetector,
-    ProcessEnd,
-    ProcessState,
-    ProcessUnavailable,
-    RestartPolicy,
-    Supervisor,
-    SupervisorConfig,
-)
+from asr_server.processes.supervisor import WELL, Condition, HangDetector, ProcessEnd, Supervised, Supervisor
 
 
 class _Process:
@@ -38,14 +23,19 @@ class _Process:
     def __init__(self, listener, kind):
         self._listener, self._kind = listener.dup(), kind
         self._code = asyncio.get_running_loop().create_future()
-        self._server = None
-        self.signals = []
+        self._server, self._connections = None, []
+        self.began_s, self.signals = time.monotonic(), []
 
     async def begin(self):
         if self._kind == "dies":
             self._code.set_result(1)
         elif self._kind != "mute":
-            self._server = await asyncio.start_unix_server(lambda _, writer: writer.close(), sock=self._listener)
+            self._server = await asyncio.start_unix_server(self._on_connection, sock=self._listener)
+
+    def _on_connection(self, _, writer):
+        self._connections.append(writer)
+        if self._code.done():
+            writer.close()
 
     async def wait(self):
         return await asyncio.shield(self._code)
@@ -62,19 +52,27 @@ class _Process:
     def end(self, code):
         if self._server is not None:
             self._server.close()
+        for connection in self._connections:
+            connection.close()
         self._listener.close()
         if not self._code.done():
             self._code.set_result(code)
 
 
-class _Supervised(Supervisor):
+class _Case:
     """A supervisor and all its processes; `kinds` are what they are, the last one for all that follow."""
 
-    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0):
-        super().__init__(self._begin, SupervisorConfig("one", start_s, idle_s, stop_s))
-        self.processes, self._kinds = [], list(kinds)
+    def __init__(self, kinds, conditions=(WELL,), **limits):
+        self._kinds, self._conditions = list(kinds), conditions
+        self.processes, self.used, self.reasons = [], 0, []
+        limits = {"start_s": 5.0, "stop_s": 5.0, "idle_s": 0.0, "hang_s": 60.0, **limits}
+        self.supervisor = Supervisor(
+            Supervised("one", self._spawn, self._use, self._probe, self.reasons.append, **limits)
+        )
+        self.wanted = asyncio.Event()
+        self.run = asyncio.create_task(self.supervisor.run(self.wanted))
 
-    async def _begin(self, listener):
+    async def _spawn(self, listener):
         kind = self._kinds.pop(0) if len(self._kinds) > 1 else self._kinds[0]
         if kind == "absent":
             raise FileNotFoundError("no such program")
@@ -82,8 +80,26 @@ class _Supervised(Supervisor):
         await self.processes[-1].begin()
         return self.processes[-1]
 
+    async def _use(self, path):
+        reader, writer = await asyncio.open_unix_connection(path)
+        self.supervisor.ready()
+        self.used += 1
+        try:
+            await reader.read()
+        finally:
+            writer.close()
+
+    def _probe(self):
+        """Return the condition of the last process that was started."""
+        return self._conditions[min(len(self.processes), len(self._conditions)) - 1]
+
+    async def used_by(self, number):
+        """Wait until that many processes were used."""
+        self.wanted.set()
+        await _until(lambda: self.used == number)
+
     def counted(self):
-        return {end: count for end, count in self.ends.items() if count}
+        return {end: count for end, count in self.supervisor.ends.items() if count}
 
 
 async def _until(holds):
@@ -95,152 +111,127 @@ async def _until(holds):
 @pytest.fixture
 async def supervise(monkeypatch):
     """Makes them, and stops what is left of them."""
-    monkeypatch.setattr(supervisor, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(supervisor, "_FIRST_WAIT_S", 0.02)
     made = []
 
     def make(*kinds, **config):
-        made.append(_Supervised(*(kinds or ("good",)), **config))
+        made.append(_Case(kinds or ("good",), **config))
         return made[-1]
 
     yield make
     for one in made:
-        await one.close()
+        one.run.cancel()
+        await asyncio.wait([one.run])
         for process in one.processes:
             process.end(0)  # closes its socket
-
-
-async def test_all_who_need_it_get_the_same_process(supervise):
-    """The process has the context of none of them, or all lines about it would have the id of the first request."""
-    request, seen = ContextVar("request", default=None), []
-    case = supervise()
-    sink = logger.add(lambda _: seen.append(request.get()), level="INFO")
-    request.set("a")
-    assert len({id(found) for found in await asyncio.gather(*(case.running() for _ in range(10)))}) == 1
-    logger.remove(sink)
-    assert len(case.processes) == 1
-    assert seen == [None]
 
 
 async def test_without_a_directory_for_its_socket_it_is_given_up_and_the_next_start_succeeds(
     supervise, tmp_path, monkeypatch
 ):
     """The supervisor gives up, as for a program that cannot be started, until there is a directory again."""
-    case = supervise()
     monkeypatch.setattr(supervisor, "GIVE_UP_S", 0.1)
+    case = supervise()
+    case.wanted.set()
     with monkeypatch.context() as patched:
         patched.setattr(unix_sockets, "_SHARED_MEMORY", "/none")
         patched.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-        with pytest.raises(ProcessUnavailable):
-            await case.running()
+        await _until(lambda: case.reasons)
     assert not case.processes
-    await asyncio.sleep(0.1)
-    await case.running()
+    await case.used_by(1)
 
 
-async def test_a_crash_is_followed_by_a_new_process_also_when_nobody_asks(supervise):
-    """Who has the old one learns that it is gone."""
-    case = supervise()
-    first = await case.running()
+async def test_a_process_starts_when_it_is_wanted_and_after_a_crash_also_if_nobody_asks(supervise):
+    """One that nobody wants does not start, also after one was ended on purpose."""
+    case = supervise(idle_s=0.05)
+    await asyncio.sleep(0.05)
+    assert not case.processes
+    await case.used_by(1)
+    case.wanted.clear()
     case.processes[0].end(-9)
-    await case.lost(first)
-    assert first.gone.is_set()
-    await _until(lambda: len(case.processes) == 2)
-    assert await case.running() is not first
+    await _until(lambda: case.used == 2)
+    await case.supervisor.close_idle()
+    await asyncio.sleep(0.05)
+    assert len(case.processes) == 2
 
 
 @pytest.mark.parametrize("kind", ["dies", "absent"])
-async def test_a_crash_loop_is_given_up_with_an_error(supervise, kind):
-    """All who wait get the error, and later callers get it at once."""
+async def test_a_crash_loop_is_given_up_for_a_while_and_again_after_one_more_crash(supervise, kind, monkeypatch):
+    """The wait doubles while nobody is answered."""
+    monkeypatch.setattr(supervisor, "GIVE_UP_S", 0.1)
     case = supervise(kind)
-    results = await asyncio.gather(*(case.running() for _ in range(3)), return_exceptions=True)
-    assert [type(r) for r in results] == [ProcessUnavailable] * 3
-    assert case.state is ProcessState.FAILED
-    tried = len(case.processes)
-    with pytest.raises(ProcessUnavailable):
-        await case.running()
-    assert len(case.processes) == tried <= 5
+    case.wanted.set()
+    await _until(lambda: len(case.reasons) == 2)
+    assert case.reasons == ["The one does not stay up; the log says why."] * 2
+    assert case.counted() == {ProcessEnd.CRASHED: 6}
+    if kind == "dies":
+        begun = [process.began_s for process in case.processes]
+        waits_s = [later - earlier for earlier, later in pairwise(begun)]
+        assert all(wait_s >= least_s for wait_s, least_s in zip(waits_s, [0, 0.02, 0.04, 0.08, 0.1], strict=True))
+
+
+@pytest.mark.parametrize("fruit", ["served", "time"])
+async def test_a_process_that_was_of_use_makes_up_for_crashes(supervise, fruit, monkeypatch):
+    """Any number of crashes with answers between them never gives up."""
+    if fruit == "time":
+        monkeypatch.setattr(supervisor, "_PRODUCTIVE_S", 0.0)
+    case = supervise()
+    for number in range(1, 11):
+        await case.used_by(number)
+        if fruit == "served":
+            case.supervisor.served()
+        case.processes[-1].end(-9)
+    await case.used_by(11)
+    assert not case.reasons
 
 
 async def test_an_idle_process_is_ended_but_not_while_it_is_used(supervise):
     """Use counts until it ends."""
     case = supervise(idle_s=0.05)
-    watch = asyncio.create_task(end_when_idle([case], 0.05))
-    case.idle.hold()
-    await case.running()
+    watch = asyncio.create_task(end_when_idle([case.supervisor], 0.05))
+    case.supervisor.idle.hold()
+    await case.used_by(1)
     await asyncio.sleep(0.3)
-    assert case.state is ProcessState.RUNNING
-    case.idle.release()
-    await _until(lambda: case.state is ProcessState.STOPPED)
+    assert not case.processes[0].signals
+    case.supervisor.idle.release()
+    await _until(lambda: case.used == 2)  # it is wanted
     watch.cancel()
     assert case.processes[0].signals == ["TERM"]
-    await case.running()
-    assert len(case.processes) == 2
 
 
-async def test_one_that_does_not_end_is_killed(supervise):
-    """SIGTERM first, SIGKILL after the time for it."""
-    case = supervise("stubborn", stop_s=0.05)
-    await case.running()
-    await case.stop()
-    assert case.processes[0].signals == ["TERM", "KILL"]
-    assert case.state is ProcessState.STOPPED
-
-
-async def test_a_stop_in_the_middle_of_a_start_leaves_no_process_behind(supervise):
-    """A caller that waits for it gets the next process."""
-    case = supervise("mute", "good")
-    waiting = asyncio.create_task(case.running())
-    await _until(lambda: case.processes)
-    await case.stop()
-    assert case.processes[0].signals == ["TERM"]
-    await waiting
-    assert len(case.processes) == 2
-
-
-@pytest.mark.parametrize("started", [False, True])
-async def test_a_closed_one_takes_nobody_any_more(supervise, started):
-    """New callers and waiting callers are refused. A supervisor without a process closes at once."""
-    case = supervise("mute")
-    waiting = [asyncio.create_task(case.running())] * started
-    await _until(lambda: len(case.processes) == started)
-    await case.close()
-    for late in (*waiting, case.running()):
-        with pytest.raises(ShuttingDown):
-            await late
-    assert len(case.processes) == started
+@pytest.mark.parametrize(("kind", "signals"), [("good", ["TERM"]), ("stubborn", ["TERM", "KILL"]), ("mute", ["TERM"])])
+async def test_closing_ends_the_process(supervise, kind, signals):
+    """Also in the middle of its start. SIGTERM first, SIGKILL after the time for it."""
+    case = supervise(kind, stop_s=0.05 if kind == "stubborn" else 5.0)
+    case.wanted.set()
+    await _until(lambda: case.processes if kind == "mute" else case.used)
+    case.run.cancel()
+    await asyncio.wait([case.run])
+    assert case.processes[0].signals == signals
+    assert len(case.processes) == 1
+    assert case.counted() == {ProcessEnd.STOPPED: 1}
 
 
 async def test_every_end_is_counted_by_its_cause(supervise):
     """One that comes up too late is killed, and followed by others: a crash after a kill is a crash."""
     case = supervise("mute", "good", start_s=0.1)
-    await case.running()
+    await case.used_by(1)
     assert case.processes[0].signals == ["KILL"]
     case.processes[1].end(-9)
-    await _until(lambda: len(case.processes) == 3)
-    await case.running()
-    await case.stop()
+    await case.used_by(2)
+    case.wanted.clear()
+    await case.supervisor.close_idle()
+    await _until(lambda: case.supervisor.ends[ProcessEnd.STOPPED])
     assert case.counted() == {ProcessEnd.LATE: 1, ProcessEnd.CRASHED: 1, ProcessEnd.STOPPED: 1}
 
 
-def _watched(case, found):
-    """Looks at the process; what is seen is `found[process]`, of the last started one."""
-    return asyncio.create_task(
-        case.end_when_hung(lambda: found[min(len(case.processes), len(found)) - 1], hang_s=0.05, probe_s=1.0)
-    )
-
-
 async def test_a_hung_process_is_killed_and_followed_by_another(supervise):
-    """The next caller gets another process, as after a crash. That one may be silent for longer."""
-    case = supervise()
-    watch = _watched(case, [Condition("hung", 0.05), Condition("silent", 60.0)])
-    first = await case.running()
-    async with asyncio.timeout(10):
-        await first.gone.wait()
+    """As after a crash. That one may be silent for longer."""
+    case = supervise(conditions=[Condition("hung", 0.05), Condition("silent", 60.0)], hang_s=0.05)
+    await case.used_by(2)
     assert case.processes[0].signals == ["KILL"]
-    second = await case.running()
     await asyncio.sleep(0.3)
-    assert await case.running() is second
-    watch.cancel()
+    assert not case.processes[1].signals
     assert case.counted() == {ProcessEnd.HUNG: 1}
 
 
@@ -254,18 +245,13 @@ def stopped():
 
 
 @pytest.mark.parametrize("kind", ["good", "mute"])
-async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(supervise, kind, stopped, monkeypatch):
+async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(supervise, kind, stopped):
     """Nobody waits for what a signal has stopped."""
-    case = supervise(kind, "good", start_s=60.0)
-    watch = _watched(case, [WELL])
-    with monkeypatch.context() as patched:
-        patched.setattr(_Process, "pid", stopped)
-        first = asyncio.create_task(case.running())
-        await _until(lambda: case.processes and case.processes[0].signals)
-    await first
+    case = supervise(kind, "good", start_s=60.0, hang_s=0.05)
+    case.wanted.set()
+    await _until(lambda: case.processes)
+    case.processes[0].pid = stopped
     await _until(lambda: len(case.processes) == 2)
-    await case.running()
-    watch.cancel()
     assert case.processes[0].signals == ["KILL"]
     assert case.counted() == {ProcessEnd.HUNG: 1}
 
@@ -327,53 +313,3 @@ def test_two_short_stops_are_no_long_one():
     for begin_s in (0.0, 20.0, 40.0):
         assert not any(detector.observe(STOPPED, begin_s + after_s) for after_s in (5.0, 10.0, 15.0))
         assert not detector.observe(WELL, begin_s + 17.0)
-
-
-# -- restarts --------------------------------------------------------------------------------------------------------
-
-
-def test_after_a_crash_it_is_started_at_once_then_later_and_later():
-    """The wait doubles while nobody is answered, and then it is given up for a while; one more failure gives it up
-    again. One that never became ready, however long that took, is as one that crashed."""
-    policy = RestartPolicy()
-    policy.begin(0.0)
-    assert [policy.on_exit(60.0 * number) for number in range(1, 6)] == [0.0, 0.25, 0.5, 1.0, None]
-    assert policy.state is ProcessState.FAILED
-    assert not policy.begin(309.9)
-    assert policy.begin(310.0)
-    policy.on_ready(310.0)
-    assert policy.on_exit(310.0) is None
-    assert not policy.begin(319.9)
-
-
-@pytest.mark.parametrize("fruit", ["served", "time"])
-def test_a_process_that_was_of_use_makes_up_for_crashes(fruit):
-    """Any number of crashes with answers between them never gives up."""
-    policy, now_s = RestartPolicy(), 0.0
-    policy.begin(now_s)
-    for _ in range(50):
-        policy.on_ready(now_s)
-        if fruit == "served":
-            policy.served()
-        else:
-            now_s += 30.0
-        assert policy.on_exit(now_s) == 0.0
-    assert policy.state is ProcessState.STARTING
-
-
-@given(st.lists(st.sampled_from(["begin", "on_ready", "served", "stop", "on_exit"]), max_size=60))
-def test_no_order_of_events_leaves_it_where_nobody_can_start_it(events):
-    """One that is being stopped never takes work. Whatever happens, once the process is gone it can be started, at the
-    latest after the pause."""
-    policy, now_s = RestartPolicy(), 0.0
-    for event in events:
-        now_s += 1.0
-        was_stopping = policy.state is ProcessState.STOPPING
-        timed = event in ("begin", "on_ready", "on_exit")
-        getattr(policy, event)(*([now_s] if timed else []))
-        assert not (was_stopping and policy.state in (ProcessState.STARTING, ProcessState.RUNNING))
-    if policy.state in (ProcessState.RUNNING, ProcessState.STOPPING):
-        policy.on_exit(now_s)
-    assert policy.state in (ProcessState.STARTING, ProcessState.STOPPED, ProcessState.FAILED)
-    if policy.state is not ProcessState.STARTING:
-        assert policy.begin(now_s + GIVE_UP_S)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any
 
 from loguru import logger
 
@@ -23,34 +24,39 @@ from asr_server.processes.messages import Message
 _START_S, _LATE_S = 60.0, 15.0
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of a process."""
+
+    module: str  # which it runs
+    purpose: str  # a verb with its object, for messages
+    unavailable: type[EngineError]  # raised for all who use a lost process
+
+
 class WorkerProcess:
-    """A running process, or one that has ended. For one event loop. The subclasses say what it runs."""
+    """A running process, or one that has ended. For one event loop."""
 
-    module: ClassVar[str]
-    purpose: ClassVar[str]  # a verb with its object, for messages
-    unavailable: ClassVar[type[EngineError]]  # raised for all who use a lost process
-
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
-        self._child = child
+    def __init__(self, work: Work, child: asyncio.subprocess.Process) -> None:
+        self.work, self._child = work, child
         self._order = FairShares(1, 1)
         self._has_answered = False
         self._dropped: list[int] = []  # what is not needed any more; the next request says so
         self._exchange: asyncio.Task[Message] | None = None
 
     @classmethod
-    async def start(cls, *arguments: str) -> Self:
+    async def start(cls, work: Work, *arguments: str) -> WorkerProcess:
         """Raises `unavailable`."""
         try:
             child = await asyncio.create_subprocess_exec(
-                *python_command(cls.module, *arguments),
+                *python_command(work.module, *arguments),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=child_environment(),
                 start_new_session=True,  # a Ctrl-C in the terminal reaches only the server
             )
         except OSError as error:
-            raise cls.unavailable(f"The process that {cls.purpose} cannot be started.") from error
-        return cls(child)
+            raise work.unavailable(f"The process that {work.purpose} cannot be started.") from error
+        return cls(work, child)
 
     @property
     def pid(self) -> int:
@@ -100,9 +106,9 @@ class WorkerProcess:
                 answer = await self._sent(message)
         except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError) as error:
             if self.is_running:
-                logger.warning(f"the process that {self.purpose} was lost", error=type(error).__name__)
+                logger.warning(f"the process that {self.work.purpose} was lost", error=type(error).__name__)
             await self._kill()
-            raise self.unavailable(f"The process that {self.purpose} was lost; try again.") from error
+            raise self.work.unavailable(f"The process that {self.work.purpose} was lost; try again.") from error
         self._has_answered = True
         return answer
 
@@ -122,22 +128,47 @@ class WorkerProcess:
         await self._child.wait()
 
 
-P = TypeVar("P", bound=WorkerProcess)
+class WorkerStream:
+    """Something that a process keeps until it is closed, such as a file under way."""
+
+    def __init__(self, process: WorkerProcess, number: int, idle: IdleTimer) -> None:
+        """`idle` is held until the stream is closed."""
+        self.process, self._number, self._idle = process, number, idle
+        self._closed = False
+        idle.hold()
+
+    async def request(
+        self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False, work_s: float = 0.0
+    ) -> Message:
+        """See `WorkerProcess.request`. The process gets the number of this stream too."""
+        return await self.process.request({**content, "stream": self._number}, data, is_live=is_live, work_s=work_s)
+
+    def close(self) -> None:
+        """Have the process forget it. Waits for nothing, so that it also works in a task that is cancelled."""
+        if not self._closed:
+            self._closed = True
+            self.process.drop(self._number)
+            self._idle.release()
 
 
-class WorkerClient(ABC, Generic[P]):
-    """A process that is started when it is needed, and ended when it is idle. The subclasses say what it does."""
+class WorkerClient:
+    """A process that is started when it is needed, and ended when it is idle."""
 
-    def __init__(self, idle_timeout_s: float) -> None:
-        self._process: P | None = None
+    def __init__(self, work: Work, idle_timeout_s: float) -> None:
+        self._work = work
+        self._process: WorkerProcess | None = None
         self._starting = asyncio.Lock()
         self._closed = False
         self._numbers = itertools.count()
         self.idle = IdleTimer(idle_timeout_s)
 
-    @abstractmethod
-    async def _start(self) -> P:
-        """Start a new process."""
+    async def arguments(self) -> Sequence[str]:
+        """Return the command line of a new process; to be overridden."""
+        return ()
+
+    async def open(self) -> WorkerStream:
+        """Return a new stream. Raises `unavailable`, `ShuttingDown`."""
+        return WorkerStream(await self._running(), next(self._numbers), self.idle)
 
     @property
     def pid(self) -> int | None:
@@ -147,7 +178,7 @@ class WorkerClient(ABC, Generic[P]):
         # Forgotten before it is ended: who comes meanwhile starts a new one.
         process, self._process = self._process, None
         if process is not None:
-            logger.info(f"the process that {process.purpose} was ended", idle_s=round(self.idle.idle_s))
+            logger.info(f"the process that {self._work.purpose} was ended", idle_s=round(self.idle.idle_s))
             await process.end()
 
     async def close(self) -> None:
@@ -157,11 +188,11 @@ class WorkerClient(ABC, Generic[P]):
         if process is not None:
             await process.end()
 
-    async def _running(self) -> P:
+    async def _running(self) -> WorkerProcess:
         async with self._starting:  # else callers that come at once would start a process each
             self._check_open()
             if self._process is None or not self._process.is_running:
-                process = await self._start()
+                process = await WorkerProcess.start(self._work, *await self.arguments())
                 try:
                     self._check_open()  # it may have been closed meanwhile
                 except ShuttingDown:

@@ -14,7 +14,7 @@ import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.processes import worker_process
-from asr_server.processes.worker_process import WorkerProcess
+from asr_server.processes.worker_process import Work, WorkerProcess
 
 # Answers with the number of the request, what is dropped, and how many requests came so far. A number below 0 ends it,
 # 99 gets no answer, and 55 gets one that is no message.
@@ -38,10 +38,7 @@ while header := sys.stdin.buffer.read(8):
 """
 
 
-class ScriptProcess(WorkerProcess):
-    module = "asr_server.features.speakers.diarization.worker"
-    purpose = "does something"
-    unavailable = SpeakersUnavailable
+WORK = Work("asr_server.features.speakers.diarization.worker", "does something", SpeakersUnavailable)
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ async def running():
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-S", "-c", SCRIPT), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    running = ScriptProcess(child)
+    running = WorkerProcess(WORK, child)
     yield running
     await running.end()
 
@@ -109,4 +106,4 @@ async def test_a_process_that_cannot_be_started(monkeypatch):
     """Such as where there is no memory for one."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(SpeakersUnavailable, match="cannot be started"):
-        await ScriptProcess.start("embedded")
+        await WorkerProcess.start(WORK, "embedded")

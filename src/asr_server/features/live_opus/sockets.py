@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from urllib.parse import urlencode
 
@@ -14,7 +14,7 @@ from asr_server.core.errors import AsrError, DecoderUnavailable, InvalidInput, O
 from asr_server.live import actions
 from asr_server.net import websocket_io
 from asr_server.net.errors import live_error_message
-from asr_server.processes.worker_process import WorkerClient, WorkerProcess
+from asr_server.processes.worker_process import Work, WorkerClient, WorkerStream
 from asr_server.server_feature import CoreParts, LiveEndpoint, ServerFeature
 from asr_server.services import FeatureParts, Services
 
@@ -25,17 +25,14 @@ _MAX_FRAME_BYTES = 2 * 2**20  # more than 20 s at the highest rate of Opus, 510 
 Decode = Callable[[bytes], Awaitable[bytes]]
 
 
-class _OpusProcess(WorkerProcess):
-    module = "asr_server.features.live_opus.worker"
-    purpose = "decodes Opus"
-    unavailable = DecoderUnavailable
+_WORK = Work("asr_server.features.live_opus.worker", "decodes Opus", DecoderUnavailable)
 
 
-class OpusDecoder(WorkerClient[_OpusProcess]):
+class OpusDecoder(WorkerClient):
     """Decodes the streams of all sessions. For one event loop."""
 
     def __init__(self, idle_timeout_s: float) -> None:
-        super().__init__(idle_timeout_s)
+        super().__init__(_WORK, idle_timeout_s)
         self._streams = 0
 
     @asynccontextmanager
@@ -47,28 +44,20 @@ class OpusDecoder(WorkerClient[_OpusProcess]):
         if self._streams == _MAX_STREAMS:
             raise Overloaded("Too many streams of Opus are open; try again later.")
         self._streams += 1
-        self.idle.hold()
         try:
-            process, number = await self._running(), next(self._numbers)
-            try:
-                yield partial(_decoded, process, {"stream": number, "rate_hz": rate_hz})
-            finally:
-                process.drop(number)
+            with closing(await self.open()) as stream:
+                yield partial(_decoded, stream, rate_hz)
         finally:
-            self.idle.release()
             self._streams -= 1
 
-    async def _start(self) -> _OpusProcess:
-        return await _OpusProcess.start()
 
-
-async def _decoded(process: _OpusProcess, stream: dict[str, int], data: bytes) -> bytes:
+async def _decoded(stream: WorkerStream, rate_hz: int, data: bytes) -> bytes:
     """Return what is complete as 16-bit little-endian PCM.
 
     Raises `DecoderUnavailable` if the process was lost, `invalid_audio` for what is not Opus.
     """
     if len(data) <= _MAX_FRAME_BYTES:
-        answer = await process.request(stream, data, is_live=True)
+        answer = await stream.request({"rate_hz": rate_hz}, data, is_live=True)
         if "error" not in answer.content:
             return answer.data
     raise InvalidInput(

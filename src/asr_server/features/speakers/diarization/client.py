@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -15,14 +15,13 @@ from loguru import logger
 
 from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.core.idle import IdleTimer
 from asr_server.features.speakers.diarization import model_source, wire
 from asr_server.features.speakers.diarization.model_source import EMBEDDED, VOICE_MODEL
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, VoicePrint
-from asr_server.features.speakers.diarization.wire import Action, SpeakerRequest
+from asr_server.features.speakers.diarization.wire import Action
 from asr_server.processes.caller_work import in_background
 from asr_server.processes.messages import Message
-from asr_server.processes.worker_process import WorkerClient, WorkerProcess
+from asr_server.processes.worker_process import Work, WorkerClient, WorkerStream
 
 if TYPE_CHECKING:
     from asr_server.features.speakers.diarization.models import Samples
@@ -32,31 +31,10 @@ _BLOCK_SAMPLES = 32_000
 # and at the end 0.0001 s for each second of the recording. The rest is for machines that other processes keep busy.
 _PER_SOUND_S, _PER_RECORDING_S = 5.0, 0.01
 
-
-class SpeakerProcess(WorkerProcess):
-    module = "asr_server.features.speakers.diarization.worker"
-    purpose = "tells speakers apart"
-    unavailable = SpeakersUnavailable
-
-    async def ask(
-        self, request: SpeakerRequest, samples: Samples | None = None, *, ends_s: float = 0.0, is_live: bool = False
-    ) -> Message:
-        """Return the answer to one request. `ends_s`: how long the recording is that it ends. See `request`."""
-        data = b"" if samples is None else np.ascontiguousarray(samples, np.float32).tobytes()
-        sound_s = 0.0 if samples is None else samples_to_s(len(samples))
-        work_s = _PER_SOUND_S * sound_s + _PER_RECORDING_S * ends_s
-        answer = await self.request(asdict(request), data, is_live=is_live, work_s=work_s)
-        if reason := answer.content.get("unusable"):
-            logger.error("the models that tell speakers apart cannot be loaded", reason=reason)
-            await self.end()
-            raise SpeakersUnavailable(f"SPEAKERS: {reason}.")
-        if "error" in answer.content:
-            logger.error("a recording's speakers cannot be told apart", error=answer.content["error"])
-            raise SpeakersUnavailable("The speakers of this recording cannot be told apart.")
-        return answer
+_WORK = Work("asr_server.features.speakers.diarization.worker", "tells speakers apart", SpeakersUnavailable)
 
 
-class SpeakerClient(WorkerClient[SpeakerProcess]):
+class SpeakerClient(WorkerClient):
     """Finds the speakers of many recordings at the same time. For one event loop.
 
     `source` names the models (see `model_source`). Every method raises `SpeakersUnavailable` if the process was lost:
@@ -64,7 +42,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
     """
 
     def __init__(self, source: str, *, idle_timeout_s: float = 0.0) -> None:
-        super().__init__(idle_timeout_s)
+        super().__init__(_WORK, idle_timeout_s)
         self._source = source
 
     @property
@@ -75,11 +53,8 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
     @asynccontextmanager
     async def recording(self) -> AsyncGenerator[RecordingDiarization, None]:
         """Begin a recording; the process forgets it when the block ends."""
-        analysis = await self._begun(RecordingDiarization)
-        try:
+        with closing(await self._begun(RecordingDiarization)) as analysis:
             yield analysis
-        finally:
-            analysis.close()
 
     async def live(self) -> LiveSpeakers:
         """Begin a session, which lasts until it is closed."""
@@ -91,12 +66,12 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
             await recording.push(samples)
             return await recording.finish(count or SpeakerCount())
 
-    async def _start(self) -> SpeakerProcess:
+    async def arguments(self) -> tuple[str]:
         located = in_background(partial(model_source.located, self._source), "speakers-locate")
-        return await SpeakerProcess.start(await asyncio.wrap_future(located))
+        return (await asyncio.wrap_future(located),)
 
     async def _begun(self, kind: type[A]) -> A:
-        analysis = kind(await self._running(), next(self._numbers), self.idle)
+        analysis = kind(await self.open())
         try:
             await analysis.ask("start", live=kind.is_live)
         except BaseException:
@@ -110,26 +85,26 @@ class _Analysis:
 
     is_live: ClassVar[bool] = False
 
-    def __init__(self, process: SpeakerProcess, number: int, idle: IdleTimer) -> None:
-        self._process = process
-        self._number = number
-        self._idle = idle
+    def __init__(self, stream: WorkerStream) -> None:
+        self._stream = stream
         self._heard_s = 0.0
-        self._closed = False
-        idle.hold()
+        self.close = stream.close
 
     async def ask(self, action: Action, samples: Samples | None = None, **fields: Any) -> Message:
-        request = SpeakerRequest(action, self._number, **fields)
-        self._heard_s += 0.0 if samples is None else samples_to_s(len(samples))
-        ends_s = self._heard_s if action == "finish" else 0.0
-        return await self._process.ask(request, samples, ends_s=ends_s, is_live=self.is_live)
-
-    def close(self) -> None:
-        """Have the process forget it. Waits for nothing, so that it also works in a task that is cancelled."""
-        if not self._closed:
-            self._closed = True
-            self._process.drop(self._number)
-            self._idle.release()
+        data = b"" if samples is None else np.ascontiguousarray(samples, np.float32).tobytes()
+        sound_s = 0.0 if samples is None else samples_to_s(len(samples))
+        self._heard_s += sound_s
+        work_s = _PER_SOUND_S * sound_s + (_PER_RECORDING_S * self._heard_s if action == "finish" else 0.0)
+        content = {"action": action, **fields}  # of a `SpeakerRequest`
+        answer = await self._stream.request(content, data, is_live=self.is_live, work_s=work_s)
+        if reason := answer.content.get("unusable"):
+            logger.error("the models that tell speakers apart cannot be loaded", reason=reason)
+            await self._stream.process.end()
+            raise SpeakersUnavailable(f"SPEAKERS: {reason}.")
+        if "error" in answer.content:
+            logger.error("a recording's speakers cannot be told apart", error=answer.content["error"])
+            raise SpeakersUnavailable("The speakers of this recording cannot be told apart.")
+        return answer
 
 
 A = TypeVar("A", bound=_Analysis)

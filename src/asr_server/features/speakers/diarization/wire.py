@@ -24,7 +24,7 @@ class SpeakerRequest:
     """A request to the process."""
 
     action: Action
-    analysis: int = 0  # which recording or session
+    stream: int = 0  # which recording or session
     live: bool = False  # with start: it is a session
     at_least: int = 1  # with finish: the number of speakers
     at_most: int = 1  # with finish: the number of speakers

@@ -58,9 +58,9 @@ def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
 
 def _answer(models: SpeakerModels, content: dict[str, Any], data: bytes, recordings: dict[int, Diarizer]) -> bytes:
     request, samples = wire.SpeakerRequest(**content), np.frombuffer(data, np.float32)
-    match request.action, recordings.get(request.analysis):
+    match request.action, recordings.get(request.stream):
         case "start", _:
-            recordings[request.analysis] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
+            recordings[request.stream] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
         case "push", LiveDiarizer() as session:
             changed = session.push(samples)
             return wire.answer(changed, session.take_voice_prints(), session.settled_ms)

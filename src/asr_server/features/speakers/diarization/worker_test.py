@@ -45,7 +45,7 @@ def test_recordings_and_sessions_are_kept_apart():
     """Requests of several come in any order."""
     one, two = recording(1, numbered((1, 6))), recording(2, numbered((2, 6), (3, 6)))
     mixed = [request for pair in zip(one, two, strict=True) for request in pair]
-    found = answers([*mixed, *recording(3, numbered((4, 3)), live=True), (FINISH,), (replace(FINISH, analysis=2),)])
+    found = answers([*mixed, *recording(3, numbered((4, 3)), live=True), (FINISH,), (replace(FINISH, stream=2),)])
     assert [len(answer["voices"]) for answer in found[-2:]] == [1, 2]
     assert found[-3]["turns"] == [[0, 0, 2500]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import EncoderUnavailable, Overloaded
 from asr_server.features.speech_output.encoding.formats import EncodingOptions, SpeechFormat
-from asr_server.processes.worker_process import WorkerClient, WorkerProcess
+from asr_server.processes.worker_process import Work, WorkerClient, WorkerStream
 
 # A request has at most a second of sound, so that others need not wait long.
 _BLOCK_SAMPLES = SPEECH_RATE
@@ -24,13 +24,10 @@ _FILE_MIB = dict.fromkeys(SpeechFormat, 2) | {SpeechFormat.FLAC: 9}
 _MAX_MIB = 900
 
 
-class EncoderProcess(WorkerProcess):
-    module = "asr_server.features.speech_output.encoding.worker"
-    purpose = "encodes audio"
-    unavailable = EncoderUnavailable
+_WORK = Work("asr_server.features.speech_output.encoding.worker", "encodes audio", EncoderUnavailable)
 
 
-class AudioEncoder(WorkerClient[EncoderProcess]):
+class AudioEncoder(WorkerClient):
     """Encodes the files of many requests, at the same time. For one event loop. `streams`: the files under way.
 
     Every method raises `EncoderUnavailable` if the process was lost: the files under way are lost with it, and the next
@@ -38,7 +35,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
     """
 
     def __init__(self, *, idle_timeout_s: float = 0.0) -> None:
-        super().__init__(idle_timeout_s)
+        super().__init__(_WORK, idle_timeout_s)
         self.streams = self._mib = 0
 
     @asynccontextmanager
@@ -52,22 +49,14 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
             raise Overloaded("Too many spoken answers are being encoded; try again later.")
         self._mib += mib
         self.streams += 1
-        self.idle.hold()
         try:
-            process, number = await self._running(), next(self._numbers)
-            try:
-                stream = EncodedStream(process, number)
+            with closing(await self.open()) as opened:
+                stream = EncodedStream(opened)
                 await stream.ask("start", options=asdict(options))
                 yield stream
-            finally:
-                process.drop(number)
         finally:
-            self.idle.release()
             self._mib -= mib
             self.streams -= 1
-
-    async def _start(self) -> EncoderProcess:
-        return await EncoderProcess.start()
 
 
 class EncodedStream:
@@ -77,10 +66,9 @@ class EncodedStream:
     before encoding. It is complete after `finish`.
     """
 
-    def __init__(self, process: EncoderProcess, number: int) -> None:
+    def __init__(self, opened: WorkerStream) -> None:
         self.samples = 0
-        self._process = process
-        self._number = number
+        self._opened = opened
 
     async def push(self, samples: NDArray[np.float32], *, ends_sentence: bool = False) -> bytes:
         """Return what is ready of the file. `samples`: float32 (n,), mono, `SPEECH_RATE`. Beyond [-1, 1] they are
@@ -100,8 +88,7 @@ class EncodedStream:
         return await self.ask("finish")
 
     async def ask(self, action: str, data: bytes = b"", **fields: Any) -> bytes:
-        content = {"action": action, "stream": self._number, **fields}
-        answer = await self._process.request(content, data)
+        answer = await self._opened.request({"action": action, **fields}, data)
         if "error" in answer.content:
             logger.error("a spoken answer cannot be encoded", error=answer.content["error"])
             raise EncoderUnavailable("The audio of this answer cannot be encoded.")
