@@ -356,10 +356,10 @@ class EngineProcess:
 
     def _take(self, message: wire.Message, samples: Samples) -> None:
         match message:
-            case wire.RowMoved(number=number, tokens=tokens) if number in self._rows:
+            case wire.RowStarted(number=number) if number in self._rows:
                 self._rows[number].began = True
-                if tokens is not None:
-                    self._rows[number].pass_on(tokens)
+            case wire.TokensSent(number=number, tokens=tokens) if number in self._rows:
+                self._rows[number].pass_on(tokens)
             case wire.RowFinished(number=number) if number in self._rows:
                 self._take_end(self._rows[number], message, samples)
             case wire.EngineState():

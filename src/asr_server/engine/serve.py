@@ -200,7 +200,7 @@ class ServerConnection(wire.Frames):
 
     def began(self, number: int) -> None:
         if number in self.rows:
-            self.send(wire.RowMoved(number))
+            self.send(wire.RowStarted(number))
             self._server.changed.set()
 
     def _end(self) -> None:
@@ -298,7 +298,7 @@ class ServerConnection(wire.Frames):
     def _send_told(self) -> None:
         told, self._told = self._told, {}
         for number, parts in told.items():
-            self.send(wire.RowMoved(number, _joined(parts)))
+            self.send(wire.TokensSent(number, _joined(parts)))
 
     def _answer(self, job: AnyJob, number: int, given: list[Any]) -> None:
         if self.rows.get(number) is not job:

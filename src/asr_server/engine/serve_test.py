@@ -17,7 +17,7 @@ from asr_server.engine.wire import (
     Hello,
     Lease,
     RowFinished,
-    RowMoved,
+    RowStarted,
     ServerRefused,
     SubmitRow,
 )
@@ -131,10 +131,10 @@ async def test_live_rows_of_any_server_go_before_recordings_of_all(engine):
     one, other = await connect(), await connect()
     for number in range(24):
         one.ask(number)
-    await one.until(lambda: len(one.of(RowMoved)) == 7)  # one place in eight is kept for live work
+    await one.until(lambda: len(one.of(RowStarted)) == 7)  # one place in eight is kept for live work
     other.ask(1, priority=Priority.FINAL)
-    await other.until(lambda: other.of(RowMoved))
-    assert len(one.of(RowMoved)) == 7
+    await other.until(lambda: other.of(RowStarted))
+    assert len(one.of(RowStarted)) == 7
 
 
 async def test_the_error_of_a_row_arrives_with_its_code(engine):
@@ -171,12 +171,12 @@ async def test_a_server_that_sends_what_none_sends_loses_its_connection(engine, 
     elif what == "the same number":
         peer.ask(1)
     else:
-        peer.frames.send(RowMoved(1))
+        peer.frames.send(RowStarted(1))
     async with asyncio.timeout(20):
         await peer.gone.wait()
     await _until(lambda: not server.rows)
     other.ask(1)
-    await other.until(lambda: other.of(RowMoved))
+    await other.until(lambda: other.of(RowStarted))
 
 
 async def test_a_server_with_another_model_or_version_is_refused_by_their_names(engine):
@@ -198,11 +198,11 @@ async def test_a_server_that_comes_last_does_not_wait_for_the_many_rows_of_anoth
     one, other = await connect(), await connect()
     for number in range(60):
         one.ask(number)
-    await one.until(lambda: len(one.of(RowMoved)) == 7)
+    await one.until(lambda: len(one.of(RowStarted)) == 7)
     for number in range(6):
         other.ask(number)
-    await other.until(lambda: len(other.of(RowMoved)) == 6)
-    assert len(one.of(RowMoved)) < 30
+    await other.until(lambda: len(other.of(RowStarted)) == 6)
+    assert len(one.of(RowStarted)) < 30
 
 
 async def test_a_process_of_another_user_is_refused(engine, monkeypatch):

@@ -81,12 +81,20 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class RowMoved:
-    """A row has joined the batch, or has new tokens."""
+class RowStarted:
+    """A row is in the batch."""
 
     number: int
-    tokens: Tokens | None = None  # None for a row that has joined
-    kind: Literal["RowMoved"] = "RowMoved"
+    kind: Literal["RowStarted"] = "RowStarted"
+
+
+@dataclass(frozen=True, slots=True)
+class TokensSent:
+    """A row has new tokens."""
+
+    number: int
+    tokens: Tokens
+    kind: Literal["TokensSent"] = "TokensSent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,7 @@ class EngineState:
     kind: Literal["EngineState"] = "EngineState"
 
 
-Message = Hello | ServerRefused | SubmitRow | CancelRow | Lease | RowMoved | RowFinished | EngineState
+Message = Hello | ServerRefused | SubmitRow | CancelRow | Lease | RowStarted | TokensSent | RowFinished | EngineState
 _MESSAGES: TypeAdapter[Message] = TypeAdapter(
     Annotated[Message, Field(discriminator="kind")],
     config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants", extra="forbid"),

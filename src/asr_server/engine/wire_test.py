@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Tokens, Utterance, Written
-from asr_server.engine.wire import Frames, RowFinished, RowMoved, SubmitRow, frame
+from asr_server.engine.wire import Frames, RowFinished, SubmitRow, TokensSent, frame
 from asr_server.processes import messages
 
 AUDIO = np.linspace(-1, 1, 30_001, dtype=np.float32)
@@ -71,7 +71,7 @@ def test_messages_arrive_whole_however_the_socket_divides_them(cuts):
     """Rows with and without samples and an answer, one after the other: each field and each sample."""
     sent = [
         (_row(UTTERANCE), AUDIO),
-        (RowMoved(2, Tokens((1,), (-0.5,), "a")), None),
+        (TokensSent(2, Tokens((1,), (-0.5,), "a")), None),
         (_row(ALIGN, 3), AUDIO),
         (RowFinished(4, 1, 2, 0, HYPOTHESIS), None),
     ]
