@@ -32,7 +32,6 @@ class Receiver:
         return {
             "WEBHOOK_HOSTS": "127.0.0.1",
             "WEBHOOK_SECRET": SECRET,
-            "OUTGOING_HOSTS": "127.0.0.1",
         }
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> int:

@@ -13,7 +13,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, p
 
 ENGLISH = "moonshine-tiny-en"
 OPTIONS = {
-    "MODELS": ENGLISH,
     "FAST_MODEL_ID": ENGLISH,
     "DUAL_MODEL": "true",
     "USE_SPECULATIVE": "true",
@@ -26,7 +25,7 @@ OPTIONS = {
 # Those of one library exclude those of the other.
 LIBRARIES = {
     "openvino": {"QUANTIZE": "int8"},
-    "torch": {"RUNTIME": "torch", "USE_TORCH_COMPILE": "true"},
+    "torch": {"RUNTIME": "torch", "FUSE": "compile"},
 }
 
 
@@ -36,8 +35,8 @@ def server(request, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("options")
     onnx_export.export(demo.checkpoint_path(), folder / "encoder.onnx", int8=False)
-    options = {**OPTIONS, **LIBRARIES[request.param], "ONNX_ENCODER_PATH": str(folder / "encoder.onnx")}
-    with ready(folder / "log", MODEL_ID="demo", **options) as server:
+    options = {**OPTIONS, **LIBRARIES[request.param], "ENCODER_PATH": str(folder / "encoder.onnx")}
+    with ready(folder / "log", MODEL_ID=f"demo,{ENGLISH}", **options) as server:
         yield server, set(LIBRARIES[request.param])
 
 
@@ -49,7 +48,7 @@ def test_all_of_them_are_active_and_a_recording_is_transcribed(server, sample):
     assert (answer["text"], {word["source"] for word in answer["words"]}) == (text, {"aligned"})
     assert server.transcribe(audio, model=ENGLISH).status_code == 200
     active = {option["name"] for option in server.health()["plan"] if option["active"]}
-    wanted = {name.lower() for name in OPTIONS if name != "FAST_MODEL_ID"} | {"onnx_encoder_path", "aligner"}
+    wanted = {name.lower() for name in OPTIONS if name != "FAST_MODEL_ID"} | {"models", "encoder_path", "aligner"}
     assert active >= wanted | {name.lower() for name in of_library}
 
 

@@ -153,7 +153,7 @@ def test_live_finals_are_those_of_the_accurate_model(tmp_path, variant, fast):
 def test_models_in_an_engine_process(tmp_path):
     """Both are listed before there is a process, each request gets its model, and `/health` shows both."""
     audio = recordings.sample()[0]
-    with running(tmp_path / "log", GATEWAY_MODE="true", MODELS=f"demo,{ENGLISH}") as server:
+    with running(tmp_path / "log", GATEWAY_MODE="true", MODEL_ID=f"demo,{ENGLISH}") as server:
         names = [model["id"] for model in server.client.get("/v1/models").json()["data"]]
         assert names[:2] == ["demo", ENGLISH]
         assert {model["id"]: model["state"] for model in server.health()["models"]} == dict.fromkeys(

@@ -29,7 +29,7 @@ _OTHERS = {ENGLISH: (100, 0.310, 0.272), DEMO: (200, 0.0126, 0.0517)}
 @pytest.fixture(scope="module")
 def talker(tmp_path_factory):
     """A server with both recognisers."""
-    settings = {"MODEL_ID": ENGLISH, "MODELS": f"{ENGLISH},{DEMO}", "SPEECH": "espeak"}
+    settings = {"MODEL_ID": f"{ENGLISH},{DEMO}", "SPEECH": "espeak"}
     with ready(tmp_path_factory.mktemp("talker") / "log", **settings) as server:
         yield server
 

@@ -13,7 +13,7 @@ from asr_server.core.settings import Settings
 CHART = Path(__file__).parents[1] / "deploy" / "helm" / "asr-server"
 SCHEMA = CHART / "values.schema.json"
 # The chart sets these itself, or (TLS) has no place for them.
-_OF_THE_CHART = {"HOST", "PORT", "STATE_DIR", "DRAIN_DELAY_S", "SSL_CERTFILE", "SSL_KEYFILE"}
+_OF_THE_CHART = {"HOST", "PORT", "STATE_DIR", "DRAIN_DELAY_S", "SSL_CERTFILE"}
 # `format` means nothing to Helm here, `default` is what happens without a value.
 _LEFT_OUT = {"title", "default", "format"}
 

@@ -44,7 +44,7 @@ def files():
 @pytest.fixture(scope="module")
 def fetching(start):
     """A server that takes URLs, also of this machine by its address."""
-    with start(URL_INPUT="true", OUTGOING_HOSTS="127.0.0.1", MAX_UPLOAD_MB="4") as server:
+    with start(URL_HOSTS="*,127.0.0.1", MAX_UPLOAD_MB="4") as server:
         yield server
 
 

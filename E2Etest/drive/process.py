@@ -136,8 +136,10 @@ class ServerProcess(Server):
     def __init__(
         self, log: Path, *, program: Sequence[str] = SERVE, port: int = 0, shared_log: bool = False, **settings: str
     ) -> None:
-        certificate, key = settings.get("SSL_CERTFILE"), settings.get("API_KEYS", "").partition(",")[0]
-        model = settings.get("MODEL_ID", "demo")
+        certificate, key, model = (
+            settings.get(name, default).partition(",")[0]
+            for name, default in (("SSL_CERTFILE", ""), ("API_KEYS", ""), ("MODEL_ID", "demo"))
+        )
         super().__init__(port or free_port(), key=key, certificate=certificate, model=model)
         self.log_path = log
         environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}

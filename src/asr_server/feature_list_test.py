@@ -15,11 +15,9 @@ from asr_server.engine.gpu import Build, Driver, Gpus
 ON = {
     "quantize": {"quantize": "int8"},
     "use_cuda_graphs": {"use_cuda_graphs": True},
-    "use_torch_compile": {"use_torch_compile": True},
-    "use_fused_kernels": {"use_fused_kernels": True},
-    "onnx_encoder_path": {"onnx_encoder_path": "FILE"},
-    "trt_encoder_path": {"trt_encoder_path": "FILE"},
-    "models": {"models": "o/b,moonshine-tiny-en"},
+    "fuse": {"fuse": "kernels"},
+    "encoder_path": {"encoder_path": "FILE"},
+    "models": {"model_id": "o/large,o/b,moonshine-tiny-en"},
     "dual_model": {"dual_model": True, "fast_model_id": "o/small"},
     "use_speculative": {"use_speculative": True, "fast_model_id": "o/small"},
     "use_vllm": {"use_vllm": True},
@@ -33,14 +31,10 @@ ON = {
     "speech": {"speech": "espeak"},
     "speech_clone_model": {"speech_clone_model": "fake"},
 }
-ENCODERS = ("onnx_encoder_path", "trt_encoder_path")
 # A model that runs elsewhere has none of what concerns a model here.
-HERE = ("quantize", "use_cuda_graphs", "use_torch_compile", "use_fused_kernels", *ENCODERS)
-HERE += ("models", "dual_model", "use_speculative")
-EXCLUSIVE = {frozenset(pair) for pair in combinations(ENCODERS, 2)}
-EXCLUSIVE |= {frozenset((remote, name)) for remote in ("use_vllm", "engine") for name in HERE}
+HERE = ("quantize", "use_cuda_graphs", "fuse", "encoder_path", "models", "dual_model", "use_speculative")
+EXCLUSIVE = {frozenset((remote, name)) for remote in ("use_vllm", "engine") for name in HERE}
 EXCLUSIVE.add(frozenset(("use_vllm", "engine")))
-EXCLUSIVE.add(frozenset(("use_torch_compile", "use_fused_kernels")))
 
 # The others have options that depend on the packages of this machine.
 COMBINED = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "rewriting"))

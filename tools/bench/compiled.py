@@ -17,11 +17,11 @@ ROWS = (1, 8)
 def measure(model_id: str = "") -> dict[str, object]:
     """Seconds to load, and milliseconds of a step; by default of random weights of the 0.6B's shape."""
     model_id = model_id or str(random_checkpoint("0.6b"))
-    found: dict[str, object] = {"question": "Steps with and without USE_TORCH_COMPILE"}
+    found: dict[str, object] = {"question": "Steps with FUSE=compile and FUSE=none"}
     loaded = {}
-    for name, fused in (("plain", False), ("fused", True)):
+    for name, fuse in (("plain", "none"), ("fused", "compile")):
         began = time.perf_counter()
-        loaded[name] = engines.load(model_id, max_batch=max(ROWS), runtime="torch", use_torch_compile=fused)
+        loaded[name] = engines.load(model_id, max_batch=max(ROWS), runtime="torch", fuse=fuse)
         found[f"load_{name}_s"] = round(time.perf_counter() - began, 1)
     with engines.forced_answers():
         for rows in ROWS:

@@ -97,8 +97,8 @@ def step(rig: Rig) -> dict[str, object]:
     that it needs once; and what the device does in it."""
     bytes_per_s = _bandwidth(rig)
     found: dict[str, object] = {"device_gb_per_s": round(bytes_per_s / 1e9, 1)}
-    for name, fused in (("recorded", "auto"), ("without_kernels", False)):
-        engine = rig.engine(rig.model_id, max_batch=max(_some(rig)), use_fused_kernels=fused)
+    for name, fuse in (("recorded", "auto"), ("without_kernels", "none")):
+        engine = rig.engine(rig.model_id, max_batch=max(_some(rig)), fuse=fuse)
         engine.load()
         runtime = engine.runtime
         assert runtime is not None
@@ -137,27 +137,23 @@ def _profile(rig: Rig, engine: QwenEngine) -> list[str]:
     return [line.rstrip() for line in table.splitlines()]
 
 
-# Ways to compute between the products of a layer, by the settings that choose them.
-_OPERATIONS: dict[str, dict[str, bool]] = {
-    "torch": {"use_fused_kernels": False},
-    "torch_compile": {"use_torch_compile": True},
-    "fused_kernels": {"use_fused_kernels": True},
-}
+# Ways to compute between the products of a layer, by the values of FUSE.
+_OPERATIONS = {"torch": "none", "torch_compile": "compile", "fused_kernels": "kernels"}
 
 
 def operations(rig: Rig) -> dict[str, object]:
     """A decode step with each kind of small operations, and of attention; kernels of the server need a GPU."""
     found: dict[str, object] = {}
-    for name, chosen in _OPERATIONS.items():
+    for name, fuse in _OPERATIONS.items():
         if rig.device != "cpu" or name != "fused_kernels":
-            found[name] = _steps(rig, chosen)
+            found[name] = _steps(rig, fuse)
     with mock.patch.object(passes, "variable_length_problem", return_value="padded rows are measured"):
-        found["torch_with_padded_attention"] = _steps(rig, {})
+        found["torch_with_padded_attention"] = _steps(rig, "auto")
     return found
 
 
-def _steps(rig: Rig, chosen: dict[str, bool]) -> dict[str, object]:
-    engine = rig.engine(rig.model_id, max_batch=max(_some(rig)), **chosen)
+def _steps(rig: Rig, fuse: str) -> dict[str, object]:
+    engine = rig.engine(rig.model_id, max_batch=max(_some(rig)), fuse=fuse)
     began = time.perf_counter()
     engine.load()
     timed: dict[str, object] = {"load_s": round(time.perf_counter() - began, 1)}

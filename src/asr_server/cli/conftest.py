@@ -13,4 +13,4 @@ def tls(folder: Path) -> dict[str, str]:
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     files = ["-out", certificate, "-keyout", key]
     subprocess.run([*made, *files, *subject], check=True, capture_output=True)
-    return {"SSL_CERTFILE": str(certificate), "SSL_KEYFILE": str(key)}
+    return {"SSL_CERTFILE": f"{certificate},{key}"}

@@ -41,7 +41,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     model = moonshine.MODEL_ID if english else "demo"
     # Keys and certificates of the environment are for other servers than this one.
-    own = {"host": "127.0.0.1", "port": parsed.port, "api_keys": "", "ssl_certfile": "", "ssl_keyfile": ""}
+    own = {"host": "127.0.0.1", "port": parsed.port, "api_keys": "", "ssl_certfile": ""}
     chosen = settings.load(**own, model_id=model, log_level=LogLevel.WARNING)
     print(f"Starting the server on {base} with the model {model}; loading takes a few seconds ...", flush=True)
     threading.Thread(target=show, daemon=True).start()

@@ -20,12 +20,12 @@ exit codes: 0 done; 1 not exported; 2 wrong arguments
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(required=True, metavar="FORMAT")
-    onnx = actions.add_parser("onnx", help="for ONNX Runtime; ONNX_ENCODER_PATH loads it")
+    onnx = actions.add_parser("onnx", help="for ONNX Runtime; ENCODER_PATH loads it")
     onnx.add_argument("--model", required=True, metavar="ID|DIR", help="as MODEL_ID")
     onnx.add_argument("--revision", default="", metavar="REV", help="commit, tag or branch of a hub id")
     onnx.add_argument("--int8", action="store_true", help="matrices in 8 bits")
     onnx.set_defaults(act=_onnx, packages=": pip install '.[gpu,export]'")
-    tensorrt = actions.add_parser("tensorrt", help="for TensorRT, on this machine's GPU; TRT_ENCODER_PATH loads it")
+    tensorrt = actions.add_parser("tensorrt", help="for TensorRT, on this machine's GPU; ENCODER_PATH loads it")
     tensorrt.add_argument("--onnx", type=Path, required=True, metavar="FILE", help="made by `asr-server export onnx`")
     tensorrt.add_argument(
         "--max-windows", type=int, default=32, metavar="N", help="most windows of a call (default 32)"

@@ -31,11 +31,11 @@ def address_error(host: str, port: int) -> str:
 def certificate_error(settings: Settings) -> str:
     """Return why TLS cannot be served with the certificate and key of the settings; "" where it can, and without
     TLS."""
-    if not settings.ssl_certfile:
+    if not settings.tls_files:
         return ""
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile or None, _passphrase)
+        context.load_cert_chain(settings.tls_files[0], settings.tls_files[-1], _passphrase)
     except ssl.SSLError as error:
         return f"no PEM certificate and key that belong together: {error}"
     except (OSError, ValueError) as error:

@@ -172,17 +172,16 @@ def test_a_port_in_use_is_reported_in_one_line(capsys):
 
 def test_a_certificate_that_cannot_be_used_is_reported_in_one_line(capsys, monkeypatch, tmp_path):
     """The report comes before anything is built; a locked key is not asked for on the terminal."""
-    files = tls(tmp_path)
-    key, locked = Path(files["SSL_KEYFILE"]), tmp_path / "locked.pem"
+    both, locked = tls(tmp_path)["SSL_CERTFILE"], tmp_path / "locked.pem"
+    certificate, _, key = both.partition(",")
     subprocess.run(["openssl", "rsa", "-aes128", "-passout", "pass:x", "-in", key, "-out", locked], check=True)
-    monkeypatch.setenv("SSL_CERTFILE", files["SSL_CERTFILE"])
-    assert certificate_error(Settings(_env_file=None, ssl_keyfile=str(key))) == ""
+    assert certificate_error(Settings(_env_file=None, ssl_certfile=both)) == ""
     for file, said in ((locked, "passphrase"), (Path(__file__), "belong together")):
-        monkeypatch.setenv("SSL_KEYFILE", str(file))
+        monkeypatch.setenv("SSL_CERTFILE", f"{certificate},{file}")
         assert main(["serve", "--port", "0", "--model", "demo"]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
-        assert "SSL_KEYFILE" in error
+        assert f"SSL_CERTFILE={certificate},{file}" in error
         assert said in error
 
 

@@ -118,17 +118,12 @@ def serve(settings: Settings) -> int:
             "choose another address: --port or PORT, --host or HOST."
         )
     if reason := certificate_error(settings):
-        raise UsageError(f"SSL_CERTFILE, SSL_KEYFILE: {reason}.")
+        raise UsageError(f"SSL_CERTFILE={settings.ssl_certfile}: {reason}.")
     configure_logging(settings)
     raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
-    address = {
-        "host": settings.host,
-        "port": settings.port,
-        "ssl_certfile": settings.ssl_certfile or None,
-        "ssl_keyfile": settings.ssl_keyfile or None,
-    }
-    return _run_server(settings, address)
+    files = dict(zip(("ssl_certfile", "ssl_keyfile"), settings.tls_files, strict=False))
+    return _run_server(settings, {"host": settings.host, "port": settings.port, **files})
 
 
 def _run_server(settings: Settings, address: dict[str, Any], listener: socket.socket | None = None) -> int:

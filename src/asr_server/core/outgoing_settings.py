@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from pydantic import BaseModel, Field, SecretStr, ValidationInfo, field_validator
 
+_PATTERN = re.compile(r"\*|(?:\*\.)?[^*:]+|[^*:]+:[0-9]+")
+
 
 @dataclass(frozen=True, slots=True)
-class PermittedHosts:
-    """Hosts that the operator permits, by their names and by the networks of their addresses."""
+class ListedHosts:
+    """Hosts that the operator lists. Only those with a port, and networks, may be private: the owner of a name chooses
+    its addresses."""
 
-    names: frozenset[str] = frozenset()  # in lower case
-    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    patterns: frozenset[str]  # in lower case: names, `*.` and the end of a name, `*`, or a name with a port
+    networks: tuple[IPv4Network | IPv6Network, ...]
 
     @classmethod
-    def of(cls, listed: str) -> PermittedHosts:
-        """Return the hosts of a comma-separated list. Raises `ValueError` for a network that has bits of a host."""
-        names, networks = set(), []
+    def of(cls, listed: str) -> ListedHosts:
+        """Return the hosts of a comma-separated list. Raises `ValueError`, also for a network that has bits of a
+        host."""
+        patterns, networks = set(), []
         for item in filter(None, (part.strip().lower() for part in listed.split(","))):
-            if "/" in item or ":" in item or item.replace(".", "").isdecimal():
+            if "/" in item or item.count(":") > 1 or item.replace(".", "").isdecimal():
                 networks.append(ip_network(item))
+            elif _PATTERN.fullmatch(item):
+                patterns.add(item)
             else:
-                names.add(item)
-        return cls(frozenset(names), tuple(networks))
+                raise ValueError(f"{item!r} is no host name, and not of the form *.example.com or name:port")
+        return cls(frozenset(patterns), tuple(networks))
 
-
-@dataclass(frozen=True, slots=True)
-class WebhookHosts:
-    """Host names, `*.` and the end of a name for all that end with it, or `*` for all."""
-
-    patterns: frozenset[str]
-
-    @classmethod
-    def of(cls, listed: str) -> WebhookHosts:
-        """Return the hosts of a comma-separated list. Raises `ValueError` where `*` stands in another place."""
-        patterns = frozenset(filter(None, (part.strip().lower() for part in listed.split(","))))
-        for pattern in patterns - {"*"}:
-            if "*" in pattern.removeprefix("*."):
-                raise ValueError(f"{pattern!r} is no host name, and not of the form *.example.com")
-        return cls(patterns)
-
-    def has(self, host: str) -> bool:
-        """Return True if the host, in lower case, is one of them."""
+    def match(self, host: str) -> bool:
+        """Return True if the host, in lower case, is listed without a port."""
         labels = host.split(".")
         ends = {".".join(["*", *labels[number:]]) for number in range(1, len(labels))}
         return not self.patterns.isdisjoint({"*", host, *ends})
@@ -53,11 +44,15 @@ class WebhookHosts:
 class OutgoingSettings(BaseModel):
     """The features that send requests, all of which are off by default, and the hosts that they may reach."""
 
-    url_input: bool = Field(False, description="Take the URL of a recording in place of its bytes.")
+    url_hosts: str = Field(
+        "",
+        description="Comma-separated hosts of recordings that callers may name by URL: `*` for all public ones at "
+        "ports 80 and 443, `*.example.com` or `example.com` for some; of an intranet a name with its port, an address "
+        "or a network: `minio.lan:9000,10.1.2.0/24`. Empty: URLs are refused.",
+    )
     webhook_hosts: str = Field(
         "",
-        description="Jobs: comma-separated hosts that callbacks may go to, such as `hooks.example.com`, "
-        "`*.example.com`, or `*` for all; empty: there are no callbacks.",
+        description="Jobs: hosts that callbacks may go to, listed as in `URL_HOSTS`; empty: there are no callbacks.",
     )
     webhook_secret: SecretStr = Field(
         SecretStr(""),
@@ -65,22 +60,11 @@ class OutgoingSettings(BaseModel):
         "change, both, separated by a comma.",
         validate_default=True,
     )
-    outgoing_hosts: str = Field(
-        "",
-        description="Comma-separated host names, addresses and networks (`minio.lan,10.1.2.0/24`) that URLs of callers "
-        "may name besides public hosts at ports 80 and 443; a name that is listed may have any address.",
-    )
 
-    @field_validator("outgoing_hosts")
+    @field_validator("url_hosts", "webhook_hosts")
     @classmethod
     def _are_hosts(cls, value: str) -> str:
-        PermittedHosts.of(value)
-        return value
-
-    @field_validator("webhook_hosts")
-    @classmethod
-    def _are_patterns(cls, value: str) -> str:
-        WebhookHosts.of(value)
+        ListedHosts.of(value)
         return value
 
     @field_validator("webhook_secret")
@@ -95,10 +79,6 @@ class OutgoingSettings(BaseModel):
     @property
     def webhook_keys(self) -> tuple[bytes, ...]:
         return _keys(self.webhook_secret)
-
-    @property
-    def permitted_hosts(self) -> PermittedHosts:
-        return PermittedHosts.of(self.outgoing_hosts)
 
 
 def _keys(secret: SecretStr) -> tuple[bytes, ...]:

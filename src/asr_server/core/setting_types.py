@@ -23,6 +23,15 @@ class Dtype(StrEnum):
     FLOAT16 = "float16"
 
 
+class Fusion(StrEnum):
+    """Code that computes several small operations of a layer at once."""
+
+    AUTO = "auto"
+    NONE = "none"
+    KERNELS = "kernels"
+    COMPILE = "compile"
+
+
 class LogLevel(StrEnum):
     """The least severe log line that is written."""
 

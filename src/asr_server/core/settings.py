@@ -23,7 +23,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from asr_server.core.environment import prefer, process_environment
 from asr_server.core.outgoing_settings import OutgoingSettings
-from asr_server.core.setting_types import Dtype, Endpointing, LogLevel, ModelLibrary, Quantization
+from asr_server.core.setting_types import Dtype, Endpointing, Fusion, LogLevel, ModelLibrary, Quantization
 
 
 def is_loopback(host: str) -> bool:
@@ -38,10 +38,11 @@ class EngineSettings(BaseModel):
 
     model_id: str = Field(
         "auto",
-        min_length=1,
+        pattern=r"[^,\s]",
         description="Model: a hub id, also `ID@REVISION` with a commit, tag or branch (without it the one in the local "
         "cache, or the newest), a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled checkpoint "
-        "for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU.",
+        "for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU. Requests can pick "
+        "each of several, separated by commas; the first is the default.",
     )
     model_aliases: str = Field(
         "",
@@ -80,10 +81,10 @@ class EngineSettings(BaseModel):
         None, description="NUMA node whose CPUs and memory the engine uses; `auto`: that of the GPU."
     )
     use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for passes; `auto`: NVIDIA only.")
-    use_torch_compile: bool = Field(False, description="Fuse small operations of the layers by torch.compile.")
-    use_fused_kernels: bool | Literal["auto"] = Field(
-        "auto",
-        description="Fuse them by the server's own kernels instead; `auto`: on NVIDIA's GPUs, if Triton is there.",
+    fuse: Fusion = Field(
+        Fusion.AUTO,
+        description="Fuse small operations of the layers: `kernels`: by the server's own, on GPUs; `compile`: by "
+        "torch.compile; `none`; `auto`: `kernels` on NVIDIA's GPUs, if Triton is there.",
     )
     max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 64 on a GPU.")
     kv_budget_mb: int = Field(
@@ -96,11 +97,6 @@ class EngineSettings(BaseModel):
     )
     vllm_api_key: SecretStr | None = Field(None, description="Key of that server, if it needs one.")
     use_vllm: bool = Field(False, description="Start `vllm serve`, which must be installed, and let it run the model.")
-    models: str = Field(
-        "",
-        description="Comma-separated models that stay beside `MODEL_ID`, by the names that requests pick them with; "
-        "without `MODEL_ID` the first is the default.",
-    )
     fast_model_id: str = Field("", description="A smaller model, for `DUAL_MODEL` and `USE_SPECULATIVE`.")
     dual_model: bool = Field(
         False, description="`FAST_MODEL_ID` writes live partials, `MODEL_ID` finals and recordings."
@@ -108,8 +104,9 @@ class EngineSettings(BaseModel):
     use_speculative: bool = Field(
         False, description="`FAST_MODEL_ID` drafts recordings and finals, and `MODEL_ID` verifies the draft."
     )
-    onnx_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export onnx`.")
-    trt_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export tensorrt`.")
+    encoder_path: str = Field(
+        "", description="Run the audio encoder from a file of `asr-server export`, in ONNX Runtime or TensorRT."
+    )
 
     @field_validator("vllm_api_key")
     @classmethod
@@ -134,12 +131,6 @@ class SpeechSettings(BaseModel):
     )
     speech_language: str = Field(
         "en", min_length=2, max_length=20, description="Language of texts in Latin letters whose request names none."
-    )
-    speech_loudness_lufs: float | None = Field(
-        None,
-        ge=-40,
-        le=-10,
-        description="Loudness of speech by ITU-R BS.1770, in LUFS, such as -18. Not set: as the engine makes it.",
     )
     max_speech_chars: int = Field(
         20_000,
@@ -167,6 +158,9 @@ _SUPERSEDED = {
     "ASR_USE_SERVER_VAD": "set ENDPOINTING=manual for false",
     "USE_CAUSAL_ENCODER": "a checkpoint that is tuned for a causal encoder gets one; remove it",
     "WS_BUFFER_SIZE": "a partial follows 0.45 s of new speech, or as soon as the engine is free; remove it",
+    **dict.fromkeys(("ONNX_ENCODER_PATH", "TRT_ENCODER_PATH"), "set ENCODER_PATH"),
+    "TRANSLATE_TEMPERATURE": "running text is translated at 0.3; remove it",
+    "TRANSLATE_SRT_TEMPERATURE": "subtitles are translated at 0.1; remove it",
     **dict.fromkeys(("SSE_CHUNK_SECONDS", "SSE_OVERLAP_SECONDS"), "recordings are cut at pauses; remove it"),
     **dict.fromkeys(("WORKER_HOST", "WORKER_PORT"), "the engine process listens on a Unix socket; remove it"),
 }
@@ -216,8 +210,11 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8100, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    ssl_certfile: str = Field("", description="PEM certificate chain for TLS; empty: no TLS.")
-    ssl_keyfile: str = Field("", description="Private key of the certificate, if it is in a separate file.")
+    ssl_certfile: str = Field(
+        "",
+        description="PEM file with the certificate chain and its private key for TLS, or two files, separated by a "
+        "comma: `fullchain.pem,privkey.pem`; empty: no TLS.",
+    )
 
     use_granian: bool = Field(False, description="Serve with Granian, which must be installed, instead of uvicorn.")
 
@@ -336,13 +333,6 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     translate_model: str = Field(
         "", description="Translation: name of the model at the endpoint; empty: no translation."
     )
-    translate_temperature: float | None = Field(
-        None,
-        ge=0,
-        le=2,
-        description="Translation: temperature of the model at the endpoint. Not set: 0.3 for running text, 0.1 for "
-        "subtitles.",
-    )
     translate_concurrency: int = Field(
         4, ge=1, le=64, description="Translation: concurrent requests to the endpoint, for all callers together."
     )
@@ -355,13 +345,15 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     def _is_in_capitals(cls, value: Any) -> Any:
         return value.upper() if isinstance(value, str) else value
 
-    @field_validator("ssl_certfile", "ssl_keyfile")
+    @field_validator("ssl_certfile")
     @classmethod
-    def _is_a_file(cls, value: str, info: ValidationInfo) -> str:
-        if value and not os.path.isfile(value):  # pathlib raises if the directory is not readable
-            raise ValueError("there is no such file, or its directory is not readable")
-        if value and info.field_name == "ssl_keyfile" and not info.data.get("ssl_certfile"):
-            raise ValueError("a key needs SSL_CERTFILE")
+    def _are_files(cls, value: str) -> str:
+        files = _listed(value)
+        if len(files) > 2 or (value and not files):
+            raise ValueError("it must be one file, or two")
+        for file in files:
+            if not os.path.isfile(file):  # pathlib raises if the directory is not readable
+                raise ValueError(f"{file}: there is no such file, or its directory is not readable")
         return value
 
     @field_validator("api_keys")
@@ -400,6 +392,10 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         return value
 
     @property
+    def tls_files(self) -> tuple[str, ...]:
+        return _listed(self.ssl_certfile)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         return _listed(self.api_keys.get_secret_value())
 
@@ -413,7 +409,7 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        return _listed(self.models)
+        return _listed(self.model_id)
 
     @property
     def longest_run_s(self) -> float:

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from asr_server.core import settings
+from asr_server.core.outgoing_settings import ListedHosts
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,8 @@ KEY = f"whsec_{base64.b64encode(bytes(range(24))).decode()}"
             for url in ("mysql://canary@db/asr", "canary", "postgresql://canary@db:port/asr")
         ),
         # TLS that cannot work.
-        ({"SSL_KEYFILE": __file__}, "SSL_KEYFILE"),
+        ({"SSL_CERTFILE": f"{__file__},/no/such.pem"}, "SSL_CERTFILE.* /no/such.pem: there is no such file"),
+        *(({"SSL_CERTFILE": files}, "SSL_CERTFILE=.*one file, or two") for files in (",", ",".join([__file__] * 3))),
         ({"SSL_CERTFILE": "/no/such.pem"}, "SSL_CERTFILE.*no such file, or its directory is not readable"),
         # Origins that no browser sends, so that they would never match.
         *(
@@ -58,7 +60,9 @@ KEY = f"whsec_{base64.b64encode(bytes(range(24))).decode()}"
         ({"WEBHOOK_SECRET": "whsec_canary=="}, "WEBHOOK_SECRET=.*24 to 64"),
         ({"WEBHOOK_SECRET": "whsec_!"}, "WEBHOOK_SECRET="),
         ({"WEBHOOK_HOSTS": "*example.com", "WEBHOOK_SECRET": KEY}, "WEBHOOK_HOSTS=.*no host name"),
-        ({"OUTGOING_HOSTS": "10.0.0.1/8"}, "OUTGOING_HOSTS=.*host bits"),
+        ({"URL_HOSTS": "10.0.0.1/8"}, "URL_HOSTS=.*host bits"),
+        *(({"URL_HOSTS": f"ok.test,{host}"}, "URL_HOSTS=.*no host name") for host in ("a:b", "*:80", "*.a:80", "**")),
+        *(({"MODEL_ID": value}, "MODEL_ID=.*Model: a hub id") for value in (",", " , ")),
     ],
 )
 def test_a_wrong_value_stops_the_start_and_a_secret_is_not_shown(monkeypatch, values, reason):
@@ -131,14 +135,17 @@ def test_origins_are_those_that_browsers_send():
     assert settings.load(allowed_origins=good).origins == {"https://app.example.com", "http://localhost:3000", "null"}
 
 
-def test_several_keys_and_hosts_of_webhooks_are_read():
-    """Keys as their bytes; hosts as names, addresses and networks."""
+def test_several_keys_of_webhooks_are_read():
+    """A receiver gets a signature by each."""
     several = f"{KEY}, {base64.b64encode(b'k' * 64).decode()}"
-    loaded = settings.load(webhook_secret=several, outgoing_hosts="MinIO.lan, 10.1.2.0/24,127.0.0.1, ::1")
-    assert loaded.webhook_keys == (bytes(range(24)), b"k" * 64)
-    permitted = loaded.permitted_hosts
-    assert permitted.names == {"minio.lan"}
-    assert [str(network) for network in permitted.networks] == ["10.1.2.0/24", "127.0.0.1/32", "::1/128"]
+    assert settings.load(webhook_secret=several).webhook_keys == (bytes(range(24)), b"k" * 64)
+
+
+def test_hosts_are_names_addresses_and_networks():
+    """Each in the usual ways of writing it."""
+    listed = ListedHosts.of("MinIO.lan:9000, *.Example.com,10.1.2.0/24,127.0.0.1, ::1")
+    assert listed.patterns == {"minio.lan:9000", "*.example.com"}
+    assert [str(network) for network in listed.networks] == ["10.1.2.0/24", "127.0.0.1/32", "::1/128"]
 
 
 def test_a_log_level_may_be_written_in_any_case(monkeypatch):

@@ -67,7 +67,7 @@ def _onnx_encoder():
     file = Path(tempfile.mkdtemp(), "encoder.onnx")
     atexit.register(shutil.rmtree, file.parent)
     onnx_export.export(demo.checkpoint_path(), file, int8=False)
-    return {"onnx_encoder_path": str(file)}
+    return {"encoder_path": str(file)}
 
 
 @cache

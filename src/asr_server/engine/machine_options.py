@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asr_server.core.setting_types import Dtype, ModelLibrary, Quantization
+from asr_server.core.setting_types import Dtype, Fusion, ModelLibrary, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
@@ -23,8 +23,10 @@ _PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
 _GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
 _RUNTIME_REASON = "a step is one call of a compiled graph instead of 1,460 of torch"
 THREADS_REASON = "this engine's libraries choose their number themselves"
-# The 0.6B's shape in 8 bits, two cores, medians of 45 steps in turns (2026-11-23).
-_COMPILE_REASON = "not set; on a CPU a step takes 9 to 17 % longer with it, on a GPU it was not measured"
+# torch.compile: the 0.6B's shape in 8 bits, two cores, medians of 45 steps in turns (2026-11-23).
+_FOR_GPUS = "the kernels are for GPUs, and on a CPU a step takes 9 to 17 % longer with torch.compile"
+_COMPILED = Fusion.COMPILE.value, "as set; loading takes longer, since what is fused is compiled there"
+_FUSED = Fusion.KERNELS.value, "compared with torch's operations at the load; not measured on a GPU"
 _INT4_REASON = "layers of the language model in groups of 64, head, embeddings and encoder in 8 bits"
 _DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
 
@@ -145,44 +147,35 @@ def cuda_graphs(settings: Settings, device: str, capabilities: Capabilities, con
     wanted, problem = settings.use_cuda_graphs, "" if device.startswith("cuda") else "for GPUs"
     if wanted == "auto" and not problem and capabilities.gpus.build is gpu.Build.ROCM:
         problem = "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it"
-    return _switch("use_cuda_graphs", wanted, problem, _GRAPHS_REASON if wanted else AS_SET, conflicts)
+    if wanted is True and problem:
+        conflicts.append(f"USE_CUDA_GRAPHS=true is not available here: {problem}; unset it.")
+    reason = problem or (_GRAPHS_REASON if wanted else AS_SET)
+    return Option("use_cuda_graphs", bool(wanted) and not problem, "", reason)
 
 
-def torch_compile(
+def fusion(
     settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, runtime: str
 ) -> Option:
-    """Decide if small operations are fused."""
-    wanted, problem = settings.use_torch_compile, ""
-    if runtime == OPENVINO:
+    """Choose what fuses small operations. A GPU on which the server's own kernels fail is used without them."""
+    wanted, on_gpu, problem = settings.fuse, device.startswith("cuda"), ""
+    if wanted is Fusion.NONE:
+        return Option("fuse", False, "", AS_SET)
+    compiles = wanted is Fusion.COMPILE
+    if compiles and runtime == OPENVINO:
         problem = "for RUNTIME=torch; OpenVINO compiles the whole graph"
-    elif wanted and device.startswith("cuda") and "triton" not in capabilities.packages:
+    elif not compiles and not on_gpu:
+        problem = _FOR_GPUS
+    elif on_gpu and "triton" not in capabilities.packages:
         problem = "the package triton is not installed"
-    elif wanted and not capabilities.compiler:
+    elif compiles and not capabilities.compiler:
         problem = "a C++ compiler (g++ or clang++) is not installed"
-    reason = "as set; loading takes longer, since what is fused is compiled there" if wanted else _COMPILE_REASON
-    return _switch("use_torch_compile", wanted, problem, reason, conflicts)
-
-
-def fused_kernels(settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    """Decide if kernels of the server's own are tried; a GPU on which they fail is used without."""
-    wanted, problem = settings.use_fused_kernels, ""
-    if not device.startswith("cuda"):
-        problem = "for GPUs"
-    elif "triton" not in capabilities.packages:
-        problem = "the package triton is not installed"
-    elif settings.use_torch_compile:
-        problem = "USE_TORCH_COMPILE fuses the same operations"
-    elif wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
-        problem = "not tried on AMD's GPUs; USE_FUSED_KERNELS=true tries them"
-    reason = "compared with torch's operations at the load; not measured on a GPU" if wanted else AS_SET
-    return _switch("use_fused_kernels", wanted, problem, reason, conflicts)
-
-
-def _switch(name: str, wanted: bool | str, problem: str, reason: str, conflicts: list[str]) -> Option:
-    """Return an option that is True, False or "auto": a problem turns it off, and refuses True."""
-    if wanted is True and problem:
-        conflicts.append(f"{name.upper()}=true is not available here: {problem}; unset it.")
-    return Option(name, bool(wanted) and not problem, "", problem or reason)
+    elif wanted is Fusion.AUTO and capabilities.gpus.build is gpu.Build.ROCM:
+        problem = "not tried on AMD's GPUs; FUSE=kernels tries them"
+    if problem and wanted is not Fusion.AUTO:
+        conflicts.append(f"FUSE={wanted.value} is not available here: {problem}; unset it.")
+    if problem:
+        return Option("fuse", False, "", problem)
+    return Option("fuse", True, *(_COMPILED if compiles else _FUSED))
 
 
 def exact_batching(device: str, dtype: str, quantize: Option) -> Option:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from asr_server.core.environment import fake_engine_script
-from asr_server.core.setting_types import Dtype, ModelLibrary, Quantization
+from asr_server.core.setting_types import Dtype, Fusion, ModelLibrary, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
@@ -91,13 +91,10 @@ def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[F
 def _of_models(asked: Asked) -> Plan:
     """Return the plan of the default model together with the plans of further models."""
     settings, conflicts = asked.settings, list[str]()
-    if settings.model_id == AUTO_MODEL and settings.model_names:
-        asked = replace(asked, settings=settings.model_copy(update={"model_id": settings.model_names[0]}))
-    embedded = _embedded(asked)
+    default, embedded = settings.model_names[0], _embedded(asked)
     if embedded is not None:
-        asked = replace(asked, settings=asked.settings.model_copy(update={"model_id": embedded.model_id}))
-    settings = asked.settings
-    plan = _of_one_model(asked, conflicts)
+        default = embedded.model_id
+    plan = _of_one_model(replace(asked, settings=settings.model_copy(update={"model_id": default})), conflicts)
     if embedded is not None:
         model = Option("model", True, plan.model_id, f"MODEL_ID=auto: English only; {_no_qwen(asked.capabilities)}")
         plan = replace(plan, options=tuple(model if old.name == "model" else old for old in plan.options))
@@ -106,7 +103,10 @@ def _of_models(asked: Asked) -> Plan:
         raise PlanError("\n".join(conflicts))
     uses_fast = settings.dual_model or settings.use_speculative
     return replace(
-        plan, others=tuple(others), fast_model_id=at_revision(settings.fast_model_id)[0] if uses_fast else ""
+        plan,
+        options=(*plan.options, *models_options(settings, plan.model_id)),
+        others=tuple(others),
+        fast_model_id=at_revision(settings.fast_model_id)[0] if uses_fast else "",
     )
 
 
@@ -139,7 +139,6 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         *(parts if engine != FAKE else ()),
         *of_torch,
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
-        *models_options(settings, model.value),
     )
     return Plan(
         engine=engine,
@@ -185,7 +184,7 @@ def _engine(asked: Asked, model_id: str) -> tuple[str, ModelFeature | None]:
 
 def _embedded(asked: Asked) -> ModelFeature | None:
     """Return the installed model that `MODEL_ID=auto` means without the packages of Qwen3-ASR."""
-    if asked.settings.model_id != AUTO_MODEL or asked.capabilities.qwen:
+    if asked.settings.model_names[0] != AUTO_MODEL or asked.capabilities.qwen:
         return None
     return next((model for model in _models(asked) if model.package in asked.capabilities.packages), None)
 
@@ -203,9 +202,8 @@ def _torch_options(asked: Asked, device: str, conflicts: list[str], *, runtime: 
     """Return the options of a model that computes in torch or OpenVINO, none for others."""
     settings, capabilities = asked.settings, asked.capabilities
     graphs = machine_options.cuda_graphs(settings, device, capabilities, conflicts)
-    compiled = machine_options.torch_compile(settings, device, capabilities, conflicts, runtime=runtime)
-    fused = machine_options.fused_kernels(settings, device, capabilities, conflicts)
-    options = [_ATTENTION[runtime == OPENVINO], graphs, compiled, fused]
+    fusion = machine_options.fusion(settings, device, capabilities, conflicts, runtime=runtime)
+    options = [_ATTENTION[runtime == OPENVINO], graphs, fusion]
     for feature in asked.features:
         added, refused = feature.encoder_options(asked, device if runtime else "")
         options += added
@@ -230,7 +228,7 @@ def _others(asked: Asked, model_id: str, conflicts: list[str]) -> list[Plan]:
 def _beside(settings: Settings, model_id: str) -> list[str]:
     """Return the models that are resident in addition to `model_id`, the default."""
     fast = [settings.fast_model_id] if settings.dual_model or settings.use_speculative else []
-    return [name for name in dict.fromkeys((*settings.model_names, *fast)) if name and name != model_id]
+    return [name for name in dict.fromkeys((*settings.model_names[1:], *fast)) if name and name != model_id]
 
 
 def _of_another(settings: Settings, model_id: str, *, qwen: bool) -> Settings:
@@ -239,20 +237,17 @@ def _of_another(settings: Settings, model_id: str, *, qwen: bool) -> Settings:
     What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs on a machine with a
     GPU too.
     """
-    changes: dict[str, Any] = {"model_id": model_id, "models": "", "fast_model_id": ""}
-    changes |= {"dual_model": False, "use_speculative": False, "speech": "off", "speech_clone_model": ""}
-    changes |= {"onnx_encoder_path": "", "trt_encoder_path": ""}  # the file of an encoder belongs to one checkpoint
+    changes: dict[str, Any] = {"model_id": model_id, "encoder_path": ""}  # the file belongs to one checkpoint
     if not qwen:
         changes |= {"device": "auto", "dtype": Dtype.AUTO, "quantize": Quantization.AUTO, "cpu_threads": 0}
-        changes |= {"runtime": ModelLibrary.AUTO}
-        changes |= {"use_cuda_graphs": "auto", "use_torch_compile": False, "use_fused_kernels": "auto"}
+        changes |= {"runtime": ModelLibrary.AUTO, "use_cuda_graphs": "auto", "fuse": Fusion.AUTO}
     return settings.model_copy(update=changes)
 
 
 def models_options(settings: Settings, model_id: str) -> tuple[Option, ...]:
-    """Return a line for MODELS, DUAL_MODEL and USE_SPECULATIVE each, active or not."""
+    """Return the options of several models, active or not."""
     names, fast = [model_id, *_beside(settings, model_id)], settings.fast_model_id
-    models = Option("models", False, "", "MODELS names no other model")
+    models = Option("models", False, "", "MODEL_ID names no other model")
     if len(names) > 1:
         models = Option("models", True, ", ".join(names), "each is loaded for its first request and idles by itself")
     switches = (
@@ -270,9 +265,9 @@ def _model_conflicts(settings: Settings, model_id: str) -> Iterator[str]:
     if (settings.dual_model or settings.use_speculative) and settings.fast_model_id == model_id:
         yield f"FAST_MODEL_ID is MODEL_ID={model_id}: a second copy gains nothing; name a smaller model."
     if AUTO_MODEL in _beside(settings, model_id):
-        yield f"MODELS and FAST_MODEL_ID name models: `{AUTO_MODEL}` is only for MODEL_ID."
+        yield f"`{AUTO_MODEL}` is only for the first model of MODEL_ID, and not for FAST_MODEL_ID: name a model."
     if len(_beside(settings, model_id)) >= MAX_MODELS:
-        yield f"MODELS: at most {MAX_MODELS} models are resident."
+        yield f"MODEL_ID: at most {MAX_MODELS} models are resident."
 
 
 def _server_conflicts(asked: Asked) -> Iterator[str]:
@@ -282,7 +277,7 @@ def _server_conflicts(asked: Asked) -> Iterator[str]:
         yield f"GATEWAY_MODE=true needs an engine process of its own, and ENGINE_PROCESS={chosen}: unset one of them."
     if settings.jobs_database_url.get_secret_value() and "asyncpg" not in asked.capabilities.packages:
         yield "JOBS_DATABASE_URL: asyncpg is not installed: pip install '.[postgres]', or unset it."
-    named = (settings.model_id, *settings.model_names, settings.fast_model_id, settings.speech)
+    named = (*settings.model_names, settings.fast_model_id, settings.speech)
     if {FAKE, FAST_FAKE}.intersection((*named, settings.speech_clone_model)) and find_spec("asr_server_fake") is None:
         yield "MODEL_ID=fake and SPEECH=fake are for tests: the package asr_server_fake is in the sources only."
 
@@ -316,9 +311,8 @@ def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
     if engine == QWEN and not asked.capabilities.qwen:
         instead = "".join(f", or '.[demo]' and set MODEL_ID={model.model_id}" for model in _models(asked))
         yield f"MODEL_ID={model_id}: {_no_qwen(asked.capabilities)}{instead}."
-    for name in ("use_torch_compile", "use_fused_kernels"):
-        if engine != QWEN and getattr(settings, name) is True:
-            yield f"{name.upper()}=true: MODEL_ID={model_id} does not run in torch; unset it."
+    if engine != QWEN and settings.fuse in (Fusion.KERNELS, Fusion.COMPILE):
+        yield f"FUSE={settings.fuse.value}: MODEL_ID={model_id} does not run in torch; unset it."
     if engine != QWEN and settings.cpu_threads:
         reason = machine_options.THREADS_REASON
         yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {reason}."

@@ -127,18 +127,16 @@ def test_what_is_chosen(machine, values, expected):
         ("use_cuda_graphs", NO_GPU, {}, False, "for GPUs"),
         ("use_cuda_graphs", ROCM, {}, False, "not tried on AMD"),
         ("use_cuda_graphs", ROCM, {"use_cuda_graphs": True}, True, ""),
-        ("use_torch_compile", COMPILING, {"runtime": "torch"}, False, "not set"),
-        ("use_torch_compile", COMPILING, {"runtime": "torch", "use_torch_compile": True}, True, ""),
-        ("use_torch_compile", EQUIPPED, {"use_torch_compile": True}, True, ""),
-        # The server's kernels and torch.compile fuse the same operations.
-        ("use_fused_kernels", EQUIPPED, {}, True, ""),
-        ("use_fused_kernels", EQUIPPED, {"use_fused_kernels": True}, True, ""),
-        ("use_fused_kernels", EQUIPPED, {"use_fused_kernels": False}, False, "as set"),
-        ("use_fused_kernels", EQUIPPED, {"use_torch_compile": True}, False, "USE_TORCH_COMPILE"),
-        ("use_fused_kernels", NO_GPU, {}, False, "for GPUs"),
-        ("use_fused_kernels", GPU, {}, False, "triton"),
-        ("use_fused_kernels", AMD, {}, False, "AMD"),
-        ("use_fused_kernels", AMD, {"use_fused_kernels": True}, True, ""),
+        ("fuse", COMPILING, {"runtime": "torch"}, False, "longer with torch.compile"),
+        ("fuse", COMPILING, {"runtime": "torch", "fuse": "compile"}, True, "as set"),
+        ("fuse", EQUIPPED, {"fuse": "compile"}, True, "as set"),
+        ("fuse", EQUIPPED, {}, True, "compared with torch's"),
+        ("fuse", TRITON, {"fuse": "kernels"}, True, "compared with torch's"),
+        ("fuse", EQUIPPED, {"fuse": "none"}, False, "as set"),
+        ("fuse", NO_GPU, {}, False, "for GPUs"),
+        ("fuse", GPU, {}, False, "triton"),
+        ("fuse", AMD, {}, False, "AMD"),
+        ("fuse", AMD, {"fuse": "kernels"}, True, "compared with torch's"),
     ],
 )
 def test_why_an_option_is_as_it_is(name, machine, values, active, words):
@@ -160,17 +158,16 @@ def test_why_an_option_is_as_it_is(name, machine, values, active, words):
         (WITH_OPENVINO, {"quantize": "int4", "runtime": "torch"}, r"QUANTIZE=int4 is not available here: .*OpenVINO"),
         (GPU, {"quantize": "int4"}, r"QUANTIZE=int4 is not available here: .*CPUs"),
         # torch.compile needs a C++ compiler, and triton on a GPU.
-        (NO_GPU, {"use_torch_compile": True}, r"C\+\+ compiler"),
-        (TRITON, {"use_torch_compile": True}, r"C\+\+ compiler"),
-        (GPU, {"use_torch_compile": True}, "triton"),
-        (replace(NO_GPU, compiler="c++"), {"use_torch_compile": True, "model_id": "fake"}, "does not run in torch"),
-        (NO_GPU, {"use_fused_kernels": True}, "for GPUs"),
-        (GPU, {"use_fused_kernels": True}, "triton"),
-        (EQUIPPED, {"use_fused_kernels": True, "use_torch_compile": True}, "same operations"),
-        (EQUIPPED, {"use_fused_kernels": True, "model_id": "fake"}, "does not run in torch"),
+        (NO_GPU, {"fuse": "compile"}, r"FUSE=compile is not available here: .*C\+\+ compiler"),
+        (TRITON, {"fuse": "compile"}, r"C\+\+ compiler"),
+        (GPU, {"fuse": "compile"}, "triton"),
+        (replace(NO_GPU, compiler="c++"), {"fuse": "compile", "model_id": "fake"}, "does not run in torch"),
+        (NO_GPU, {"fuse": "kernels"}, "FUSE=kernels is not available here: .*for GPUs"),
+        (GPU, {"fuse": "kernels"}, "triton"),
+        (EQUIPPED, {"fuse": "kernels", "model_id": "fake"}, "does not run in torch"),
         (NO_GPU, {"runtime": "openvino"}, "RUNTIME="),
         (GPU, {"runtime": "openvino", "device": "cuda"}, "RUNTIME="),
-        (COMPILING, {"runtime": "openvino", "use_torch_compile": True}, "RUNTIME="),
+        (COMPILING, {"runtime": "openvino", "fuse": "compile"}, "RUNTIME="),
         (BFLOAT16, {"runtime": "openvino", "dtype": "float16"}, "RUNTIME="),
         # On a CPU nothing else needs torch; the line says what does.
         (LEAN, {"runtime": "torch"}, "torch is needed .*RUNTIME=torch.* not installed"),
@@ -186,8 +183,9 @@ def test_why_an_option_is_as_it_is(name, machine, values, active, words):
         (NO_GPU, {"dual_model": True}, "DUAL_MODEL needs FAST_MODEL_ID"),
         (NO_GPU, {"use_speculative": True}, "USE_SPECULATIVE needs FAST_MODEL_ID"),
         (NO_GPU, {"model_id": "demo", "fast_model_id": "demo", "dual_model": True}, "FAST_MODEL_ID is MODEL_ID=demo"),
-        (NO_GPU, {"models": "demo,auto"}, "`auto` is only for MODEL_ID"),
-        (NO_GPU, {"models": ",".join("abcdefghi")}, "at most 8 models"),
+        (NO_GPU, {"model_id": "demo,auto"}, "`auto` is only for the first model of MODEL_ID"),
+        (NO_GPU, {"fast_model_id": "auto", "dual_model": True}, "`auto` is only for the first model of MODEL_ID"),
+        (NO_GPU, {"model_id": ",".join("abcdefghi")}, "at most 8 models"),
     ],
 )
 def test_what_cannot_work_refuses(machine, values, words):
@@ -204,7 +202,7 @@ def test_every_conflict_is_named():
     assert all(word in text for word in ("DEVICE=cuda", "QUANTIZE", "DUAL_MODEL", "driver", "CPU build"))
 
 
-@pytest.mark.parametrize("values", [{"model_id": "fake"}, {"models": "demo,fake-fast"}, {"speech": "fake"}])
+@pytest.mark.parametrize("values", [{"model_id": "fake"}, {"model_id": "demo,fake-fast"}, {"speech": "fake"}])
 def test_scripted_engines_need_the_sources(values, monkeypatch):
     """The wheel does not have them, and the start is refused there."""
     monkeypatch.setitem(sys.modules, "asr_server_fake", None)
@@ -215,15 +213,16 @@ def test_scripted_engines_need_the_sources(values, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"models": "demo, fake"}, ["demo", "fake"]),
-        ({"model_id": "fake", "models": "demo,fake,demo"}, ["fake", "demo"]),
+        ({"model_id": "demo, fake"}, ["demo", "fake"]),
+        ({"model_id": "fake,demo,fake,demo"}, ["fake", "demo"]),
+        ({"model_id": f"auto,demo,{SMALL}"}, [SMALL, "demo"]),
         ({"model_id": "demo", "fast_model_id": "fake"}, ["demo"]),
         ({"model_id": "demo", "fast_model_id": "fake", "dual_model": True}, ["demo", "fake"]),
-        ({"models": "o/a,o/b", "fast_model_id": "o/b", "use_speculative": True}, ["o/a", "o/b"]),
+        ({"model_id": "o/a,o/b", "fast_model_id": "o/b", "use_speculative": True}, ["o/a", "o/b"]),
     ],
 )
 def test_models_are_resident_once_and_the_first_is_the_default(values, expected):
-    """MODEL_ID, or else the first of MODELS; the fast model where an option uses it. All share the memory."""
+    """Those of MODEL_ID, and the fast model where an option uses it. All share the memory."""
     resolved = _resolved(NO_GPU, **values)
     assert [resolved.model_id, *(other.model_id for other in resolved.others)] == expected
     assert {resolved.shares, *(other.shares for other in resolved.others)} == {len(expected)}

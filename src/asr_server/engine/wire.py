@@ -147,7 +147,8 @@ def engine_settings(settings: Settings, resolved: Plan) -> dict[str, str]:
     """Return what a server and its engine must have in common, by name: the version and the settings of rows."""
     # A server whose engine is elsewhere needs no device of its own.
     names = {*EngineSettings.model_fields, "speech", "speech_clone_model"} - {"vllm_api_key", "device"}
-    values = settings.model_dump(mode="json", include=names) | {"model_id": resolved.model_id, "version": __version__}
+    models = ",".join((resolved.model_id, *settings.model_names[1:]))
+    values = settings.model_dump(mode="json", include=names) | {"model_id": models, "version": __version__}
     return {name.upper(): json.dumps(value) for name, value in values.items()}
 
 

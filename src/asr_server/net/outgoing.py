@@ -1,4 +1,4 @@
-"""Requests to URLs that callers name: to public addresses, or to hosts that the operator permits.
+"""Requests to URLs that callers name: to hosts that the operator lists.
 
 A host name is resolved once for each request, all of its addresses are checked, and the connection is made to one of
 them, so a later answer of the name server changes nothing. The TLS name and the `Host` header come from the URL.
@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from asr_server.core.errors import InvalidInput
-from asr_server.core.outgoing_settings import PermittedHosts
+from asr_server.core.outgoing_settings import ListedHosts
 
 _MAX_URL_CHARS = 8_192
 # Printable ASCII without the backslash, which some parsers read as a slash. Other characters can be percent-encoded or
@@ -94,22 +94,22 @@ def is_public(address: Address) -> bool:
 class OutgoingRules:
     """The addresses and ports that may be connected to."""
 
-    permitted: PermittedHosts  # may be reached at any address and port
-    ports: frozenset[int] = _PORTS  # of all other hosts
+    listed: ListedHosts
+    setting: str  # the name of the list
+    ports: frozenset[int] = _PORTS  # of hosts that are listed without a port or an address
 
     def check(self, host: str, port: int, addresses: list[Address]) -> None:
-        """Raise `address_not_allowed` unless all addresses of the host may be connected to at this port."""
-        if host in self.permitted.names:
+        """Raise `address_not_allowed` unless all addresses of the host may be connected to at this port. Without
+        addresses, which are not known yet, raise it if none of them could be."""
+        if f"{host}:{port}" in self.listed.patterns:
             return
-        for address in addresses:
-            if any(address in network for network in self.permitted.networks):
-                continue
-            if not is_public(address):
-                raise _refused()
-            if port not in self.ports:
-                raise InvalidInput(
-                    "The port of the URL is neither 80 (HTTP) nor 443 (HTTPS).", code="address_not_allowed"
-                )
+        others = [own for own in addresses if not any(own in network for network in self.listed.networks)]
+        if not all(map(is_public, others)):
+            raise _refused()
+        if not self.listed.match(host) and (others or not self.listed.networks):
+            raise InvalidInput(f"The host of the URL is not one of {self.setting}.", code="address_not_allowed")
+        if others and port not in self.ports:
+            raise InvalidInput("The port of the URL is neither 80 (HTTP) nor 443 (HTTPS).", code="address_not_allowed")
 
 
 class OutgoingClient:
@@ -133,12 +133,12 @@ class OutgoingClient:
         await self._transport.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def host_of(self, url: str) -> str:
-        """Return the host of a URL in lower case, without looking up its addresses."""
-        target = parsed(url)
+    def check(self, url: str) -> None:
+        """Raise if the URL cannot be requested, without looking up the addresses of its host."""
+        target, addresses = parsed(url), list[Address]()
         with suppress(ValueError):
-            self._rules.check(target.host, _port(target), [ip_address(target.host)])
-        return target.host
+            addresses.append(ip_address(target.host))
+        self._rules.check(target.host, _port(target), addresses)
 
     async def fetch(self, url: str, sink: Sink, *, max_bytes: int, limit_s: float) -> None:
         """Get the URL, following at most three redirects, and give its content to `sink` in pieces.

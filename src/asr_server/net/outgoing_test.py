@@ -4,14 +4,14 @@ import asyncio
 import socket
 import ssl
 import subprocess
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from ipaddress import ip_address
 
 import pytest
 
 from asr_server.core.conftest import raises
 from asr_server.core.errors import InvalidInput
-from asr_server.core.outgoing_settings import PermittedHosts
+from asr_server.core.outgoing_settings import ListedHosts
 from asr_server.net.outgoing import OutgoingClient, OutgoingRules, is_public
 
 # Ways to write the address of this machine, or of another that is not public. `{p}` is the port of a server that is
@@ -124,13 +124,15 @@ class Server:
 
 
 @asynccontextmanager
-async def guarded(permitted="", tls=None):
-    """A server, and a client whose rules permit these hosts, and the server's port for public ones."""
+async def guarded(listed="*", tls=None):
+    """A server, and a client whose rules list these hosts, with the server's port `{p}` for public ones."""
     server = Server()
     async with await asyncio.start_server(server, "127.0.0.1", 0, ssl=tls) as listening:
         server.port = listening.sockets[0].getsockname()[1]
         resolver = Resolver()
-        client = OutgoingClient(OutgoingRules(PermittedHosts.of(permitted), frozenset({server.port})), resolver)
+        client = OutgoingClient(
+            OutgoingRules(ListedHosts.of(listed.format(p=server.port)), "HOSTS", frozenset({server.port})), resolver
+        )
         client.asked = resolver.asked
         client.names = resolver.names
         try:
@@ -160,8 +162,8 @@ async def test_no_trick_reaches_what_is_not_public(trick):
 
 @pytest.mark.parametrize("trick", TRICKS)
 async def test_no_redirect_leads_there_either(trick):
-    """The first host is permitted, and what it redirects to is not."""
-    async with guarded("intranet.test") as (server, client):
+    """The first host is listed by its name, and where it redirects to is not public."""
+    async with guarded("intranet.test:{p},*") as (server, client):
         location = trick.format(p=server.port).strip().replace("\r\n", "").encode()
         server.answers["/away"] = [b"302 Found", b"Content-Length: 0", b"Location: " + location, b"", b""]
         with pytest.raises(InvalidInput):
@@ -206,18 +208,52 @@ async def test_the_certificate_is_that_of_the_name(tls):
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("permitted", ["intranet.test", "127.0.0.1", "127.0.0.0/8,10.0.0.0/8"])
-async def test_an_operator_permits_names_addresses_and_networks(permitted):
-    """What is permitted is reached, over a redirect too, and an address that does not answer is no obstacle."""
-    async with guarded(permitted) as (server, client):
-        client.names["intranet.test"] = ["127.0.0.9", "127.0.0.1"] if permitted != "127.0.0.1" else ["127.0.0.1"]
+@pytest.mark.parametrize("listed", ["intranet.test:{p}", "127.0.0.1", "127.0.0.0/8,10.0.0.0/8"])
+async def test_an_operator_lists_names_addresses_and_networks(listed):
+    """What is listed is reached, over a redirect too, and an address that does not answer is no obstacle."""
+    async with guarded(listed) as (server, client):
+        client.names["intranet.test"] = ["127.0.0.9", "127.0.0.1"] if listed != "127.0.0.1" else ["127.0.0.1"]
         server.answers["/away"] = [b"307 Temporary Redirect", b"Location: /", b"Content-Length: 0", b"", b""]
         assert await fetched(client, f"http://intranet.test:{server.port}/away") == b"hello"
 
 
+LISTED = "Hooks.test,minio.test:8080,*.example.com,10.0.0.0/8"
+
+
+@pytest.mark.parametrize(
+    ("listed", "host", "port", "address", "reason"),
+    [
+        (LISTED, "hooks.test", 443, "1.1.1.1", ""),
+        (LISTED, "minio.test", 8080, "127.0.0.1", ""),
+        (LISTED, "a.b.example.com", 443, "1.1.1.1", ""),
+        (LISTED, "a.example.com", 8080, "10.1.1.1", ""),
+        (LISTED, "other.test", 8080, "10.1.1.1", ""),
+        (LISTED, "hooks.test", 443, "127.0.0.1", "not a public one"),
+        (LISTED, "minio.test", 443, "1.1.1.1", "not one of HOSTS"),
+        (LISTED, "a.example.com", 443, "127.0.0.1", "not a public one"),
+        (LISTED, "a.example.com", 8080, "1.1.1.1", "port"),
+        (LISTED, "other.test", 443, "127.0.0.1", "not a public one"),
+        *((LISTED, host, 443, "1.1.1.1", "not one of HOSTS") for host in ("example.com", "badexample.com")),
+        *((LISTED, host, 443, "1.1.1.1", "not one of HOSTS") for host in ("a.hooks.test", "hooks.test.evil.net")),
+        ("*", "any.test", 443, "1.1.1.1", ""),
+        ("*", "any.test", 443, "127.0.0.1", "not a public one"),
+        # Before the name is resolved.
+        (LISTED, "other.test", 443, None, ""),
+        ("hooks.test,*.example.com", "a.example.com", 443, None, ""),
+        ("hooks.test,*.example.com", "other.test", 443, None, "not one of HOSTS"),
+        ("", "other.test", 443, None, "not one of HOSTS"),
+    ],
+)
+def test_a_host_is_reached_if_it_is_listed(listed, host, port, address, reason):
+    """Private addresses and other ports: only of networks, and of names that are listed with their port."""
+    addresses = [ip_address(address)] if address else []
+    with raises("address_not_allowed", match=reason) if reason else nullcontext():
+        OutgoingRules(ListedHosts.of(listed), "HOSTS").check(host, port, addresses)
+
+
 async def test_a_public_host_has_the_ports_of_http_alone():
     """Other ports are refused before anything is connected to."""
-    client = OutgoingClient(OutgoingRules(PermittedHosts()))
+    client = OutgoingClient(OutgoingRules(ListedHosts.of("*"), "HOSTS"))
     for port in (22, 25, 6379, 8080):
         with raises("address_not_allowed", match="port"):
             await fetched(client, f"http://93.184.215.14:{port}/")
@@ -238,7 +274,7 @@ async def test_a_public_host_has_the_ports_of_http_alone():
 )
 async def test_an_answer_without_the_content_is_an_error(answer, code):
     """A body that is too long, cut off, compressed, an error, a redirect without end or too slow is an error."""
-    async with guarded("intranet.test") as (server, client):
+    async with guarded("intranet.test:{p}") as (server, client):
         server.answers["/"] = answer
         with raises(code):
             await fetched(client, f"http://intranet.test:{server.port}/", limit_s=0.5)
@@ -251,7 +287,7 @@ async def test_nothing_of_the_environment_or_of_another_request_is_used(monkeypa
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    async with guarded("intranet.test") as (server, client):
+    async with guarded("intranet.test:{p}") as (server, client):
         server.answers["/"].insert(1, b"Set-Cookie: a=b")
         for _ in range(2):
             assert await fetched(client, f"http://intranet.test:{server.port}/") == b"hello"
@@ -261,7 +297,7 @@ async def test_nothing_of_the_environment_or_of_another_request_is_used(monkeypa
 
 async def test_content_is_sent_and_a_redirect_of_it_is_not_followed():
     """The status is returned as it is."""
-    async with guarded("intranet.test") as (server, client):
+    async with guarded("intranet.test:{p}") as (server, client):
         server.answers["/in"] = [b"307 Temporary Redirect", b"Location: /", b"Content-Length: 0", b"", b""]
         url = f"http://intranet.test:{server.port}/in"
         assert await client.post(url, {"X-One": "1"}, b"content", limit_s=5.0) == 307

@@ -21,7 +21,7 @@ def test_fused_operations_give_the_same_ids(make_engine, run, clips):
     expected = [[found.ids for found in run(plain, items)] for items in (work, work[:1])]
     reset()
     counters.clear()
-    engine = loaded_qwen(options=(Option("use_torch_compile", True, "", ""),))
+    engine = loaded_qwen(options=(Option("fuse", True, "compile", ""),))
     assert (counters["stats"]["unique_graphs"], len(counters["graph_break"])) == (8, 0)
     assert [[found.ids for found in run(engine, items)] for items in (work, work[:1])] == expected
     assert counters["stats"]["unique_graphs"] == 8  # nothing was compiled while rows waited

@@ -187,7 +187,7 @@ def test_the_plans_number_of_threads_is_torchs():
 
 def test_a_machine_that_refuses_the_servers_kernels_is_used_without(run, clips, alone):
     """Without Triton the option gives the reason, and torch's operations compute the answers."""
-    engine = loaded_qwen(rows=2, budget_mb=16, options=(Option("use_fused_kernels", True, "", ""),))
-    (told,) = (option for option in engine.info.options if option.name == "use_fused_kernels")
+    engine = loaded_qwen(rows=2, budget_mb=16, options=(Option("fuse", True, "kernels", ""),))
+    (told,) = (option for option in engine.info.options if option.name == "fuse")
     assert (told.active, "triton" in told.reason) == (False, True)
     assert run(engine, [Utterance(clips[0])])[0].ids == alone[0].ids

@@ -13,6 +13,7 @@ import torch
 from loguru import logger
 from torch import nn
 
+from asr_server.core.setting_types import Fusion
 from asr_server.engine.feature import Plan
 from asr_server.engine.memory import capacity_now
 from asr_server.engine.protocol import Option
@@ -63,7 +64,7 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
 def _operations(plan: Plan, parts: Parts) -> tuple[Operations, Likeliest, tuple[Option, ...]]:
     """Return what computes between matrix products, what chooses a token, and the option that this GPU refuses."""
     config, refused = parts.text.config, tuple[Option, ...]()
-    if plan.is_active("use_fused_kernels"):
+    if plan.value("fuse") == Fusion.KERNELS:
         try:
             from asr_server.engine.torch import fused  # Triton comes with torch's builds for GPUs
 
@@ -73,8 +74,8 @@ def _operations(plan: Plan, parts: Parts) -> tuple[Operations, Likeliest, tuple[
         if not problem:
             return fused.FusedOperations(config.rms_norm_eps), fused.likeliest, refused
         logger.warning("the server's own kernels are not used", reason=problem)
-        refused = (Option("use_fused_kernels", False, "", problem),)
-    compiled = plan.is_active("use_torch_compile")
+        refused = (Option("fuse", False, "", problem),)
+    compiled = plan.value("fuse") == Fusion.COMPILE
     return TorchOperations(parts.text.layers[0].mlp.act_fn, config.rms_norm_eps, compiled=compiled), likeliest, refused
 
 

@@ -290,7 +290,9 @@ def _answered(speech, active):
     """Return the ids of two rows, and the kernels that were launched for them."""
     from asr_server.engine.torch import fused
 
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 16, (Option("use_fused_kernels", active, "", ""),)))
+    engine = QwenEngine(
+        Plan("qwen", "demo", "cpu", "float32", 2, 16, (Option("fuse", active, "kernels" * active, ""),))
+    )
     launched, launch = set(), fused.launch
 
     def see(kernel, *given, **named):

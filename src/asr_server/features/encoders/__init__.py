@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 def _load(plan: Plan, directory: Path, load: LoadParts) -> LoadedEncoder | None:
-    name = next((name for name in ("onnx_encoder_path", "trt_encoder_path") if plan.value(name)), "")
+    path = plan.value("encoder_path")
     if options.tuned_for_causal(directory):
-        if name:
-            raise ModelUnavailable(options.causal_problem(plan.model_id, name.upper()))
+        if path:
+            raise ModelUnavailable(options.causal_problem(plan.model_id))
         try:
             from asr_server.features.encoders import causal_encoder
         except ImportError as error:
             raise ModelUnavailable(options.no_torch(plan.model_id)) from error
         return causal_encoder.load(*load())
-    if not name:
+    if not path:
         return None
     parts, _ = load()
     from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
     from asr_server.features.encoders.exported_encoder import OnnxEncoder, Target, compared
     from asr_server.features.encoders.trt_encoder import TrtEncoder
 
-    kind = OnnxEncoder if name == "onnx_encoder_path" else TrtEncoder
-    encoder = kind(Path(plan.value(name)), parts.tower, Target(parts.device, parts.dtype, plan.cpu_threads))
+    kind = TrtEncoder if options.is_tensorrt(Path(path)) else OnnxEncoder
+    encoder = kind(Path(path), parts.tower, Target(parts.device, parts.dtype, plan.cpu_threads))
     reason = compared(encoder, parts)
-    logger.info("option", name=name, value=plan.value(name), reason=reason)
-    figures = (Option(name, True, plan.value(name), reason),)
+    logger.info("option", name="encoder_path", value=path, reason=reason)
+    figures = (Option("encoder_path", True, path, reason),)
     return LoadedEncoder(encoder, partial(WindowedAudio, encoder), figures, uses_tower=False)
 
 

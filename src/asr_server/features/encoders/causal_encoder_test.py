@@ -165,10 +165,10 @@ def test_the_checkpoint_alone_decides(checkpoint, engine, tmp_path):
         onnx_export.export(checkpoint, tmp_path / "x", int8=False)
     file, later = tmp_path / "encoder.onnx", tmp_path / "later"
     file.touch()
-    with pytest.raises(plan.PlanError, match=r"ONNX_ENCODER_PATH: .* is tuned for a causal encoder"):
-        _load(checkpoint, onnx_encoder_path=str(file))
-    chosen = settings.load(_env_file=None, model_id=str(later), onnx_encoder_path=str(file))
+    with pytest.raises(plan.PlanError, match=r"ENCODER_PATH: .* is tuned for a causal encoder"):
+        _load(checkpoint, encoder_path=str(file))
+    chosen = settings.load(_env_file=None, model_id=str(later), encoder_path=str(file))
     made = core.build_engine(feature_list.resolve(chosen, capabilities.probe()))
     shutil.copytree(checkpoint, later)
-    with pytest.raises(ModelUnavailable, match=r"ONNX_ENCODER_PATH: .* is tuned for a causal encoder"):
+    with pytest.raises(ModelUnavailable, match=r"ENCODER_PATH: .* is tuned for a causal encoder"):
         made.load()

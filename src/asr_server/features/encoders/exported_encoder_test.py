@@ -44,7 +44,7 @@ def _tower():
 
 
 def _plan(file, **values):
-    chosen = settings.load(_env_file=None, model_id="demo", onnx_encoder_path=str(file), **values)
+    chosen = settings.load(_env_file=None, model_id="demo", encoder_path=str(file), **values)
     return feature_list.resolve(chosen, capabilities.probe())
 
 
@@ -87,7 +87,7 @@ def test_the_engine_answers_as_with_torchs_encoder_and_states_the_difference(fil
     """The option of the plan shows what the comparison found."""
     engine = _load(file)
     assert [answer.ids for answer in run(engine, [Utterance(clip) for clip in clips])] == [own.ids for own in alone]
-    (option,) = (option for option in engine.info.options if option.name == "onnx_encoder_path")
+    (option,) = (option for option in engine.info.options if option.name == "encoder_path")
     assert option.active
     assert option.reason.startswith("float32; its numbers differ from torch's")
 

@@ -18,9 +18,8 @@ from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.torch import memory
 from asr_server.features.encoders import exported_encoder
 from asr_server.features.encoders.exported_encoder import INPUTS, OUTPUT, ExportedEncoder, Origin, Target
+from asr_server.features.encoders.options import TENSORRT_MAGIC
 
-# The first line of a file: JSON after this. TensorRT's own format has no place for what the engine was made from.
-_MAGIC = b"asr-server encoder "
 MOST_WINDOWS = 256
 # A window consists of pieces of 100 frames with 128 bins.
 _PIECES, _BINS, _FRAMES = 8, 128, 100
@@ -33,10 +32,10 @@ Shape = tuple[int, ...]
 def unpack(content: bytes, file: str) -> tuple[dict[str, Any], Origin, bytes]:
     """Return the header, the origin and the engine. Raises `ModelUnavailable`."""
     try:
-        if not content.startswith(_MAGIC):
+        if not content.startswith(TENSORRT_MAGIC):
             raise ValueError
         first, _, engine = content.partition(b"\n")
-        header = json.loads(first.removeprefix(_MAGIC))
+        header = json.loads(first.removeprefix(TENSORRT_MAGIC))
         return header, Origin(**header["origin"]), engine
     except (ValueError, KeyError, TypeError) as error:
         raise ModelUnavailable(f"{file} is no encoder that `asr-server export tensorrt` made.") from error
@@ -106,7 +105,7 @@ def export(onnx_file: Path, output: Path, *, max_windows: int) -> None:
     header = {"origin": origin._asdict(), "tensorrt": tensorrt.__version__, "max_windows": max_windows}
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         fresh = Path(folder, "engine")
-        fresh.write_bytes(_MAGIC + json.dumps(header).encode() + b"\n" + bytes(engine))
+        fresh.write_bytes(TENSORRT_MAGIC + json.dumps(header).encode() + b"\n" + bytes(engine))
         os.replace(fresh, output)
 
 

@@ -53,8 +53,8 @@ def test_what_cannot_run_refuses(machine, values, words):
 
 
 def test_what_concerns_one_model_is_not_asked_of_the_others():
-    """A revision is MODEL_ID's; the English model runs on the CPU also where the default runs on a GPU."""
-    values = {"model_id": "o/a@v1", "models": f"{ENGLISH},o/b@v2", "device": "cuda"}
+    """Each has its own revision; the English model runs on the CPU also where the default runs on a GPU."""
+    values = {"model_id": f"o/a@v1,{ENGLISH},o/b@v2", "device": "cuda"}
     resolved = _resolved(GPU, **values, dtype="bfloat16")
     english, other = resolved.others
     assert (english.device, english.dtype, other.device, other.dtype) == ("cpu", "float32", "cuda", "bfloat16")

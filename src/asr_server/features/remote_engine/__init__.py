@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from asr_server.core.setting_types import Dtype, Quantization
+from asr_server.core.setting_types import Dtype, Fusion, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options, plan
 from asr_server.engine.feature import Asked, Feature, ModelServer, OnProgress, Plan
@@ -21,9 +21,8 @@ _CONNECTIONS = 32
 _TRAITS = EngineTraits(max_audio_s=30.0, scores=False, detects_among=False)
 # Settings of a model that runs in this process.
 _LOCAL_ONLY = (
-    *("cpu_threads", "kv_budget_mb", "quantize", "use_torch_compile", "use_cuda_graphs", "use_fused_kernels"),
-    *("models", "fast_model_id", "dual_model", "use_speculative"),
-    *("onnx_encoder_path", "trt_encoder_path"),
+    *("cpu_threads", "kv_budget_mb", "quantize", "use_cuda_graphs", "fuse", "encoder_path"),
+    *("fast_model_id", "dual_model", "use_speculative"),
 )
 
 
@@ -114,8 +113,10 @@ def _misfits(asked: Asked, only_here: Collection[str]) -> Iterator[str]:
     settings, capabilities = asked.settings, asked.capabilities
     setting = "USE_VLLM" if settings.use_vllm else "VLLM_BASE_URL"
     for name in _LOCAL_ONLY:
-        if getattr(settings, name) not in (Settings.model_fields[name].default, False, Quantization.NONE):
+        if getattr(settings, name) not in (Settings.model_fields[name].default, False, Quantization.NONE, Fusion.NONE):
             yield f"{name.upper()} is for a model that runs in this process, and with {setting} none does: unset it."
+    if len(settings.model_names) > 1:
+        yield f"MODEL_ID names several models, and with {setting} one runs: name one."
     if settings.use_vllm and settings.vllm_base_url is not None:
         yield "USE_VLLM starts a server, and VLLM_BASE_URL names one that runs: unset one of them."
     if settings.use_vllm and not capabilities.vllm:

@@ -80,7 +80,7 @@ def test_qwen3_tts_needs_its_sdk(option):
 def test_models_that_speak_run_as_the_recogniser_does():
     """Speech models run in its formats and on its threads, each with a part of the memory; models other than the
     default have no voice."""
-    found = resolved(WITH_SDK, model_id="o/large", models="o/small", speech="o/voices", speech_clone_model="o/base")
+    found = resolved(WITH_SDK, model_id="o/large,o/small", speech="o/voices", speech_clone_model="o/base")
     assert found.speech_models.keys() == {"speech", "speech_clone_model"}
     for name, model in found.speech_models.items():
         assert (model.setting, model.device, model.dtype) == (name.upper(), found.device, found.dtype)

@@ -168,7 +168,6 @@ class Delivery:
     client: SpeechEngineClient
     voice: str  # the engine's name
     language: str  # the engine's name
-    loudness_lufs: float | None = None  # None leaves the loudness as it is
 
     @property
     def encoding(self) -> EncodingOptions:
@@ -176,7 +175,7 @@ class Delivery:
         audio_format, speed, pause_ms = self.options.response_format, self.options.speed, self.options.pause_ms
         if self.client.traits.changes_speed:
             speed, pause_ms = 1.0, round(pause_ms / speed)
-        return EncodingOptions(audio_format, speed=speed, pause_ms=pause_ms, loudness_lufs=self.loudness_lufs)
+        return EncodingOptions(audio_format, speed=speed, pause_ms=pause_ms)
 
     @property
     def ignored(self) -> tuple[str, ...]:

@@ -182,12 +182,6 @@ def test_what_the_engine_has_no_use_for_is_reported_and_not_given_to_it():
     assert prepared(instructions="Whisper.").how.ignored == ()
 
 
-def test_the_loudness_of_the_settings_is_the_encoders():
-    settings = SpeechSettings(max_speech_chars=200, speech_loudness_lufs=-18.0)
-    made = prepared(settings=settings)
-    assert made.how.encoding.loudness_lufs == -18.0
-
-
 GERMAN = "Am 3. Mai kam er z. B. um 4 Uhr. Das war spät! »Ach so?« Ja … 3. Wahl: nichts\n\n- eins\n- zwei\nund Schluss"
 ARRIVING = [
     GERMAN,

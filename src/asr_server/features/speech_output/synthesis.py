@@ -240,7 +240,7 @@ class SpeechProcessor:
         default = self.settings.speech_language
         language = languages.find(options.language).tag if options.language else language_of(text, default)
         chosen = self.engines.choose(None if sample is not None else options.voice, language.lower())
-        return Delivery(options, sample, *chosen, self.settings.speech_loudness_lufs)
+        return Delivery(options, sample, *chosen)
 
     def prepare(self, request: SpeechRequest, share: str = "", sample: VoiceSample | None = None) -> SpeechScript:
         """Return the script of a request. Raises for a wrong request, `speech_unavailable` and `ShuttingDown`.

@@ -66,13 +66,13 @@ class Translations(TranscriptTranslator):
         """
         if not request.response_format.is_subtitles:
             texts = [(segment.text, segment.language or transcript.language) for segment in transcript.segments]
-            found = await self.lines(texts, request, self._temperature(_TEXT_TEMPERATURE), limit_s)
+            found = await self.lines(texts, request, _TEXT_TEMPERATURE, limit_s)
             return await in_thread(render_transcript, transcript, found, request)
         config = render.cue_config(request)
         cues = await in_thread(render.cues, transcript, config)
         spoken = zip(cues, cue_languages(cues, transcript.segments), strict=True)
         texts = [(scripts.unbroken(cue.text), language) for cue, language in spoken]
-        found = await self.lines(texts, request, self._temperature(_CUE_TEMPERATURE), limit_s)
+        found = await self.lines(texts, request, _CUE_TEMPERATURE, limit_s)
         return await in_thread(render_cues, cues, found, request, config)
 
     async def lines(
@@ -105,15 +105,11 @@ class Translations(TranscriptTranslator):
         target = languages.find(target_language, param="target_language")
         source = languages.find(source_language, param="source_language") if source_language.strip() else None
         lines = [TranslatedLine(text, source) for text in texts]
-        config = TranslationConfig(target, self._temperature(_TEXT_TEMPERATURE), limit_s)
+        config = TranslationConfig(target, _TEXT_TEMPERATURE, limit_s)
         return await self._translated(lines, config)
 
     async def close(self) -> None:
         await self._endpoint.close()
-
-    def _temperature(self, usual: float) -> float:
-        chosen = self._settings.translate_temperature
-        return usual if chosen is None else chosen
 
     async def _translated(self, lines: Sequence[TranslatedLine], config: TranslationConfig) -> TranslatedLines:
         found = TranslatedLines(await translate(self._endpoint, lines, config), config.target)

@@ -9,6 +9,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from asr_server.core.errors import InvalidInput, Overloaded
+from asr_server.core.outgoing_settings import ListedHosts
 from asr_server.net import body
 from asr_server.net.body import SPOOL_BYTES, map_disk_errors, while_connected
 from asr_server.processes.caller_work import FairShares
@@ -45,7 +46,7 @@ class RecordingUrls:
             raise InvalidInput("Send the recording as 'file' or name its 'url', not both.", param="url")
         if self._client is None:
             raise InvalidInput(
-                "This server gets no recordings by URL (URL_INPUT=false).", code="unsupported_value", param="url"
+                "This server gets no recordings by URL (URL_HOSTS is empty).", code="unsupported_value", param="url"
             )
         refusal = Overloaded("Other recordings are being fetched; try again.", retry_after_s=_RETRY_AFTER_S)
         with self._places.taken_now(request.state.caller.share, refusal):
@@ -70,11 +71,11 @@ class RecordingUrls:
 def _build(parts: CoreParts) -> FeatureParts:
     # What sends requests is imported only if the feature is on.
     settings = parts.settings
-    if not settings.url_input:
+    if not settings.url_hosts:
         return FeatureParts(form_fields={"url": RecordingUrls(None, 0).complete})
     from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 
-    client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
+    client = OutgoingClient(OutgoingRules(ListedHosts.of(settings.url_hosts), "URL_HOSTS"))
     urls = RecordingUrls(client, settings.max_upload_bytes)
     return FeatureParts(form_fields={"url": urls.complete}, close=client.close)
 

@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from asr_server.core.errors import InvalidInput
-from asr_server.core.outgoing_settings import PermittedHosts, WebhookHosts
+from asr_server.core.outgoing_settings import ListedHosts
 from asr_server.features.webhooks.webhooks import Webhooks
 from asr_server.jobs.conftest import REQUEST, serving
 from asr_server.jobs.database import Sqlite
@@ -28,8 +28,8 @@ from E2Etest.receiver import KEY, receiving
 
 @asynccontextmanager
 async def _serving(directory):
-    client = OutgoingClient(OutgoingRules(PermittedHosts.of("127.0.0.1")))
-    sender = Webhooks(client, WebhookHosts.of("127.0.0.1"), (KEY,))
+    client = OutgoingClient(OutgoingRules(ListedHosts.of("127.0.0.1"), "WEBHOOK_HOSTS"))
+    sender = Webhooks(client, (KEY,))
     works = RecordingJobs(Scripted()), TextJobs(Scripted())
     async with serving(Sqlite(directory, 1_000), *works, sender=sender, ttl_s=1_000, max_jobs=1_000) as jobs:
         yield jobs

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from asr_server.core.errors import AsrError, InvalidInput
-from asr_server.core.outgoing_settings import WebhookHosts
+from asr_server.core.outgoing_settings import ListedHosts
 from asr_server.jobs.record import FollowUpState, JobRecord
 from asr_server.jobs.route import job_body
 from asr_server.server_feature import CoreParts, ServerFeature
@@ -49,8 +49,8 @@ class Webhooks:
 
     field: ClassVar[str] = "callback_url"
 
-    def __init__(self, client: OutgoingClient | None, hosts: WebhookHosts, keys: tuple[bytes, ...]) -> None:
-        self._client, self._hosts, self._keys = client, hosts, keys
+    def __init__(self, client: OutgoingClient | None, keys: tuple[bytes, ...]) -> None:
+        self._client, self._keys = client, keys
 
     def check(self, url: str) -> None:
         """Raise `invalid_value` for what is no URL, `address_not_allowed` for a host that is not listed, and
@@ -60,8 +60,7 @@ class Webhooks:
                 raise InvalidInput(
                     "This server sends no webhooks (WEBHOOK_HOSTS, WEBHOOK_SECRET).", code="unsupported_value"
                 )
-            if not self._hosts.has(self._client.host_of(url)):
-                raise InvalidInput("The host of the URL is not one of WEBHOOK_HOSTS.", code="address_not_allowed")
+            self._client.check(url)
         except AsrError as error:
             error.param = self.field
             raise
@@ -89,13 +88,12 @@ class Webhooks:
 def _build(parts: CoreParts) -> FeatureParts:
     # What sends requests is imported only if the feature is on.
     settings = parts.settings
-    hosts = WebhookHosts.of(settings.webhook_hosts)
     if not settings.webhook_hosts:
-        return FeatureParts(follow_ups=Webhooks(None, hosts, ()))
+        return FeatureParts(follow_ups=Webhooks(None, ()))
     from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 
-    client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
-    webhooks = Webhooks(client, hosts, settings.webhook_keys)
+    client = OutgoingClient(OutgoingRules(ListedHosts.of(settings.webhook_hosts), "WEBHOOK_HOSTS"))
+    webhooks = Webhooks(client, settings.webhook_keys)
     return FeatureParts(follow_ups=webhooks, close=client.close)
 
 

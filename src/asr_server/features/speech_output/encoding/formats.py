@@ -61,7 +61,6 @@ class EncodingOptions:
     speed: float = 1.0  # 2 takes half of the time at the same pitch
     pause_ms: int = 250  # between two sentences, at speed 1
     trim: bool = True  # leave 30 ms of the silence at each end of a sentence
-    loudness_lufs: float | None = None  # by BS.1770; None leaves the level as it is
     chapters: tuple[ChapterMark, ...] = ()  # of MP3 and M4B files, which have them at their beginning
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 import av
 import numpy as np
@@ -22,13 +20,6 @@ _KEPT_FRAMES = 3
 _MAX_HELD_FRAMES = 1_000  # a longer pause within a sentence is cut to 10 s, because it is held back until it ends
 
 
-class SentenceFrame(NamedTuple):
-    """A part of a sentence."""
-
-    samples: Samples  # at most 10 ms; only the last frame of a sentence is shorter
-    is_speech: bool
-
-
 class SentenceJoiner:
     """Removes the silence around each sentence, and puts a pause between two."""
 
@@ -41,8 +32,8 @@ class SentenceJoiner:
         self._follows_another = False
         self._loudest = 0.0
 
-    def push(self, samples: Samples, *, ends_sentence: bool) -> Iterator[SentenceFrame]:
-        """Yield the frames of the next samples, except silence that may turn out to be the sentence's end."""
+    def push(self, samples: Samples, *, ends_sentence: bool) -> Iterator[Samples]:
+        """Yield the next samples, except silence that may turn out to be the sentence's end."""
         samples = np.concatenate((self._rest, samples))
         until = len(samples) if ends_sentence else len(samples) - len(samples) % FRAME_SAMPLES
         self._rest = samples[until:].copy()
@@ -51,109 +42,30 @@ class SentenceJoiner:
         if ends_sentence:
             yield from self._end()
 
-    def _frames(self, samples: Samples) -> Iterator[SentenceFrame]:
-        is_speech = self._is_speech(samples)
-        if self._trim and not is_speech:
+    def _frames(self, samples: Samples) -> Iterator[Samples]:
+        if not self._is_speech(samples) and self._trim:
             if not self._has_begun:
                 self._held = [*self._held[1 - _KEPT_FRAMES :], samples.copy()]
             elif len(self._held) < _MAX_HELD_FRAMES:
                 self._held.append(samples.copy())
             return
         if not self._has_begun and self._follows_another:
-            yield from self._pause()
+            yield np.zeros(self._pause_samples, np.float32)
         self._has_begun = True
-        yield from self._silence(self._held)
-        yield SentenceFrame(samples, is_speech)
+        yield from self._held
+        self._held = []
+        yield samples
 
-    def _end(self) -> Iterator[SentenceFrame]:
+    def _end(self) -> Iterator[Samples]:
         if self._has_begun:
-            yield from self._silence(self._held[:_KEPT_FRAMES])
+            yield from self._held[:_KEPT_FRAMES]
             self._follows_another = True
         self._has_begun, self._held = False, []
-
-    def _silence(self, held: list[Samples]) -> Iterator[SentenceFrame]:
-        self._held = []
-        return (SentenceFrame(samples, is_speech=False) for samples in held)
-
-    def _pause(self) -> Iterator[SentenceFrame]:
-        for begin in range(0, self._pause_samples, FRAME_SAMPLES):
-            yield SentenceFrame(np.zeros(min(FRAME_SAMPLES, self._pause_samples - begin), np.float32), is_speech=False)
 
     def _is_speech(self, samples: Samples) -> bool:
         level = float(np.sqrt(np.dot(samples, samples) / len(samples)))
         self._loudest = max(self._loudest, level)
         return level > max(_LOWEST_LEVEL, self._loudest * _RELATIVE_LEVEL)
-
-
-# Tables 1 and 2 of BS.1770-5: numerators and denominators of the two filters of the K-weighting, for 48 kHz.
-_FILTERS = (
-    ((1.53512485958697, -2.69169618940638, 1.19839281085285), (1.0, -1.69065929318241, 0.73248077421585)),
-    ((1.0, -2.0, 1.0), (1.0, -1.99004745483398, 0.99007225036621)),
-)
-_FILTER_RATE = 48_000
-_OFFSET_LU = -0.691
-# The gating block of BS.1770 has 400 ms. In two seconds from the first speech on, there is usually so much of it.
-_MEASURED_FRAMES, _MAX_WAITING_FRAMES = 40, 200
-_PEAK = 10 ** (-1 / 20)  # lossy codecs overshoot a little
-_MAX_GAIN_DB = 20.0  # more would raise noise rather than speech
-
-
-def loudness_lufs(samples: Samples) -> float:
-    """Return the loudness of mono samples at `SPEECH_RATE`, as one block without gates; minus infinity for silence.
-
-    The filters are applied to the spectrum, so that their response is that of 48 kHz.
-    """
-    spectrum = np.fft.rfft(samples)
-    delay = np.exp(-2j * np.pi * np.fft.rfftfreq(len(samples), 1 / SPEECH_RATE) / _FILTER_RATE)
-    for numerator, denominator in _FILTERS:
-        spectrum *= np.polyval(numerator[::-1], delay) / np.polyval(denominator[::-1], delay)
-    power = float(np.mean(np.fft.irfft(spectrum, len(samples)) ** 2))
-    return _OFFSET_LU + 10 * math.log10(power) if power > 0 else -math.inf
-
-
-class LoudnessNormalizer:
-    """Applies one gain to all, from the first 400 ms of speech. A peak that would be over -1 dBFS lowers it from there
-    on."""
-
-    def __init__(self, target_lufs: float) -> None:
-        self._target_lufs = target_lufs
-        self._gain: float | None = None
-        self._waiting: list[SentenceFrame] = []  # from the first speech on, until the gain is known
-        self._delayed: Samples | None = None  # the last frame, which ends with the gain of the next one
-
-    def push(self, frame: SentenceFrame) -> Iterator[Samples]:
-        if self._gain is not None:
-            yield from self._scaled(frame.samples)
-        elif frame.is_speech or self._waiting:
-            self._waiting.append(frame)
-            speech_frames = sum(waiting.is_speech for waiting in self._waiting)
-            if speech_frames == _MEASURED_FRAMES or len(self._waiting) == _MAX_WAITING_FRAMES:
-                yield from self._begin()
-        else:
-            yield frame.samples
-
-    def finish(self) -> Iterator[Samples]:
-        """Yield the rest."""
-        if self._waiting:
-            yield from self._begin()
-        if self._delayed is not None:
-            yield self._delayed * np.float32(self._gain)
-
-    def _begin(self) -> Iterator[Samples]:
-        speech = np.concatenate([frame.samples for frame in self._waiting if frame.is_speech])
-        gain_db = min(_MAX_GAIN_DB, self._target_lufs - loudness_lufs(speech))
-        self._gain = 10 ** (gain_db / 20)
-        waiting, self._waiting = self._waiting, []
-        for frame in waiting:
-            yield from self._scaled(frame.samples)
-
-    def _scaled(self, samples: Samples) -> Iterator[Samples]:
-        assert self._gain is not None
-        peak = float(np.abs(samples).max())
-        gain = min(self._gain, _PEAK / peak) if peak else self._gain
-        if self._delayed is not None:
-            yield self._delayed * np.linspace(self._gain, gain, len(self._delayed), dtype=np.float32)
-        self._delayed, self._gain = samples.copy(), gain
 
 
 # The filter gives out blocks as long as those that it gets, and where they begin changes its samples a little.
@@ -167,7 +79,6 @@ class SpeechFile:
 
     def __init__(self, options: EncodingOptions) -> None:
         self._joiner = SentenceJoiner(trim=options.trim, pause_ms=options.pause_ms)
-        self._normalizer = None if options.loudness_lufs is None else LoudnessNormalizer(options.loudness_lufs)
         self._tempo = None if options.speed == 1 else Tempo(options.speed)
         self._writer = writer(options.format, options.chapters)
 
@@ -183,25 +94,16 @@ class SpeechFile:
 
     def finish(self) -> bytes:
         """Return the rest. Nothing can be pushed afterwards."""
-        frames = self._joiner.push(np.zeros(0, np.float32), ends_sentence=True)
-        return self._encoded(frames, is_last=True) + self._writer.finish()
+        rest = self._joiner.push(np.zeros(0, np.float32), ends_sentence=True)
+        return self._encoded(rest, is_last=True) + self._writer.finish()
 
-    def _encoded(self, frames: Iterator[SentenceFrame], *, is_last: bool) -> bytes:
-        samples = _joined(self._leveled(frames, is_last=is_last))
+    def _encoded(self, blocks: Iterator[Samples], *, is_last: bool) -> bytes:
+        samples = _joined(blocks)
         if self._tempo is not None:
             samples = _joined(self._tempo.push(samples))
             if is_last:
                 samples = _joined([samples, *self._tempo.finish()])
         return self._writer.write(samples)
-
-    def _leveled(self, frames: Iterator[SentenceFrame], *, is_last: bool) -> Iterator[Samples]:
-        for frame in frames:
-            if self._normalizer is None:
-                yield frame.samples
-            else:
-                yield from self._normalizer.push(frame)
-        if is_last and self._normalizer is not None:
-            yield from self._normalizer.finish()
 
 
 def _joined(blocks: Iterable[Samples]) -> Samples:

@@ -66,7 +66,7 @@ def _warm_up() -> None:
     """Import what is imported at the first use before the process is confined."""
     noise = np.random.default_rng(0).normal(0, 0.1, SPEECH_RATE).astype(np.float32)
     for speech_format in SpeechFormat:
-        file = SpeechFile(EncodingOptions(speech_format, speed=1.5, loudness_lufs=-20.0))
+        file = SpeechFile(EncodingOptions(speech_format, speed=1.5))
         file.push(noise, ends_sentence=True)
         file.finish()
 
