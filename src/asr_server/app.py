@@ -40,8 +40,7 @@ from asr_server.live.inference import Engines
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
 from asr_server.net import errors
-from asr_server.net.access import PROBES, AccessRules
-from asr_server.net.credentials import EphemeralKeys
+from asr_server.net.access import PROBES, AccessRules, EphemeralKeys
 from asr_server.net.edge import Edge
 from asr_server.net.request_log import RequestMetrics
 from asr_server.ops import health, metrics_route, page

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from asr_server.engine.protocol import EngineInfo
     from asr_server.jobs.follow_ups import FollowUpSender
     from asr_server.jobs.runner import JobKind, JobRunner
-    from asr_server.live.options import OpeningReader
+    from asr_server.live.outbox import OpeningReader
     from asr_server.live.sessions import LiveSessions
-    from asr_server.net.credentials import EphemeralKeys
+    from asr_server.net.access import EphemeralKeys
     from asr_server.net.request_log import RequestMetrics
     from asr_server.recordings.pipeline import (
         PrepareStep,

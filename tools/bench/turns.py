@@ -35,7 +35,6 @@ from asr_server.live.machine.events import (
     TurnConfig,
     UtteranceEnded,
 )
-from asr_server.live.machine.framing import Resample
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import Frame, LiveMachineConfig
 from E2Etest.drive import recordings
@@ -121,7 +120,7 @@ def _decisions(rule: str) -> dict[str, object]:
 def _ended(audio: np.ndarray, rules: TurnConfig) -> tuple[list[tuple[float, float]], float]:
     """Return for each utterance where it ended and when that was decided, and the end of the speech, in seconds."""
     stream = _stream(audio, "")
-    machine = LiveMachine(LiveMachineConfig(resampler=_no_resampler, rules=rules))
+    machine = LiveMachine(LiveMachineConfig(rules=rules))
     whole = stream.pcm[: len(stream.pcm) // _FRAME * _FRAME]
     scores = SpeechProbability().push(whole.astype(np.float32) / np.float32(32_768))
     found = []
@@ -139,10 +138,6 @@ def _ended(audio: np.ndarray, rules: TurnConfig) -> tuple[list[tuple[float, floa
                 case UtteranceEnded(end_samples=end):
                     found.append((end / RATE, (number + 1) * _FRAME / RATE))
     return found, stream.end_s
-
-
-def _no_resampler(rate_hz: int) -> Resample:
-    raise ValueError("the audio has the machine's own rate")
 
 
 def _stream(audio: np.ndarray, text: str) -> Stream:

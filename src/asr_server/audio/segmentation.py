@@ -7,7 +7,7 @@ its layers for the frames of many streams at once, and reads its weights from `s
 the package silero-vad 6.2.3 (MIT; NOTICE has its source and checksum). Its probabilities are within 2e-5 of those of
 the package's own networks (263 s of real speech, 2026-11).
 
-`Endpointer` finds the utterances of a live session, `SpanCutter` the spans of at most 30 s of a recording.
+`SpanCutter` finds the spans of at most 30 s of a recording.
 
 First, hysteresis finds the regions of speech, as Silero's own `get_speech_timestamps` does: a region starts where the
 probability reaches `threshold`, and ends where it fell below `off_threshold(threshold)` if it does not reach
@@ -25,8 +25,7 @@ import functools
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,14 +132,28 @@ def quietest_middle(audio: NDArray[np.float32]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class AudioSpan:
-    """A part of a recording, samples [start, end) at 16 kHz."""
+class SpeechSpan:
+    """Samples [start, end) of a recording at 16 kHz, and what they are.
 
-    start_samples: int
-    end_samples: int
-    # the speech in it, [from, to) in samples, ordered, disjoint and without margins
+    A span that passes full scale is scaled down by its peak, as the SDK does with whole clips.
+    """
+
+    start: int
+    end: int
+    # float32 (end - start,) in [-1, 1]; empty until it is cut out of the recording
+    audio: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32), compare=False)
+    peak_probability: float = 0.0  # the highest speech probability of a frame (0..1)
+    # where the voice detector found speech, [from, to) in samples, ordered, disjoint and without margins
     speech_regions: tuple[tuple[int, int], ...] = ()
-    peak_probability: float = 0.0  # the highest speech probability of a frame of the span
+    speaker: str | None = None  # whose it is, if the channel tells
+    is_doubtful: bool = False  # it is loud, and the detector takes it for no speech
+    has_speech: bool = True  # the detector takes a part of it for speech
+
+    def part(self, start: int, end: int) -> SpeechSpan:
+        """Return the samples [start, end) of the recording, which lie in the span; the peak is that of the whole."""
+        audio = self.audio[start - self.start : end - self.start]
+        speech_regions = tuple((max(a, start), min(b, end)) for a, b in self.speech_regions if a < end and b > start)
+        return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
 
 
 class SpanCutter:
@@ -160,7 +173,7 @@ class SpanCutter:
         longest_wait = self._max_gap + self._pad + ms_to_frames(config.min_silence_ms)
         self._recent = _RecentFrames(self._max_span + longest_wait + SMOOTHED_FRAMES)
         self._regions: deque[tuple[int, int]] = deque()  # finished ones that are in no final span yet
-        self._final: list[AudioSpan] = []
+        self._final: list[SpeechSpan] = []
 
     @property
     def needed_from(self) -> int:
@@ -169,7 +182,7 @@ class SpanCutter:
             return self._start * FRAME_SAMPLES
         return max(self._floor, self._speech.onset - self._pad) * FRAME_SAMPLES
 
-    def push(self, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> list[AudioSpan]:
+    def push(self, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> list[SpeechSpan]:
         """The next frames: probabilities in [0, 1] and mean square power, both (k,). Returns the spans now final."""
         for probability, loudness in zip(probabilities.tolist(), power.tolist(), strict=True):
             self._recent.add(probability, loudness)
@@ -178,13 +191,14 @@ class SpanCutter:
             self._advance(finished)
         return self._take_final()
 
-    def finish(self, total_samples: int) -> list[AudioSpan]:
+    def finish(self, total_samples: int) -> list[SpeechSpan]:
         """End of the audio, which had `total_samples`: the last spans, none past the end. Call nothing after it."""
         finished = self._speech.finish()
         self._advance(finished)
         if self._start is not None:
             self._emit(self._end)
-        return [_within(span, total_samples) for span in self._take_final()]
+        # The last frame may be filled up with silence.
+        return [span.part(span.start, min(span.end, total_samples)) for span in self._take_final()]
 
     def _advance(self, finished: tuple[int, int] | None) -> None:
         """Let the open span grow, be cut, or end after a frame."""
@@ -221,12 +235,14 @@ class SpanCutter:
             if first < end and last > start
         )
         peak = self._recent.peak(start, end)
-        self._final.append(AudioSpan(start * FRAME_SAMPLES, end * FRAME_SAMPLES, inside, peak))
+        self._final.append(
+            SpeechSpan(start * FRAME_SAMPLES, end * FRAME_SAMPLES, peak_probability=peak, speech_regions=inside)
+        )
         while self._regions and self._regions[0][1] <= end:
             self._regions.popleft()
         self._start, self._floor = None, end
 
-    def _take_final(self) -> list[AudioSpan]:
+    def _take_final(self) -> list[SpeechSpan]:
         final, self._final = self._final, []
         return final
 
@@ -286,73 +302,6 @@ class _RecentFrames:
         """Return the frame in [low, high), as far as kept, where a cut is best."""
         first = self._seen - len(self._costs)
         return first + quietest_frame(self._costs, max(0, low - first), max(0, high - first))
-
-
-def _within(span: AudioSpan, total_samples: int) -> AudioSpan:
-    """Return the span without what lies past the end: the last frame may be filled up with silence."""
-    speech_regions = tuple(
-        (first, min(last, total_samples)) for first, last in span.speech_regions if first < total_samples
-    )
-    return replace(span, end_samples=min(span.end_samples, total_samples), speech_regions=speech_regions)
-
-
-_LONGEST_DOUBT_MS = 500  # after this much quiet a click is forgotten, however long a pause may be
-
-
-class VoiceActivity(Enum):
-    """The meaning of one frame after those before it."""
-
-    SILENT = "silent"  # no speech, or not yet enough of it to be more than a click
-    ONSET = "onset"  # speech is certain now; it began `Endpointer.onset_frames` ago, this frame included
-    VOICED = "voiced"  # speech continues
-    PAUSED = "paused"  # a pause inside the utterance, `Endpointer.quiet_frames` long so far
-    ENDPOINT = "endpoint"  # the pause is long enough: the utterance is over
-
-
-class Endpointer:
-    """Takes one probability a frame. After an endpoint, or when the utterance ends for another reason, `reset` it."""
-
-    def __init__(self, threshold: float, min_silence_ms: float) -> None:
-        self._speech = Hysteresis(threshold)
-        self._min_silence = max(1, ms_to_frames(min_silence_ms))
-        self._min_speech = ms_to_frames(MIN_SPEECH_MS)
-        self._longest_doubt = min(self._min_silence, ms_to_frames(_LONGEST_DOUBT_MS))
-        self._certain = False  # what began is speech, not a click
-
-    @property
-    def onset_frames(self) -> int:
-        return self._speech.frames
-
-    @property
-    def quiet_frames(self) -> int:
-        return self._speech.quiet_frames
-
-    def reset(self) -> None:
-        """Silence again; the next speech is a new onset."""
-        self._certain = False
-        self._speech.reset()
-
-    def resume(self) -> None:
-        """Begin in the middle of speech: the next utterance continues where the last was cut."""
-        self._certain = True
-        self._speech.reset(frames=1)
-
-    def add(self, probability: float) -> VoiceActivity:
-        """Add the next frame."""
-        self._speech.add(probability)
-        if not self._certain:
-            return self._doubt()
-        if not self.quiet_frames:
-            return VoiceActivity.VOICED
-        return VoiceActivity.PAUSED if self.quiet_frames < self._min_silence else VoiceActivity.ENDPOINT
-
-    def _doubt(self) -> VoiceActivity:
-        if self._speech.frames >= self._min_speech and not self.quiet_frames:
-            self._certain = True
-            return VoiceActivity.ONSET
-        if self.quiet_frames >= self._longest_doubt:
-            self.reset()
-        return VoiceActivity.SILENT
 
 
 Samples = NDArray[np.float32]

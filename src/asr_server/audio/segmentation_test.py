@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from asr_server.audio.segmentation import (
-    AudioSpan,
-    Endpointer,
     SegmentationConfig,
     SpanCutter,
-    VoiceActivity,
+    SpeechSpan,
     off_threshold,
 )
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
@@ -39,20 +37,20 @@ def clip(runs: list[tuple[float, int]], seed: int = 0) -> tuple[Frames, Frames, 
     return probabilities, power, max(0, len(probabilities) * FRAME_SAMPLES - 100)
 
 
-def cut(probabilities: Frames, power: Frames, total_samples: int, config: SegmentationConfig) -> list[AudioSpan]:
+def cut(probabilities: Frames, power: Frames, total_samples: int, config: SegmentationConfig) -> list[SpeechSpan]:
     """Return the spans of a whole clip."""
     cutter = SpanCutter(config)
     return [*cutter.push(probabilities, power), *cutter.finish(total_samples)]
 
 
-def length_s(span: AudioSpan) -> float:
+def length_s(span: SpeechSpan) -> float:
     """Return the length in seconds."""
-    return (span.end_samples - span.start_samples) / SAMPLE_RATE
+    return (span.end - span.start) / SAMPLE_RATE
 
 
-def edges(spans: list[AudioSpan]) -> list[tuple[int, int]]:
+def edges(spans: list[SpeechSpan]) -> list[tuple[int, int]]:
     """Return where each span begins and ends, in samples."""
-    return [(span.start_samples, span.end_samples) for span in spans]
+    return [(span.start, span.end) for span in spans]
 
 
 def speech_regions(probabilities: Frames, config: SegmentationConfig) -> list[tuple[int, int]]:
@@ -87,17 +85,17 @@ def test_invariants(runs: list[tuple[float, int]], seed: int) -> None:
     spans = cut(probabilities, power, total, SMALL)
     inside = np.zeros(len(probabilities), np.int32)
     for span in spans:
-        assert 0 <= span.start_samples < span.end_samples <= total
+        assert 0 <= span.start < span.end <= total
         assert length_s(span) <= SMALL.max_span_s
-        inside[span.start_samples // FRAME_SAMPLES : -(-span.end_samples // FRAME_SAMPLES)] += 1
-    assert all(one.end_samples <= other.start_samples for one, other in itertools.pairwise(spans))
+        inside[span.start // FRAME_SAMPLES : -(-span.end // FRAME_SAMPLES)] += 1
+    assert all(one.end <= other.start for one, other in itertools.pairwise(spans))
     assert inside.max(initial=0) <= 1
     speech = np.zeros(len(probabilities), bool)
     for start, end in speech_regions(probabilities, SMALL):
         assert inside[start:end].all()
         speech[start:end] = True
     for span in spans:
-        here = np.flatnonzero(speech[span.start_samples // FRAME_SAMPLES : -(-span.end_samples // FRAME_SAMPLES)])
+        here = np.flatnonzero(speech[span.start // FRAME_SAMPLES : -(-span.end // FRAME_SAMPLES)])
         assert len(here)
         edge_s = max(here[0] * FRAME_S, length_s(span) - (here[-1] + 1) * FRAME_S)
         assert edge_s <= SMALL.pad_ms / 1000 + FRAME_S
@@ -110,17 +108,17 @@ def test_chunking_does_not_matter(runs: list[tuple[float, int]], lots: list[int]
     """Fed in any lots, the cutter gives the spans of the whole clip, and a span once given out is never taken back. No
     span begins before what the cutter said was needed, and it never asks for more than a span and a pause."""
     probabilities, power, total = clip(runs)
-    cutter, spans, at, needed = SpanCutter(SMALL), list[AudioSpan](), 0, 0
+    cutter, spans, at, needed = SpanCutter(SMALL), list[SpeechSpan](), 0, 0
     for lot in [*lots, len(probabilities)]:
         found = cutter.push(probabilities[at : at + lot], power[at : at + lot])
         at = min(at + lot, len(probabilities))
-        assert all(span.start_samples >= needed for span in found)
+        assert all(span.start >= needed for span in found)
         assert cutter.needed_from >= needed
         needed = cutter.needed_from
         assert at * FRAME_SAMPLES - needed <= 9.5 * SAMPLE_RATE
         spans += found
     last = cutter.finish(total)
-    assert all(span.start_samples >= needed for span in last)
+    assert all(span.start >= needed for span in last)
     assert [*spans, *last] == cut(probabilities, power, total, SMALL)
 
 
@@ -134,9 +132,9 @@ def test_spans_know_their_speech_regions(runs: list[tuple[float, int]]) -> None:
         speech[start:end] = True
     said = np.zeros_like(speech)
     for span in cut(probabilities, power, total, SMALL):
-        first, last = span.start_samples // FRAME_SAMPLES, -(-span.end_samples // FRAME_SAMPLES)
+        first, last = span.start // FRAME_SAMPLES, -(-span.end // FRAME_SAMPLES)
         assert span.peak_probability == probabilities[first:last].max()
-        assert all(span.start_samples <= a < b <= span.end_samples for a, b in span.speech_regions)
+        assert all(span.start <= a < b <= span.end for a, b in span.speech_regions)
         assert all(one[1] < other[0] for one, other in itertools.pairwise(span.speech_regions))
         for start, end in span.speech_regions:
             said[start // FRAME_SAMPLES : -(-end // FRAME_SAMPLES)] = True
@@ -157,8 +155,8 @@ def test_short_regions_share_a_span() -> None:
     spans = cut(*clip([sentence, pause] * 20), CONFIG)
     assert [round(length_s(span)) for span in spans] == [28, 29, 29, 9]
     for one, other in itertools.pairwise(spans):
-        assert (one.end_samples // FRAME_SAMPLES) % 150 in range(125, 151)
-        assert (other.start_samples // FRAME_SAMPLES) % 150 in range(125, 151)
+        assert (one.end // FRAME_SAMPLES) % 150 in range(125, 151)
+        assert (other.start // FRAME_SAMPLES) % 150 in range(125, 151)
 
 
 def test_endless_speech_is_cut_where_it_is_quiet() -> None:
@@ -170,10 +168,10 @@ def test_endless_speech_is_cut_where_it_is_quiet() -> None:
     probabilities[1_600:1_606] = 0.6
     power[1_300:1_306] = 2e-5  # before the last third of the second span: too early to cut
     spans = cut(probabilities, power, total, CONFIG)
-    cuts = [span.end_samples // FRAME_SAMPLES for span in spans[:2]]
+    cuts = [span.end // FRAME_SAMPLES for span in spans[:2]]
     assert 800 <= cuts[0] < 806
     assert 1_600 <= cuts[1] < 1_606
-    assert [span.start_samples for span in spans[1:]] == [span.end_samples for span in spans[:-1]]
+    assert [span.start for span in spans[1:]] == [span.end for span in spans[:-1]]
     assert all(length_s(span) <= 30 for span in spans)
 
 
@@ -197,39 +195,3 @@ def test_spans_come_early() -> None:
 def test_contradictions_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"must|too short"):
         SegmentationConfig(**wrong)  # type: ignore[arg-type] # the point is a wrong value
-
-
-_PAUSE = 4  # frames of the shortest pause that ends an utterance
-
-
-def _activity(probabilities):
-    endpointer = Endpointer(0.5, 32 * _PAUSE)
-    found = []
-    for probability in probabilities:
-        found.append(endpointer.add(probability))
-        if found[-1] is VoiceActivity.ENDPOINT:
-            endpointer.reset()
-    return "".join({"silent": ".", "onset": "O", "voiced": "v", "paused": "h", "endpoint": "E"}[v.value] for v in found)
-
-
-def test_hysteresis():
-    """Speech begins at the threshold after 100 ms and ends when it was left for the whole pause."""
-    cases = [
-        ([0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], "....OvhhhE."),
-        ([1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], "..........O"),  # a click, then speech
-        ([1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0], "...OhhhvhhhE"),  # a short pause inside
-        ([1, 1, 1, 1, 0.4, 0.4, 0.4, 0.4, 0.4], "...Ovvvvv"),  # between the thresholds speech goes on
-        ([1, 1, 1, 1, 0.3, 0.4, 0.4, 0.4], "...OhhhE"),  # and so does a pause
-        ([0.4] * 6, "......"),  # but neither begins there
-        ([1, 0, 1, 1, 0, 0], "...O" + "hh"),  # a dip in an onset
-    ]
-    for probabilities, expected in cases:
-        assert _activity(probabilities) == expected, probabilities
-
-
-def test_a_click_is_forgotten_although_pauses_may_be_long():
-    """A click and a word 2 s later are two things, with pauses of 8 s."""
-    endpointer = Endpointer(0.5, 8_000)
-    assert [endpointer.add(p) for p in [1.0] + [0.0] * 60] == [VoiceActivity.SILENT] * 61
-    assert [endpointer.add(1.0) for _ in range(4)][-1] is VoiceActivity.ONSET
-    assert endpointer.onset_frames == 4

@@ -30,7 +30,7 @@ from websockets.sync.client import ClientConnection, connect
 from asr_server.client.live_input import LiveInput
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
-from asr_server.text.stable_merge import continued
+from asr_server.text.scripts import continued
 
 # A proxy may start a server before it accepts the connection, and no model is loaded before its first message.
 _OPEN_TIMEOUT_S, _HELLO_TIMEOUT_S = 10.0, 30.0

@@ -14,7 +14,7 @@ from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Audio, Ending, Final
-from asr_server.live.options import LiveSessionOptions
+from asr_server.live.session import LiveSessionOptions
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
 from asr_server.live.speech_detection import VoiceDetector

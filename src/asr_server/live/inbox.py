@@ -1,4 +1,9 @@
-"""The unprocessed input of a live session, in order and bounded in bytes, and the arrival times of its audio."""
+"""The unprocessed input of a live session, in order and bounded in bytes, and the arrival times of its audio.
+
+The inboxes of all sessions share a limit, with a fair share for each. A session may hold as many bytes as are free
+(Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998): a single session gets
+half of the limit, two sessions a third each, and some is always free for the next one.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,55 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from asr_server.core.audio import s_to_ms
+from asr_server.core.errors import Overloaded
 from asr_server.live.machine.events import Audio, Configure, Event
 from asr_server.net.loop_time import TimeSlice
-from asr_server.net.shared_bytes import SharedBytes
 
-_PIECE_BYTES = 8 * 1024  # smaller pieces of audio are joined: each piece takes much more memory than its bytes
+LIMIT_BYTES = 128 * 1024 * 1024
+QUEUE_BYTES = 32 * 1024 * 1024  # the most that one queue may hold
+PIECE_BYTES = 64 * 1024  # a large frame is divided into pieces that wait for room one by one
+RESERVED_BYTES = 256 * 1024  # a queue may always hold this much, which is more than a speaker is ever behind
+_JOINED_BYTES = 8 * 1024  # smaller pieces of audio are joined: each piece takes much more memory than its bytes
 _EVENT_BYTES = 8 * 1024  # counted for an event besides its audio: far more than it takes, so that few events wait
 # Waiting actions. They are processed even if their caller has used up its time of the event loop.
 _MOST_ACTIONS = 16
 _ARRIVALS_KEPT = 8_192
+
+
+class SharedBytes:
+    """The limit and the bytes that all queues hold."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self._held: dict[object, int] = {}  # the bytes of each owner of queues that holds any
+
+    @property
+    def queue_bytes(self) -> int:
+        """Return how much one queue may hold now. A queue that holds more takes nothing until it has shrunk."""
+        return max(RESERVED_BYTES, min(QUEUE_BYTES, self._limit_bytes - self.held_bytes))
+
+    def hold(self, owner: object, size_bytes: int) -> None:
+        """Set the number of bytes that the owner's queues hold."""
+        self.held_bytes += size_bytes - self._held.pop(owner, 0)
+        if size_bytes:
+            self._held[owner] = size_bytes
+
+    @contextmanager
+    def in_hand(self, size_bytes: int) -> Iterator[None]:
+        """Count a large frame while its pieces wait for room in a queue. Raises `Overloaded` if it does not fit."""
+        if size_bytes > RESERVED_BYTES and self.held_bytes + size_bytes > self._limit_bytes:
+            raise Overloaded("Too much live audio is waiting for this large message; try again later.", retry_after_s=5)
+        self.held_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self.held_bytes -= size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +156,7 @@ class Inbox:
         piece stays.
         """
         last = self._waiting[-1] if len(self._waiting) > 1 else None
-        if last is None or not isinstance(last.event, Audio) or len(last.event.pcm) + len(pcm) > _PIECE_BYTES:
+        if last is None or not isinstance(last.event, Audio) or len(last.event.pcm) + len(pcm) > _JOINED_BYTES:
             return False
         self._waiting[-1] = replace(last, event=Audio(last.event.pcm + pcm), size_bytes=last.size_bytes + len(pcm))
         self.size_bytes += len(pcm)
@@ -132,21 +174,19 @@ def _size(event: Event | Disconnected | RefusedAction) -> int:
             return _EVENT_BYTES
 
 
-@dataclass(slots=True)
 class ArrivalTimes:
     """The arrival times of the latest audio of one session."""
 
-    ends_samples: deque[int] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
-    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
+    def __init__(self) -> None:
+        self._pieces: deque[tuple[int, float]] = deque(maxlen=_ARRIVALS_KEPT)  # where each ends, and its time
 
     def add(self, end_samples: int, time_s: float) -> None:
         """Note that the audio up to `end_samples` arrived at this time of the monotonic clock."""
-        self.ends_samples.append(end_samples)
-        self.times_s.append(time_s)
+        self._pieces.append((end_samples, time_s))
 
     def lag_ms(self, end_samples: int) -> int:
         """Return the milliseconds since the sample before `end_samples` arrived, or since the last piece if unknown."""
-        if not self.times_s:
+        if not self._pieces:
             return 0
-        place = min(bisect_left(self.ends_samples, end_samples), len(self.times_s) - 1)
-        return max(0, s_to_ms(time.monotonic() - self.times_s[place]))
+        place = min(bisect_left(self._pieces, (end_samples, 0.0)), len(self._pieces) - 1)
+        return max(0, s_to_ms(time.monotonic() - self._pieces[place][1]))

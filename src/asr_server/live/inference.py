@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from asr_server.audio.segmentation import SpeechSpan
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Word
 from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis, Utterance, Written
-from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeResult
+from asr_server.live.machine.events import Final, ResultKind, Transcribe, TranscribeResult
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.recordings.requests import WordTimes
-from asr_server.recordings.segmenter import SpeechSpan
 from asr_server.recordings.span import (
     REACH,
     ROW_FAILURES,
@@ -35,7 +35,6 @@ from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
-    from asr_server.live.machine.events import Final
 
 
 @dataclass(slots=True)

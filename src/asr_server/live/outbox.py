@@ -1,13 +1,13 @@
-"""The messages that wait to be sent to one live client, in order and bounded in bytes."""
+"""The messages that wait for one live client, bounded in bytes, and the parts that features add to a session."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.live.inference import WordTimestamps
@@ -22,6 +22,12 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
     UtteranceStarted,
 )
+
+if TYPE_CHECKING:
+    from starlette.websockets import WebSocket
+
+    from asr_server.live.actions import Query
+    from asr_server.live.machine.utterance import Frame
 
 # Together with the socket's own buffer this stays under 2 MiB a session.
 LIMIT_BYTES = 1024 * 1024
@@ -42,10 +48,6 @@ class PartMessage(ABC):
     def size_bytes(self) -> int:
         return MESSAGE_BYTES
 
-    def replaces(self, older: PartMessage) -> bool:
-        """Return True if a client that gets this message does not need the older one, which was put just before."""
-        return False
-
 
 class TextDetails(PartMessage):
     """A part's details of an utterance's text: sent with the text, and again by themselves when they change."""
@@ -62,9 +64,6 @@ class TextDetails(PartMessage):
     @abstractmethod
     def fields(self) -> dict[str, Any]:
         """Return the fields for the message with the text."""
-
-    def replaces(self, older: PartMessage) -> bool:
-        return type(self) is type(older) and isinstance(older, TextDetails) and self.utterance == older.utterance
 
 
 Message = (
@@ -91,6 +90,37 @@ class Outgoing:
     details: TextDetails | None = None  # of a text, if a part has some
 
 
+class SessionPart:
+    """A feature's part of one session. Methods to override; these change nothing.
+
+    All are called on the event loop and must return at once. `close` may be called more than once.
+    """
+
+    def hello(self) -> dict[str, Any]:
+        """Return the fields of the part in the first message of a connection."""
+        return {}
+
+    def on_frame(self, frame: Frame) -> None:
+        """Take the session's next audio, mono at 16 kHz. The array may be replaced later."""
+
+    def shown(self, message: Message) -> Message | None:
+        """Return the message to send instead of this one, or None to send nothing."""
+        return message
+
+    def completed(self, outgoing: Outgoing) -> Outgoing:
+        """Return a message that will be sent, with this part's additions."""
+        return outgoing
+
+    def close(self) -> None:
+        """Stop all work: the session is over."""
+
+
+# Makes the part of a session from its id and a function that sends a message at any time.
+MakePart = Callable[[str, Callable[[PartMessage], None]], SessionPart]
+# Reads a feature's options from the query, and returns what makes its part, if it has one. Raises `AsrError`.
+OpeningReader = Callable[["WebSocket", "Query"], MakePart | None]
+
+
 class Outbox:
     """The messages for one connection. A newer partial of an utterance replaces one that has not been sent.
 
@@ -100,27 +130,23 @@ class Outbox:
 
     def __init__(self, missed: Iterable[Outgoing] = (), *, limit_bytes: int = LIMIT_BYTES) -> None:
         self._waiting = deque(missed)
-        self._bytes = sum(map(_size, self._waiting))
-        self._limit_bytes = limit_bytes + self._bytes
+        self.waiting_bytes = sum(map(_size, self._waiting))
+        self._limit_bytes = limit_bytes + self.waiting_bytes
         self._wake = asyncio.Event()
         self._closed = False
         self._error: AsrError | None = None
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self._bytes
 
     def put(self, outgoing: Outgoing) -> None:
         """Add a message. Above the limit, empty the outbox and close it with `slow_reader`."""
         if self._closed:
             return
         if self._waiting and _replaces(outgoing.message, self._waiting[-1].message):
-            self._bytes -= _size(self._waiting.pop())
+            self.waiting_bytes -= _size(self._waiting.pop())
         self._waiting.append(outgoing)
-        self._bytes += _size(outgoing)
-        if self._bytes > self._limit_bytes:
+        self.waiting_bytes += _size(outgoing)
+        if self.waiting_bytes > self._limit_bytes:
             self._waiting.clear()
-            self._bytes = 0
+            self.waiting_bytes = 0
             self.close(
                 InvalidInput(
                     "The client did not read for so long that too much was waiting for it.", code="slow_reader"
@@ -139,7 +165,7 @@ class Outbox:
         while True:
             while self._waiting:
                 outgoing = self._waiting.popleft()
-                self._bytes -= _size(outgoing)
+                self.waiting_bytes -= _size(outgoing)
                 yield outgoing
             if self._closed:
                 break
@@ -157,9 +183,10 @@ def missed(kept: Outgoing, received: int) -> Outgoing | None:
 
 
 def _replaces(new: Message, old: Message) -> bool:
-    if isinstance(new, Partial) and isinstance(old, Partial):
-        return new.utterance == old.utterance
-    return isinstance(new, PartMessage) and isinstance(old, PartMessage) and new.replaces(old)
+    """Return True if a client that gets the new message does not need the old one, which was put just before."""
+    if isinstance(new, Partial | TextDetails) and isinstance(old, Partial | TextDetails):
+        return type(new) is type(old) and new.utterance == old.utterance
+    return False
 
 
 def _size(outgoing: Outgoing) -> int:

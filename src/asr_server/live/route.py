@@ -21,7 +21,6 @@ from asr_server.live.machine.events import (
     Checkpoint,
     Configure,
     Configured,
-    Detection,
     EndOfTurnLikely,
     Event,
     Final,
@@ -33,9 +32,8 @@ from asr_server.live.machine.events import (
     SessionError,
     TurnConfig,
 )
-from asr_server.live.options import LiveSessionOptions, MakePart
-from asr_server.live.outbox import Outgoing, PartMessage
-from asr_server.live.session import LiveConnection
+from asr_server.live.outbox import MakePart, Outgoing, PartMessage
+from asr_server.live.session import LiveConnection, LiveSessionOptions
 from asr_server.live.sessions import PARTIAL_EVERY_BYTES
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
@@ -119,7 +117,7 @@ def _hello(services: Services, connection: LiveConnection, query: actions.Query)
         "buffer_size": PARTIAL_EVERY_BYTES,
         "overlap_size": 2 * services.live.margin_samples,
         "window_max_s": services.live.max_utterance_s,
-        "use_server_vad": session.rules.detection is Detection.VOICE,
+        "use_server_vad": not session.rules.manual,
         "endpointing": endpointing(session.rules),
     }
     if query.session_id:
@@ -225,7 +223,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
                 "status": "configured",
                 "language": asked or languages.code(rules.language or "") or "auto",
                 "language_name": rules.language or "",
-                "use_server_vad": rules.detection is Detection.VOICE,
+                "use_server_vad": not rules.manual,
                 "endpointing": endpointing(rules),
             }
         case Checkpoint(end_samples=end_samples, utterance=utterance):
@@ -240,7 +238,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
 
 def endpointing(rules: TurnConfig) -> str:
     """Return how an utterance ends, in the terms of the query."""
-    if rules.detection is Detection.MANUAL:
+    if rules.manual:
         return "manual"
     return "pause" if rules.end_of_turn is None else "semantic"
 

@@ -11,16 +11,25 @@ import asyncio
 import functools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from loguru import logger
 
 from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
-from asr_server.live.inbox import ArrivalTimes, Disconnected, Inbox, Incoming, RefusedAction
-from asr_server.live.inference import FinalWordTimes, LiveInference
+from asr_server.live.inbox import (
+    PIECE_BYTES,
+    ArrivalTimes,
+    Disconnected,
+    Inbox,
+    Incoming,
+    RefusedAction,
+    SharedBytes,
+)
+from asr_server.live.inference import Engines, FinalWordTimes, LiveInference
 from asr_server.live.machine.events import (
     Action,
     Audio,
@@ -40,20 +49,22 @@ from asr_server.live.machine.events import (
     Transcribe,
     TranscribeFailed,
     TranscribeResult,
+    TurnConfig,
     UtteranceEnded,
 )
 from asr_server.live.machine.framing import SLICE_BYTES, pieces
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.table import State
 from asr_server.live.machine.utterance import Frame, LiveMachineConfig
-from asr_server.live.options import LiveSessionOptions, Shared
-from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
+from asr_server.live.outbox import MakePart, Message, Outbox, Outgoing, PartMessage, TextDetails, missed
 from asr_server.live.session_stats import SessionOutcome, SessionStats
+from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
 from asr_server.net.loop_time import own_turn
-from asr_server.net.shared_bytes import PIECE_BYTES
-from asr_server.processes.caller_work import current_caller
+from asr_server.processes.caller_work import FairShares, current_caller
+from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
+from asr_server.schedule.quota import Place
 
 _SAMPLE_BYTES = 4  # in frames
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, above which no audio is processed
@@ -64,20 +75,56 @@ _REOPENED_S = 10.0  # of audio that a client may record before it reaches the se
 _FINALS_KEPT = 256  # for a client that resumes; it misses only what was in transit
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LiveConnection:
+@dataclass(frozen=True, slots=True)
+class LiveSessionOptions:
+    """The options with which a session begins."""
+
+    rules: TurnConfig
+    input_rate_hz: int = SAMPLE_RATE
+    words: WordTimes = WordTimes.NONE  # how the words of finals get their times
+    owner: str = ""  # the owner of the key, "" without keys
+    place: Place | None = None  # a slot of the caller's quota, kept while the session waits for its client
+    reopened: Literal["pause", "speech"] | None = None  # begins there, with audio of a lost session
+    turn_events: bool = False  # notify the client when a turn has probably ended
+    parts: tuple[MakePart, ...] = ()  # in the order in which they process a message
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The resources that all sessions of the process share."""
+
+    engines: Engines
+    timeout_s: float  # limit of each answer of an engine
+    end_of_turn: EndOfTurnEstimator | None = None  # None if the end of a turn is not estimated
+    memory: SharedBytes = field(default_factory=SharedBytes)
+    detector: VoiceDetector = field(default_factory=VoiceDetector)
+    # The turns of sessions that send faster than real time, by priority: one for each slice of audio. Such sessions
+    # together use at most half of the time.
+    paces: Mapping[Priority, FairShares] = field(
+        default_factory=lambda: {Priority.INTERACTIVE: FairShares(1, 1), Priority.BULK: FairShares(1, 1)}
+    )
+
+
+class LiveConnection(Outbox):
     """A client's connection to a session, until the client leaves or another connection takes the session over."""
 
-    session: LiveSession
-    outbox: Outbox
+    def __init__(self, session: LiveSession, lacked: Iterable[Outgoing] = ()) -> None:
+        super().__init__(lacked)
+        self.session = session
 
     async def send(self, event: Event | RefusedAction | Disconnected) -> None:
-        """Give the session an event of the client. Raises `session_taken`."""
-        await self.session.accept(event, self.outbox)
+        """Give the session an event of the client. Waits while the session's inbox is full.
 
-    def messages(self) -> AsyncIterator[Outgoing]:
-        """Yield the messages to send until the session ends. Raises the error that ended it, if any."""
-        return self.outbox.messages()
+        Raises `session_taken`, also if another connection took the session during the wait: that one was sent the
+        number of received bytes, and its client sends the rest again, so counting these bytes would double them.
+        Raises `Overloaded`, and takes nothing of a large frame, while sessions hold too many bytes.
+        """
+        if not isinstance(event, Audio) or len(event.pcm) <= PIECE_BYTES:
+            await self.session.take(event, self)
+            return
+        with self.session.shared.memory.in_hand(len(event.pcm)):
+            for piece in pieces(event.pcm, PIECE_BYTES):
+                await self.session.take(Audio(piece), self)
 
 
 class LiveSession:
@@ -104,8 +151,8 @@ class LiveSession:
         self.ended = False  # if True, nobody can resume it
         self.machine = LiveMachine(replace(config, on_frame=self._on_frame))
         self._speech = SpeechProbability()
-        self._shared, self._ticket = shared, ticket
-        self.inbox, self._outbox = Inbox(shared.memory), Outbox()
+        self.shared, self._ticket = shared, ticket
+        self.inbox, self._connection = Inbox(shared.memory), LiveConnection(self)
         self._arrivals = ArrivalTimes()
         self.stats = SessionStats(engines.metrics, lambda end: self._arrivals.lag_ms(end) / 1000)
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
@@ -136,35 +183,23 @@ class LiveSession:
         the open utterance.
         """
         # Nothing is awaited here, so every message is in exactly one of the two outboxes.
-        self._outbox.close(InvalidInput(code="session_taken"))
-        self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, received)) is not None])
+        self._connection.close(InvalidInput(code="session_taken"))
+        lacked = [lack for kept in self._finals if (lack := missed(kept, received)) is not None]
+        connection = self._connection = LiveConnection(self, lacked)
         self.detached.clear()
         if (partial := self.machine.current_partial) is not None:
             self._send(partial, self._arrivals.lag_ms(partial.end_samples))
-        return LiveConnection(self, self._outbox)
+        return connection
 
-    def is_current(self, outbox: Outbox) -> bool:
-        return self._outbox is outbox
+    def is_current(self, connection: LiveConnection) -> bool:
+        return self._connection is connection
 
-    async def accept(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
-        """Take an event from the connection with this outbox. Waits while the inbox is full.
-
-        Raises `session_taken`, also if another connection took the session during the wait: that one was sent the
-        number of received bytes, and its client sends the rest again, so counting these bytes would double them.
-        Raises `Overloaded`, and takes nothing of a large frame, while sessions hold too many bytes.
-        """
-        if not isinstance(event, Audio) or len(event.pcm) <= PIECE_BYTES:
-            await self._take(event, outbox)
-            return
-        with self._shared.memory.in_hand(len(event.pcm)):
-            for piece in pieces(event.pcm, PIECE_BYTES):
-                await self._take(Audio(piece), outbox)
-
-    async def _take(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
-        if self.is_current(outbox):
+    async def take(self, event: Event | RefusedAction | Disconnected, connection: LiveConnection) -> None:
+        """Take an event from a connection, as its `send` says."""
+        if self.is_current(connection):
             await self.inbox.wait_for_room(event)
         # Checked again after the wait. Nothing is awaited from here on, so every counted byte is in the inbox.
-        if not self.is_current(outbox):
+        if not self.is_current(connection):
             raise InvalidInput(code="session_taken")
         if isinstance(event, Audio):
             self.received_bytes += len(event.pcm)
@@ -179,8 +214,8 @@ class LiveSession:
     def _account(self) -> None:
         """Update the bytes that this session holds and the seconds of audio that wait for an answer."""
         backlog = self.machine.backlog_samples
-        held_bytes = self.inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes
-        self._shared.memory.hold(self, held_bytes)
+        held_bytes = self.inbox.size_bytes + _SAMPLE_BYTES * backlog + self._connection.waiting_bytes
+        self.shared.memory.hold(self, held_bytes)
         unanswered_s = samples_to_s(backlog + self.machine.shown_samples)
         self._ticket.seconds = self.inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
 
@@ -188,7 +223,7 @@ class LiveSession:
         """Note that the connection is gone. Received events are processed first."""
         self.stats.on_disconnect(clean=clean)
         # Put into the inbox, so that it follows the audio that arrived before.
-        self._outbox.close()
+        self._connection.close()
         self.inbox.put(Disconnected(clean))
         self.detached.set()
 
@@ -211,9 +246,9 @@ class LiveSession:
         self._machine_changed.set()  # wakes `finish`, whose final will not come
         for task in (*self._requests.values(), *self._estimates):
             task.cancel()
-        self._outbox.close(error)
+        self._connection.close(error)
         self.inbox.clear()
-        self._shared.memory.hold(self, 0)
+        self.shared.memory.hold(self, 0)
         self._ticket.seconds = 0.0
 
     # -- events: from the inbox and from the engine to the machine ---------------------------------------------------
@@ -243,7 +278,7 @@ class LiveSession:
                 self._feed(event, await self._frames(event))
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
-        memory = self._shared.memory
+        memory = self.shared.memory
         for piece in pieces(pcm, SLICE_BYTES):
             while self.machine.backlog_samples > min(_BACKLOG_SAMPLES, memory.queue_bytes // _SAMPLE_BYTES):
                 await self._next_change()
@@ -254,7 +289,7 @@ class LiveSession:
             # Audio faster than real time uses only its caller's share of the loop, also after the client has left.
             await own_turn()
             # Held while it sleeps: sessions of this priority take turns and together use at most half of the time.
-            async with self._shared.paces[priority].taken(current_caller.get()):
+            async with self.shared.paces[priority].taken(current_caller.get()):
                 began_s = time.monotonic()
                 await self._process_slice(audio, arrived_s)
                 await asyncio.sleep(time.monotonic() - began_s)
@@ -277,7 +312,7 @@ class LiveSession:
     async def _frames(self, event: Event) -> list[Frame]:
         if isinstance(event, Reset):
             self._speech = SpeechProbability()
-        return await self._shared.detector.frames(self.machine, self._speech, event)
+        return await self.shared.detector.frames(self.machine, self._speech, event)
 
     async def _next_change(self) -> None:
         self._machine_changed.clear()
@@ -328,7 +363,7 @@ class LiveSession:
         if isinstance(message, Final):
             self._finals.append(outgoing)
             self._word_times.on_final(message)
-        self._outbox.put(outgoing)
+        self._connection.put(outgoing)
 
     def send(self, message: PartMessage) -> None:
         """Send a message of a part."""
@@ -337,7 +372,7 @@ class LiveSession:
             for place, kept in enumerate(self._finals):
                 if isinstance(kept.message, Final) and kept.message.utterance == details.utterance:
                     self._finals[place] = replace(kept, details=details)
-        self._outbox.put(outgoing)
+        self._connection.put(outgoing)
 
     def _complete(self, outgoing: Outgoing) -> Outgoing:
         for part in self.parts:
@@ -345,8 +380,8 @@ class LiveSession:
         return outgoing
 
     def _estimate(self, request: EstimateEndOfTurn) -> None:
-        assert self._shared.end_of_turn is not None, "rules request estimates only if there is an estimator"
-        task = asyncio.create_task(self._shared.end_of_turn.probability(request.audio))
+        assert self.shared.end_of_turn is not None, "rules request estimates only if there is an estimator"
+        task = asyncio.create_task(self.shared.end_of_turn.probability(request.audio))
         self._estimates.add(task)
         task.add_done_callback(functools.partial(self._on_estimated, request.position_samples))
 

@@ -16,7 +16,6 @@ from asr_server.live.machine.events import (
     Audio,
     Checkpoint,
     Configure,
-    Detection,
     Ending,
     Final,
     Flush,
@@ -25,7 +24,7 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
 )
 from asr_server.live.machine.table import State
-from asr_server.live.options import SessionPart
+from asr_server.live.outbox import SessionPart
 from asr_server.live.session_stats import LiveMetrics, SessionOutcome
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
@@ -210,7 +209,7 @@ async def test_a_configuration_counts_from_when_it_was_sent(make, answers):
     await connection.send(Audio(bytes(3_200)))
     await connection.send(Configure(live.turn_config(manual=True, context="lamp")))
     rules = connection.session.rules
-    assert (rules.detection, rules.context, connection.session.received_actions) == (Detection.MANUAL, "lamp", 1)
+    assert (rules.manual, rules.context, connection.session.received_actions) == (True, "lamp", 1)
     connection.session.end()
 
 

@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 from loguru import logger
 
 from asr_server.audio.segmentation import load_voice_detector
@@ -17,14 +16,12 @@ from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import InvalidInput, ShuttingDown
 from asr_server.core.setting_types import Endpointing
 from asr_server.live.inference import Engines, MeanTime
-from asr_server.live.machine.events import Detection, EndOfTurnRules, ResultKind, Samples, TurnConfig
-from asr_server.live.machine.framing import Resample
+from asr_server.live.machine.events import EndOfTurnRules, ResultKind, TurnConfig
 from asr_server.live.machine.utterance import LiveMachineConfig
-from asr_server.live.options import LiveSessionOptions, Shared
-from asr_server.live.session import LiveConnection, LiveSession
+from asr_server.live.session import LiveConnection, LiveSession, LiveSessionOptions, Shared
 from asr_server.live.session_stats import SessionOutcome
 from asr_server.live.speech_detection import EndOfTurnEstimator
-from asr_server.net.credentials import fingerprint
+from asr_server.net.access import fingerprint
 from asr_server.recordings.requests import CONTEXT_IGNORED
 
 if TYPE_CHECKING:
@@ -112,14 +109,13 @@ class LiveSessions:
         s = self._settings
         if semantic is None:
             semantic = s.endpointing is not Endpointing.PAUSE
-        if manual:
-            return TurnConfig(Detection.MANUAL, language, context, model=model)
         return TurnConfig(
-            language=language,
-            context=context,
+            manual,
+            language,
+            context,
             model=model,
             min_silence_ms=s.vad_min_silence_ms,
-            end_of_turn=EndOfTurnRules() if semantic and self.judges_pauses else None,
+            end_of_turn=EndOfTurnRules() if semantic and self.judges_pauses and not manual else None,
         )
 
     @property
@@ -199,7 +195,7 @@ class LiveSessions:
         """Note that the client is gone. Does nothing if another connection has the session, or if it has ended."""
         session, resume_s = connection.session, self._settings.ws_resume_s
         entry = self._open.get(session.id)
-        if entry is None or not session.is_current(connection.outbox) or session.detached.is_set():
+        if entry is None or not session.is_current(connection) or session.detached.is_set():
             return
         session.disconnect(clean=clean)
         if resumable and resume_s > 0:
@@ -239,7 +235,6 @@ class LiveSessions:
     def _config(self, options: LiveSessionOptions) -> LiveMachineConfig:
         traits, margin_samples = self._engines.traits, self.margin_samples
         return LiveMachineConfig(
-            resampler=_resampler,
             rules=options.rules,
             input_rate_hz=options.input_rate_hz,
             first_prefix_samples=_LATEST_ONSET_SAMPLES if options.reopened == "speech" else 0,
@@ -249,16 +244,3 @@ class LiveSessions:
             margin_samples=margin_samples,
             separate_final_engine=self._engines.separate,
         )
-
-
-def _resampler(rate_hz: int) -> Resample:
-    """Return a new stream that converts `rate_hz` to 16 kHz."""
-    from asr_server.audio.resample import Resampler
-
-    stream = Resampler()
-
-    def resample(block: Samples, last: bool) -> Samples:
-        ready = stream.push(block, rate_hz)
-        return np.concatenate((ready, stream.flush())) if last else ready
-
-    return resample

@@ -44,7 +44,7 @@ class _Session:
 def make():
     """Makes the detector of a session and its machine."""
     detector = VoiceDetector()
-    return lambda *stream: _Session(detector, LiveMachine(LiveMachineConfig(lambda rate_hz: None)), *stream)
+    return lambda *stream: _Session(detector, LiveMachine(LiveMachineConfig()), *stream)
 
 
 async def _scores(session, *events):

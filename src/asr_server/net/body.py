@@ -358,16 +358,14 @@ def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def listed(form: FormData, name: str) -> list[str]:
-    """Return a list field in every spelling: `k`, `k[]` or `k[0]`, repeated, separated by commas, or a JSON array."""
-    lists = (found if (found := _array(value)) is not None else value.split(",") for value in _values(form, name))
+def listed(form: FormData, name: str, *, has_commas: bool = False) -> list[str]:
+    """Return a list field in every spelling: `k`, `k[]` or `k[0]`, repeated, a JSON array, or separated by commas.
+    `has_commas`: a comma is a part of a value."""
+    lists = (
+        found if (found := _array(value)) is not None else [value] if has_commas else value.split(",")
+        for value in _values(form, name)
+    )
     return [text for items in lists for item in items if (text := item.strip())]
-
-
-def repeated(form: FormData, name: str) -> list[str]:
-    """Return a list field whose values may contain commas: `k`, `k[]` or `k[0]`, repeated, or a JSON array."""
-    lists = (found if (found := _array(value)) is not None else [value.strip()] for value in _values(form, name))
-    return [item for items in lists for item in items if item]
 
 
 def nested(form: FormData, name: str) -> Any:

@@ -29,9 +29,8 @@ from starlette.websockets import WebSocket
 
 from asr_server import web
 from asr_server.core.errors import AsrError, Cancelled, InvalidInput
-from asr_server.net import credentials, websocket_io
-from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
-from asr_server.net.credentials import fingerprint
+from asr_server.net import websocket_io
+from asr_server.net.access import EPHEMERAL, PROBES, AccessRules, Caller, fingerprint, presented, reject_websocket
 from asr_server.net.errors import INTERNAL, http_response
 from asr_server.net.loop_time import REFUSAL_S, loop_time
 from asr_server.net.request_log import logged
@@ -197,16 +196,15 @@ class Edge:
         return scope.get("method") in _SAFE_METHODS and scope["path"].startswith(self._rules.open_paths)
 
     def _caller(self, connection: HTTPConnection) -> Caller:
-        presented = credentials.presented(connection)
+        key = presented(connection)
         is_realtime = (connection.scope["type"], connection.scope["path"]) == ("websocket", _REALTIME)
-        if is_realtime and presented and presented.startswith(credentials.EPHEMERAL):
-            opened = self._rules.ephemeral_keys.open(presented)
-            return Caller(opened.owner, opened.session)
+        if is_realtime and key and key.startswith(EPHEMERAL):
+            return self._rules.ephemeral_keys.open(key)
         if not self._rules.api_keys:
             return Caller()
-        if presented is None:
+        if key is None:
             raise InvalidInput(f"This server needs an API key: {_WAYS}.", code="missing_api_key")
-        owner = self._rules.api_keys.owner(presented)
+        owner = self._rules.api_keys.owner(key)
         if owner is None:
             raise InvalidInput(f"Incorrect API key provided: {_WAYS}.", code="invalid_api_key")
         return Caller(owner)

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
 import httpx
@@ -43,40 +43,21 @@ _RESOLVING_THREADS = 8  # one caller has at most half of the concurrent requests
 _CONNECT_S, _STALLED_S = 10.0, 30.0
 _TIMEOUTS_S = {"connect": _CONNECT_S, "read": _STALLED_S, "write": _STALLED_S, "pool": _STALLED_S}
 
-# The special-purpose addresses of IANA's registry, multicast and reserved ones included.
-_NOT_PUBLIC_V4 = tuple(
-    IPv4Network(network)
+# Not public, besides what all versions of `ipaddress` know of IANA's registry of special-purpose addresses.
+_NOT_PUBLIC = tuple(
+    ip_network(network)
     for network in (
-        "0.0.0.0/8",  # this host
-        "10.0.0.0/8",
-        "100.64.0.0/10",  # shared by the customers of a provider
-        "127.0.0.0/8",
         "168.63.129.16/32",  # Azure's services for its virtual machines
-        "169.254.0.0/16",  # link-local, with the metadata services of clouds
-        "172.16.0.0/12",
         "192.0.0.0/24",  # protocol assignments, with Oracle's metadata service
-        "192.0.2.0/24",  # documentation
         "192.88.99.0/24",  # relays of 6to4
-        "192.168.0.0/16",
-        "198.18.0.0/15",  # benchmarks
-        "198.51.100.0/24",  # documentation
-        "203.0.113.0/24",  # documentation
-        "224.0.0.0/4",  # multicast
-        "240.0.0.0/4",  # reserved, and broadcast
+        "2001::/23",  # protocol assignments, with Teredo, which contains IPv4 addresses
+        "2002::/16",  # 6to4, which contains IPv4 addresses
+        "3fff::/20",  # documentation
     )
 )
 # Global unicast addresses. These exclude loopback, link-local and unique local addresses, multicast, and IPv4 addresses
 # that are mapped (`::ffff:0:0/96`), compatible (`::/96`) or translated (`64:ff9b::/32`).
 _UNICAST_V6 = IPv6Network("2000::/3")
-_NOT_PUBLIC_V6 = tuple(
-    IPv6Network(network)
-    for network in (
-        "2001::/23",  # protocol assignments, with Teredo, which contains IPv4 addresses
-        "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4, which contains IPv4 addresses
-        "3fff::/20",  # documentation
-    )
-)
 
 Address = IPv4Address | IPv6Address
 Resolve = Callable[..., list[tuple[Any, ...]]]
@@ -85,9 +66,8 @@ Sink = Callable[[bytes], Awaitable[object]]
 
 def is_public(address: Address) -> bool:
     """Return True if the address belongs to a host on the public internet."""
-    if isinstance(address, IPv4Address):
-        return not any(address in network for network in _NOT_PUBLIC_V4)
-    return address in _UNICAST_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
+    is_known = address.is_global and not address.is_multicast and (address.version == 4 or address in _UNICAST_V6)
+    return is_known and not any(address in network for network in _NOT_PUBLIC)
 
 
 @dataclass(frozen=True, slots=True)

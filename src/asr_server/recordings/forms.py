@@ -156,7 +156,7 @@ def _values(kind: type[RecordingRequest], form: FormData) -> dict[str, Any]:
     others = frozenset(one.name for one in fields(kind)) - lists - {"task"}
     values: dict[str, Any] = dict(body.scalars(form, others))
     for name in lists:
-        values[name] = (body.repeated if name in _WITH_COMMAS else body.listed)(form, name)
+        values[name] = body.listed(form, name, has_commas=name in _WITH_COMMAS)
     if cuts := body.nested(form, "chunking_strategy"):
         values["chunking_strategy"] = {"type": cuts} if isinstance(cuts, str) else cuts
     if glossary := values.get("glossary"):

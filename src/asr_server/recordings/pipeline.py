@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from loguru import logger
 
-from asr_server.audio.decode import Progress
+from asr_server.audio.decode import Decoder, Progress, Samples, Source
 from asr_server.core.audio import s_to_ms, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, InvalidInput, TranslationUnavailable
 from asr_server.core.transcript import Segment, Timings, Transcript, UnheardReason
-from asr_server.engine.client import until
+from asr_server.engine.client import EngineClient, until
 from asr_server.processes.caller_work import in_thread
-from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
+from asr_server.recordings.render import Paragraph, cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
     ChannelMode,
+    RecordingRequest,
     Request,
     ResponseFormat,
     Result,
@@ -44,20 +45,23 @@ from asr_server.recordings.segmenter import (
     segmentation_config,
     since,
 )
-from asr_server.recordings.span import LONGEST_S, REACH, ContextCheck, Deadline, SpanContext, SpanTask, main_language
-from asr_server.schedule.job import Priority
+from asr_server.recordings.span import (
+    LONGEST_S,
+    REACH,
+    ContextCheck,
+    Deadline,
+    SpanContext,
+    SpanResult,
+    SpanTask,
+    main_language,
+)
+from asr_server.schedule.job import Priority, RequestClock
 from asr_server.text import scripts
 
 if TYPE_CHECKING:
-    from asr_server.audio.decode import Decoder, Samples, Source
+    from asr_server.audio.segmentation import SpeechSpan
     from asr_server.core.settings import Settings
-    from asr_server.engine.client import EngineClient
-    from asr_server.recordings.render import Paragraph
-    from asr_server.recordings.requests import RecordingRequest
-    from asr_server.recordings.segmenter import SpeechSpan
-    from asr_server.recordings.span import SpanResult
     from asr_server.schedule.admission import Admission, AdmissionTicket
-    from asr_server.schedule.job import RequestClock
 
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
 BULK_OVER_S = 60.0

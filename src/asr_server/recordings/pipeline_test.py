@@ -17,6 +17,7 @@ from asr_server import demo
 from asr_server.audio.conftest import wav
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
+from asr_server.audio.segmentation import SpeechSpan
 from asr_server.core.conftest import counts, raises
 from asr_server.core.errors import (
     DeadlineExceeded,
@@ -48,7 +49,7 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     VoiceDetection,
 )
-from asr_server.recordings.segmenter import RecordingMetrics, RecordingSignal, SpeechSpan
+from asr_server.recordings.segmenter import RecordingMetrics, RecordingSignal
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed

@@ -4,7 +4,7 @@ without words, or unheard."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Protocol
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter
 
 from asr_server.audio.segmentation import (
-    AudioSpan,
     SegmentationConfig,
     SpanCutter,
     SpeechProbability,
+    SpeechSpan,
     frame_power,
     quietest_frame,
 )
@@ -25,37 +25,11 @@ from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE, s_to_ms,
 from asr_server.core.errors import AsrError
 from asr_server.core.metrics import with_series
 from asr_server.core.transcript import CoverageKind, CoveragePart, RepairReason, Segment, UnheardReason
-from asr_server.recordings.requests import VoiceDetection
+from asr_server.recordings.requests import ChunkingStrategy, VoiceDetection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
     from asr_server.audio.decode import Decoder, Progress, Samples, Source
     from asr_server.engine.protocol import EngineTraits
-    from asr_server.recordings.requests import ChunkingStrategy
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SpeechSpan:
-    """Samples [start, end) of a recording at 16 kHz, and what they are.
-
-    A span that passes full scale is scaled down by its peak, as the SDK does with whole clips.
-    """
-
-    start: int
-    end: int
-    audio: NDArray[np.float32]  # float32 (end - start,) in [-1, 1]
-    peak_probability: float  # the highest speech probability of a frame (0..1)
-    speech_regions: tuple[tuple[int, int], ...] = ()  # where the voice detector found speech, [from, to) in samples
-    speaker: str | None = None  # whose it is, if the channel tells
-    is_doubtful: bool = False  # it is loud, and the detector takes it for no speech
-    has_speech: bool = True  # the detector takes a part of it for speech
-
-    def part(self, start: int, end: int) -> SpeechSpan:
-        """Return the samples [start, end) of the recording, which lie in the span; the peak is that of the whole."""
-        audio = self.audio[start - self.start : end - self.start]
-        speech_regions = tuple((max(a, start), min(b, end)) for a, b in self.speech_regions if a < end and b > start)
-        return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
 
 
 def segmentation_config(chunking: ChunkingStrategy, traits: EngineTraits) -> SegmentationConfig:
@@ -119,7 +93,7 @@ class Segmenter:
         end = self._kept_from + len(self._kept)
         if is_last:
             ready += self._cutter.finish(end)
-        spans = list(map(self._speech_span, ready))
+        spans = list(map(self._cut_out, ready))
         if self._vad is not VoiceDetection.ADVISE:
             return spans
         return list(self._with_doubtful(spans, end if is_last else self._cutter.needed_from, is_last=is_last))
@@ -147,7 +121,7 @@ class Segmenter:
                 if part.kind is CoverageKind.UNHEARD and part.end_ms - part.start_ms >= _LEAST_LOUD_MS:
                     begin = max(self._settled, part.start_ms * samples_per_ms - margin)
                     self._settled = min(stop, part.end_ms * samples_per_ms + margin)
-                    span = self._speech_span(AudioSpan(begin, self._settled))
+                    span = self._cut_out(SpeechSpan(begin, self._settled))
                     yield replace(span, is_doubtful=True, has_speech=False)
             self._settled = stop
 
@@ -167,18 +141,17 @@ class Segmenter:
         self._kept = np.concatenate((self._kept[needed:], frames))
         self._kept_from += needed
 
-    def _speech_span(self, span: AudioSpan) -> SpeechSpan:
-        start, end, peak = span.start_samples, span.end_samples, span.peak_probability
+    def _cut_out(self, span: SpeechSpan) -> SpeechSpan:
+        """Return the span with its audio, and what the detector takes it for."""
+        peak = span.peak_probability
         if self._vad is not VoiceDetection.STRICT:  # the cutter knows more, or nothing
-            peak = self._levels.peak_probability(start // FRAME_SAMPLES, -(-end // FRAME_SAMPLES))
+            peak = self._levels.peak_probability(span.start // FRAME_SAMPLES, -(-span.end // FRAME_SAMPLES))
         has_speech = self._vad is not VoiceDetection.OFF or peak >= self._config.threshold
-        return SpeechSpan(start, end, self._audio(span), peak, span.speech_regions, has_speech=has_speech)
-
-    def _audio(self, span: AudioSpan) -> NDArray[np.float32]:
-        audio = self._kept[span.start_samples - self._kept_from : span.end_samples - self._kept_from]
-        peak = float(np.abs(audio).max(initial=0.0))
+        audio = self._kept[span.start - self._kept_from : span.end - self._kept_from]
+        loudest = float(np.abs(audio).max(initial=0.0))
         # Always a copy: a view would keep the whole buffer alive. The division may round to above one, hence the clip.
-        return np.clip(audio / np.float32(peak), -1.0, 1.0) if peak > 1.0 else audio.copy()
+        audio = np.clip(audio / np.float32(loudest), -1.0, 1.0) if loudest > 1.0 else audio.copy()
+        return replace(span, audio=audio, peak_probability=peak, has_speech=has_speech)
 
 
 class SpanSegmenter(Protocol):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from asr_server import demo
-from asr_server.audio.segmentation import SegmentationConfig
+from asr_server.audio.segmentation import SegmentationConfig, SpeechSpan
 from asr_server.engine.protocol import EngineTraits
 from asr_server.recordings.requests import ChunkingStrategy, VoiceDetection
-from asr_server.recordings.segmenter import Segmenter, SoundLevels, SpeechSpan, segmentation_config
+from asr_server.recordings.segmenter import Segmenter, SoundLevels, segmentation_config
 
 
 @pytest.fixture(scope="module")

@@ -20,25 +20,18 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from asr_server.audio.segmentation import quietest_middle
+from asr_server.audio.segmentation import SpeechSpan, quietest_middle
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, EngineError, EngineOutOfMemory, InvalidInput, TranscriptionFailed
 from asr_server.core.transcript import RepairReason, Segment, Token, UnheardReason, Word
-from asr_server.engine.client import Transcription
+from asr_server.engine.client import EngineClient, Transcription
 from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance
-from asr_server.recordings.requests import WordTimes
+from asr_server.recordings.requests import RecordingRequest, WordTimes
+from asr_server.schedule.job import Priority, RequestClock
 from asr_server.subtitle import alignment
-
-if TYPE_CHECKING:
-    from asr_server.engine.client import EngineClient
-    from asr_server.recordings.requests import RecordingRequest
-    from asr_server.recordings.segmenter import SpeechSpan
-    from asr_server.schedule.job import Priority, RequestClock
-
 
 # What a doubtful span must have to be taken for words. It is sound without a pause: for music, models write a short
 # sentence with some confidence, which would be slower than anybody speaks.
@@ -387,11 +380,8 @@ async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Tr
     if answer.hypothesis.finish is Finish.END or samples < _MIN_SPLIT_SAMPLES:
         return [answer]
     middle = quietest_middle(utterance.audio)
-    return await _ask_all(utterance, [(0, middle), (middle, samples)], ask)
-
-
-async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask) -> list[Transcription]:
-    tasks = [asyncio.ensure_future(ask(_greedy(utterance, start, end))) for start, end in parts]
+    parts = (0, middle), (middle, samples)
+    tasks = [asyncio.ensure_future(ask(_greedy(utterance, *part))) for part in parts]
     try:
         found = await asyncio.gather(*tasks)
     finally:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from asr_server.audio.segmentation import quietest_middle
+from asr_server.audio.segmentation import SpeechSpan, quietest_middle
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed, UnsupportedLanguage
 from asr_server.core.transcript import RepairReason, Segment, TimeSource, Timings, Word
 from asr_server.engine.client import Transcription
@@ -24,7 +24,6 @@ from asr_server.engine.protocol import (
     Utterance,
 )
 from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest, WordTimes
-from asr_server.recordings.segmenter import SpeechSpan
 from asr_server.recordings.span import (
     ContextCheck,
     Deadline,

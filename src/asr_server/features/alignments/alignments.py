@@ -33,11 +33,12 @@ from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
+    from asr_server.audio.segmentation import SpeechSpan
     from asr_server.core.transcript import Segment
     from asr_server.engine.client import EngineClient
     from asr_server.recordings.pipeline import BeginStep
     from asr_server.recordings.requests import RecordingRequest
-    from asr_server.recordings.segmenter import RecordingSignal, SpeechSpan
+    from asr_server.recordings.segmenter import RecordingSignal
 
 # Spans of one recording that are cut and wait for the aligner, each of at most 2 MB.
 _AT_ONCE = 8

@@ -32,9 +32,8 @@ from asr_server.live.machine.events import (
     TurnConfig,
     UtteranceStarted,
 )
-from asr_server.live.options import LiveSessionOptions
 from asr_server.live.outbox import Message as LiveMessage
-from asr_server.live.session import LiveConnection
+from asr_server.live.session import LiveConnection, LiveSessionOptions
 from asr_server.net import body, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.body import while_connected

@@ -21,7 +21,7 @@ from asr_server.recordings.span import ROW_FAILURES, CheckedAnswer, ContextCheck
 from asr_server.server_feature import ServerFeature
 from asr_server.services import FeatureParts
 from asr_server.text import words
-from asr_server.text.stable_merge import key
+from asr_server.text.scripts import key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from asr_server.audio.g711 import Companding
 from asr_server.core.errors import InvalidInput
-from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
+from asr_server.live.machine.events import EndOfTurnRules, TurnConfig
 from asr_server.live.machine.framing import INPUT_RATES_HZ
 from asr_server.recordings.requests import MAX_TEXT_CHARS, RecordingRequest
 from asr_server.text import languages
@@ -189,7 +189,7 @@ class ServerDefaults:
             )
         match turn_detection:
             case None:
-                return replace(rules, detection=Detection.MANUAL, end_of_turn=None)
+                return replace(rules, manual=True, end_of_turn=None)
             case SemanticVad(eagerness=eagerness):
                 if self.judges_pauses:
                     end = EndOfTurnRules(_SURE[eagerness], _SEMANTIC_SILENCE_MS[eagerness])

@@ -8,7 +8,7 @@ from asr_server.core.conftest import raises
 from asr_server.core.errors import InvalidInput
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime.config import Config, ServerDefaults, merge
-from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
+from asr_server.live.machine.events import EndOfTurnRules, TurnConfig
 
 DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
@@ -80,7 +80,7 @@ def test_every_valid_update_gives_a_whole_configuration_that_can_be_sent_back(pa
     assert DEFAULTS.updated(config, config.model_dump()) == config
     assert Config.model_validate(config.model_dump()) == config
     rules = DEFAULTS.rules_of(config)
-    assert (rules.detection is Detection.MANUAL) == (config.input.turn_detection is None)
+    assert rules.manual == (config.input.turn_detection is None)
 
 
 def test_keywords_have_a_length_together():

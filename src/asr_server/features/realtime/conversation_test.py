@@ -17,7 +17,6 @@ from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime.config import ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
 from asr_server.live.machine.conftest import Run, silence, speech
-from asr_server.live.machine.conftest import config as machine
 from asr_server.live.machine.events import (
     Audio,
     CancelRequest,
@@ -33,8 +32,9 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import LiveMachineConfig
 
-DEFAULTS = ServerDefaults(Catalog("demo"), machine().rules)
+DEFAULTS = ServerDefaults(Catalog("demo"), LiveMachineConfig().rules)
 FRAME = pydantic.TypeAdapter(openai.types.realtime.RealtimeServerEvent)
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 COMMITTED, DELTA = "input_audio_buffer.committed", f"{TRANSCRIPTION}.delta"
@@ -52,7 +52,7 @@ class Talk:
         self.session_config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL if manual else VOICE)
         rules = DEFAULTS.rules_of(self.session_config)
         limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
-        session = LiveMachine(machine(rules=rules, **limits))
+        session = LiveMachine(LiveMachineConfig(rules=rules, **limits))
         self.run = Run(session, rng, delay=0.6, failures=failures)
         self.conversation = Conversation(self.session_config, "sess_1", 5)
         self.events = [self.conversation.created()]

@@ -18,8 +18,7 @@ from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
 from asr_server.live.machine.events import Final, Partial, ResetDone
-from asr_server.live.options import MakePart, SessionPart
-from asr_server.live.outbox import Message, Outgoing
+from asr_server.live.outbox import MakePart, Message, Outgoing, SessionPart
 from asr_server.processes.caller_work import FairShares
 
 if TYPE_CHECKING:

@@ -21,12 +21,13 @@ from asr_server.recordings.pipeline import RecordingStep
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples
+    from asr_server.audio.segmentation import SpeechSpan
     from asr_server.features.speakers.diarization.client import SpeakerClient
     from asr_server.features.speakers.diarization.turns import VoicePrint
     from asr_server.features.speakers.voices import VoiceStore
     from asr_server.recordings.pipeline import BeginStep, PrepareStep, RunOptions
     from asr_server.recordings.requests import RecordingRequest
-    from asr_server.recordings.segmenter import RecordingSignal, SpeechSpan
+    from asr_server.recordings.segmenter import RecordingSignal
 
 
 def labelled(segments: Sequence[Segment], turns: Sequence[Turn], names: Sequence[str]) -> tuple[Segment, ...]:

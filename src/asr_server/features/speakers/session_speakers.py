@@ -19,8 +19,7 @@ from asr_server.features.speakers.voices import NamedVoice, VoiceStore
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
 from asr_server.live.machine.utterance import Frame
-from asr_server.live.options import MakePart, SessionPart
-from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
+from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, MakePart, Message, Outgoing, PartMessage, SessionPart
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket

@@ -14,15 +14,15 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from asr_server.audio.segmentation import SpeechSpan
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.features.speakers.live_labels import SpeakerLabels
 from asr_server.live.inference import FinalWordTimes
-from asr_server.live.machine.conftest import Run, config, silence, speech
+from asr_server.live.machine.conftest import Run, silence, speech
 from asr_server.live.machine.events import (
     Audio,
     Configure,
-    Detection,
     Final,
     Flush,
     Interrupted,
@@ -35,8 +35,8 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import LiveMachineConfig
 from asr_server.recordings.requests import WordTimes
-from asr_server.recordings.segmenter import SpeechSpan
 from asr_server.recordings.span import time_words
 from asr_server.schedule.job import Priority
 from asr_server.subtitle import cue_segmentation
@@ -54,7 +54,7 @@ class Times(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.heard = []
         self.session = Run(
-            LiveMachine(config(on_frame=lambda frame: self.heard.append(frame.samples), **_LIMITS)),
+            LiveMachine(LiveMachineConfig(on_frame=lambda frame: self.heard.append(frame.samples), **_LIMITS)),
             random.Random(0),
             delay=1.0,
         )
@@ -181,7 +181,7 @@ class Times(RuleBasedStateMachine):
     @rule(manual=st.booleans(), silence_ms=st.sampled_from([300, 500, 1_200]))
     def configure(self, manual, silence_ms):
         """Change who ends an utterance."""
-        self.feed(Configure(TurnConfig(Detection.MANUAL if manual else Detection.VOICE, min_silence_ms=silence_ms)))
+        self.feed(Configure(TurnConfig(manual=manual, min_silence_ms=silence_ms)))
 
     @rule(count=st.integers(1, 8))
     def answer(self, count):

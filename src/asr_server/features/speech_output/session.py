@@ -27,7 +27,7 @@ from asr_server.features.speech_output.synthesis import (
     SentenceEnded,
     SpeechProcessor,
 )
-from asr_server.net.credentials import fingerprint
+from asr_server.net.access import fingerprint
 from asr_server.net.errors import Json
 from asr_server.net.loop_time import TimeSlice, loop_time
 from asr_server.text.sentences import TextSpan

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.decoder_wire import MAX_CHANNELS
-from asr_server.audio.segmentation import SegmentationConfig
+from asr_server.audio.segmentation import SegmentationConfig, SpeechSpan
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers.diarization.turns import label
@@ -29,7 +29,7 @@ from asr_server.features.stereo.similarity import (
     highest_around,
 )
 from asr_server.recordings.requests import VoiceDetection
-from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SoundLevels, SpeechSpan
+from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SoundLevels
 from asr_server.server_feature import ServerFeature
 from asr_server.services import FeatureParts
 

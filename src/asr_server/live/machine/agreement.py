@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from asr_server.live.machine.events import TranscribeResult
 from asr_server.text import scripts
-from asr_server.text.stable_merge import continued
 
 # A word is a run without spaces, or one character of a script that is written without them.
 _WORD = re.compile(rf"[{scripts.LETTERS}]|[^\s{scripts.LETTERS}]+")
@@ -72,10 +71,6 @@ class Agreement:
         self.text = ""
         self.committed_ids: tuple[int, ...] = ()
         self.committed = ""
-
-    @property
-    def tentative(self) -> str:
-        return self.text[len(self.committed) :]
 
     def on_result(
         self, result: TranscribeResult, end_samples: int, *, quiet_samples: int = 0, may_commit: bool = True
@@ -140,7 +135,7 @@ def following(committed: str, result: TranscribeResult) -> str:
     """
     text = result.text
     if result.detached:
-        return continued(committed, text)
+        return scripts.continued(committed, text)
     if text.startswith(committed):
         return text
     shared = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.live.machine.events import (
     Audio,
     CancelRequest,
@@ -85,25 +85,6 @@ def text_of(audio):
     return result_for(0, recognize(audio)).text
 
 
-def config(**changes):
-    """A session with a simple resampler."""
-    return LiveMachineConfig(resampler=_linear, **changes)
-
-
-def _linear(rate_hz):
-    """Drops or repeats samples: enough to see that blocks do not depend on chunks."""
-    position = 0.0
-
-    def resample(block, last):
-        nonlocal position
-        step = rate_hz / SAMPLE_RATE
-        places = np.arange(position, len(block), step)
-        position = (places[-1] + step if len(places) else position) - len(block)
-        return block[places.astype(int)].astype(np.float32)
-
-    return resample
-
-
 @dataclass
 class Run:
     """A session and a recognizer that answers late or fails with the given chances; all actions are kept."""
@@ -172,7 +153,7 @@ def chunks(data, rng):
 
 def play(pcm, *, rng=None, close=True, **changes):
     """A whole recording through a fresh session."""
-    run = Run(LiveMachine(config(**changes)), rng or random.Random(0))
+    run = Run(LiveMachine(LiveMachineConfig(**changes)), rng or random.Random(0))
     data = pcm.astype("<i2").tobytes()
     for piece in chunks(data, rng) if rng else [data[i : i + 1024] for i in range(0, len(data), 1024)]:
         run.feed(Audio(piece))

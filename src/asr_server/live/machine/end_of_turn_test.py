@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from asr_server.live.machine.conftest import Run, chunks, config, receive, silence, speech
+from asr_server.live.machine.conftest import Run, chunks, receive, silence, speech
 from asr_server.live.machine.events import (
     Audio,
     Close,
@@ -21,6 +21,7 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
 )
 from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import LiveMachineConfig
 
 RULES = TurnConfig(min_silence_ms=500, end_of_turn=EndOfTurnRules(sure=0.8, longest_ms=2_000))
 
@@ -29,7 +30,7 @@ class _Judged(Run):
     """A run in which each estimate is answered at once, with the next of some probabilities; None is no answer."""
 
     def __init__(self, answers, rules=RULES, **changes):
-        super().__init__(LiveMachine(config(rules=rules, **changes)))
+        super().__init__(LiveMachine(LiveMachineConfig(rules=rules, **changes)))
         self.answers = list(answers)
 
     def _perform(self, actions):
@@ -103,7 +104,7 @@ def test_a_likely_end_is_told_before_the_final_and_the_final_has_the_probability
 
 def test_an_estimate_that_comes_when_speech_goes_on_means_nothing():
     """Nor one for a pause before."""
-    run = Run(LiveMachine(config(rules=RULES)))
+    run = Run(LiveMachine(LiveMachineConfig(rules=RULES)))
     for piece in (speech([1, 2, 3]), silence(300)):
         run.feed(Audio(piece.astype("<i2").tobytes()))
     (asked,) = run.of(EstimateEndOfTurn)

@@ -17,13 +17,6 @@ from asr_server.core.transcript import Token, UnheardReason
 Samples = NDArray[np.float32]
 
 
-class Detection(Enum):
-    """The ways to decide where an utterance begins and ends."""
-
-    VOICE = "voice"  # the voice detector
-    MANUAL = "manual"  # the caller: all speech between two flushes is one utterance
-
-
 class ResultKind(Enum):
     """The use of a result of the engine."""
 
@@ -56,10 +49,10 @@ class EndOfTurnRules:
 class TurnConfig:
     """The options that may change in the middle of a session. A change applies from the next utterance on.
 
-    A change from or to `Detection.MANUAL` applies at once, also to the open utterance.
+    A change from or to `manual` applies at once, also to the open utterance.
     """
 
-    detection: Detection = Detection.VOICE
+    manual: bool = False  # only the caller ends utterances: all speech between two flushes is one
     language: str | None = None  # the model's name of a language to force, or None
     context: str = ""  # names and terms to listen for
     threshold: float = 0.5  # speech probability at which speech begins

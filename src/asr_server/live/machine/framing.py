@@ -7,16 +7,17 @@ of them: each operation of numpy gives the interpreter away, and waits until oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.live.machine.events import Samples
 
-# One stream to 16 kHz: the next block (n,) and whether it is the last -> what is ready, (m,).
-Resample = Callable[[Samples, bool], Samples]
+if TYPE_CHECKING:
+    from asr_server.audio.resample import Resampler
 
 # The slices in which a session processes received audio: 128 ms at 16 kHz.
 SLICE_BYTES = 4 * 1024
@@ -62,14 +63,12 @@ class Block:
 class Framing:
     """The frames of one input stream."""
 
-    def __init__(self, input_rate_hz: int, resampler: Callable[[int], Resample]) -> None:
-        """`resampler` makes a fresh stream to 16 kHz, for input that has another rate."""
+    def __init__(self, input_rate_hz: int) -> None:
         self.rate_hz = input_rate_hz
-        self._resampler = resampler
         self._samples = FRAME_SAMPLES if input_rate_hz == SAMPLE_RATE else input_rate_hz // _BLOCKS_PER_S  # of a block
         self._rest = b""  # less than a block
         self._ready: Samples = _NONE  # resampled, less than a frame
-        self._resample: Resample | None = None
+        self._resampler: Resampler | None = None
 
     def push(self, pcm: bytes) -> Block | None:
         """Return what is complete now of the bytes so far; None if nothing is."""
@@ -86,14 +85,17 @@ class Framing:
 
     def resampled(self, block: Block) -> Samples:
         """Return the samples of a block at another rate, as `Block.samples` does."""
-        resample = self._resample or self._resampler(self.rate_hz)
-        samples, size = to_samples(block.pcm), self._samples
+        if self._resampler is None:
+            from asr_server.audio.resample import Resampler  # with its library, which most servers never need
+
+            self._resampler = Resampler()
+        resampler, samples, size = self._resampler, to_samples(block.pcm), self._samples
         whole = len(samples) - len(samples) % size
-        parts = [resample(part, False) for part in samples[:whole].reshape(-1, size)]
-        parts += [resample(samples[whole:], True)] if block.is_last else []
+        parts = [resampler.push(part, self.rate_hz) for part in samples[:whole].reshape(-1, size)]
+        parts += [resampler.push(samples[whole:], self.rate_hz), resampler.flush()] if block.is_last else []
         ready = np.concatenate([self._ready, *parts])
         ends = len(ready) if block.is_last else len(ready) - len(ready) % FRAME_SAMPLES
-        self._ready, self._resample = ready[ends:].copy(), None if block.is_last else resample
+        self._ready = ready[ends:].copy()
         return ready[:ends]
 
     @property

@@ -6,15 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.audio.resample import Resampler
 from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.live.machine.framing import Framing, WholeSamples, pieces
-
-
-def resampler(rate):
-    """The real one."""
-    stream = Resampler()
-    return lambda block, last: np.concatenate([stream.push(block, rate), stream.flush() if last else []]).astype("f4")
 
 
 def _pushed(framing, body):
@@ -23,14 +16,14 @@ def _pushed(framing, body):
 
 
 def test_frames_depend_on_the_bytes_alone():
-    """At every rate, however they are cut: the real resampler, to the last bit."""
+    """At every rate, however they are cut, to the last bit."""
     body = np.random.default_rng(0).integers(-9_000, 9_000, 40_000).astype("<i2").tobytes()
     for rate in (8_000, 16_000, 24_000, 44_100, 48_000):
-        whole = Framing(rate, resampler)
+        whole = Framing(rate)
         expected = np.concatenate([_pushed(whole, body), whole.flush().samples()])
         assert abs(len(expected) - 40_000 * 16_000 / rate) <= 1
         for seed in range(5):
-            framing, rng, parts, at = Framing(rate, resampler), random.Random(seed), [], 0
+            framing, rng, parts, at = Framing(rate), random.Random(seed), [], 0
             while at < len(body):
                 size = rng.choice([1, 2, 3, 500, 1_001, 70_000])
                 parts.append(_pushed(framing, body[at : at + size]))
@@ -42,7 +35,7 @@ def test_frames_depend_on_the_bytes_alone():
 
 def test_an_odd_byte_waits_over_a_flush():
     """A flush ends an utterance, not the stream: the sample that it parts is whole afterwards."""
-    framing = Framing(16_000, resampler)
+    framing = Framing(16_000)
     assert framing.push(b"\x00") is framing.flush() is None
     framing.push(b"\x40")
     assert framing.flush().samples().tolist() == [0.5]
@@ -51,7 +44,7 @@ def test_an_odd_byte_waits_over_a_flush():
 def test_a_block_has_no_more_frames_than_it_says():
     """The calls of voice detection are bounded by that number."""
     for rate in (8_000, 16_000, 24_000, 44_100, 48_000):
-        framing = Framing(rate, resampler)
+        framing = Framing(rate)
         for body in (bytes(2 * rate // 50), bytes(2 * rate // 10), bytes(70_000)):
             if (block := framing.push(body)) is not None:
                 assert len(block.samples()) <= block.most_frames * FRAME_SAMPLES

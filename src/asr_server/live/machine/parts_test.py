@@ -8,10 +8,9 @@ import pytest
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import UnheardReason
 from asr_server.live.machine.agreement import CommitRules
-from asr_server.live.machine.conftest import Run, config, silence, speech
+from asr_server.live.machine.conftest import Run, silence, speech
 from asr_server.live.machine.events import (
     Audio,
-    Detection,
     Ending,
     Final,
     Flush,
@@ -26,16 +25,16 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.machine.utterance import Frame, OpenUtterance, Part
+from asr_server.live.machine.utterance import Frame, LiveMachineConfig, OpenUtterance, Part
 
-MANUAL = TurnConfig(detection=Detection.MANUAL, prefix_ms=0)
+MANUAL = TurnConfig(manual=True, prefix_ms=0)
 PATIENT = TurnConfig(min_silence_ms=6_000)
 HOLE = silence(3_000)
 FIRST, SECOND = speech([1, 2, 3]), speech([4, 5])
 
 
 def _run(rules, **changes):
-    return Run(LiveMachine(config(rules=rules, **changes)))
+    return Run(LiveMachine(LiveMachineConfig(rules=rules, **changes)))
 
 
 def _say(run, *parts):

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from asr_server.audio.segmentation import Endpointer
+from asr_server.audio.segmentation import MIN_SPEECH_MS, Hysteresis
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
 from asr_server.live.machine.events import (
     Action,
@@ -22,7 +22,6 @@ from asr_server.live.machine.events import (
     Close,
     Configure,
     Configured,
-    Detection,
     Ending,
     EndOfTurnEstimated,
     EndOfTurnLikely,
@@ -62,8 +61,43 @@ _SURE_FRAMES = ms_to_frames(384)  # the longest wait for the margin if the end i
 # The end of a word, which scores as quiet: the utterance after it does not hear it again.
 _WORD_END_FRAMES = ms_to_frames(150)
 
+_LONGEST_DOUBT_MS = 500  # after this much quiet a click is forgotten, however long a pause may be
+
 _NO_SAMPLES = np.zeros(0, np.float32)
 _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.CLOSE}
+
+
+class Endpointer(Hysteresis):
+    """Finds the beginning and the end of speech. `reset` it after an endpoint, and when an utterance ends otherwise."""
+
+    def __init__(self, threshold: float, min_silence_ms: float) -> None:
+        super().__init__(threshold)
+        self._min_silence = max(1, ms_to_frames(min_silence_ms))
+        self._min_speech = ms_to_frames(MIN_SPEECH_MS)
+        self._longest_doubt = min(self._min_silence, ms_to_frames(_LONGEST_DOUBT_MS))
+        self._certain = False  # what began is speech, not a click
+
+    def reset(self, frames: int = 0) -> None:
+        """Begin in silence, or after so many frames of speech that continues."""
+        self._certain = frames > 0
+        super().reset(frames)
+
+    def signal(self, probability: float) -> Signal:
+        """Add the next frame and return its meaning."""
+        self.add(probability)
+        if not self._certain:
+            return self._doubt()
+        if not self.quiet_frames:
+            return Signal.VOICED
+        return Signal.PAUSED if self.quiet_frames < self._min_silence else Signal.ENDPOINT
+
+    def _doubt(self) -> Signal:
+        if self.frames >= self._min_speech and not self.quiet_frames:
+            self._certain = True
+            return Signal.ONSET
+        if self.quiet_frames >= self._longest_doubt:
+            self.reset()
+        return Signal.SILENT
 
 
 class LiveMachine:
@@ -79,8 +113,8 @@ class LiveMachine:
         self._requests = RequestScheduler(config, self._out)
         # After this place the utterance may be cut, and a committed word cannot move to the next utterance.
         self._commit = replace(config.commit, latest_samples=2 * config.max_utterance_samples // 3)
-        self._framing = Framing(config.input_rate_hz, config.resampler)
-        self._state = State.LISTENING
+        self._framing = Framing(config.input_rate_hz)
+        self.state = State.LISTENING
         self._utterance: OpenUtterance | None = None
         self._part: Part | None = None  # of the open utterance; None in a long pause
         self._prefix_audio: deque[Frame] = deque()
@@ -91,7 +125,8 @@ class LiveMachine:
         self._pause = _NO_SAMPLES  # at the end of the last utterance: the next one hears it again, as its margin
         self._end_of_turn: float | None = None  # as estimated in the present pause
         self._asked_samples: int | None = None  # the position for which the present pause's estimate was asked
-        self._pause_start = self._number = self._clock = self._in_utterances = self._in_silence = self._discarded = 0
+        self.clock_samples = self._pause_start = self._number = 0
+        self._in_utterances = self._in_silence = self._discarded = 0
         self._next_rules: TurnConfig | None = None
         self._apply(config.rules)
         self._actions: dict[TurnAction, Callable[[], None]] = {
@@ -150,10 +185,6 @@ class LiveMachine:
         return actions
 
     @property
-    def state(self) -> State:
-        return self._state
-
-    @property
     def rules(self) -> TurnConfig:
         return self._next_rules or self._rules
 
@@ -162,16 +193,12 @@ class LiveMachine:
         """The account of all samples."""
         buffered = self._framing.buffered_samples
         return AudioAccount(
-            received=self._clock + buffered,
+            received=self.clock_samples + buffered,
             in_utterances=self._in_utterances,
             in_silence=self._in_silence,
             discarded=self._discarded,
             open=self._open_samples + buffered,
         )
-
-    @property
-    def clock_samples(self) -> int:
-        return self._clock
 
     @property
     def backlog_samples(self) -> int:
@@ -200,7 +227,7 @@ class LiveMachine:
         ended = self._requests.first_without_final
         part = ended if ended and ended.utterance is utterance else self._part
         has_text = (part is not None and part.text) or any(each.text for each in utterance.parts)
-        return self._clock - utterance.start_samples if has_text else 0
+        return self.clock_samples - utterance.start_samples if has_text else 0
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -215,16 +242,16 @@ class LiveMachine:
         self._frame = Frame(_NO_SAMPLES, 0.0)
 
     def _count(self, frame: Frame) -> None:
-        self._clock += len(frame.samples)
+        self.clock_samples += len(frame.samples)
         self._config.on_frame(frame)
 
     def _is_full(self) -> bool:
         """Return True if the part, or in a long pause the utterance, has the maximum length."""
         begin = self._part or self._utterance
-        return begin is not None and self._clock - begin.start_samples >= self._config.max_utterance_samples
+        return begin is not None and self.clock_samples - begin.start_samples >= self._config.max_utterance_samples
 
     def _step(self, signal: Signal) -> None:
-        action, self._state = TABLE[self._state, signal]
+        action, self.state = TABLE[self.state, signal]
         self._ending = ENDINGS.get(signal, Ending.PAUSE)
         self._actions[action]()
         if self._utterance is None and self._next_rules is not None:
@@ -233,7 +260,7 @@ class LiveMachine:
     def _reset(self) -> None:
         discarded = self._utterance.number if self._utterance else None
         rest = self._framing.flush()
-        self._framing = Framing(self._framing.rate_hz, self._config.resampler)  # which has no odd byte
+        self._framing = Framing(self._framing.rate_hz)  # which has no odd byte
         self._step(Signal.RESET)
         if rest is not None:
             frame = Frame(rest.samples(), 0.0)
@@ -243,20 +270,20 @@ class LiveMachine:
 
     def _configure(self, event: Configure) -> None:
         if event.input_rate_hz is not None:
-            self._framing = Framing(event.input_rate_hz, self._config.resampler)
+            self._framing = Framing(event.input_rate_hz)
         self._next_rules = event.rules
         if self._utterance is None:
             self._apply(event.rules)
-        elif Detection.MANUAL in {self._rules.detection, event.rules.detection}:
+        elif self._rules.manual or event.rules.manual:
             # At once: the open utterance would otherwise wait for ever for the caller's flush, or not wait for it.
             self._apply(event.rules)
             if self._part is not None:
-                self._endpointer.resume()
+                self._endpointer.reset(frames=1)
         self._out.append(Configured(event.rules, event.asked_language))
 
     def _apply(self, rules: TurnConfig) -> None:
         self._rules, self._next_rules = rules, None
-        manual, sentence_ms = rules.detection is Detection.MANUAL, rules.sentence_silence_ms
+        manual, sentence_ms = rules.manual, rules.sentence_silence_ms
         max_pause_ms = 1000 * self._config.max_pause_samples / SAMPLE_RATE
         self._longest_ms = max(rules.min_silence_ms, rules.end_of_turn.longest_ms if rules.end_of_turn else 0)
         pause_ms = max_pause_ms if manual else min(max_pause_ms, self._longest_ms)
@@ -272,15 +299,15 @@ class LiveMachine:
         unfinished = waiting.utterance if waiting else self._utterance
         if unfinished is not None:
             return Checkpoint(unfinished.start_samples, unfinished.number - 1)
-        return Checkpoint(self._clock - sum(len(frame.samples) for frame in self._prefix_audio), self._number)
+        return Checkpoint(self.clock_samples - sum(len(frame.samples) for frame in self._prefix_audio), self._number)
 
     # -- frames ------------------------------------------------------------------------------------------------------
 
     def _signal(self, probability: float) -> Signal:
-        if self._state is State.CLOSED:
+        if self.state is State.CLOSED:
             return Signal.SILENT
-        signal = Signal[self._endpointer.add(probability).name]
-        if self._state is State.LISTENING or signal in (Signal.VOICED, Signal.ONSET):
+        signal = self._endpointer.signal(probability)
+        if self.state is State.LISTENING or signal in (Signal.VOICED, Signal.ONSET):
             return signal
         if self._pause_is_over():
             return Signal.ENDPOINT
@@ -292,7 +319,7 @@ class LiveMachine:
         if self._part is not None:
             is_sentence = self._part.ends_with_sentence
         else:
-            frames = (self._clock - self._pause_start) // FRAME_SAMPLES
+            frames = (self.clock_samples - self._pause_start) // FRAME_SAMPLES
             is_sentence = self._requests.first_without_final is None and self._opened().ends_with_sentence
         return frames >= self._wait_frames or (is_sentence and frames >= self._sentence_frames)
 
@@ -309,7 +336,7 @@ class LiveMachine:
     def _note_end_of_turn(self, probability: float) -> None:
         self._end_of_turn = probability
         if probability >= _LIKELY:
-            self._out.append(EndOfTurnLikely(self._opened().number, probability, self._clock))
+            self._out.append(EndOfTurnLikely(self._opened().number, probability, self.clock_samples))
 
     def _forget_pause(self) -> None:
         """Ignore estimates that are still to come: speech continues, or the utterance is over."""
@@ -319,7 +346,7 @@ class LiveMachine:
 
     def _keep(self) -> None:
         self._prefix_audio.append(self._frame)
-        self._trim(self._kept_frames + self._endpointer.onset_frames)
+        self._trim(self._kept_frames + self._endpointer.frames)
 
     @property
     def _kept_frames(self) -> float:
@@ -331,7 +358,7 @@ class LiveMachine:
     @property
     def _holds_all(self) -> bool:
         """True at the beginning of a session whose first utterance takes all audio before it."""
-        return self._number == 0 and self._clock <= self._config.first_prefix_samples
+        return self._number == 0 and self.clock_samples <= self._config.first_prefix_samples
 
     def _trim(self, frames: float) -> None:
         while len(self._prefix_audio) > frames:
@@ -340,16 +367,16 @@ class LiveMachine:
 
     def _open(self) -> None:
         self._prefix_audio.append(self._frame)
-        wanted = self._kept_frames + max(1, self._endpointer.onset_frames)
+        wanted = self._kept_frames + max(1, self._endpointer.frames)
         self._trim(wanted)
         missing_samples = int(min(wanted - len(self._prefix_audio), self._prefix_frames)) * FRAME_SAMPLES
         self._start(list(self._prefix_audio), self._pause[max(0, len(self._pause) - missing_samples) :])
         self._prefix_audio.clear()
-        self._fresh_samples = self._endpointer.onset_frames * FRAME_SAMPLES
+        self._fresh_samples = self._endpointer.frames * FRAME_SAMPLES
 
     def _start(self, frames: list[Frame], lead: Samples = _NO_SAMPLES) -> None:
         """Begin a part with the last frames received; with it an utterance, if none is open."""
-        begin = self._clock - sum(len(frame.samples) for frame in frames)
+        begin = self.clock_samples - sum(len(frame.samples) for frame in frames)
         if self._utterance is None:
             self._number += 1
             self._utterance = OpenUtterance(self._number, begin, self._rules)
@@ -382,12 +409,12 @@ class LiveMachine:
             self._fresh_samples = 0
             self._requests.request_partial(part)
         if self._rules.end_of_turn is not None and self._endpointer.quiet_frames == _ASK_FRAMES:
-            self._asked_samples = self._clock
-            self._out.append(EstimateEndOfTurn(self._clock, part.last_audio(_HEARD_SAMPLES)))
+            self._asked_samples = self.clock_samples
+            self._out.append(EstimateEndOfTurn(self.clock_samples, part.last_audio(_HEARD_SAMPLES)))
 
     def _end_part(self) -> None:
         part, quiet_frames = self._current_part(), self._endpointer.quiet_frames
-        self._pause_start = self._clock - quiet_frames * FRAME_SAMPLES
+        self._pause_start = self.clock_samples - quiet_frames * FRAME_SAMPLES
         part.add(self._frame)
         rest = part.split_last(quiet_frames - self._margin_frames)
         self._endpointer.reset()
@@ -412,7 +439,7 @@ class LiveMachine:
             self._pause = self._part.last_audio(heard_again * FRAME_SAMPLES).copy()
         self._close_utterance()
         self._endpointer.reset()
-        self._trim(self._prefix_frames if self._state is not State.CLOSED else 0)
+        self._trim(self._prefix_frames if self.state is not State.CLOSED else 0)
 
     def _cut(self) -> None:
         part = self._current_part()
@@ -420,7 +447,7 @@ class LiveMachine:
         self._close_utterance()
         if self._next_rules is not None:
             self._apply(self._next_rules)
-            self._endpointer.resume()
+            self._endpointer.reset(frames=1)
         self._start(rest)
 
     def _close_utterance(self) -> None:
@@ -448,7 +475,7 @@ class LiveMachine:
             self._finish()
             return
         self._number += 1
-        self._utterance = OpenUtterance(self._number, self._clock, self._rules, end_samples=self._clock)
+        self._utterance = OpenUtterance(self._number, self.clock_samples, self._rules, end_samples=self.clock_samples)
         self._close_utterance()
 
     def _discard(self) -> None:

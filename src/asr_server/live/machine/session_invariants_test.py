@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.live.machine.conftest import Run, config, play, recognize, silence, speech, text_of
+from asr_server.live.machine.conftest import Run, play, recognize, silence, speech, text_of
 from asr_server.live.machine.events import (
     Audio,
     Checkpoint,
     Close,
     Configure,
-    Detection,
     Ending,
     Final,
     Flush,
@@ -25,6 +24,7 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
 )
 from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import LiveMachineConfig
 
 _SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -70,14 +70,14 @@ def _events(draw):
         events.append(Audio(pcm[at : at + size]))
         at += size
         if rng.random() < 0.05:
-            rules = TurnConfig(detection=rng.choice(list(Detection)), min_silence_ms=rng.choice([500, 1_500]))
+            rules = TurnConfig(manual=rng.random() < 0.5, min_silence_ms=rng.choice([500, 1_500]))
             events.append(rng.choice([Flush(), Reset(), Interrupted(), Configure(rules)]))
     return events + ([Close()] if rng.random() < 0.5 else [])
 
 
 def _fed(events, seed, **answers):
     limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
-    run = Run(LiveMachine(config(**limits)), random.Random(seed), delay=0.7, failures=0.1, **answers)
+    run = Run(LiveMachine(LiveMachineConfig(**limits)), random.Random(seed), delay=0.7, failures=0.1, **answers)
     for event in events:
         run.feed(event)
         account = run.session.account
@@ -141,7 +141,7 @@ def test_a_language_stays_once_words_are_committed(events, seed):
 def test_whoever_hears_the_audio_has_the_clock_of_the_session(events, seed):
     """Also behind a reset in the middle of a frame: what is transcribed lies there in the audio where it says."""
     heard = []
-    run = Run(LiveMachine(config(on_frame=lambda frame: heard.append(frame.samples))), random.Random(seed))
+    run = Run(LiveMachine(LiveMachineConfig(on_frame=lambda frame: heard.append(frame.samples))), random.Random(seed))
     going_on = [event for event in events if not isinstance(event, Close)]
     for event in [*going_on, Audio(speech([1, 2, 3]).astype("<i2").tobytes())]:
         run.feed(event)
@@ -158,7 +158,7 @@ def test_cutting_the_connection_at_any_byte_loses_nothing(share):
     """Interrupted anywhere and gone on with the next byte, the finals are the same."""
     data = _TALK.astype("<i2").tobytes()
     cut = round(share * len(data))
-    run = Run(LiveMachine(config()))
+    run = Run(LiveMachine(LiveMachineConfig()))
     run.feed(Audio(data[:cut]))
     run.feed(Interrupted())
     run.feed(Audio(data[cut:]))
@@ -168,7 +168,8 @@ def test_cutting_the_connection_at_any_byte_loses_nothing(share):
 
 def test_memory_is_bounded_in_endless_speech_without_a_pause():
     """Four minutes: what is held stays within one utterance, whatever came before."""
-    run = Run(LiveMachine(config(max_utterance_samples=10 * SAMPLE_RATE, partial_every_samples=5 * SAMPLE_RATE)))
+    limits = {"max_utterance_samples": 10 * SAMPLE_RATE, "partial_every_samples": 5 * SAMPLE_RATE}
+    run = Run(LiveMachine(LiveMachineConfig(**limits)))
     minute = speech([i % 10 for i in range(214)]).astype("<i2").tobytes()
     for _ in range(4):
         run.feed(Audio(minute))
@@ -189,7 +190,7 @@ def test_a_fresh_session_goes_on_from_where_one_is_settled(share):
     changes = {"max_utterance_samples": 2 * SAMPLE_RATE}
     whole = play(_TALK, **changes).finals
     assert len(whole) > 4
-    run = Run(LiveMachine(config(**changes)))
+    run = Run(LiveMachine(LiveMachineConfig(**changes)))
     run.feed(Audio(data[: round(share * len(data))]))
     run.feed(GetCheckpoint())
     (settled,) = run.of(Checkpoint)
@@ -204,7 +205,7 @@ def test_a_fresh_session_goes_on_from_where_one_is_settled(share):
 
 def test_what_has_no_final_yet_is_not_settled():
     """While answers are outstanding, the place stays before the first utterance without a final."""
-    run = Run(LiveMachine(config()), delay=1.0)
+    run = Run(LiveMachine(LiveMachineConfig()), delay=1.0)
     run.feed(Audio(np.concatenate([speech([1, 2, 3]), silence(900), speech([4, 5]), silence(900)]).tobytes()))
     run.feed(GetCheckpoint())
     run.finish(close=False)

@@ -9,7 +9,6 @@ import pytest
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.live.machine.conftest import (
     Run,
-    config,
     frames_of,
     play,
     receive,
@@ -23,7 +22,6 @@ from asr_server.live.machine.events import (
     Close,
     Configure,
     Configured,
-    Detection,
     Ending,
     Final,
     Flush,
@@ -39,11 +37,11 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.machine.utterance import Frame
+from asr_server.live.machine.utterance import Frame, LiveMachineConfig
 
 
 def _run(**changes):
-    return Run(LiveMachine(config(**changes)))
+    return Run(LiveMachine(LiveMachineConfig(**changes)))
 
 
 def _pcm(*parts):
@@ -64,7 +62,7 @@ def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
 
 def test_a_reset_forgets_half_a_sample():
     """The next byte is the first of one."""
-    machine = LiveMachine(config())
+    machine = LiveMachine(LiveMachineConfig())
     for event in (Audio(b"\x00\x10\x7f"), Reset(), Audio(b"\x00\x40")):
         receive(machine, event)
     assert [frame.tolist() for frame in frames_of(machine.block(Flush()))] == [[0.5]]
@@ -72,7 +70,7 @@ def test_a_reset_forgets_half_a_sample():
 
 def _heard_late(late_frames, **changes):
     """A machine after 640 ms of speech, of which the first frames were not heard as such."""
-    machine = LiveMachine(config(**changes))
+    machine = LiveMachine(LiveMachineConfig(**changes))
     frames = frames_of(machine.block(_pcm(speech([1, 2, 3], word_ms=320, gap_ms=0)[: 20 * FRAME_SAMPLES])))
     scored = [Frame(samples, float(place >= late_frames)) for place, samples in enumerate(frames)]
     return machine, machine.receive(Audio(b""), scored)
@@ -164,10 +162,10 @@ def test_new_rules_hold_from_the_next_utterance_on(talk):
     assert run.of(Configured)[0].rules.language == "German"
 
 
-@pytest.mark.parametrize("detection", Detection)
-def test_a_turn_without_speech_is_empty(detection):
+@pytest.mark.parametrize("manual", [False, True])
+def test_a_turn_without_speech_is_empty(manual):
     """A turn without speech makes no request to the model, whoever ends it and however long it is."""
-    run = _run(rules=TurnConfig(detection=detection), max_utterance_samples=5 * SAMPLE_RATE)
+    run = _run(rules=TurnConfig(manual=manual), max_utterance_samples=5 * SAMPLE_RATE)
     for ms in (100, 3_000, 12_000):
         run.feed(_pcm(silence(ms)))
         run.feed(Flush())
@@ -177,7 +175,7 @@ def test_a_turn_without_speech_is_empty(detection):
 
 def test_silence_in_a_turn_that_the_client_ends_is_not_sent():
     """Neither before the speech nor after it: each request has the margins at most."""
-    run = _run(rules=TurnConfig(detection=Detection.MANUAL))
+    run = _run(rules=TurnConfig(manual=True))
     run.feed(_pcm(silence(6_000), speech([1, 2]), silence(4_000), speech([3, 4]), silence(6_000)))
     run.feed(Flush())
     (final,) = run.of(Final)
@@ -316,7 +314,7 @@ def test_after_close_audio_is_counted_and_not_heard():
 
 def test_a_final_from_a_lesser_engine_is_requested_again():
     """With two engines, an answer made for a partial never closes an utterance."""
-    run = _run(separate_final_engine=True, rules=TurnConfig(detection=Detection.MANUAL), partial_every_samples=512)
+    run = _run(separate_final_engine=True, rules=TurnConfig(manual=True), partial_every_samples=512)
     run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
     assert run.requests[-1].kind is ResultKind.PARTIAL
     run.feed(Flush())
@@ -371,7 +369,7 @@ def test_without_a_pause_the_better_engine_confirms_the_words_now_and_then():
 
 def test_another_model_of_the_session_makes_its_own_partials():
     """Only the default has a lesser engine beside it: a partial on all audio serves as the final."""
-    rules = TurnConfig(detection=Detection.MANUAL, model="other")
+    rules = TurnConfig(manual=True, model="other")
     run = _run(separate_final_engine=True, rules=rules, partial_every_samples=512)
     run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
     run.feed(Flush())
@@ -382,7 +380,7 @@ def test_another_model_of_the_session_makes_its_own_partials():
 @pytest.mark.parametrize("flushed_first", [True, False])
 def test_a_rough_answer_closes_no_utterance(flushed_first):
     """Words may be missing from it: the final is requested, once, although nothing new was said."""
-    run = _run(rules=TurnConfig(detection=Detection.MANUAL), partial_every_samples=512)
+    run = _run(rules=TurnConfig(manual=True), partial_every_samples=512)
     run.delay = 1.0
     run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
     run.answer()  # of the first frame; the question that waits now is about all of them
@@ -401,13 +399,18 @@ def test_a_rough_answer_closes_no_utterance(flushed_first):
 
 
 @pytest.mark.parametrize("rate", [8_000, 24_000, 44_100, 48_000])
-def test_a_change_of_the_input_rate_keeps_the_words(rate):
-    """The new rate holds from the next byte on."""
-    run = _run()
-    run.feed(_pcm(speech([1, 2]), silence(900)))
-    run.feed(Configure(TurnConfig(), rate))
+def test_a_change_of_the_input_rate_keeps_what_was_said(rate):
+    """The new rate holds from the next byte on: utterances are as long as they are at the rate of the models."""
     pcm = np.concatenate([speech([3, 4, 5]), silence(1_000)])
-    places = (np.arange(len(pcm) * rate // SAMPLE_RATE) * SAMPLE_RATE / rate).astype(int)
-    run.feed(_pcm(pcm[places]))
-    run.finish()
-    assert [f.text for f in run.of(Final)] == ["one two", "three four five"]
+
+    def lengths(new_rate):
+        run = _run()
+        run.feed(_pcm(speech([1, 2]), silence(900)))
+        run.feed(Configure(TurnConfig(), new_rate))
+        places = (np.arange(len(pcm) * new_rate // SAMPLE_RATE) * SAMPLE_RATE / new_rate).astype(int)
+        run.feed(_pcm(pcm[places]))
+        run.finish()
+        assert run.of(Final)[0].text == "one two"
+        return [final.end_samples - final.start_samples for final in run.of(Final)]
+
+    assert lengths(rate) == pytest.approx(lengths(SAMPLE_RATE), abs=FRAME_SAMPLES)

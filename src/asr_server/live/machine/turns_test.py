@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.transcript import Token
-from asr_server.live.machine.conftest import config, play, receive, recognize, result_for, silence, speech
+from asr_server.live.machine.conftest import play, receive, recognize, result_for, silence, speech
 from asr_server.live.machine.events import (
     Audio,
     Ending,
@@ -17,7 +17,9 @@ from asr_server.live.machine.events import (
     TurnConfig,
     UtteranceEnded,
 )
-from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.session import Endpointer, LiveMachine
+from asr_server.live.machine.table import Signal
+from asr_server.live.machine.utterance import LiveMachineConfig
 
 SENTENCES = TurnConfig(min_silence_ms=2_000, sentence_silence_ms=500)
 
@@ -54,7 +56,7 @@ def _fed(session, events, mark):
 )
 def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(rules, margin_samples, mark, utterances):
     """Of 0.8 s, with 2 s as the longest pause: the full stop decides."""
-    session = LiveMachine(config(rules=rules, margin_samples=margin_samples))
+    session = LiveMachine(LiveMachineConfig(rules=rules, margin_samples=margin_samples))
     pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
     frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
     actions = _fed(session, frames, mark)
@@ -64,7 +66,7 @@ def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(rules, margin_sa
 def test_a_final_that_failed_carries_the_error_and_others_do_not(talk):
     """A partial that failed is no reason to doubt the final."""
     assert {final.error for final in play(talk).of(Final)} == {None}
-    session = LiveMachine(config())
+    session = LiveMachine(LiveMachineConfig())
     actions = receive(session, _pcm(speech([1, 2, 3])))
     (request,) = [e for e in actions if isinstance(e, Transcribe)]
     actions = session.receive(TranscribeFailed(request.ticket, "transcription_failed", "partial"))
@@ -83,7 +85,7 @@ def _answers(request, pieces):
 @pytest.mark.parametrize("known_before", [True, False])
 def test_a_final_carries_the_tokens_that_wrote_it(known_before):
     """From the answer to the final, or from the hypothesis that was known; those that name the language left out."""
-    session = LiveMachine(config())
+    session = LiveMachine(LiveMachineConfig())
     actions = receive(session, _pcm(speech([1, 2]), silence(300 if known_before else 0)))
     actions += receive(session, Flush()) if not known_before else []
     pieces = (b"", b"one", b" two")
@@ -94,3 +96,40 @@ def test_a_final_carries_the_tokens_that_wrote_it(known_before):
         finals += [e for e in actions if isinstance(e, Final)]
     (final,) = finals
     assert final.tokens == (Token(b"one", -0.2), Token(b" two", -0.3))
+
+
+_PAUSE = 4  # frames of the shortest pause that ends an utterance
+
+
+def _activity(probabilities):
+    endpointer = Endpointer(0.5, 32 * _PAUSE)
+    found = []
+    for probability in probabilities:
+        found.append(endpointer.signal(probability))
+        if found[-1] is Signal.ENDPOINT:
+            endpointer.reset()
+    letters = dict(zip(("SILENT", "ONSET", "VOICED", "PAUSED", "ENDPOINT"), ".OvhE", strict=True))
+    return "".join(letters[signal.name] for signal in found)
+
+
+def test_speech_begins_and_ends_with_hysteresis():
+    """Speech begins at the threshold after 100 ms and ends when it was left for the whole pause."""
+    cases = [
+        ([0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], "....OvhhhE."),
+        ([1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], "..........O"),  # a click, then speech
+        ([1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0], "...OhhhvhhhE"),  # a short pause inside
+        ([1, 1, 1, 1, 0.4, 0.4, 0.4, 0.4, 0.4], "...Ovvvvv"),  # between the thresholds speech goes on
+        ([1, 1, 1, 1, 0.3, 0.4, 0.4, 0.4], "...OhhhE"),  # and so does a pause
+        ([0.4] * 6, "......"),  # but neither begins there
+        ([1, 0, 1, 1, 0, 0], "...O" + "hh"),  # a dip in an onset
+    ]
+    for probabilities, expected in cases:
+        assert _activity(probabilities) == expected, probabilities
+
+
+def test_a_click_is_forgotten_although_pauses_may_be_long():
+    """A click and a word 2 s later are two things, with pauses of 8 s."""
+    endpointer = Endpointer(0.5, 8_000)
+    assert [endpointer.signal(p) for p in [1.0] + [0.0] * 60] == [Signal.SILENT] * 61
+    assert [endpointer.signal(1.0) for _ in range(4)][-1] is Signal.ONSET
+    assert endpointer.frames == 4

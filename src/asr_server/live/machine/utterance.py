@@ -32,7 +32,6 @@ from asr_server.live.machine.events import (
     TranscribeResult,
     TurnConfig,
 )
-from asr_server.live.machine.framing import Resample
 from asr_server.text import scripts
 from asr_server.text.words import ends_sentence
 
@@ -44,7 +43,6 @@ _NO_SAMPLES = np.zeros(0, np.float32)
 class LiveMachineConfig:
     """The configuration of the whole session, and the turn configuration it begins with."""
 
-    resampler: Callable[[int], Resample]  # makes a fresh stream from an input rate in Hz to 16 kHz
     rules: TurnConfig = field(default_factory=TurnConfig)
     input_rate_hz: int = SAMPLE_RATE
     # The first utterance holds all audio before it, if it begins within this. It is for a session that begins in the
@@ -136,27 +134,23 @@ class Part:
         self._cut_short: UnheardReason | None = None  # of the last hypothesis that may be the final
         self.confirmed_samples = 0  # of the last hypothesis that may commit words
         self.attempts = 0
-        self._agreement = Agreement(commit)
+        self.agreement = Agreement(commit)
         self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
         self._frames: list[Frame] = []
         self.lead_samples = len(lead)
         self._audio = lead.copy()  # then the frames, and room for more
         self._bytes = self._audio.data.cast("B")  # the same memory
-        self._samples = 0
+        self.samples = 0
 
     # -- audio -------------------------------------------------------------------------------------------------------
 
     @property
-    def samples(self) -> int:
-        return self._samples
-
-    @property
     def end_samples(self) -> int:
-        return self.start_samples + self._samples
+        return self.start_samples + self.samples
 
     def add(self, frame: Frame) -> None:
         """Add the next frame. Its samples move behind those before them, so that no request has to join them."""
-        begin = self.lead_samples + self._samples
+        begin = self.lead_samples + self.samples
         end = begin + len(frame.samples)
         if end > len(self._audio):
             before, self._audio = self._bytes, np.empty(SAMPLE_RATE + 3 * end // 2, np.float32)
@@ -170,7 +164,7 @@ class Part:
         self._bytes[_SAMPLE_BYTES * begin : _SAMPLE_BYTES * end] = frame.samples.data.cast("B")
         frame.samples = self._audio[begin:end]  # or the part would have its audio twice
         self._frames.append(frame)
-        self._samples += len(frame.samples)
+        self.samples += len(frame.samples)
 
     @property
     def peak_probability(self) -> float:
@@ -186,7 +180,7 @@ class Part:
     @property
     def useful_samples(self) -> int:
         """The samples from which a hypothesis should be made now: the pause after the speech adds nothing."""
-        return self._samples if self.endpoint_samples is None else self.endpoint_samples
+        return self.samples if self.endpoint_samples is None else self.endpoint_samples
 
     def audio(self, samples: int) -> Samples:
         """Return the lead and the first `samples`, which stay as they are. `samples` lies between two frames."""
@@ -194,13 +188,13 @@ class Part:
 
     def last_audio(self, samples: int) -> Samples:
         """Return the last `samples`, or all if there are fewer, which stay as they are."""
-        end = self.lead_samples + self._samples
+        end = self.lead_samples + self.samples
         return self._audio[max(0, end - samples) : end]
 
     def split_at(self, frames: int) -> list[Frame]:
         """Keep the first frames, return the others. No frame may be added after it."""
         rest, self._frames = self._frames[frames:], self._frames[:frames]
-        self._samples -= sum(len(frame.samples) for frame in rest)
+        self.samples -= sum(len(frame.samples) for frame in rest)
         return [Frame(frame.samples.copy(), frame.probability) for frame in rest]  # without the memory of the part
 
     def split_last(self, frames: int) -> list[Frame]:
@@ -214,27 +208,19 @@ class Part:
     # -- text --------------------------------------------------------------------------------------------------------
 
     @property
-    def prefix(self) -> tuple[int, ...]:
-        return self._agreement.committed_ids
-
-    @property
-    def draft(self) -> tuple[int, ...]:
-        return self._agreement.ids
-
-    @property
     def committed(self) -> str:
-        return self._agreement.committed
+        return self.agreement.committed
 
     @property
     def text(self) -> str:
-        return self._agreement.text
+        return self.agreement.text
 
     def on_result(self, result: TranscribeResult, samples: int, kind: ResultKind, *, may_commit: bool = True) -> None:
         """A hypothesis made from the first `samples`."""
         if not self.committed:  # then the language of its committed words stays
             self.language = result.language or self.language
         quiet_samples = samples - sum(end - begin for begin, end in self.speech(samples))
-        self._agreement.on_result(result, samples, quiet_samples=quiet_samples, may_commit=may_commit)
+        self.agreement.on_result(result, samples, quiet_samples=quiet_samples, may_commit=may_commit)
         if may_commit:
             self.confirmed_samples = samples
         self.result_samples, self.result_kind, self.result_truncated = samples, kind, result.truncated
@@ -244,11 +230,11 @@ class Part:
     @property
     def ends_with_sentence(self) -> bool:
         """True if the text of the audio before the present pause is known and ends as a sentence does."""
-        return self.result_samples == self.endpoint_samples and ends_sentence(self._agreement.text)
+        return self.result_samples == self.endpoint_samples and ends_sentence(self.agreement.text)
 
     def partial(self) -> Partial:
         """The utterance as the last hypothesis has it."""
-        known = self._agreement
+        known = self.agreement
         committed = self.utterance.text_with(known.committed)
         return Partial(
             utterance=self.utterance.number,
@@ -265,12 +251,12 @@ class Part:
         All of the utterance's text so far is certain then. A hypothesis made before a cut may reach into the next
         utterance; then only the committed words of it are taken.
         """
-        known = self._agreement
+        known = self.agreement
         if result is not None:
             text, tokens = following(known.committed, result), _tokens(result)
             if not known.committed:
                 self.language = result.language
-        elif self.result_samples <= self._samples:
+        elif self.result_samples <= self.samples:
             text, tokens = known.text, self._tokens
         else:
             text, tokens = known.committed, self._tokens[: len(known.committed_ids)]
@@ -278,7 +264,7 @@ class Part:
         cut_short = self._cut_short if result is None else result.cut_short
         if self.attempts >= _FINAL_ATTEMPTS:
             cut_short = UnheardReason.FAILED
-        if self._samples:
+        if self.samples:
             whole.parts.append(FinalPart(self.start_samples, self.end_samples, text, cut_short))
         whole.tokens += [token for token in tokens if token.written]
         if not whole.language and text:
@@ -474,8 +460,8 @@ class RequestScheduler:
                 audio=part.audio(samples),
                 language=part.utterance.rules.language,
                 context=part.utterance.rules.context,
-                prefix=part.prefix,
-                draft=part.draft,
+                prefix=part.agreement.committed_ids,
+                draft=part.agreement.ids,
                 peak_probability=part.peak_probability,
                 speech=(part.start_samples + speech[0][0], part.start_samples + speech[-1][1]) if speech else None,
                 model=part.utterance.rules.model,

@@ -1,4 +1,4 @@
-"""Where a request or a socket carries its key."""
+"""Keys: where a request or a socket carries one, and which are valid."""
 
 import base64
 import hashlib
@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
 from asr_server.core.conftest import raises
-from asr_server.net import credentials
-from asr_server.net.credentials import (
+from asr_server.net import access
+from asr_server.net.access import (
     MAX_KEY_CHARS,
     MAX_LIFETIME_S,
     ApiKeys,
+    Caller,
     EphemeralKeys,
-    OpenedSession,
     fingerprint,
     mac_of,
     owner_of,
@@ -94,7 +94,7 @@ def test_every_key_is_compared_whichever_is_presented(monkeypatch, presented):
     """The comparison has no early end: the time taken does not say which key it was, or that it was none."""
     compared = []
     monkeypatch.setattr(
-        credentials.hmac,
+        access.hmac,
         "compare_digest",
         lambda a, b, compare=hmac.compare_digest: compared.append(a) or compare(a, b),
     )
@@ -134,7 +134,7 @@ def test_every_server_with_the_same_keys_opens_it():
     """Wherever it was issued, in whatever order the keys stand; the owner is that of the key that asked for it."""
     key = _issued(ANN, BEN)
     assert key.expires_at == 5_010
-    assert EphemeralKeys([BEN, ANN], Clock()).open(key.value) == OpenedSession(owner_of(ANN), SESSION)
+    assert EphemeralKeys([BEN, ANN], Clock()).open(key.value) == Caller(owner_of(ANN), SESSION)
 
 
 def test_it_ends_with_the_key_that_it_was_requested_with():
@@ -194,7 +194,7 @@ def test_the_digest_of_a_key_signs_nothing():
 def test_without_api_keys_a_made_up_session_is_bounded(session):
     """Anybody can sign there; what unpacks to a megabyte, is nested without end or no object is refused."""
     keys = EphemeralKeys([], Clock())
-    assert keys.open(_forged(b'{"a":1}', secret_of(""))) == OpenedSession("", {"a": 1})
+    assert keys.open(_forged(b'{"a":1}', secret_of(""))) == Caller("", {"a": 1})
     with raises("invalid_api_key"):
         keys.open(_forged(session, secret_of("")))
 
