@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
@@ -153,16 +154,8 @@ def _alias(name: str, engines: Sequence[SpeechTraits], own: dict[str, VoiceBody]
 
 
 def _voice_body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
-    return VoiceBody(
-        id=voice.id,
-        name=voice.id,
-        description=voice.description,
-        languages=list(voice.languages or traits.languages),
-        licence=voice.licence or None,
-        model_card=voice.model_card or None,
-        alias_of=None,
-        also_alias_of=[],
-    )
+    fields = asdict(voice) | {"name": voice.id, "languages": list(voice.languages or traits.languages)}
+    return VoiceBody(**fields)
 
 
 async def _received(request: Request, services: Services) -> SpeechRequest:
