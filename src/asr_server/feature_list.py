@@ -29,13 +29,13 @@ from asr_server.features import (
     rewriting,
     sharing,
     speakers,
-    speech_output,
     stereo,
     translation,
     turns,
     url_input,
     webhooks,
 )
+from asr_server.features.speech_output import options as speech_output
 from asr_server.server_feature import ServerFeature
 
 # What a client sends is read by the features in this order.

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
 from asr_server.cli import arguments
-from asr_server.cli.failure import Failure, NoServer, UsageError, no_server
+from asr_server.cli.failure import Failure, NoServer, UsageError, server_errors
 from asr_server.cli.progress import Event
-from asr_server.client.connection import AsyncConnection
 from asr_server.client.files import AsyncFileClient, Duration, FileError, ServerUnreachable
 from asr_server.client.jobs import AsyncJobClient
 from asr_server.client.speech import AsyncSpeechClient
@@ -44,7 +43,6 @@ _RETRY_S = 1.0
 
 Show = Callable[[Event], None]
 T = TypeVar("T")
-C = TypeVar("C", bound=AsyncConnection)
 
 
 class Client(AsyncFileClient, AsyncJobClient, AsyncSpeechClient):
@@ -60,9 +58,6 @@ class Server:
     socket: Path | None = None  # see `AsyncConnection`
     watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext  # explains errors of the requests in it
 
-    def connect(self, client: Callable[..., C]) -> C:
-        return client(self.address, key=self.key, socket=self.socket)
-
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -76,13 +71,15 @@ class Backend:
         self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show = lambda _: None
     ) -> Result:
         """Return the answer for a recording, which is a file on disk. Raises `Failure`, `NoServer` and `UsageError`."""
-        try:
+        async with self.asking():
+            return await while_full(lambda: self._process(recording, request, show))
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[Client]:
+        """Raise the errors of the requests in the block as `process` does."""
+        with server_errors(self.server.address, ", or run without one (--local)"):
             async with self.server.watched():
-                return await while_full(lambda: self._process(recording, request, show))
-        except ServerUnreachable as error:
-            raise no_server(self.server.address, ", or run without one (--local)") from error
-        except FileError as error:
-            raise Failure(error.code, error.message) from error
+                yield self.client
 
     async def forget(self, job: str) -> None:
         """Remove a job. A server that cannot be reached removes it itself when its time is over."""
@@ -257,7 +254,7 @@ async def server_of(parsed: argparse.Namespace) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def backend(server: AbstractAsyncContextManager[Server], *, as_job: bool = False) -> AsyncIterator[Backend]:
-    async with server as running, running.connect(Client) as client:
+    async with server as running, Client(running.address, key=running.key, socket=running.socket) as client:
         yield Backend(running, client, as_job)
 
 
@@ -266,10 +263,3 @@ def backend_of(parsed: argparse.Namespace) -> AbstractAsyncContextManager[Backen
     if parsed.local and parsed.job:
         raise UsageError("--job is for a server; leave out --local.")
     return backend(server_of(parsed), as_job=parsed.job)
-
-
-@asynccontextmanager
-async def connected(client: Callable[..., C], parsed: argparse.Namespace) -> AsyncIterator[C]:
-    """Yield a client of the server that the arguments name, or of a worker with `--local`."""
-    async with server_of(parsed) as server, server.watched(), server.connect(client) as opened:
-        yield opened

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -54,6 +56,19 @@ def no_server(address: str, alternative: str = "") -> NoServer:
     return NoServer(
         f"no server answers at {address}. Start one (asr-server serve), or name another (--server URL){alternative}."
     )
+
+
+@contextmanager
+def server_errors(address: str, alternative: str = "") -> Iterator[None]:
+    """Raise the errors of a client as `NoServer` and `Failure`."""
+    from asr_server.client.connection import FileError, ServerUnreachable  # takes longer to import than help
+
+    try:
+        yield
+    except ServerUnreachable as error:
+        raise no_server(address, alternative) from error
+    except FileError as error:
+        raise Failure(error.code, error.message) from error
 
 
 def complain(command: str, line: str) -> None:

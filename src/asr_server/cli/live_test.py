@@ -4,7 +4,9 @@ import asyncio
 import io
 import sys
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,7 +61,7 @@ def live(*arguments):
 
 
 def _connect(monkeypatch, client):
-    monkeypatch.setattr("asr_server.cli.live._connect", lambda server, options: client)
+    monkeypatch.setattr("asr_server.cli.live.LiveClient", lambda server, options: client)
 
 
 TIMES = (("turn", 0, 400), ("on", 400, 900), ("the", 1_000, 1_200), ("lights", 1_200, 1_900))
@@ -192,12 +194,17 @@ class _Flushed(_Drained):
 def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys):
     """The words until then are shown, and the command does not wait for more."""
 
-    def unplugged():
-        yield b"12"
-        raise RuntimeError("device unavailable")
+    blocks = iter([(b"12", False)])
+
+    class Unplugged(nullcontext):
+        def read(self, _):
+            for block in blocks:
+                return block
+            raise RuntimeError("device unavailable")
 
     _connect(monkeypatch, _Flushed())
-    monkeypatch.setattr("asr_server.cli.live._microphone", lambda device: unplugged())
+    sound = SimpleNamespace(RawInputStream=lambda **_: Unplugged(), PortAudioError=RuntimeError)
+    monkeypatch.setitem(sys.modules, "sounddevice", sound)
     assert live("--mic") == 1
     printed = capsys.readouterr()
     assert printed.out == "turn on\n"

@@ -25,8 +25,6 @@ WRONG_ARGUMENTS = [
     ["transcribe", "a.wav", "--language", "klingon!"],
     ["transcribe", "a.wav", "--jobs", "0"],
     ["transcribe", "a.wav", "--server", "127.0.0.1"],
-    ["transcribe", "a.wav", "--server", "http://127.0.0.1:81000"],
-    ["transcribe", "a.wav", "--server", "http://localhost:http"],
     ["transcribe", "a.wav", "--output", "x", "--beside"],
     ["transcribe", "a.wav", "--server", "http://a", "--local"],
     ["transcribe", "a.wav", "--api-key", "secret"],
@@ -197,12 +195,22 @@ def test_a_dotenv_file_that_cannot_be_read_is_reported_in_one_line(content, caps
     assert ".env in the working directory" in capsys.readouterr().err
 
 
-def test_characters_that_the_locale_cannot_encode_are_question_marks():
+def _saying(tmp_path, run):
+    """Return the source of a program with one command, which runs this."""
+    (tmp_path / "said.py").write_text(
+        "import sys; from asr_server.cli.failure import complain\n"
+        "def add_arguments(parser): parser.set_defaults(run=run)\n"
+        f"def run(_): {run}\n"
+    )
+    code = "from asr_server.cli import main; import sys; main.COMMANDS['said'] = 'x'; sys.exit(main.main(['said']))"
+    return f"import asr_server.cli as c; c.__path__.append({str(tmp_path)!r}); {code}"
+
+
+def test_characters_that_the_locale_cannot_encode_are_question_marks(tmp_path):
     """A terminal without UTF-8 is no reason to end a live session."""
-    code = "from asr_server.cli import main; main._allow_any_text(); print('caf\\xe9 \\u5f55')"
     environment = {"PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
-    assert done.stdout == b"caf\xe9 ?\n"
+    command = [sys.executable, "-c", _saying(tmp_path, "print('caf\\xe9 \\u5f55')")]
+    assert subprocess.run(command, env=environment, capture_output=True, check=True).stdout == b"caf\xe9 ?\n"
 
 
 def test_ctrl_c_while_a_command_is_imported_exits_with_130(monkeypatch, capsys):
@@ -227,14 +235,7 @@ def test_a_full_disk_is_one_line():
 @pytest.mark.parametrize(("closed", "printed"), [(">&-", b""), ("2>&-", b"words\n"), (">&- 2>&-", b"")])
 def test_closed_outputs_get_nothing(tmp_path, closed, printed):
     """Text for a closed output is not printed elsewhere: no error among the text. The command runs all the same."""
-    code = "from asr_server.cli import main; import sys; main.COMMANDS['said'] = 'x'; sys.exit(main.main(['said']))"
-    said = (
-        "import sys; from asr_server.cli.failure import complain\n"
-        "def add_arguments(parser): parser.set_defaults(run=run)\n"
-        "def run(_): sys.stdout.buffer.write(b'words\\n'); complain('said', 'an error'); return 7\n"
-    )
-    (tmp_path / "said.py").write_text(said)
-    start = f"import asr_server.cli as c; c.__path__.append({str(tmp_path)!r}); {code}"
+    start = _saying(tmp_path, r"sys.stdout.buffer.write(b'words\n'); complain('said', 'an error'); return 7")
     done = subprocess.run(
         ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, start], capture_output=True, check=False
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from asr_server.cli import arguments, recording_files
-from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
+from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
 from asr_server.core.audio import SPEECH_RATE, WAV_HEADER_BYTES, wav_header
@@ -75,20 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
-def _run(parsed: argparse.Namespace) -> int:
-    from asr_server.client.connection import FileError, ServerUnreachable
-
-    try:
-        if parsed.list_voices:
-            asyncio.run(_list(parsed))
-        else:
-            _speak(parsed)
-    except ServerUnreachable as error:
-        raise no_server(arguments.server(parsed), ", or run without one (--local)") from error
-    except (FileError, Failure) as error:
-        complain("speak", f"{error.code}: {error.message}")
-        return Exit.FAILED
-    return Exit.DONE
+def _run(parsed: argparse.Namespace) -> None:
+    if parsed.list_voices:
+        asyncio.run(_list(parsed))
+    else:
+        _speak(parsed)
 
 
 def _speak(parsed: argparse.Namespace) -> None:
@@ -102,10 +93,9 @@ def _speak(parsed: argparse.Namespace) -> None:
 
 
 async def _stream(parsed: argparse.Namespace, text: str, wanted: SpeechFormat, write: Write) -> None:
-    from asr_server.cli.backends import connected, while_full
-    from asr_server.client.speech import AsyncSpeechClient
+    from asr_server.cli.backends import backend, server_of, while_full
 
-    async with connected(AsyncSpeechClient, parsed) as client:
+    async with backend(server_of(parsed)) as opened, opened.asking() as client:
 
         async def stream() -> None:
             async with aclosing(client.stream(text, **_fields(parsed, wanted))) as pieces:
@@ -116,10 +106,9 @@ async def _stream(parsed: argparse.Namespace, text: str, wanted: SpeechFormat, w
 
 
 async def _list(parsed: argparse.Namespace) -> None:
-    from asr_server.cli.backends import connected
-    from asr_server.client.speech import AsyncSpeechClient
+    from asr_server.cli.backends import backend, server_of
 
-    async with connected(AsyncSpeechClient, parsed) as client:
+    async with backend(server_of(parsed)) as opened, opened.asking() as client:
         for voice in await client.voices():
             means = f"{voice.alias_of}, {voice.description}" if voice.alias_of else voice.description
             print(f"{shown(voice.id):10}  {shown(means)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from asr_server.cli import arguments
-from asr_server.cli.failure import Failure, no_server, shown
+from asr_server.cli.failure import Failure, server_errors, shown
 
 if TYPE_CHECKING:
     from asr_server.client.connection import Connection
@@ -45,16 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> None:
-    from asr_server.client.connection import Connection, FileError, ServerUnreachable
+    from asr_server.client.connection import Connection
 
     server = arguments.server(parsed)
-    try:
-        with Connection(server, key=arguments.key(parsed)) as client:
-            parsed.act(client, parsed)
-    except ServerUnreachable as error:
-        raise no_server(server) from error
-    except FileError as error:
-        raise Failure(error.code, error.message) from error
+    with server_errors(server), Connection(server, key=arguments.key(parsed)) as client:
+        parsed.act(client, parsed)
 
 
 def _answer(client: Connection, method: str, route: str, **content: Any) -> Any:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from asr_server.core.metrics import ReadMetrics
 from asr_server.features.speech_output import operations, route, speech_jobs, speech_socket
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.engines import piper
@@ -35,7 +36,7 @@ def build(core: CoreParts) -> FeatureParts:
     """Build what speaks. Each engine is loaded by its first sentence."""
     settings = core.settings
     own = _own_engines(core)
-    thread = _own_thread({name: engine for _, name, engine in own}, core) if own else None
+    thread = _own_thread(own, core) if own else None
     admission = Admission(
         settings.max_queue_audio_s,
         # The only key of a server shares it with nobody.
@@ -47,7 +48,7 @@ def build(core: CoreParts) -> FeatureParts:
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     engines, metrics = _speaking(core, own, thread), SpeechMetrics(core.registry)
     processor = SpeechProcessor(engines, encoder, admission, settings, settings.request_timeout, metrics)
-    core.registry.register(operations.gauges(processor))
+    core.registry.register(ReadMetrics(lambda: operations.gauges(processor)))
     sessions = SpeechSessions(processor)
 
     async def close() -> None:
@@ -93,11 +94,12 @@ def _own_engines(core: CoreParts) -> list[tuple[str, str, SpeechEngine]]:
     return own
 
 
-def _own_thread(named: dict[str, SpeechEngine], core: CoreParts) -> EngineThread:
+def _own_thread(own: list[tuple[str, str, SpeechEngine]], core: CoreParts) -> EngineThread:
     """Return a thread for engines that use no accelerator, so that they never wait for a step of recognition."""
+    (_, _, first), *others = own
     return EngineThread(
-        named.pop(DEFAULT),
-        others=named,
+        first,
+        others={name: engine for _, name, engine in others},
         idle_timeout_s=core.settings.idle_timeout,
         on_state=operations.log_state,
         on_failure=core.on_failure,

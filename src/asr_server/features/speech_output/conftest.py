@@ -80,7 +80,8 @@ async def speech(encoder):
 
     yield build
     for made in built:
-        for session in made.open:
+        for session, running in made.open:
+            running.cancel()
             await made.sessions.close(session, "")
         await until(lambda made=made: is_free(made))
         await asyncio.to_thread(made.thread.close)

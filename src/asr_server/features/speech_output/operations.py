@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.metrics import ReadMetrics, with_series
+from asr_server.core.metrics import with_series
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, SpokenSentence
 from asr_server.features.speech_output.synthesis import SPEECH_S, SpeechProcessor
 from asr_server.ops.schemas import SpeechQueueBody
@@ -78,11 +78,7 @@ def log_state(model: str, state: ModelState, took_s: float) -> None:
     logger.info("speech engine", state=state.value, took_s=round(took_s, 3), **named)
 
 
-def gauges(speech: SpeechProcessor) -> ReadMetrics:
-    return ReadMetrics(lambda: _gauges(speech))
-
-
-def _gauges(speech: SpeechProcessor) -> Iterator[Metric]:
+def gauges(speech: SpeechProcessor) -> Iterator[Metric]:
     yield GaugeMetricFamily("asr_speech_texts", "Texts that are being spoken.", speech.texts)
     yield GaugeMetricFamily(
         "asr_speech_sentences_left", "Of these texts, the sentences that are not spoken yet.", speech.sentences_left

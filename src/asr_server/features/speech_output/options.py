@@ -1,14 +1,15 @@
-"""The options `speech` and `speech_clone_model`: what speaks on this machine."""
+"""The options `speech` and `speech_clone_model`: what speaks on this machine, and the feature."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Asked, SharedModel
+from asr_server.engine.feature import Asked, Feature, OnProgress, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import checkpoint
 from asr_server.features.speech_output.engines import piper
@@ -16,6 +17,9 @@ from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.protocol import FAKE
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+
+if TYPE_CHECKING:
+    from asr_server.features.speech_output.engines.protocol import SpeechEngine
 
 OFF, AUTO, NAMES = "off", "auto", (ESPEAK, FAKE)
 SPEECH, OTHERS, CLONE = "speech", "speech_other_languages", "speech_clone_model"
@@ -101,3 +105,20 @@ def _speech(settings: Settings) -> Iterator[Option]:
         yield Option(OTHERS if is_piper else SPEECH, not missing, "" if missing else ESPEAK, reason)
     else:
         yield Option(SPEECH, True, wanted, _QWEN_REASON)
+
+
+def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProgress) -> SpeechEngine:
+    from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
+
+    assert isinstance(model, SpeechModel), "a model of another feature"
+    return QwenSpeechEngine(model, on_progress, on_load_progress)
+
+
+FEATURE = Feature(
+    "speech_output",
+    options=options,
+    conflicts=conflicts,
+    shared_models=models,
+    build_shared=_build,
+    server="asr_server.features.speech_output.build",
+)

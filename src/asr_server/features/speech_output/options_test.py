@@ -7,9 +7,9 @@ import pytest
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
-from asr_server.features.speech_output import FEATURE
 from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.espeak import package
+from asr_server.features.speech_output.options import FEATURE
 
 MACHINE = Capabilities(gpu=False, torch_cuda=False)
 WITH_SDK = replace(MACHINE, packages=frozenset({"qwen-tts", "openvino"}), cpu_flags=frozenset({"amx_int8", "amx_bf16"}))

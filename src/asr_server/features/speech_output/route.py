@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import InvalidInput
-from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.encoding.formats import STREAMED_FORMATS, SpeechFormat
 from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice, VoiceSample
 from asr_server.features.speech_output.requests import CLONE_FIELDS, CloneRequest, SpeechRequest, clone_schema
 from asr_server.features.speech_output.script import SpeechScript
@@ -59,9 +60,8 @@ router = APIRouter(prefix="/v1/audio", tags=["speech"])
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 503, 504)
 }
-_KINDS = ("mpeg", "ogg", "aac", "flac", "wav", "pcm")
 _AUDIO: dict[int | str, dict[str, Any]] = {
-    200: content(dict.fromkeys((*(f"audio/{kind}" for kind in _KINDS), "text/event-stream"), ""))
+    200: content(dict.fromkeys((*(one.media_type for one in STREAMED_FORMATS), "text/event-stream"), ""))
 }
 _SAMPLES: dict[int | str, dict[str, Any]] = {200: content({"audio/pcm": ""})}
 _SENTENCES: dict[int | str, dict[str, Any]] = {200: content({"text/event-stream": ""})}
@@ -89,13 +89,13 @@ async def create_speech(request: Request, services: ServicesDep) -> Response:
 async def stream_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text in events of one sentence each, with its text and its samples (16 bits, mono, 24 kHz) in base64.
     `data: [DONE]` is the last."""
-    return await _streamed(request, services, await _samples(request, services), SentenceFrames())
+    return await _response(request, services, await _samples(request, services), to_frames=SentenceFrames())
 
 
 @router.post("/speech/stream/pcm", response_class=Response, responses=_SAMPLES | _ERRORS, openapi_extra=_SCHEMA)
 async def stream_samples(request: Request, services: ServicesDep) -> Response:
     """Speak a text as samples of 16 bits, mono, 24 kHz, without a header."""
-    return await _streamed(request, services, await _samples(request, services))
+    return await _response(request, services, await _samples(request, services))
 
 
 @router.post("/speech/clone", response_class=Response, responses=_AUDIO | _ERRORS, openapi_extra=clone_schema())
@@ -153,16 +153,8 @@ def _alias(name: str, engines: Sequence[SpeechTraits], own: dict[str, VoiceBody]
 
 
 def _voice_body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
-    return VoiceBody(
-        id=voice.id,
-        name=voice.id,
-        description=voice.description,
-        languages=list(voice.languages or traits.languages),
-        licence=voice.licence or None,
-        model_card=voice.model_card or None,
-        alias_of=None,
-        also_alias_of=[],
-    )
+    fields = asdict(voice) | {"name": voice.id, "languages": list(voice.languages or traits.languages)}
+    return VoiceBody(**fields)
 
 
 async def _received(request: Request, services: Services) -> SpeechRequest:
@@ -181,27 +173,28 @@ def _check(wanted: SpeechRequest, services: Services) -> None:
     services.catalog.find_speech(wanted.model)
 
 
-async def _samples(request: Request, services: Services) -> SpeechScript:
-    """Return the script of the body, for an answer in PCM."""
+async def _samples(request: Request, services: Services) -> SpeechRequest:
+    """Return the body, for an answer in PCM."""
     wanted = await _received(request, services)
-    return await _prepared(request, services, wanted.model_copy(update={"response_format": SpeechFormat.PCM}))
+    return wanted.model_copy(update={"response_format": SpeechFormat.PCM, "stream_format": "audio"})
 
 
 async def _response(
-    request: Request, services: Services, wanted: SpeechRequest, sample: VoiceSample | None = None
-) -> Response:
-    prepared = await _prepared(request, services, wanted, sample)
-    return await _streamed(request, services, prepared, _openai_frames if wanted.stream_format == "sse" else None)
-
-
-async def _streamed(
     request: Request,
     services: Services,
-    prepared: SpeechScript,
+    wanted: SpeechRequest,
+    sample: VoiceSample | None = None,
     to_frames: Callable[[SpeechEvent], list[str]] | None = None,
 ) -> Response:
     """Return a response that is sent as it is made: the audio, or events by `to_frames`. An error before the first
     audio becomes an HTTP status."""
+    speech, share = services.of(SpeechProcessor), request.state.caller.share
+    if len(wanted.input) <= _SHORT_TEXT_CHARS:
+        prepared = speech.prepare(wanted, share, sample)
+    else:  # it waits for its turn, and no longer than its client does
+        prepared = await while_connected(request.receive, in_thread(speech.prepare, wanted, share, sample))
+    if wanted.stream_format == "sse":
+        to_frames = _openai_frames
 
     def frames(event: SpeechEvent) -> Sequence[str | bytes]:
         if isinstance(event, SpeechDone):
@@ -211,21 +204,9 @@ async def _streamed(
         return [event.data] if isinstance(event, AudioChunk) else []
 
     media_type = event_stream.EVENTS if to_frames is not None else prepared.how.encoding.format.media_type
-    work = partial(services.of(SpeechProcessor).speak, prepared)
-    response = await event_stream.respond(request, work, frames, media_type)
+    response = await event_stream.respond(request, partial(speech.speak, prepared), frames, media_type)
     response.headers.update(_headers(prepared))
     return response
-
-
-async def _prepared(
-    request: Request, services: Services, wanted: SpeechRequest, sample: VoiceSample | None = None
-) -> SpeechScript:
-    """Return the script of a request. A long text waits for its turn, and no longer than its client does."""
-    caller = request.state.caller
-    if len(wanted.input) <= _SHORT_TEXT_CHARS:
-        return services.of(SpeechProcessor).prepare(wanted, caller.share, sample)
-    work = in_thread(services.of(SpeechProcessor).prepare, wanted, caller.share, sample)
-    return await while_connected(request.receive, work)
 
 
 def _headers(prepared: SpeechScript) -> dict[str, str]:

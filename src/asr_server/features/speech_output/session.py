@@ -1,6 +1,6 @@
 """Sessions that speak a text while it arrives: pieces of text in, audio out, and everything stops on a cancel.
 
-Everything runs on the event loop. One task speaks; it waits until its last event was taken, so the engine is at most
+Everything runs on the event loop. One task speaks; it waits until its last message was sent, so the engine is at most
 two sentences ahead of what the client takes. The sentences to come are queued at the engine when they arrive.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from loguru import logger
@@ -40,73 +39,33 @@ _REST = 8
 CANCEL_S = 0.00625
 _DRAIN_TIMEOUT_S = 20.0
 IDLE_S = 300.0  # without a message from the client and without speech, after which a session ends
-_FLUSHED: Json = {"type": "flushed"}
 
-
-class SpeechOutbox:
-    """Events and messages for one connection. For one event loop."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[FileEvent | Json] = deque()
-        self._added, self._taken = asyncio.Event(), asyncio.Event()
-        self._closed = False
-        self._error: Exception | None = None
-
-    async def put(self, event: FileEvent | Json) -> None:
-        """Add an event. Returns when it was taken or taken back; at once if the outbox is closed."""
-        if not self._closed:
-            self._waiting.append(event)
-            self._added.set()
-        while not self._closed and any(event is other for other in self._waiting):
-            self._taken.clear()
-            await self._taken.wait()
-
-    def drop_speech(self) -> None:
-        """Take back the waiting events of texts that were cancelled."""
-        self._waiting = deque(one for one in self._waiting if one is not _FLUSHED and not isinstance(one, FileEvent))
-        self._taken.set()
-
-    def close(self, error: Exception | None = None) -> None:
-        """Accept no more events. Those that wait are still taken, then `take` raises the error."""
-        if not self._closed:
-            self._closed, self._error = True, error
-            self._added.set()
-            self._taken.set()
-
-    async def take(self, timeout_s: float) -> FileEvent | Json | None:
-        """Return the next event, None after the last. Raises the error that closed the outbox, and `TimeoutError`."""
-        async with asyncio.timeout(timeout_s):
-            while not self._waiting and not self._closed:
-                self._added.clear()
-                await self._added.wait()
-        if self._waiting:
-            event = self._waiting.popleft()
-            self._taken.set()
-            return event
-        if self._error is not None:
-            raise self._error
-        return None
+Send = Callable[[Json | bytes], Awaitable[None]]
 
 
 class SpeechSession:
-    """Made by `SpeechSessions`. `start` comes first. Nothing of the engine is used before the first sentence."""
+    """Made by `SpeechSessions`. `start` comes first. Nothing of the engine is used before the first sentence.
 
-    def __init__(self, processor: SpeechProcessor, share: str = "") -> None:
+    `send` sends a message to the client, audio as bytes. It is cancelled with the text that the message belongs to.
+    """
+
+    def __init__(self, processor: SpeechProcessor, send: Send, share: str = "") -> None:
         self.id = f"speech_{secrets.token_hex(4)}"
         self.closed = asyncio.Event()  # set by `SpeechSessions` once the connection has ended
         self.characters = self.cancels = 0
-        # Counts of what the client has taken, over all texts of the session.
+        # Counts of what was sent, over all texts of the session.
         self.sentences_begun = self.sentences_done = self.sent_samples = 0
         self._processor, self._share = processor, share
         self._delivery: Delivery | None = None
-        self._outbox = SpeechOutbox()
+        self._send = send
         self.queue = SpeechQueue(
             processor.admission,
             partial(processor.admission.hold_live, share),
             lambda clock: clock.now_s() + processor.timeout_s,
         )
         self._file_begin_samples = 0  # of all samples
-        self._task: asyncio.Task[None] | None = None
+        self._speaking: asyncio.Task[None] | None = None  # one task up to the next cancel
+        self._send_error: Exception | None = None
         self._ended = self._draining = False
         self._slice = TimeSlice()
         self._active_s = time.monotonic()
@@ -126,9 +85,8 @@ class SpeechSession:
         self._delivery = delivery = self._processor.delivery(options, "")
         language = delivery.language if options.language else None
         self._text = ArrivingText(language, delivery.language, self._language_of)
-        self._begin()
         audio = {"sample_rate": SPEECH_RATE, "format": options.response_format.value, "ignored": list(delivery.ignored)}
-        await self._outbox.put({"type": "started", "id": self.id, **audio})
+        await self._notify({"type": "started", "id": self.id, **audio})
 
     async def push(self, piece: str) -> None:
         """Take the next piece of the text, a slice at a time: others continue while a long one is divided.
@@ -150,7 +108,7 @@ class SpeechSession:
                 await asyncio.sleep(_REST * (time.monotonic() - began_s))
 
     def flush(self, *, ends: bool = False) -> None:
-        """Speak everything that has arrived, and complete its file. `ends`: then `messages` ends. Raises as `push`."""
+        """Speak everything that has arrived, and complete its file. `ends`: then `run` ends. Raises as `push`."""
         self._check_not_ended()
         if self._draining:
             return
@@ -168,17 +126,16 @@ class SpeechSession:
         At the server's end the session is over instead.
         """
         self.cancels += 1
-        self._outbox.drop_speech()
-        await self._stop()
+        await self.stop()
         if self._draining:
-            self._outbox.close(ShuttingDown())
+            self.queue.put(QueueMark.STOP)
             return
         self._file_begin_samples = self.sent_samples
+        await self._notify(
+            {"type": "cancelled", "sentences_done": self.sentences_done, "sent_ms": _ms(self.sent_samples)}
+        )
         if self._ended:
             self.queue.put(QueueMark.END)
-        self._begin()
-        sent = {"sentences_done": self.sentences_done, "sent_ms": _ms(self.sent_samples)}
-        await self._outbox.put({"type": "cancelled", **sent})
         await loop_time().charged(self._share, CANCEL_S)
 
     def touch(self) -> None:
@@ -186,36 +143,41 @@ class SpeechSession:
 
     # -- to the client -----------------------------------------------------------------------------------------------
 
-    async def messages(self) -> AsyncIterator[Json | bytes]:
-        """Yield the messages for the client, audio as bytes.
+    async def run(self) -> None:
+        """Speak all that arrives, until the text has ended.
 
-        Raises `session_expired`, `ShuttingDown` and what ended the session.
+        Raises `session_expired`, `ShuttingDown`, the error of `send` and what ended the session.
         """
-        while True:
-            try:
-                event = await self._outbox.take(self._idle_left_s())
-            except TimeoutError:
-                if self._idle_left_s() > 0:
-                    continue
-                raise InvalidInput("The session was idle for too long.", code="session_expired") from None
-            if event is None:
-                return
-            self.touch()
-            yield self._taken(event)
+        while self._speaking is None or self._speaking.cancelled():
+            self._speaking = asyncio.create_task(self._speak_all())
+            while not self._speaking.done():
+                await asyncio.wait([self._speaking], timeout=self._idle_left_s())
+                if not (self._speaking.done() or self._idle_left_s()):
+                    raise InvalidInput("The session was idle for too long.", code="session_expired")
+            if self._send_error is not None:
+                raise self._send_error
+        self._speaking.result()
 
-    def _taken(self, event: FileEvent | Json) -> Json | bytes:
-        """Return the message of an event, which the client gets now."""
-        match event:
-            case SentenceBegun(index=index, text=text, start_samples=start):
-                self.sentences_begun = index + 1
-                return {"type": "sentence", "index": index, "text": text, "start_ms": _ms(start)}
-            case AudioChunk(data=data, end_samples=end_samples):
-                self.sent_samples = end_samples
-                return data
-            case SentenceEnded(index=index, samples=samples):
-                self.sentences_done += 1
-                return {"type": "sentence_done", "index": index, "duration_ms": _ms(samples)}
-        return event
+    async def _notify(self, message: Json | bytes) -> None:
+        self.touch()
+        await self._send(message)
+
+    async def _emit(self, event: FileEvent) -> None:
+        """Send the message of an event, then count it."""
+        try:
+            match event:
+                case SentenceBegun(index=index, text=text, start_samples=start):
+                    await self._notify({"type": "sentence", "index": index, "text": text, "start_ms": _ms(start)})
+                    self.sentences_begun = index + 1
+                case AudioChunk(data=data, end_samples=end_samples):
+                    await self._notify(data)
+                    self.sent_samples = end_samples
+                case SentenceEnded(index=index, samples=samples):
+                    await self._notify({"type": "sentence_done", "index": index, "duration_ms": _ms(samples)})
+                    self.sentences_done += 1
+        except Exception as error:  # the client has left, so its text is cancelled and has not failed
+            self._send_error = error
+            raise asyncio.CancelledError from error
 
     def _idle_left_s(self) -> float:
         return max(0.0, self._active_s + IDLE_S - time.monotonic()) if self.queue.is_idle else IDLE_S
@@ -223,19 +185,21 @@ class SpeechSession:
     # -- from the server ---------------------------------------------------------------------------------------------
 
     def finish_sentence(self) -> None:
-        """Speak the present sentence to its end, and no others; then `messages` raises `ShuttingDown`."""
+        """Speak the present sentence to its end, and no others; then `run` raises `ShuttingDown`."""
         self._draining = True
-        if self._delivery is None:
-            self._outbox.close(ShuttingDown())
-            return
-        self._text.clear()
+        if self._delivery is not None:
+            self._text.clear()
         self.queue.clear()
         self.queue.put(QueueMark.STOP)
 
-    async def close(self) -> None:
-        """Cancel everything; no more messages come."""
-        self._outbox.close()
-        await self._stop()
+    async def stop(self) -> None:
+        """Cancel all jobs before anything is waited for. Nothing of the text is sent any more."""
+        self.queue.stop()
+        if self._delivery is not None:
+            self._text.clear()
+        if self._speaking is not None:
+            self._speaking.cancel()
+            await asyncio.gather(self._speaking, return_exceptions=True)
 
     # -- the queue ---------------------------------------------------------------------------------------------------
 
@@ -267,46 +231,24 @@ class SpeechSession:
         assert self._delivery is not None, "start comes first"
         return self._delivery
 
-    async def _stop(self) -> None:
-        """Cancel all jobs before anything is waited for."""
-        self.queue.stop()
-        if self._delivery is not None:
-            self._text.clear()
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-
-    # -- the task that speaks ----------------------------------------------------------------------------------------
-
-    def _begin(self) -> None:
-        self._task = asyncio.create_task(self._speak_all())
-        self._task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and task is self._task:
-            self._outbox.close(error if isinstance(error, Exception) else None)
-
     async def _speak_all(self) -> None:
         while True:
             item = await self.queue.first()
             if isinstance(item, QueuedSentence):
                 earlier = self.sentences_begun, self._file_begin_samples
-                spoken = await self._processor.speak_file(self.queue, self._outbox.put, earlier)
+                spoken = await self._processor.speak_file(self.queue, self._emit, earlier)
                 self._file_begin_samples += spoken.encoded.samples
                 continue
             self.queue.begin(item)
             match item:
                 case QueueMark.FLUSH:
-                    await self._outbox.put(_FLUSHED)
+                    await self._notify({"type": "flushed"})
                 case QueueMark.END:
                     sent = {"sentences": self.sentences_done, "duration_ms": _ms(self.sent_samples)}
-                    await self._outbox.put({"type": "done", **sent})
-                    self._outbox.close()
+                    await self._notify({"type": "done", **sent})
                     return
                 case QueueMark.STOP:
-                    self._outbox.close(ShuttingDown())
-                    return
+                    raise ShuttingDown()
 
 
 def _ms(samples: int) -> int:
@@ -323,10 +265,10 @@ class SpeechSessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, share: str = "") -> SpeechSession:
+    def open(self, send: Send, share: str = "") -> SpeechSession:
         """Open a session. `share`: its key or address, for fairness. Raises `speech_unavailable` and `ShuttingDown`."""
         self._processor.check_open()
-        session = SpeechSession(self._processor, share)
+        session = SpeechSession(self._processor, send, share)
         self._open.add(session)
         self._processor.queues.add(session.queue)
         return session
@@ -335,7 +277,7 @@ class SpeechSessions:
         """Close a session whose connection has ended."""
         self._open.discard(session)
         self._processor.queues.discard(session.queue)
-        await session.close()
+        await session.stop()
         session.closed.set()
         key = {"key": fingerprint(owner)} if owner else {}
         logger.info(

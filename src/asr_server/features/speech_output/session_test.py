@@ -19,11 +19,43 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEN = "One. Two. Three. Four. Five. Six. Seven. Eight. Nine. Ten. "
 
 
+class Client:
+    """A client that takes a message when a test asks for the next one. One that is cancelled before is not sent."""
+
+    def __init__(self):
+        self.waiting, self.task = [], None
+
+    async def send(self, message):
+        sent = [message]
+        self.waiting.append(sent)
+        try:
+            await until(lambda: not any(one is sent for one in self.waiting))
+        finally:
+            self.waiting = [one for one in self.waiting if one is not sent]
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        await until(lambda: self.waiting or self.task.done())
+        if self.waiting:
+            return self.waiting.pop(0)[0]
+        self.task.result()
+        raise StopAsyncIteration
+
+
+def opened(made, share=""):
+    """A session, and the messages to its client."""
+    messages = Client()
+    session = made.sessions.open(messages.send, share)
+    messages.task = asyncio.create_task(session.run())
+    made.open.append((session, messages.task))
+    return session, messages
+
+
 async def started(made, share="", **options):
     """A session that nobody reads yet, after its first message."""
-    session = made.sessions.open(share)
-    made.open.append(session)
-    messages = session.messages()
+    session, messages = opened(made, share)
     options = SpeechOptions(response_format=SpeechFormat.PCM, **options)
     starting = asyncio.create_task(session.start(options))
     assert (await anext(messages))["type"] == "started"
@@ -46,7 +78,7 @@ async def heard(messages, last, found=None):
 async def cancelled(session, messages):
     """Cancel, and return the messages up to the answer."""
     cancelling = asyncio.create_task(session.cancel())
-    await asyncio.sleep(0)  # else the message that waits would be taken before
+    await asyncio.sleep(0.01)  # else the message that waits would be taken before
     found = await heard(messages, "cancelled")
     await cancelling
     return found
@@ -217,7 +249,7 @@ async def test_at_the_servers_end_the_present_sentence_is_finished(speech):
     made, found = speech(), []
     session, messages = await started(made)
     waiting, waiting_messages = await started(made)
-    unstarted = made.sessions.open()
+    unstarted, unstarted_messages = opened(made)
     await session.push(TEN)
     await heard(messages, "audio", found)
     draining = asyncio.create_task(made.sessions.drain())
@@ -227,7 +259,7 @@ async def test_at_the_servers_end_the_present_sentence_is_finished(speech):
         await heard(messages, "done", found)
     kinds = [kind_of(message) for message in found]
     assert (kinds.count("sentence"), kinds[-1]) == (1, "sentence_done")
-    for each, other in ((waiting, waiting_messages), (unstarted, unstarted.messages())):
+    for each, other in ((waiting, waiting_messages), (unstarted, unstarted_messages)):
         with pytest.raises(ShuttingDown):
             await anext(other)
         await made.sessions.close(each, "")
@@ -235,7 +267,7 @@ async def test_at_the_servers_end_the_present_sentence_is_finished(speech):
     await made.sessions.close(session, "")
     await draining
     with pytest.raises(ShuttingDown):
-        made.sessions.open()
+        opened(made)
 
 
 async def test_a_cancel_at_the_servers_end_stops_at_once(speech):

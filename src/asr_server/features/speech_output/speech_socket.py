@@ -128,15 +128,20 @@ async def speak(socket: WebSocket) -> None:
 
 
 async def _run(socket: WebSocket, services: Services) -> None:
+    async def send(message: Json | bytes) -> None:
+        async with asyncio.timeout(_SEND_S):
+            await (socket.send_bytes(message) if isinstance(message, bytes) else socket.send_json(message))
+
     caller: Caller = socket.state.caller
-    session = services.of(SpeechSessions).open(caller.share)
+    session = services.of(SpeechSessions).open(send, caller.share)
     try:
-        if await websocket_io.read_and_write(_read(socket, session, services.catalog), _write(socket, session)) is None:
+        if await websocket_io.read_and_write(_read(socket, session, services.catalog), session.run()) is None:
             await websocket_io.close(socket, 1000, "")
-    except AsrError as error:
+    except (AsrError, TimeoutError) as error:
         # The client may not read. Only then is the connection reported as ended: at shutdown the server waits for that.
-        await session.close()
-        await websocket_io.end(socket, error, error_message)
+        await session.stop()
+        slow = InvalidInput(f"The client took nothing for {_SEND_S:g} seconds.", code="slow_reader")
+        await websocket_io.end(socket, error if isinstance(error, AsrError) else slow, error_message)
     finally:
         await services.of(SpeechSessions).close(session, caller.owner)
 
@@ -170,12 +175,3 @@ async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog)
             await session.cancel()
         case End():
             session.flush(ends=True)
-
-
-async def _write(socket: WebSocket, session: SpeechSession) -> None:
-    async for message in session.messages():
-        try:
-            async with asyncio.timeout(_SEND_S):
-                await (socket.send_bytes(message) if isinstance(message, bytes) else socket.send_json(message))
-        except TimeoutError:
-            raise InvalidInput(f"The client took nothing for {_SEND_S:g} seconds.", code="slow_reader") from None

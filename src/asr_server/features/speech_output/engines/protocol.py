@@ -75,8 +75,8 @@ class Voice:
     id: str
     description: str
     languages: tuple[str, ...] = ()  # codes of the languages it speaks well; empty: all of the engine's
-    licence: str = ""  # of what it was made from, as its maker says
-    model_card: str = ""  # what its maker says about it
+    licence: str | None = None  # of what it was made from, as its maker says
+    model_card: str | None = None  # what its maker says about it
 
 
 @dataclass(frozen=True, slots=True)

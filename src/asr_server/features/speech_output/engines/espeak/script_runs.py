@@ -11,8 +11,8 @@ from asr_server.core.errors import InvalidInput
 from asr_server.text import languages
 from asr_server.text.scripts import LETTER_NAMES
 
-# The language of letters in a sentence of another language, by the first word of their Unicode names.
-_LANGUAGES = {
+# The language that letters are read in unless another one is stated, by the first word of their Unicode names.
+LANGUAGES = {
     "LATIN": "en-us",
     "CYRILLIC": "ru",
     "GREEK": "el",
@@ -33,8 +33,8 @@ _LANGUAGES = {
     "ARMENIAN": "hy",
     "ETHIOPIC": "am",
     "HANGUL": "ko",
-    "CJK": "cmn",
-    "BOPOMOFO": "cmn",
+    "CJK": "zh",
+    "BOPOMOFO": "zh",
     "HIRAGANA": "ja",
     "KATAKANA": "ja",
 }
@@ -49,7 +49,7 @@ def script_runs(text: str, language: str) -> list[tuple[str, str]]:
     Characters that are no letters belong to the part before them. Letters of a script without a language stay with
     their neighbours, and so do all letters after the `_MAX_RUNS`th change.
     """
-    own = _own_letters(language)
+    own = own_letters(language)
     runs: list[tuple[str, str]] = []
     for char in text:
         spoken_in = _language(char, language, own) if char.isalpha() else ""
@@ -62,7 +62,8 @@ def script_runs(text: str, language: str) -> list[tuple[str, str]]:
     return [(spoken_in or language, part) for spoken_in, part in runs]
 
 
-def _own_letters(language: str) -> frozenset[str]:
+def own_letters(language: str) -> frozenset[str]:
+    """Return the first words of the Unicode names of the letters of a language, as eSpeak NG reads it."""
     try:
         script = languages.find(language).script
     except InvalidInput:  # the library speaks a few that CLDR does not list, all in Latin letters
@@ -71,6 +72,10 @@ def _own_letters(language: str) -> frozenset[str]:
     return letters - {"CJK"} if script == "Kore" else letters  # it reads Chinese characters as Chinese
 
 
+def letter_name(char: str) -> str:
+    return unicodedata.name(char, "").partition(" ")[0]
+
+
 def _language(char: str, language: str, own: frozenset[str]) -> str:
-    name = unicodedata.name(unicodedata.normalize("NFKC", char)[0], "").partition(" ")[0]
-    return language if name in own else _LANGUAGES.get(name, "")
+    name = letter_name(unicodedata.normalize("NFKC", char)[0])
+    return language if name in own else LANGUAGES.get(name, "")

@@ -17,7 +17,7 @@ from asr_server.features.speech_output.engines.espeak.script_runs import script_
         ("¿Dónde está Москва?", "es", [("es", "¿Dónde está "), ("ru", "Москва?")]),
         ("我用 Python 写。", "zh", [("zh", "我用 "), ("en-us", "Python "), ("zh", "写。")]),
         ("OpenAI 的模型", "cmn", [("en-us", "OpenAI "), ("cmn", "的模型")]),
-        ("한국어 漢字", "ko", [("ko", "한국어 "), ("cmn", "漢字")]),
+        ("한국어 漢字", "ko", [("ko", "한국어 "), ("zh", "漢字")]),
         ("שלום hello", "he", [("he", "שלום "), ("en-us", "hello")]),
         ("full-width Ｈｉ", "en", [("en", "full-width Ｈｉ")]),
         # A script that nobody speaks stays with its neighbours.

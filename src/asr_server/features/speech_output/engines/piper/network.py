@@ -40,8 +40,8 @@ class PiperNetwork:
             voice.check_file()
             with voice.path.open("rb") as file:
                 parts = graph.divide(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            self._acoustic = _session(parts.acoustic)
-            self._vocoder = _session(parts.vocoder)
+            self._acoustic = session(parts.acoustic)
+            self._vocoder = session(parts.vocoder)
         except Exception as error:  # onnxruntime's exceptions have no common base class
             reason = str(error) if isinstance(error, ValueError) else type(error).__name__
             raise ModelUnavailable(f"The voice {voice.name} cannot be loaded: {reason}.") from error
@@ -86,7 +86,7 @@ def _speaker(number: int | None) -> dict[str, NDArray[np.int64]]:
     return {} if number is None else {"sid": np.array([number], np.int64)}
 
 
-def _session(model: bytes) -> onnxruntime.InferenceSession:
+def session(model: bytes) -> onnxruntime.InferenceSession:
     prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
     import onnxruntime
 

@@ -8,8 +8,7 @@ import pytest
 
 from asr_server.core.errors import ModelUnavailable
 from asr_server.features.speech_output.engines.piper import graph, voice
-from asr_server.features.speech_output.engines.piper.network import PiperNetwork
-from asr_server.features.speech_output.engines.piper.network import _session as session
+from asr_server.features.speech_output.engines.piper.network import PiperNetwork, session
 
 SPOKEN = (tuple("ðə kwˈɪk bɹˈaʊn fˈɑːks dʒˈʌmps ˌoʊvɚ ðə lˈeɪzi dˈɑːɡ."), 0, 1.0, (7, 0))
 

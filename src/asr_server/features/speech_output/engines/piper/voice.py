@@ -160,10 +160,10 @@ def _speakers(name: str, config: dict[str, Any]) -> dict[str, int]:
 
 
 def _traits(name: str, speakers: Mapping[str, int], languages: tuple[str, ...], card: str) -> SpeechTraits:
-    licence = found[1] if (found := _LICENCE.search(card)) else ""
+    licence = found[1] if (found := _LICENCE.search(card)) else None
     return SpeechTraits(
         voices=tuple(
-            Voice(one, f"a person, recorded for Piper: {name}", languages, licence=licence, model_card=card)
+            Voice(one, f"a person, recorded for Piper: {name}", languages, licence=licence, model_card=card or None)
             for one in speakers
         ),
         openai_voices=dict(zip(OPENAI_VOICES, cycle(speakers))),

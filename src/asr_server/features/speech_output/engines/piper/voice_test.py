@@ -65,7 +65,7 @@ def test_a_directory_has_several_voices(tmp_path, voice_file):
     voice_file("de_DE-karl-low", card="* Licence: CC BY 4.0\n")
     first, second = voice.read_all(tmp_path)
     assert (first.name, second.name) == ("de_DE-karl-low", "en_US-zoe-low")
-    assert [one.traits.voices[0].licence for one in (first, second)] == ["CC BY 4.0", ""]
+    assert [one.traits.voices[0].licence for one in (first, second)] == ["CC BY 4.0", None]
     assert piper.takes(str(tmp_path))
     assert len(piper.voices(str(tmp_path))) == 2
     (tmp_path / "copy").mkdir()
