@@ -197,7 +197,7 @@ async def test_who_watches_does_not_hold_up_the_end(tmp_path):
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         watcher = asyncio.create_task(ended(jobs, taken.id))
         await begun(jobs, taken.id)
-        await asyncio.sleep(0.01)  # it waits for another change
+        await asyncio.sleep(0.2)  # it has read the last change, and waits for another
         jobs.drain()
         with pytest.raises(ShuttingDown):
             await watcher

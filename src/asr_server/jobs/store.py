@@ -72,10 +72,7 @@ _TURN = """
 INSERT INTO asr_job_turns SELECT $1, coalesce(max(turn), 0) + 1 FROM asr_job_turns WHERE true
 ON CONFLICT (owner) DO UPDATE SET turn = excluded.turn
 """
-_HOLD = """
-UPDATE asr_jobs SET lease_until = asr_now() + $3
-WHERE id = $1 AND claim = $2 AND state <> 'removing' RETURNING id
-"""
+_HOLD = "UPDATE asr_jobs SET lease_until = asr_now() + $3 WHERE id = $1 AND claim = $2 RETURNING id"
 _PUBLISH = "UPDATE asr_jobs SET record = $2, version = $3 WHERE id = $1"
 _DROP_CHUNKS = "DELETE FROM asr_job_chunks WHERE job = $1 AND file NOT IN ($2, $3)"
 _TAKE = """
