@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import InvalidInput, UnsupportedLanguage
-from asr_server.text.scripts import normal_form
+from asr_server.text.scripts import LETTER_NAMES, normal_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,6 +129,15 @@ _TAGS_OF_NAMES = {"mandarin": "zh", "cn": "zh", "farsi": "fa", "castilian": "es"
 _NO_LANGUAGE = frozenset({"und", "mul", "mis", "zxx", "root"})
 
 
+# The language that letters are read in unless another one is stated, by the first word of their Unicode names.
+OF_LETTERS = {
+    **{"LATIN": "en-us", "CYRILLIC": "ru", "GREEK": "el", "ARABIC": "ar", "HEBREW": "he", "DEVANAGARI": "hi"},
+    **{"BENGALI": "bn", "GURMUKHI": "pa", "GUJARATI": "gu", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn"},
+    **{"MALAYALAM": "ml", "SINHALA": "si", "THAI": "th", "MYANMAR": "my", "GEORGIAN": "ka", "ARMENIAN": "hy"},
+    **{"ETHIOPIC": "am", "HANGUL": "ko", "CJK": "zh", "BOPOMOFO": "zh", "HIRAGANA": "ja", "KATAKANA": "ja"},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class LanguageTag:
     """A language that can be translated to."""
@@ -159,6 +168,16 @@ def find(value: str, *, param: str = "language") -> LanguageTag:
     if found is None:
         raise _unknown(param)
     return found
+
+
+def letters_of(language: str) -> frozenset[str]:
+    """Return the first words of the Unicode names of the letters that are read in a language."""
+    try:
+        script = find(language).script
+    except InvalidInput:  # eSpeak NG speaks a few that CLDR does not list, all in Latin letters
+        script = "Latn"
+    letters = LETTER_NAMES.get(script, frozenset({"LATIN"}))
+    return letters - {"CJK"} if script == "Kore" else letters  # Chinese characters are read as Chinese
 
 
 def _invalid(param: str) -> InvalidInput:

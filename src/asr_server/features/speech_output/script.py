@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from asr_server.core.errors import InvalidInput, UnsupportedLanguage
 from asr_server.engine.client import JobStream
 from asr_server.features.speech_output.encoding.formats import EncodingOptions
-from asr_server.features.speech_output.engines.espeak.script_runs import LANGUAGES, letter_name, own_letters
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, SpokenSentence, VoiceSample
 from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechOptions
 from asr_server.features.speech_output.spoken_form import primary_language, spoken_form
 from asr_server.schedule.job import DEFAULT, Job, Priority, RequestClock, SchedulerObserver
 from asr_server.schedule.model import ModelState, ModelStatus
-from asr_server.text.scripts import UNSPACED
+from asr_server.text import languages
+from asr_server.text.scripts import UNSPACED, letter_names
 from asr_server.text.sentences import SentenceStream, TextSpan
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _ANY_VOICE, _OF_KOKORO = "default", re.compile(r"[a-z][fm]_[a-z]+")
 # Letters that eSpeak NG cannot read, or not by themselves.
-_LANGUAGES = LANGUAGES | {
+_LANGUAGES = languages.OF_LETTERS | {
     **{"LAO": "lo", "KHMER": "km", "TIBETAN": "bo", "ORIYA": "or"},
-    **{"IDEOGRAPHIC": "zh", "KATAKANA-HIRAGANA": "ja", "HALFWIDTH": "ja"},
+    **{"IDEOGRAPHIC": "zh", "KATAKANA-HIRAGANA": "ja"},
 }
 # Languages that are also written in the script of another one, or in one whose letters are not known by their names.
 _ALSO_WRITTEN = {"ru": ("bs", "uz"), "ar": ("az", "ku", "pa"), "hi": ("ks", "sd"), "bo": ("bo", "dz"), "or": ("or",)}
@@ -46,17 +46,17 @@ def language_of(text: str, default: str) -> str:
     is written in that script.
     """
     counts = Counter[str]()
-    for char, count in Counter(text).items():
-        if char.isalpha() and (code := _LANGUAGES.get(letter_name(char))):
+    for name, count in Counter(letter_names(text)).items():
+        if code := _LANGUAGES.get(name):
             counts[code] += count * (_LETTERS_IN_SYLLABLE if code in _SYLLABIC else 1)
     if counts["ja"]:  # kana: with them Chinese characters are Japanese too
         counts["ja"] += counts.pop("zh", 0)
-    latin = counts.pop(LANGUAGES["LATIN"], 0)
+    latin = counts.pop(_LANGUAGES["LATIN"], 0)
     code = max(counts, key=lambda code: counts[code], default="")
     if counts[code] <= latin:
         return default
     primary = primary_language(default)
-    written = {_LANGUAGES.get(name) for name in own_letters(primary)}
+    written = {_LANGUAGES.get(name) for name in languages.letters_of(primary)}
     return default if code in written or primary in _ALSO_WRITTEN.get(code, ()) else code
 
 

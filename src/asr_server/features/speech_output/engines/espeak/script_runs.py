@@ -7,37 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from asr_server.core.errors import InvalidInput
 from asr_server.text import languages
-from asr_server.text.scripts import LETTER_NAMES
-
-# The language that letters are read in unless another one is stated, by the first word of their Unicode names.
-LANGUAGES = {
-    "LATIN": "en-us",
-    "CYRILLIC": "ru",
-    "GREEK": "el",
-    "ARABIC": "ar",
-    "HEBREW": "he",
-    "DEVANAGARI": "hi",
-    "BENGALI": "bn",
-    "GURMUKHI": "pa",
-    "GUJARATI": "gu",
-    "TAMIL": "ta",
-    "TELUGU": "te",
-    "KANNADA": "kn",
-    "MALAYALAM": "ml",
-    "SINHALA": "si",
-    "THAI": "th",
-    "MYANMAR": "my",
-    "GEORGIAN": "ka",
-    "ARMENIAN": "hy",
-    "ETHIOPIC": "am",
-    "HANGUL": "ko",
-    "CJK": "zh",
-    "BOPOMOFO": "zh",
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-}
 
 # Each takes a process of 10 ms, and nobody else is spoken for meanwhile.
 _MAX_RUNS = 16
@@ -49,7 +19,7 @@ def script_runs(text: str, language: str) -> list[tuple[str, str]]:
     Characters that are no letters belong to the part before them. Letters of a script without a language stay with
     their neighbours, and so do all letters after the `_MAX_RUNS`th change.
     """
-    own = own_letters(language)
+    own = languages.letters_of(language)
     runs: list[tuple[str, str]] = []
     for char in text:
         spoken_in = _language(char, language, own) if char.isalpha() else ""
@@ -62,20 +32,6 @@ def script_runs(text: str, language: str) -> list[tuple[str, str]]:
     return [(spoken_in or language, part) for spoken_in, part in runs]
 
 
-def own_letters(language: str) -> frozenset[str]:
-    """Return the first words of the Unicode names of the letters of a language, as eSpeak NG reads it."""
-    try:
-        script = languages.find(language).script
-    except InvalidInput:  # the library speaks a few that CLDR does not list, all in Latin letters
-        script = "Latn"
-    letters = LETTER_NAMES.get(script, frozenset({"LATIN"}))
-    return letters - {"CJK"} if script == "Kore" else letters  # it reads Chinese characters as Chinese
-
-
-def letter_name(char: str) -> str:
-    return unicodedata.name(char, "").partition(" ")[0]
-
-
 def _language(char: str, language: str, own: frozenset[str]) -> str:
-    name = letter_name(unicodedata.normalize("NFKC", char)[0])
-    return language if name in own else LANGUAGES.get(name, "")
+    name = unicodedata.name(unicodedata.normalize("NFKC", char)[0], "").partition(" ")[0]
+    return language if name in own else languages.OF_LETTERS.get(name, "")
