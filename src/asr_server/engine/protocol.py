@@ -10,21 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import PlainSerializer, PlainValidator
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from asr_server.core.audio import MAX_GAP_S, PAD_MS
 from asr_server.core.errors import AsrError
 from asr_server.schedule.ports import Batch
 from asr_server.text.languages import model_languages
 
-# The samples of a row: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. JSON leaves them out: see `wire`.
-Samples = Annotated[
-    NDArray[np.float32], PlainValidator(lambda none: np.empty(0, np.float32)), PlainSerializer(lambda samples: None)
-]
+
+class _BesideJson:
+    """Marks a field that pydantic leaves out: see `wire`. This module is imported where pydantic and numpy are not."""
+
+    def __get_pydantic_core_schema__(self, *_: object) -> object:
+        from pydantic_core import core_schema
+
+        empty = core_schema.plain_serializer_function_ser_schema(lambda samples: None)
+        return core_schema.any_schema(serialization=empty)
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Samples = NDArray[np.float32]  # of a row: float32 (n,), mono, 16 kHz, finite, in [-1, 1]
+else:
+    Samples = Annotated[Any, _BesideJson()]
 
 # The reason of an option that the operator has chosen.
 AS_SET = "as set"
