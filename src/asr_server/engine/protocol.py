@@ -1,8 +1,7 @@
 """The contract of an engine: a batch of rows that moves in steps. `conformance_test` holds every engine to it.
 
 One row is one span of speech. Rows join with `admit`, move with `step`, leave when they are done or with `drop`. An
-aligner places the words of a span in time; `engine/aligning.py` combines it with an engine. An engine fits
-`scheduling.ports.Batch`, and adds what it says about itself.
+aligner places the words of a span in time; `engine/aligning.py` combines it with an engine.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ class _BesideJson:
     """Marks a field that pydantic leaves out: see `wire`. This module is imported where pydantic and numpy are not."""
 
     def __get_pydantic_core_schema__(self, *_: object) -> object:
-        from pydantic_core import core_schema
+        from pydantic_core.core_schema import any_schema, plain_serializer_function_ser_schema
 
-        empty = core_schema.plain_serializer_function_ser_schema(lambda samples: None)
-        return core_schema.any_schema(serialization=empty)
+        return any_schema(serialization=plain_serializer_function_ser_schema(lambda samples: None))
 
 
 if TYPE_CHECKING:

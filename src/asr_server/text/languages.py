@@ -1,7 +1,6 @@
 """Language names and codes: from the spellings of callers to the names of the model, and back; any living language.
 
-`find` knows all languages of Unicode CLDR (through Babel), a closed list: no text of a caller can become a language's
-name.
+`find` knows the languages of Unicode CLDR (through Babel): no text of a caller can become the name of a language.
 """
 
 from __future__ import annotations
