@@ -62,6 +62,7 @@ def test_health_tells_the_aligner(server):
     assert "aligner" in {option["name"] for option in health["plan"] if option["active"]}
 
 
+@pytest.mark.slow("places the words of a long recording")
 @pytest.mark.integration
 def test_words_of_a_long_recording_are_placed_as_well_as_those_of_one_clip(server):
     """All English clips are one recording, divided by its recognised text: one word in six is wrong (35 and 125 ms)."""

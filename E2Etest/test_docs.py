@@ -310,6 +310,7 @@ def test_make_demo_once_exits_by_its_words():
     assert recordings.plain_words(spoken) == recordings.plain_words(transcript) != []
 
 
+@pytest.mark.slow("runs the commands of a page in a process each")
 @pytest.mark.integration
 def test_the_readmes_commands_work_as_written(tmp_path):
     """`asr-server demo` stays up; the README's curl lines and its Python example run against it; Ctrl-C ends it."""

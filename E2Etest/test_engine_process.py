@@ -51,6 +51,7 @@ def _events(server, audio):
     return deltas, next(event["text"] for event in sent if event["type"] == "transcript.text.done")
 
 
+@pytest.mark.slow("starts a server and its engine process")
 @pytest.mark.timeout(600)
 def test_a_recording_goes_on_in_the_next_process(server, long):
     """Killed while spans are in the batch: the stream has each word once, and those of a calm one."""
@@ -66,6 +67,7 @@ def test_a_recording_goes_on_in_the_next_process(server, long):
     assert engine_of(server) != pid
 
 
+@pytest.mark.slow("starts a server and its engine process")
 @pytest.mark.websocket
 @pytest.mark.timeout(600)
 def test_a_live_session_goes_on_in_the_next_process(server, speech):
@@ -80,6 +82,7 @@ def test_a_live_session_goes_on_in_the_next_process(server, speech):
     assert np.array_equal(times(messages), times(calm))
 
 
+@pytest.mark.slow("starts a server and its engine process")
 @pytest.mark.timeout(300)
 def test_the_engine_process_ends_with_its_server(tmp_path):
     """However it ends, and in the middle of a row."""
@@ -100,6 +103,7 @@ def _ask(server):
         server.transcribe(recordings.sample()[0])
 
 
+@pytest.mark.slow("starts a server and its engine process")
 @pytest.mark.timeout(300)
 def test_the_server_ends_in_order_with_its_engine_process(tmp_path):
     """SIGTERM drains: the request under way is answered, and both processes are gone."""

@@ -75,6 +75,7 @@ def test_curl(here):
     assert "".join(deltas) == WORDS
 
 
+@pytest.mark.slow("runs each example in a process of its own")
 @pytest.mark.parametrize("name", [n for n in _names("python/*.py") if n not in COMPILED_ONLY | OF_THEIR_OWN])
 def test_python(here, name):
     """The words, on one line at least."""
@@ -97,6 +98,7 @@ def _pieces(call):
     return Answer(body.encode(), headers={"content-type": "text/event-stream"})
 
 
+@pytest.mark.slow("runs each example in a process of its own")
 def test_speech_of_an_answer(here, tmp_path):
     """Its sentences as they are spoken, and a file with their sound."""
     example, file = str(EXAMPLES / "python" / "speak_answer.py"), tmp_path / "answer.wav"

@@ -71,6 +71,7 @@ def test_no_part_begins_after_the_time_is_up_and_the_file_says_so(tmp_path):
     assert (found["not_begun"], found["took_s"]) == (list(PARTS), {})
 
 
+@pytest.mark.slow("makes checkpoints in a process of its own")
 def test_weights_are_made_without_packages_that_do_not_travel():
     """Write random weights of the released shapes on the GPU machine."""
     code = (

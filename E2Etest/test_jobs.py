@@ -11,6 +11,7 @@ from E2Etest.drive.process import ServerProcess, running
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.slow("starts the server twice")
 def test_a_killed_server_loses_no_job(tmp_path, sample, fake_sample):
     """After kill -9 in the middle: the finished result is there, and the unfinished job is done by the next server."""
     state = str(tmp_path / "state")

@@ -195,6 +195,7 @@ def test_a_manual_utterance_with_a_long_pause_is_one_final_with_its_word_times(e
     assert max(after["start"] - before["end"] for before, after in pairwise(words)) > 2.5
 
 
+@pytest.mark.slow("transcribes real speech with a real model")
 async def test_a_voice_assistant(english, kennedy):
     """Nearly the same words through the Wyoming bridge."""
     with bridged(english.base) as port:

@@ -56,6 +56,7 @@ def test_a_missing_checkpoint_is_reported_and_tried_again(tmp_path, sample):
         assert server.health()["status"] == "ok"
 
 
+@pytest.mark.slow("starts a server")
 def test_every_log_line_is_json_and_none_holds_what_was_said(tmp_path, sample, fake_sample):
     """With LOG_JSON each line of every library parses; words, prompts and file names are not in it."""
     with running(tmp_path / "log", LOG_JSON="true", LOG_LEVEL="TRACE", **fake_sample) as server:

@@ -49,6 +49,7 @@ def _speakers(segments):
     return {part["speaker"] for part in segments}
 
 
+@pytest.mark.slow("finds the speakers of conversations")
 def test_two_people_are_two_speakers_and_words_are_given_to_who_said_them(english):
     """Without being told how many there are."""
     talk = conversation(seed=50, speakers=2, seconds=40)

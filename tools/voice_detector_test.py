@@ -51,6 +51,7 @@ def test_the_weights_are_the_file_that_the_notice_names():
     assert f"SHA-256 {hashlib.sha256(content).hexdigest()}" in Path("NOTICE").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow("computes a minute of voice detection twice")
 def test_probabilities_are_those_of_silero(stock, monkeypatch):
     """On real speech, all recordings in the same calls, without amplification."""
     monkeypatch.setattr(segmentation, "_MOST_GAIN", 1.0)

@@ -40,6 +40,7 @@ def _report(folder):
     return path.as_uri()
 
 
+@pytest.mark.slow("opens a page in a browser")
 def test_a_click_on_an_error_plays_its_recording_from_there(browser, tmp_path):
     """Half a second before the error, in one player for all recordings; texts of the recordings are no markup."""
     player = "document.getElementById('player')"

@@ -18,6 +18,7 @@ def text(talks, words):
     return path
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_a_text_in_a_file_is_aligned_into_a_file(cli_server, talks, text):
     """The name of the file says the format, here subtitles with a cue for each line."""
     arguments = [talks / "hello.wav", text, "-o", talks / "new" / "hello.srt", "--quiet"]
@@ -29,6 +30,7 @@ def test_a_text_in_a_file_is_aligned_into_a_file(cli_server, talks, text):
     assert (again.returncode, again.stderr.split(":")[1]) == (1, " output_exists")
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_a_recording_or_a_text_may_be_piped_in(cli_server, talks, text, words):
     """Without a file the answer goes to standard output: json, or what is asked for."""
     server = ("--server", cli_server.base)
@@ -38,6 +40,7 @@ def test_a_recording_or_a_text_may_be_piped_in(cli_server, talks, text, words):
     assert [row.split("\t")[3] for row in table.splitlines()[1:]] == text.read_text().split()
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_what_fails_leaves_no_file(cli_server, talks, text):
     """Each with its code: a recording that is none, files that are not there, a text without words."""
     server = ("-o", talks / "a.json", "--server", cli_server.base)

@@ -30,6 +30,7 @@ def short_clips(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 @pytest.mark.accuracy
 def test_the_errors_of_a_folder_are_those_of_its_texts(server, short_clips, tmp_path):
     """Errors are listed by language with an interval. A recording that cannot be read does not end the run."""

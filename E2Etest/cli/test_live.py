@@ -22,12 +22,14 @@ def command(speech, tmp_path):
     return [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server"]
 
 
+@pytest.mark.slow("speaks at the pace of speech to a command")
 def test_a_file_is_streamed_and_its_finals_are_printed(cli_server, command):
     """A WAV file of several times real time: the words on stdout, nothing else."""
     done = subprocess.run([*command, cli_server.base, "--speed", "0"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{recordings.sample()[1]}\n", "")
 
 
+@pytest.mark.slow("speaks at the pace of speech to a command")
 def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, command):
     """What was sent until then is printed; the exit code says that it was not all."""
     with subprocess.Popen([*command, cli_server.base], **PIPES, text=True) as process:
@@ -39,6 +41,7 @@ def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, command):
     assert printed.strip()
 
 
+@pytest.mark.slow("speaks at the pace of speech to a command")
 def test_whoever_reads_the_words_may_leave(cli_server, command):
     """Exit code 141 and no word of it, as of every command."""
     with subprocess.Popen([*command, cli_server.base, "--speed", "0"], **PIPES) as process:

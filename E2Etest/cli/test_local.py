@@ -40,6 +40,7 @@ def test_options_reach_the_engine(server, talks, arguments):
     assert ResponseFormat.VERBOSE_JSON.value in arguments or local.stdout.count("\n") == 1
 
 
+@pytest.mark.slow("starts a server in a process of its own")
 @pytest.mark.parametrize(
     ("changes", "word"), [({"QUANTIZE": "fp8"}, "QUANTIZE"), ({"PORT": "x"}, "PORT"), ({"MODEL_ID": "/none"}, "/none")]
 )
@@ -101,6 +102,7 @@ def _worker(temporary):
     return found[0]
 
 
+@pytest.mark.slow("starts a server in a process of its own")
 @pytest.mark.parametrize("after_s", [0.0, pytest.param(5.0, marks=pytest.mark.nightly)])
 def test_ctrl_c_ends_it_at_any_time(long_local, temporary, after_s):
     """Exit code 130, no traceback and no worker: at the start of the worker and later."""
@@ -122,6 +124,7 @@ def test_a_worker_does_not_outlive_the_command(long_local, temporary):
     assert long_local.wait(timeout=60) == -signal.SIGKILL
 
 
+@pytest.mark.slow("starts a server in a process of its own")
 @pytest.mark.parametrize("after_s", [0.0, pytest.param(4.0, marks=pytest.mark.nightly)])
 def test_a_worker_that_is_killed_ends_the_command(long_local, temporary, after_s):
     """At its start and at work: exit code 3, and the message says what happened."""

@@ -52,6 +52,7 @@ def test_removing_asks_first(hub):
     assert "o/model" not in command("models", "list", **hub).stdout
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_a_download_that_cannot_be_says_what_to_do(hub):
     """One line, exit code 1."""
     done = command("models", "download", "nobody/nothing", **hub)
@@ -60,6 +61,7 @@ def test_a_download_that_cannot_be_says_what_to_do(hub):
     assert "network" in done.stderr
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_a_damaged_checkpoint_is_told_apart(tmp_path):
     """Weights that were cut short: `verify` finds them, and so does the doctor."""
     directory = tmp_path / "model"
@@ -97,6 +99,7 @@ def test_the_doctor_tries_the_english_model_where_that_is_set():
     assert not re.search(r"\| +torch$", done.stderr, re.MULTILINE)
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 @pytest.mark.parametrize("changes", [{"PORT": "x"}, {"DEVICE": "cuda:9"}, {"USE_VLLM": "true"}])
 def test_the_doctor_fails_where_the_server_would_not_start(changes):
     """And names the setting."""
@@ -107,6 +110,7 @@ def test_the_doctor_fails_where_the_server_would_not_start(changes):
         assert name in done.stdout
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_the_list_is_plain_lines(hub):
     """Name, source, size with its unit, state, or how to get it: for people and for awk."""
     there = r"(bundled|downloaded) +\d[\d.]* [kMG]?B  complete"
@@ -114,6 +118,7 @@ def test_the_list_is_plain_lines(hub):
         assert re.fullmatch(rf"\S+ +({there}|downloadable +asr-server models download \S+)", line)
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_the_doctor_says_first_what_is_wrong():
     """Then the essentials, and how many findings are left out; as JSON, all of them."""
     wrong = command("doctor", "--quick", MODEL_ID="demo", QUANTIZE="fp8")

@@ -23,6 +23,7 @@ def _over_http(server, audio, **fields):
     return server.client.post("/v1/audio/subtitles", files={"file": ("a.wav", audio)}, data=fields)
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 @pytest.mark.parametrize("kind", ["srt", pytest.param("vtt", marks=pytest.mark.nightly)])
 def test_a_file_is_made_beside_the_recording(cli_server, talks, sample, kind):
     """What the route answers, byte for byte; a second run keeps it."""
@@ -44,6 +45,7 @@ def test_the_layout_is_kept(cli_server, talks, words):
     assert len(lines) == done.stdout.count("-->") > 1
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_estimated_times_are_reported_where_better_ones_were_asked_for(cli_server, talks, sample):
     """As the server says of them; quiet means quiet."""
     timing = _over_http(cli_server, sample[0]).headers["x-subtitle-timing"]
@@ -69,6 +71,7 @@ def test_standard_input_lies_beside_nothing(cli_server, sample):
     assert "-->" in _subtitles(cli_server, "-", "--output", "-", stdin=sample[0]).stdout
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, long_talk, tmp_path):
     """The file is that of the route, and the job is gone from the server."""
     direct = _subtitles(cli_server, talks / "hello.wav", "--output", tmp_path / "direct.srt")

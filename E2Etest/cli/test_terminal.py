@@ -80,6 +80,7 @@ def test_without_a_server_the_length_is_known_and_with_it_what_is_left(long_talk
     assert re.search(f"{_SPEED}  {_LEFT}", terminal)
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 @pytest.mark.parametrize(("changes", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
 def test_the_doctor_has_colours_where_they_are_wanted(changes, coloured):
     """On a terminal, and not against NO_COLOR."""

@@ -83,6 +83,7 @@ def test_a_broken_file_among_good_ones_fails_alone(cli_server, talks, words):
     assert [line.split(": ")[1:3] for line in lines] == [["broken.wav", "invalid_audio"], ["none.wav", "no_such_file"]]
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, words):
     """With -r all the way down; what is left out is named; a second run skips what is there, without --force."""
     (talks / "broken.wav").unlink()
@@ -104,6 +105,7 @@ def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, wor
     assert words in " ".join((talks / "hello.srt").read_text().split())
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 def test_standard_input_is_a_recording(cli_server, sample, words, tmp_path):
     """From a pipe, to stdout or a file."""
     assert _transcribe(cli_server, "-", stdin=sample[0]).stdout == f"{words}\n"
@@ -176,6 +178,7 @@ def test_a_server_that_dies_leaves_what_is_done(tmp_path, talks, words, long_tal
     assert "connection_lost" in errors or "no server" in errors
 
 
+@pytest.mark.slow("runs the command in a process of its own")
 @pytest.mark.parametrize("response_format", ["text", pytest.param("json", marks=pytest.mark.nightly)])
 def test_ctrl_c_ends_it_and_frees_the_server(cli_server, long_talk, tmp_path, response_format):
     """Exit code 130, no traceback, no half-written file, and nothing is left in the queue or the batch."""

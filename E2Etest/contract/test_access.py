@@ -22,6 +22,7 @@ def _refusal(server, path, **how):
     return answer.status_code, code
 
 
+@pytest.mark.slow("asks every route and socket")
 @pytest.mark.guarantee("keys")
 def test_every_route_and_socket_refuses_who_has_no_key(guarded, note):
     """All that the schema names, the live sockets and a path that does not exist: 401, whatever name is in `Host`."""

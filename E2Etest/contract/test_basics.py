@@ -63,6 +63,7 @@ def test_every_answer_is_described_and_every_operation_has_a_name(schema):
     assert [form["$ref"].rpartition("/")[2][:7] for form in forms] == ["Diarize", "Verbose", "Transcr"]
 
 
+@pytest.mark.slow("runs an example of every operation")
 def test_every_operation_has_a_summary_and_an_example_that_works(start, tmp_path):
     """The summary is a sentence. The example is a curl command, which is run if it needs no id."""
     shutil.copy(demo.sample().recording, tmp_path / "talk.mp3")

@@ -408,6 +408,7 @@ def _served(request, about, fixture):
         yield server
 
 
+@pytest.mark.slow("starts servers of its own and speaks long texts")
 @pytest.mark.parametrize(("protocol", "about", "steps"), _recorded())
 def test_the_server_answers_as_recorded(request, protocol, about, steps):
     """`about` of each file has its claim."""

@@ -111,6 +111,7 @@ def test_a_caller_that_leaves_a_hanging_engine_is_no_fault(server, sample, tmp_p
     note(f"caller gone while its row hangs at {at}: the next was served")
 
 
+@pytest.mark.slow("waits for time limits")
 def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp_path):
     """What waits and what runs while the engine hangs; when it is free it does none of it."""
     limit_s, queued = 3.0, 8
@@ -139,6 +140,7 @@ def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp
     assert max(after_s for _, after_s in waited) < 3.0
 
 
+@pytest.mark.slow("waits for time limits")
 async def test_nothing_remains_of_callers_who_leave(server, scripted, sample):
     """Twenty leave at random moments, among as many that stay: these get their words, and no work is left."""
     scripted(step_s=0.005)

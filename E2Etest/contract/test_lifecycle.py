@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
+import pytest
 
 from asr_server_fake.script import FakeScript
 from E2Etest.drive import recordings
@@ -24,6 +25,7 @@ def test_two_first_requests_load_once(start, sample):
         assert server.log().count(LOADED) == 1
 
 
+@pytest.mark.slow("waits while a model is loaded")
 def test_the_time_of_a_load_does_not_count(start, sample):
     """For any of those who wait for it; one that comes later has its whole time too."""
     with start(script=FakeScript(load_s=4.0), REQUEST_TIMEOUT="3") as server, ThreadPoolExecutor(3) as pool:
@@ -57,6 +59,7 @@ def test_a_stop_answers_what_was_accepted(start, sample):
         assert work.result().json()["text"] == sample[1]
 
 
+@pytest.mark.slow("waits until a server has ended")
 def test_a_server_that_is_to_stop_accepts_work_until_load_balancers_have_noticed(start, sample, speech):
     """Unready at once; for DRAIN_DELAY_S a new request and a new live session are served, over new connections."""
     with start(DRAIN_DELAY_S="5") as server:

@@ -68,6 +68,7 @@ def test_noise_of_full_scale_is_no_harm(live_server, speech, said):
 SESSIONS = 24
 
 
+@pytest.mark.slow("has two hundred sessions at once")
 @pytest.mark.demo_server
 async def test_many_sessions_get_each_their_own_words(live_server):
     """All at once, each says an English and a Chinese sentence in a sequence that no other session has."""

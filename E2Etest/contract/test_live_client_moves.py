@@ -92,6 +92,7 @@ def _change(servers, proxy, start, stack, *, dies):
         servers[-2].begin_to_stop()
 
 
+@pytest.mark.slow("moves a session between two servers")
 @pytest.mark.parametrize("dies", [False, True])
 def test_the_next_server_says_what_the_last_one_has_not(start, talk, dies):
     """Together they say each word once, with the utterance numbers and times of one session. The new server transcribes

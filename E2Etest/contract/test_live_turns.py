@@ -42,6 +42,7 @@ def _ended_by_pauses(messages):
     return [m for m in messages if m.get("is_final") and m["ending"] == "pause"]
 
 
+@pytest.mark.slow("judges pauses with a model")
 def test_a_pause_inside_a_sentence_does_not_end_the_utterance(server, sentence):
     """By its length alone it does. The final says how sure the end was."""
     judged, timed = _messages(server, sentence), _messages(server, sentence, endpointing="pause")
@@ -50,6 +51,7 @@ def test_a_pause_inside_a_sentence_does_not_end_the_utterance(server, sentence):
     assert not [message for message in timed if "end_of_turn" in message]
 
 
+@pytest.mark.slow("judges pauses with a model")
 def test_who_asks_for_it_is_told_before_the_final(server, sentence):
     """Nobody else is."""
     told = _messages(server, sentence, turn_events="true")
@@ -78,6 +80,7 @@ def test_a_server_without_the_model_refuses_it(start, monkeypatch):
             assert receive(socket) == {"status": "pong"}
 
 
+@pytest.mark.slow("judges pauses with a model")
 def test_semantic_vad_of_the_realtime_protocol_is_the_same_estimate(server, sentence):
     """A pause inside the sentence ends a turn by `server_vad`, and not by `semantic_vad`, also without a full stop."""
     pcm_24k = soxr.resample(sentence, 16_000, RATE).astype("<i2").tobytes()
@@ -92,6 +95,7 @@ def test_semantic_vad_of_the_realtime_protocol_is_the_same_estimate(server, sent
     assert 0 < turns["semantic_vad"] < turns["server_vad"]
 
 
+@pytest.mark.slow("judges pauses with a model")
 def test_the_estimates_are_counted(server, sentence):
     """As `estimated`, where none had to be skipped."""
 

@@ -86,6 +86,7 @@ def _requests(text):
     yield "/v1/jobs", {"files": file, "data": {"prompt": text[:15_999]}}
 
 
+@pytest.mark.slow("counts every call of a server")
 @pytest.mark.parametrize("name", TEXTS)
 def test_long_texts_do_little_on_the_event_loop(server, work, name):
     for path, body in _requests(TEXTS[name]):
@@ -94,6 +95,7 @@ def test_long_texts_do_little_on_the_event_loop(server, work, name):
         assert work.most < MOST_CALLS, (path, list(body.get("data", {})), work.where)
 
 
+@pytest.mark.slow("counts every call of a server")
 @pytest.mark.parametrize("name", TEXTS)
 def test_long_messages_do_little_on_the_event_loop(server, work, name):
     text = TEXTS[name]

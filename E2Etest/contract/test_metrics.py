@@ -200,6 +200,7 @@ def test_labels_come_from_closed_sets(server):
     assert "canary" not in server.client.get("/metrics").text
 
 
+@pytest.mark.slow("waits for time limits")
 def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
     """With a bound far below the time of a load: while loading all is well; in the step that hangs `/livez` fails, and
     when it comes back so does the server."""
@@ -225,6 +226,7 @@ def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
         assert server.health()["status"] == "ok"
 
 
+@pytest.mark.slow("waits for time limits")
 def test_a_missed_deadline_is_counted(start):
     """By the code of the answer, and as a span that was late: not as one whose caller left."""
     with start(REQUEST_TIMEOUT="3") as server:

@@ -59,6 +59,7 @@ def test_the_canary_sings(tmp_path):
         assert len(set(canary.payloads())) >= 40
 
 
+@pytest.mark.slow("sends every form with each kind of address")
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["some", "every"])
 def test_text_fields_of_every_form(guarded, canary, schema, note, every):
     """Each payload in each text field of each route that takes a recording, as the file's name, and in its place.
@@ -76,6 +77,7 @@ def test_text_fields_of_every_form(guarded, canary, schema, note, every):
     note(f"{len(set(canary.payloads()))} payloads in {fields} fields of {len(forms)} forms, file names included")
 
 
+@pytest.mark.slow("sends every form with each kind of address")
 def test_parts_of_addresses(guarded, canary, schema):
     """Each payload as a job's id, a model's name, a path; as it is and percent-encoded."""
     templates = [(path, verb) for path, verbs in schema["paths"].items() if "{" in path for verb in verbs]
@@ -90,6 +92,7 @@ def test_parts_of_addresses(guarded, canary, schema):
             _checked(canary, guarded.client.get(root + quote(payload, safe="/.\\")))
 
 
+@pytest.mark.slow("sends every form with each kind of address")
 @pytest.mark.parametrize("kind", ["file", "http"])
 def test_files_that_point_elsewhere(guarded, canary, note, kind):
     """Playlists, descriptions, an MP4 with its samples elsewhere, addresses in tags: refused, or heard as they are."""
@@ -107,6 +110,7 @@ def test_files_that_point_elsewhere(guarded, canary, note, kind):
     note(f"{tried} files that refer to others by {kind}")
 
 
+@pytest.mark.slow("sends every form with each kind of address")
 def test_words_on_the_sockets(guarded, canary):
     """Each payload in every text of both protocols: query, actions, session updates, ids."""
     payloads = canary.payloads()

@@ -34,6 +34,7 @@ from E2Etest.realtime.session import (
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 
+@pytest.mark.slow("sends audio at the pace of speech")
 def test_an_ephemeral_key_opens_its_session_at_any_server_with_the_same_api_keys(start):
     """A server with further keys opens it too. One that does not serve the session's model refuses it with that reason,
     and one with other keys refuses the key."""
@@ -142,6 +143,7 @@ def _appended(talk):
     talk.until("error")
 
 
+@pytest.mark.slow("sends audio at the pace of speech")
 def test_all_that_was_committed_has_its_words_before_the_close(start, said):
     """The words come in order, also of a turn that is not committed yet. Later audio is not acknowledged."""
     with start(script=_SLOW, PRELOAD="true", IDLE_TIMEOUT="0") as server:
@@ -186,6 +188,7 @@ def test_an_item_that_is_not_finished_in_time_fails_by_name(start, monkeypatch):
     assert events[-1].error.code == "shutting_down"
 
 
+@pytest.mark.slow("sends audio at the pace of speech")
 def test_openais_client_goes_on_at_another_server_as_the_documentation_says(start, said):
     """The client reconnects to a new session, configures it, and sends again the audio after the last
     commit. The item that the shutdown made of the beginning of that audio is dropped."""

@@ -10,6 +10,7 @@ from E2Etest.live.readers import reader, say, share, until
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 
+@pytest.mark.slow("sends audio at the pace of speech")
 def test_a_reader_without_a_key_sees_the_words_and_none_is_taken_back(guarded, speech):
     """Each text of an utterance begins with the one before, the last is the speaker's final, and the end is told."""
     with open_session(guarded) as socket:

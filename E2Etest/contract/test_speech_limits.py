@@ -117,6 +117,7 @@ def test_a_client_that_leaves_frees_everything(start):
         assert "Traceback" not in server.log()
 
 
+@pytest.mark.slow("fills the buffers of a socket")
 def test_a_client_that_does_not_read_holds_little_and_stops_nobody(start):
     """The engine stops ahead of it after a bounded number of bytes; when it leaves, all is free."""
     with start(**scripted(), MAX_SPEECH_CHARS="100000") as server:

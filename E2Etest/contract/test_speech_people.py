@@ -32,6 +32,7 @@ def _seconds(samples):
     return len(samples) / 2 / SPEECH_RATE
 
 
+@pytest.mark.slow("loads voices of people")
 def test_english_is_spoken_by_a_person_and_other_languages_as_before(server, synthesiser):
     """All names of OpenAI mean that person in English."""
     assert _spoken(server) != _spoken(synthesiser)
@@ -41,6 +42,7 @@ def test_english_is_spoken_by_a_person_and_other_languages_as_before(server, syn
     assert _spoken(server, voice="f1") == _spoken(synthesiser, voice="f1")
 
 
+@pytest.mark.slow("loads voices of people")
 def test_seeds_and_the_pace(server):
     """A seed gives the same answer by every route. Another pace is the voice's own and no stretched sound."""
     assert _spoken(server, seed=5) == _spoken(server, seed=5) == _spoken(server, path="/stream/pcm", seed=5)
@@ -69,6 +71,7 @@ def test_samples_are_whole_words_of_a_loud_voice(server):
     assert quiet.mean() < 0.4
 
 
+@pytest.mark.slow("loads voices of people")
 @pytest.mark.websocket
 @pytest.mark.parametrize("speed", [1.0, 2.0])
 def test_a_text_that_arrives_is_spoken_by_the_engine_of_its_language(server, speed):

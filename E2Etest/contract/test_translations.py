@@ -64,6 +64,7 @@ def test_subtitles_have_the_times_of_the_transcription(translating, two, sample,
     assert [words.split() for words in _texts(both)] == [own + foreign, own + foreign]
 
 
+@pytest.mark.slow("waits for an endpoint that does not answer")
 @pytest.mark.parametrize("name", ["merged", "cut-off", "timed", "broken-once", "chinese", "page", "cut-body", "busy"])
 def test_no_answer_of_the_endpoint_breaks_a_file(translating, llm, two, sample, name):
     """The file has two cues at their times, each with its translation or its own words.
@@ -100,6 +101,7 @@ def test_an_endpoint_that_does_not_let_us_in_is_not_knocked_at_again(translating
     assert KEY not in caught.value.response.text
 
 
+@pytest.mark.slow("waits for an endpoint that does not answer")
 def test_a_caller_who_leaves_takes_the_question_along(translating, llm, sample):
     """The endpoint sees the end of its connection soon after the client is gone."""
     llm.script = lambda call: replace(right(call), wait_s=60.0)

@@ -81,6 +81,7 @@ class _AnnSpeaks(ToneSpeakers):
         return Diarization((Turn(0, 0, 60_000),), said.voice_prints)
 
 
+@pytest.mark.slow("finds the speakers of several recordings")
 def test_a_person_is_named_in_the_recordings_of_the_key_that_stored_the_voice(start, sample):
     """In requests and jobs; not in those of another key, and not after the voice is deleted. A letter stands then."""
     fields = {"model": "demo", "response_format": "diarized_json"}

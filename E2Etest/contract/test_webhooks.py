@@ -45,6 +45,7 @@ def test_the_state_is_sent(sending, receiver):
     assert [one["state"] for one in message["data"]["follow_ups"]] == ["waiting"]
 
 
+@pytest.mark.slow("waits for jobs to end")
 def test_failed_and_cancelled_jobs_tell_so(sending, receiver):
     """Deleting a job sends no webhook."""
     hook = {"callback_url": f"{receiver.url}/hook"}

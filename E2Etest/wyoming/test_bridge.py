@@ -69,6 +69,7 @@ async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_
         assert (await refused(bridge, b"\0\0")).code == "server_unreachable"
 
 
+@pytest.mark.slow("starts a server and a bridge")
 async def test_a_server_with_keys_gets_its_key(start, tmp_path):
     """From a file, since command lines are public; without it the client is told that a key is missing."""
     with start(API_KEYS="sk-of-the-server") as server:
@@ -80,6 +81,7 @@ async def test_a_server_with_keys_gets_its_key(start, tmp_path):
             assert (await refused(bridge, data(recordings.samples()))).code == "missing_api_key"
 
 
+@pytest.mark.slow("starts a server and a bridge")
 async def test_a_port_that_is_taken_is_said(port):
     """One line, exit code 1."""
     done = await asyncio.to_thread(command, "wyoming", "--port", port)

@@ -40,6 +40,7 @@ async def _said(port):
     return (await heard(port, data(recordings.samples()), language="en")).text
 
 
+@pytest.mark.slow("starts a server and a bridge")
 async def test_names_reach_the_engine_and_a_new_name_does_without_a_restart(bridge):
     """The registry's event is enough."""
     home = FakeHome()
@@ -55,6 +56,7 @@ async def test_names_reach_the_engine_and_a_new_name_does_without_a_restart(brid
         assert said[-1] == "bulb"
 
 
+@pytest.mark.slow("starts a server and a bridge")
 async def test_a_home_that_does_not_answer_costs_no_transcript(bridge):
     """A home that accepts the connection and says nothing leaves the utterance without its names."""
     home = FakeHome()

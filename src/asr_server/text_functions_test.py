@@ -122,6 +122,7 @@ def _takes_three_times(function, text_of, count):
     return True
 
 
+@pytest.mark.slow("measures a text of each kind of character")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_run_of_any_character_takes_linear_time(name):
     """Of one character of each category, and of each special one."""

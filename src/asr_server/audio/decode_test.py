@@ -33,6 +33,7 @@ from asr_server.core.errors import ShuttingDown
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+@pytest.mark.slow("decodes a file of every format")
 async def test_reads_every_format(decoder: Decoder) -> None:
     """A tone comes back from each container and codec with its pitch, level and length."""
     for container, codec, rate_hz, channels, slack_s in FORMATS:

@@ -20,6 +20,7 @@ def speak(*arguments):
     return main(["speak", "--local", *arguments])
 
 
+@pytest.mark.slow("starts a process that speaks")
 def test_a_worker_speaks(place):
     """The WAV file states its length."""
     assert speak("one two three four five six", "-o", "a.wav") == 0

@@ -178,6 +178,7 @@ def test_the_answers_differ(alone):
     assert len({answer.ids for answer in alone}) > len(alone) / 2
 
 
+@pytest.mark.slow("loads a model and runs it")
 def test_rows_do_not_change_each_other(kind, engine, run, clips, alone):
     """Any order and any batch size gives each clip the ids and the scores that it has alone."""
     small = core.build_engine(kind.plan(3))
@@ -353,6 +354,7 @@ def test_no_draft_changes_an_answer(kind, ask, clips, alone):
             assert together[5].passes < alone[i].passes or len(alone[i].ids) < 2
 
 
+@pytest.mark.slow("loads a model and runs it")
 def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(ask, clips, alone):
     """Forced ids stand first whatever the model would say; forcing its own changes nothing."""
     for clip, expected in zip(clips, alone, strict=True):
@@ -407,6 +409,7 @@ def test_a_session_never_changes_an_answer(ask, clips):
 # -- the engine as a whole -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("loads a model and runs it")
 def test_it_can_be_unloaded_and_loaded_again(kind, run, speech, alone):
     """The engine is not loaded before a load; after another one it answers as before, and no row is left."""
     engine = core.build_engine(kind.plan(2))

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.torch
 LOST = Utterance(np.full(16_000, np.nan, np.float32))
 
 
+@pytest.mark.slow("loads the demonstration model")
 @pytest.mark.parametrize(
     ("budget_mb", "repeated", "code", "words"),
     [(0, 3_000, "invalid_value", "too long for this model"), (2, 800, "engine_out_of_memory", "KV_BUDGET_MB")],

@@ -125,6 +125,7 @@ async def test_answers_alignments_and_times_are_those_of_the_process(start):
     assert process.core.infos()[DEFAULT].slots == 8
 
 
+@pytest.mark.slow("starts engine processes")
 @pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 async def test_rows_go_on_in_the_next_process(start, end):
     """Rows go on with the words that were handed out, waiting ones as they are: no word is lost, doubled or changed.
@@ -148,6 +149,7 @@ async def test_rows_go_on_in_the_next_process(start, end):
     assert len(process.seen.begun) == 10
 
 
+@pytest.mark.slow("starts engine processes")
 async def test_in_gateway_mode_the_process_comes_with_a_row_and_goes_when_idle(start):
     """A lease keeps it. The next row starts another, which loads the model again."""
     process = start(QUICK, engine_process="auto", gateway_mode=True, idle_timeout=0.3)
@@ -296,6 +298,7 @@ def engine(tmp_path):
         one.wait()
 
 
+@pytest.mark.slow("starts engine processes")
 @pytest.mark.parametrize(
     ("end", "times"),
     [
@@ -337,6 +340,7 @@ async def test_a_shared_engine_with_another_model_refuses_the_server(start, engi
     assert "another MAX_BATCH, MODEL_ID" in snapshot.load_error
 
 
+@pytest.mark.slow("starts engine processes")
 async def test_rows_wait_for_a_shared_engine_no_longer_than_a_start_may_take(start, engine, monkeypatch):
     """They fail with the reason; once it is there, rows are answered."""
     monkeypatch.setattr(remote, "START_S", 0.3)

@@ -188,7 +188,7 @@ class JobsMachine(RuleBasedStateMachine):
         self.directory.cleanup()
 
 
-TestJobs = JobsMachine.TestCase
+TestJobs = pytest.mark.slow("runs many jobs to their ends")(JobsMachine.TestCase)
 # What fails often waits for what never comes, so that a smaller example would take minutes to find.
 _PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 TestJobs.settings = settings(max_examples=60, stateful_step_count=20, deadline=None, derandomize=True, phases=_PHASES)

@@ -251,6 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
+@pytest.mark.slow("compares jobs of two servers with a model after every step")
 class TestStore(StoreMachine.TestCase):
     """The rules with SQLite."""
 

@@ -306,6 +306,7 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make, reo
         connection.session.end()
 
 
+@pytest.mark.slow("waits for a caller's share of the event loop")
 async def test_what_comes_faster_than_speech_waits_for_its_callers_time(make):
     """The audio waits while others have work, goes on when they have none, and is all there."""
     live, times = make(Scripted()), loop_time()

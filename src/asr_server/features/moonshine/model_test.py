@@ -14,6 +14,7 @@ from asr_server.features.moonshine import package
 from asr_server.features.moonshine.model import Tokenizer, entries
 
 
+@pytest.mark.slow("starts a process that loads the model")
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
     """The runtime's builds keep reports below the home directory until they can send them: after a run there are
     none."""

@@ -71,6 +71,7 @@ async def test_speakers_hear_what_the_session_counts(make, speech):
     again.session.end()
 
 
+@pytest.mark.slow("waits for a process that does not answer")
 @pytest.mark.parametrize("fault", ["fails_ms", "hangs_ms"])
 async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make, speech, fault):
     """All finals come; labels given before stay, and later words have none."""

@@ -10,6 +10,7 @@ import random
 from itertools import accumulate, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -227,7 +228,7 @@ class Times(RuleBasedStateMachine):
         self.loop.close()
 
 
-TestTimes = Times.TestCase
+TestTimes = pytest.mark.slow("tries many orders of speech and labels")(Times.TestCase)
 TestTimes.settings = settings(
     max_examples=150,
     stateful_step_count=25,

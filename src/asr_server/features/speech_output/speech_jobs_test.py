@@ -121,6 +121,7 @@ async def test_every_kind_of_file_has_all_samples(speech, job, audio_format):
         assert -0.001 < decoded_s - outcome.duration_s < 0.2
 
 
+@pytest.mark.slow("speaks and encodes chapters")
 @pytest.mark.parametrize("audio_format", [SpeechFormat.MP3, SpeechFormat.M4B])
 async def test_audiobooks_have_chapters(speech, job, audio_format):
     """They begin with the first sound of their text, and end where the next begins."""

@@ -193,6 +193,7 @@ def _clip(audio):
         return file.read()
 
 
+@pytest.mark.slow("detects speech in two channels of real conversations")
 async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known):
     """Of a stored voice or of the caller's clip, on segments and words; the other keeps the letter of its channel."""
     client, store = known
@@ -234,6 +235,7 @@ async def test_languages_are_those_of_their_speakers(made):
     assert len(made.batch.seen) == len(transcript.segments)
 
 
+@pytest.mark.slow("detects speech in two channels of real conversations")
 async def test_speech_at_the_same_time_is_more_work(made):
     """Admission counts the seconds of speech of all channels, but no recording for less than its length."""
     jfk, librivox = (np.resize(waveform(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870"))

@@ -161,6 +161,7 @@ def test_a_run_without_end_is_cleaned_in_one_go():
         assert cue_text(f"Guten{run * 200_000}Tag").startswith("Guten"), run
 
 
+@pytest.mark.slow("cleans a text of many tags")
 def test_markup_nested_without_end_is_cleaned_in_a_few_passes():
     """Each pass takes out one layer: by the square that would take minutes, while nobody else is served."""
     for nested in ["<" * 50_000 + "i>" * 50_000, "<i" * 50_000 + ">" * 50_000, "{\\" * 50_000 + "}" * 50_000]:

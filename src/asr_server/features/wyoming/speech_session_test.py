@@ -214,6 +214,7 @@ def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves():
         assert len(server.bodies) == 1
 
 
+@pytest.mark.slow("fills the buffers of a socket")
 def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
     """The client has some time, and its request ends then."""
     monkeypatch.setattr(wyoming, "_SEND_TIMEOUT_S", 1)

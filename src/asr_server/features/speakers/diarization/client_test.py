@@ -59,6 +59,7 @@ async def test_recordings_and_sessions_beside_each_other(client: SpeakerClient, 
         assert second == (pytest.approx(10_000, abs=400), pytest.approx(11_800, abs=400))
 
 
+@pytest.mark.slow("starts a process that loads models")
 async def test_the_process_is_confined(client: SpeakerClient, conversation: np.ndarray) -> None:
     """The process sees only the files and variables that it needs."""
     await client.diarize(conversation[:8_000])
@@ -83,6 +84,7 @@ async def test_what_a_cancelled_recording_leaves_is_forgotten(client: SpeakerCli
     assert client.idle.remaining_s is not None  # nothing holds it
 
 
+@pytest.mark.slow("starts a process that loads models")
 async def test_an_idle_process_is_ended_and_one_in_use_is_not(client: SpeakerClient, conversation: np.ndarray) -> None:
     """The next recording starts another. A session holds it until it is closed, and may be closed twice."""
     session = await client.live()
@@ -99,6 +101,7 @@ async def test_an_idle_process_is_ended_and_one_in_use_is_not(client: SpeakerCli
     assert client.pid not in (None, pid)
 
 
+@pytest.mark.slow("starts a process that loads models")
 async def test_a_killed_process_is_lost_for_all_that_use_it(client: SpeakerClient, conversation: np.ndarray) -> None:
     """All of them are told so, and a recording that comes next has another process, as have all that come at once."""
     session = await client.live()

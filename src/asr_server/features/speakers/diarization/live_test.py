@@ -24,6 +24,7 @@ def blocks(sound, block_samples=4_000):
     return [sound[begin : begin + block_samples] for begin in range(0, len(sound), block_samples)]
 
 
+@pytest.mark.slow("hears minutes of speech")
 @settings(max_examples=50)
 @given(SESSIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
 def test_labels_behind_the_horizon_never_change(sound, block_samples):
@@ -94,6 +95,7 @@ def test_people_who_speak_at_once_for_long_both_speak():
     assert found == [(0, 0.0, 4.2), (1, 4.2, 10.2), (0, 7.2, 13.2)]
 
 
+@pytest.mark.slow("hears minutes of speech")
 def test_the_memory_of_a_session_is_bounded(monkeypatch):
     """However long it is, and whoever spoke little is not forgotten for those who spoke much."""
     monkeypatch.setattr(live, "MOST_PIECES", 30)

@@ -22,6 +22,7 @@ def diarized(models, sound):
         return diarizer.finish(SpeakerCount())
 
 
+@pytest.mark.slow("finds the speakers of a conversation")
 def test_two_people(models, conversation):
     """The people are two, each has the turns that are his, and their voices are not alike."""
     found = diarized(models, conversation)

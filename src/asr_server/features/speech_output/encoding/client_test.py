@@ -99,6 +99,7 @@ async def test_the_first_sentence_can_be_played_before_the_second_one(
         assert len(decoded(first)) / rate > 0.8 * len(SOUND) / SPEECH_RATE
 
 
+@pytest.mark.slow("starts processes that encode")
 async def test_many_files_beside_each_other(encoder: AudioEncoder) -> None:
     """A file gets its own bytes, in order."""
     options = [EncodingOptions(speech_format, pause_ms=20) for speech_format in SpeechFormat]
@@ -166,6 +167,7 @@ async def test_samples_that_are_not_finite_fail_their_own_file(encoder: AudioEnc
         assert len(await good.push(SOUND, ends_sentence=True)) == 2 * len(SOUND)
 
 
+@pytest.mark.slow("starts processes that encode")
 async def test_a_lost_process_ends_its_files_and_the_next_one_has_another(encoder: AudioEncoder) -> None:
     async with encoder.stream(PCM) as stream:
         await stream.push(SOUND)

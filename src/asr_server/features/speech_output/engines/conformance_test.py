@@ -115,6 +115,7 @@ def test_samples_are_mono_at_24_khz_within_full_scale(together):
         assert answer.finish is SpeechFinish.END
 
 
+@pytest.mark.slow("loads a voice and speaks")
 def test_the_longest_sentence_is_spoken_to_its_end(engine, sentences):
     """At a rate of a speaker, as below."""
     text = "word " * (MAX_SENTENCE_CHARS // 5)
@@ -155,6 +156,7 @@ def test_a_dropped_row_has_no_outcome_and_its_slot_is_free(engine, sentences, al
     np.testing.assert_array_equal(samples(engine, sentences[0])[0], alone[0])
 
 
+@pytest.mark.slow("loads a voice and speaks")
 def test_it_speaks_the_same_after_it_was_unloaded(engine, sentences, alone):
     """Unloading twice is no error; slots and traits need no load."""
     traits = engine.traits
@@ -179,6 +181,7 @@ def test_traits_name_what_the_engine_takes(engine):
     assert len({one.tobytes() for one in spoken}) > len(ids) / 2
 
 
+@pytest.mark.slow("loads a voice and speaks")
 def test_only_what_the_traits_say_changes_the_samples(engine, sentences):
     """Instructions, seed and speed, where the engine has a use for them; the same request is always the same."""
     plain, traits = sentences[1], engine.traits

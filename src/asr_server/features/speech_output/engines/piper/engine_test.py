@@ -93,6 +93,7 @@ def test_no_piece_of_work_is_long(engine):
     engine.drop(1)
 
 
+@pytest.mark.slow("loads a voice of 60 MB")
 def test_a_voice_that_reads_letters_gets_letters(voice_file):
     """No phonemes are asked for, and capital letters are small ones."""
     made = PiperEngine(voice.read(voice_file(network=None, phoneme_type="text", espeak={})), "letters")

@@ -45,6 +45,7 @@ def test_the_packaged_voice_is_checked(monkeypatch, packaged):
         PiperNetwork(packaged)
 
 
+@pytest.mark.slow("divides a voice of 60 MB")
 def test_another_voice_needs_no_package(voice_file, monkeypatch):
     """A voice by its path is loaded where the packaged one is not installed."""
     file = voice_file("en_US-own-medium", None)

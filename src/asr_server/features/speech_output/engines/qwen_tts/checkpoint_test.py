@@ -79,6 +79,7 @@ def test_a_name_that_is_nothing_is_refused():
         checkpoint.locate(Wanted("SPEECH", "/nowhere"))
 
 
+@pytest.mark.slow("writes and loads a checkpoint")
 @pytest.mark.parametrize(
     ("file", "damage", "message"),
     [
