@@ -45,7 +45,7 @@ def test_what_is_said_is_written_shared_and_kept(speaking, page_server):
         expect(page.locator("#live-connection")).not_to_contain_text("lost")
         shows(reader, "#lines p", [WORDS, WORDS])
         seen = reader.evaluate("window.seen")
-        assert len({lines[-1] for lines in seen}) > 2
+        assert len({lines[-1] for lines in seen}) > 1  # a page that is behind another is drawn now and then
         for before, after in pairwise(seen):
             assert all(new.startswith(old) for old, new in zip(before, after, strict=False))
         page.click("#live-share")
