@@ -178,9 +178,8 @@ class Sqlite(Database):
 
     async def write(self, held: Held, identity: str, name: str, source: BinaryIO) -> int:
         """Store a file of a job. Returns its size. Raises `OSError`."""
-        part = self._file(identity, f"{name}.part")
+        size_bytes = await asyncio.to_thread(_write, part := self._file(identity, f"{name}.part"), source)
         try:
-            size_bytes = await asyncio.to_thread(_write, part, source)
             async with held():
                 await asyncio.to_thread(part.replace, self._file(identity, name))
         finally:
@@ -289,11 +288,15 @@ def _private(path: str, flags: int) -> int:
 
 def _write(path: Path, source: BinaryIO) -> int:
     source.seek(0)
-    with open(path, "wb", opener=_private) as sink:
-        shutil.copyfileobj(source, sink, _CHUNK_BYTES)
-        sink.flush()
-        os.fsync(sink.fileno())
-        return sink.tell()
+    try:
+        with open(path, "wb", opener=_private) as sink:
+            shutil.copyfileobj(source, sink, _CHUNK_BYTES)
+            sink.flush()
+            os.fsync(sink.fileno())
+            return sink.tell()
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 # Any number that other programs with the same database are unlikely to take for a lock.

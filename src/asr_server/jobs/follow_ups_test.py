@@ -40,6 +40,7 @@ class Receiver:
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
     """Seconds become hundredths of a second."""
+    monkeypatch.setattr(follow_ups, "_LOOK_S", 0.02)
     monkeypatch.setattr(follow_ups, "_FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(follow_ups, "_LONGEST_WAIT_S", 0.05)
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import SEEK_END, BytesIO
 from itertools import repeat
@@ -160,9 +160,8 @@ when_answered = partial(unless_refused, JobsUnavailable)
 
 # Between two renewals of shared claims.
 _RENEW_S = 1.0
-# Between two looks for a job that another server may have accepted, or at a database that did not answer; and between
-# two counts.
-_LOOK_S, _COUNT_S = 1.0, 5.0
+# Between two looks for a job that another server may have accepted, at a database that did not answer, and two counts.
+_LOOK_S, _AWAY_S, _COUNT_S = 1.0, 10.0, 5.0
 _SWEEP_S = 60.0
 _RELEASE_S = 5.0
 # A job that so many servers did not survive will not be survived by another.
@@ -177,6 +176,19 @@ class _Running:
     task: asyncio.Task[None]
     engine_failed: bool = False
     is_ending: bool = False  # its end is being stored
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class _Watch:
+    """A job that somebody watches."""
+
+    record: JobRecord | None = None  # None when it was removed
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def publish(self, record: JobRecord | None) -> None:
+        self.record = record
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
 class JobRunner:
@@ -194,12 +206,12 @@ class JobRunner:
     ) -> None:
         self._kinds, self._limits, self._store = kinds, limits, store
         self.is_shared = store.database.is_shared  # other servers have the same jobs
-        self._look = asyncio.Event()  # set when there may be something to do
-        self.follow_ups = FollowUps(sender, store, self._look.set)
+        self.follow_ups = FollowUps(sender, store)
         # Each of these texts, which have not been stored yet, may take some 100 MiB.
         self._arriving_texts, self._reading = FairShares(4, 4), FairShares(1, 2)
         self._running: dict[str, _Running] = {}
-        self._changes = WeakValueDictionary[str, asyncio.Event]()  # of jobs that somebody watches
+        self._watched = WeakValueDictionary[str, _Watch]()
+        self._look = asyncio.Event()
         self._counted_s = -_COUNT_S
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
@@ -220,23 +232,22 @@ class JobRunner:
         with suppress(JobsUnavailable):
             look = await self._store.database.prepare()
         if look:
-            self._look.set()
-        work = [self._take_jobs(), self._sweep(), *([self._share()] if self.is_shared else [])]
+            self._wake()
+        work = [self._take_jobs(), self._sweep(), self.follow_ups.run(), *([self._share()] if self.is_shared else [])]
         self._tasks += [asyncio.create_task(one) for one in work]
 
     def drain(self) -> None:
         """End all `watch` calls: the server is about to stop. It begins no more jobs."""
         self._draining = True
-        for identity in set(self._changes):
-            self._tell(identity)
+        for watch in list(self._watched.values()):
+            watch.publish(watch.record)
 
     async def close(self) -> None:
         """Stop. Jobs that are not finished run again, on the next server or on another."""
         running = list(self._running.values())
-        tasks = [*self._tasks, *self.follow_ups.under_way, *(one.task for one in running)]
-        for task in tasks:
+        for task in (*self._tasks, *(one.task for one in running)):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *(one.task for one in running), return_exceptions=True)
         released = (self._store.release(one.claim, lost=one.engine_failed) for one in running)
         with suppress(TimeoutError):  # then the lease runs out
             async with asyncio.timeout(_RELEASE_S):
@@ -324,17 +335,13 @@ class JobRunner:
 
         Raises `job_not_found`, and `ShuttingDown` if another server, or the next one, will answer for the job.
         """
-        told: JobRecord | None = None
-        while True:
-            changed = self._changes.setdefault(identity, asyncio.Event())
-            try:
-                record = await self.get(identity, owner)
-            except (InvalidInput, JobsUnavailable) as error:
-                if told is None:
-                    raise
-                if isinstance(error, InvalidInput):  # it was removed
-                    return
-                record = told
+        told, watch = None, self._watched.setdefault(identity, _Watch())
+        changed = watch.changed
+        found = await self.get(identity, owner)
+        if watch.changed is changed:  # otherwise a newer record has been published
+            watch.publish(found)
+        while (record := watch.record) is not None:
+            changed = watch.changed
             if record != told:
                 yield record
             told = record
@@ -350,12 +357,15 @@ class JobRunner:
         Raises `job_not_found`.
         """
         await self.get(identity, owner)
-        await self._stop(identity)
+        stopped = await self._stop(identity)
         try:
             await self._store.remove(identity, owner)
-        finally:
-            self._tell(identity)
-            self._look.set()
+        except JobsUnavailable:
+            if stopped is not None:
+                await self._store.release(stopped, lost=False)
+                self._look.set()
+            raise
+        self._tell(identity, None)
 
     async def cancel(self, identity: str, owner: str = "") -> JobRecord:
         """End a job that waits or runs without a result, and return its record; one that is over stays as it is.
@@ -366,30 +376,31 @@ class JobRunner:
         if not await self._store.cancel(cancelled):
             return await self.get(identity, owner)
         await self._stop(identity)
-        self._tell(identity)
-        self._look.set()
+        self._tell(identity, cancelled)
         return cancelled
 
-    def _tell(self, identity: str) -> None:
-        """Let watchers read the job again."""
-        if changed := self._changes.pop(identity, None):
-            changed.set()
+    def _wake(self) -> None:
+        self._look.set()
+        self.follow_ups.wake()
+
+    def _tell(self, identity: str, record: JobRecord | None) -> None:
+        """Tell watchers, and look for what is next."""
+        if watch := self._watched.get(identity):
+            watch.publish(record)
+        if record is None or record.state.over:
+            self._wake()
 
     async def _take_jobs(self) -> None:
-        """Run jobs, and send requests about ended ones, when there may be one. Only this server adds jobs to a store
-        that is not shared."""
-        wait_s: float | None = None
+        """Run jobs when there may be one. Nobody but this server adds jobs to a store that is not shared."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
+                away_s = _AWAY_S if self._store.database.reason else None
+                async with asyncio.timeout(_LOOK_S if self.is_shared else away_s):
                     await self._look.wait()
             self._look.clear()
-            wait_s = _LOOK_S
             with suppress(JobsUnavailable):
                 while len(self._running) < AT_ONCE and await self._take_one():
                     pass
-                due_s = await self.follow_ups.begin_due()
-                wait_s = _LOOK_S if self.is_shared else due_s
                 if not self.is_shared or time.monotonic() - self._counted_s >= _COUNT_S:
                     await self._store.count()
                     self._counted_s = time.monotonic()
@@ -406,12 +417,12 @@ class JobRunner:
             task = asyncio.create_task(self._run(claim))
         self._running[claim.id] = _Running(claim, task)
         task.add_done_callback(partial(self._over, claim.id))
-        self._tell(claim.id)
+        self._tell(claim.id, claim.record)
         return True
 
     def _over(self, identity: str, task: asyncio.Task[None]) -> None:
         del self._running[identity]
-        self._look.set()
+        self._wake()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("job ended unexpectedly", id=identity)
 
@@ -420,7 +431,7 @@ class JobRunner:
         began_s = time.monotonic()
         with suppress(ClaimLost), ExitStack() as files:
             ended = await self._finished(claim, files)
-            self._tell(claim.id)
+            self._tell(claim.id, ended)
             logger.info(
                 "job",
                 id=ended.id,
@@ -481,17 +492,20 @@ class JobRunner:
 
     def _report(self, identity: str, **progress: Any) -> None:
         running = self._running[identity]
-        running.claim = replace(running.claim, record=replace(running.claim.record, **progress))
-        self._tell(identity)
+        record = replace(running.claim.record, **progress)
+        running.claim = replace(running.claim, record=record)
+        self._tell(identity, record)
 
     async def _share(self) -> None:
-        """Renew all claims, with the progress of their jobs, and let watchers read the jobs that run elsewhere."""
+        """Renew all claims, with the progress of their jobs, and read the jobs that are watched and run elsewhere."""
         while True:
             with suppress(JobsUnavailable):
                 for running in list(self._running.values()):
                     await self._renew(running.claim)
-            for identity in set(self._changes) - self._running.keys():
-                self._tell(identity)
+                if elsewhere := set(self._watched) - self._running.keys():
+                    found = await self._store.records(elsewhere)
+                    for identity in elsewhere - self._running.keys():
+                        self._tell(identity, found.get(identity))
             await asyncio.sleep(_RENEW_S)
 
     async def _renew(self, claim: Claim) -> None:
@@ -502,12 +516,14 @@ class JobRunner:
                 logger.warning("job was removed, or taken over by another server", id=claim.id)
                 await self._stop(claim.id)
 
-    async def _stop(self, identity: str) -> None:
-        """End the run of a job, if it runs here, unless its end is just being stored: then wait for that."""
-        if (running := self._running.get(identity)) is not None:
-            if not running.is_ending:
-                running.task.cancel()
-            await asyncio.gather(running.task, return_exceptions=True)
+    async def _stop(self, identity: str) -> Claim | None:
+        """End the run of a job, if it runs here. Returns its claim, unless its end is just being stored."""
+        if (running := self._running.get(identity)) is None:
+            return None
+        if not running.is_ending:
+            running.task.cancel()
+        await asyncio.gather(running.task, return_exceptions=True)
+        return None if running.is_ending else running.claim
 
     async def _sweep(self) -> None:
         """Remove jobs after their time."""

@@ -1,15 +1,14 @@
 """The store of jobs: what a job is in a database, as statements. One server uses it, or several with the same database.
 
-A claim has a number, and each change of the job's state makes it another one. Whoever writes something of a job holds
-its claim for the transaction, which locks the job's row and compares the number. So a server that has lost its claim
-writes nothing more.
+A claim has a number, and a job that is taken over gets the next one. Each statement that writes something of a job that
+runs names the number and locks the job's row, so that a server that has lost its claim writes nothing more.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +42,10 @@ INSERT INTO asr_jobs (id, place, owner, state, version, record, priority, size_b
 VALUES ($1, (SELECT coalesce(max(place), 0) + 1 FROM asr_jobs), $2, 'arriving', $3, $4, $5, $6, $6, asr_now() + $7)
 ON CONFLICT (id) DO NOTHING RETURNING id
 """
+_ACCEPT = """
+UPDATE asr_jobs SET state = 'queued', reserved_bytes = $3, lease_until = NULL
+WHERE id = $1 AND claim = $2 AND state = 'arriving' RETURNING id
+"""
 _GET = "SELECT id, state, record, version, claim, lost, started_at FROM asr_jobs"
 _THERE = "state NOT IN ('arriving', 'removing')"
 # Owners take turns, and the owner with the fewest running jobs comes first. Of owners without a turn so far the one
@@ -72,12 +75,29 @@ _TURN = """
 INSERT INTO asr_job_turns SELECT $1, coalesce(max(turn), 0) + 1 FROM asr_job_turns WHERE true
 ON CONFLICT (owner) DO UPDATE SET turn = excluded.turn
 """
-_HOLD = "UPDATE asr_jobs SET lease_until = asr_now() + $3 WHERE id = $1 AND claim = $2 RETURNING id"
-_PUBLISH = "UPDATE asr_jobs SET record = $2, version = $3 WHERE id = $1"
+_HOLD = """
+UPDATE asr_jobs SET lease_until = asr_now() + $3
+WHERE id = $1 AND claim = $2 AND state IN ('arriving', 'running') RETURNING id
+"""
+_RENEW = """
+UPDATE asr_jobs SET record = $3, version = $4, lease_until = asr_now() + $5
+WHERE id = $1 AND claim = $2 AND state = 'running' RETURNING id
+"""
+_RELEASE = """
+UPDATE asr_jobs SET state = 'queued', lost = lost + $3, server = '', lease_until = NULL
+WHERE id = $1 AND claim = $2 AND state = 'running' RETURNING id
+"""
+_END = """
+UPDATE asr_jobs SET state = $3, record = $4, version = $5, size_bytes = $6, reserved_bytes = 0, server = '',
+    remove_at = asr_now() + $7, lease_until = asr_now() + $8
+WHERE id = $1 AND claim = $2 AND state = 'running' RETURNING id
+"""
 _DROP_CHUNKS = "DELETE FROM asr_job_chunks WHERE job = $1 AND file NOT IN ($2, $3)"
 _TAKE = """
-UPDATE asr_jobs SET claim = claim + 1 WHERE id = $1 AND owner = $2 AND state IN ('queued', 'running') RETURNING id
+UPDATE asr_jobs SET state = 'running', claim = claim + 1
+WHERE id = $1 AND owner = $2 AND state IN ('queued', 'running') RETURNING claim
 """
+_SET_STATE = "UPDATE asr_jobs SET state = $2 WHERE id = $1"
 _EXPIRED = """
 SELECT id, owner FROM asr_jobs
 WHERE remove_at < asr_now() OR state = 'arriving' AND lease_until < asr_now() OR state = 'removing'
@@ -92,6 +112,10 @@ WHERE id = (
     ORDER BY lease_until LIMIT 1 {{locked}}
 )
 RETURNING id, state, record, version, claim, lost, started_at
+"""
+_KEEP_FOLLOW_UP = """
+UPDATE asr_jobs SET record = $3, version = $4, server = '', lease_until = asr_now() + $5
+WHERE id = $1 AND claim = $2 RETURNING id
 """
 _COUNT = "SELECT state, count(*) AS jobs, count(lease_until) AS due FROM asr_jobs GROUP BY state"
 
@@ -176,8 +200,7 @@ class JobStore:
             await self.database.write(held, record.id, RECORDING, recording)
             for name, clip in zip(CLIPS, clips(record.request), strict=False):
                 await self.database.write(held, record.id, name, BytesIO(clip))
-            async with held() as run:
-                await _set(run, record.id, state="queued", reserved_bytes=record.expected_bytes, lease_until=None)
+            await self._write(_ACCEPT, claim, record.expected_bytes)
         except BaseException as error:
             with suppress(JobsUnavailable):  # then its place is given up with its lease, or at the next start
                 await self.remove(record.id, record.owner)
@@ -192,6 +215,16 @@ class JobStore:
         """Return the record of the owner's job, None if there is none."""
         rows = await self._run(f"{_GET} WHERE id = $1 AND owner = $2 AND {_THERE}", identity, owner)
         return self._record(rows[0]) if rows else None
+
+    async def records(self, identities: Collection[str]) -> dict[str, JobRecord]:
+        """Return the records of these jobs, by their ids, without those that are gone or cannot be read."""
+        places = ", ".join(f"${number}" for number in range(1, len(identities) + 1))
+        rows = await self._run(f"{_GET} WHERE id IN ({places}) AND {_THERE}", *identities)
+        found = {}
+        for row in rows:
+            with suppress(JobsUnavailable):
+                found[row["id"]] = self._record(row)
+        return found
 
     async def size_bytes(self, identity: str, name: str = RESULT) -> int:
         """Return the size of a job's result, or of another file. Raises `job_not_found` if it was removed."""
@@ -222,7 +255,7 @@ class JobStore:
                     record = self._format.loaded(rows[0]["record"]).queued_again()
                 except DAMAGED as error:
                     logger.warning("job is unreadable", id=rows[0]["id"], reason=type(error).__name__)
-                    await _set(run, rows[0]["id"], state="unreadable")
+                    await run("UPDATE asr_jobs SET state = 'unreadable' WHERE id = $1", rows[0]["id"])
                     continue
                 await run(_TURN, rows[0]["owner"])
             record = replace(record, state=RecordState.RUNNING, started_at=started_at)
@@ -230,13 +263,11 @@ class JobStore:
 
     async def renew(self, claim: Claim) -> None:
         """Keep the claim for another lease, and publish its record."""
-        async with self._held(claim) as run:
-            await run(_PUBLISH, claim.id, self._format.dumped(claim.record), VERSION)
+        await self._write(_RENEW, claim, self._format.dumped(claim.record), VERSION, self._lease_s)
 
     async def release(self, claim: Claim, *, lost: bool) -> None:
         """Let the job wait again. `lost`: the server failed on it."""
-        async with self._held(claim) as run:
-            await _set(run, claim.id, state="queued", lost=claim.lost + lost, server="", lease_until=None)
+        await self._write(_RELEASE, claim, int(lost))
 
     async def end(
         self, claim: Claim, ended: JobRecord, content: BinaryIO | None = None, transcript: bytes = b""
@@ -252,50 +283,40 @@ class JobStore:
             except OSError as error:
                 ended = ended.failed(JobsUnavailable(f"The result cannot be stored ({error.strerror})."))
         async with self._held(claim) as run:
-            await self._store_end(run, ended, size_bytes)
+            await self._store_end(run, claim.number, ended, size_bytes)
         await self._drop_input(ended)
         return ended
 
     async def cancel(self, ended: JobRecord) -> bool:
         """Store that a job was ended without a result, wherever it runs; False if it is over or gone."""
         async with self.database.transaction() as run:
-            if not await run(_TAKE, ended.id, ended.owner):
+            if not (rows := await run(_TAKE, ended.id, ended.owner)):
                 return False
-            await self._store_end(run, ended, _ROW_BYTES)
+            await self._store_end(run, rows[0]["claim"], ended, _ROW_BYTES)
         await self._drop_input(ended)
         return True
 
-    async def _store_end(self, run: Run, ended: JobRecord, size_bytes: int) -> None:
+    async def _store_end(self, run: Run, number: int, ended: JobRecord, size_bytes: int) -> None:
+        due_s = 0.0 if ended.follow_up else None
+        values = str(ended.state), self._format.dumped(ended), VERSION, size_bytes, self._limits.ttl_s, due_s
         await run(_DROP_CHUNKS, ended.id, *_kept(ended))
-        await _set(
-            run,
-            ended.id,
-            state=str(ended.state),
-            record=self._format.dumped(ended),
-            version=VERSION,
-            size_bytes=size_bytes,
-            reserved_bytes=0,
-            server="",
-            remove_at=self._limits.ttl_s,
-            lease_until=0.0 if ended.follow_up else None,
-        )
+        await run(_END, ended.id, number, *values)
 
     async def _drop_input(self, ended: JobRecord) -> None:
         with suppress(JobsUnavailable):  # it is removed with the job
             await self.database.drop_files(ended.id, _kept(ended))
 
     async def remove(self, identity: str, owner: str) -> bool:
-        """Remove the owner's job with its files; False if there is none. If files cannot be removed, the job stays; one
-        whose run was stopped for that waits again."""
+        """Remove the owner's job with its files; False if there is none. If files cannot be removed, the job stays."""
         rows = await self._run(f"{_GET} WHERE id = $1 AND owner = $2", identity, owner)
         if not rows:
             return False
         with suppress(JobsUnavailable):  # on a full disk the files make room for the statements
-            await self._set_state(identity, "removing")
+            await self._run(_SET_STATE, identity, "removing")
         try:
             await self.database.drop_files(identity)
         except JobsUnavailable:
-            await self._set_state(identity, "queued" if rows[0]["state"] == "running" else rows[0]["state"])
+            await self._run(_SET_STATE, identity, rows[0]["state"])
             raise
         await self._run("DELETE FROM asr_jobs WHERE id = $1", identity)
         return True
@@ -319,9 +340,7 @@ class JobStore:
 
     async def keep_follow_up(self, claim: Claim, record: JobRecord, wait_s: float | None) -> None:
         """Store the record of such a job, whose request is sent again after `wait_s`, or never for None."""
-        async with self._held(claim) as run:
-            stored = self._format.dumped(record)
-            await _set(run, claim.id, record=stored, version=VERSION, server="", lease_until=wait_s)
+        await self._write(_KEEP_FOLLOW_UP, claim, self._format.dumped(record), VERSION, wait_s)
 
     async def count(self) -> None:
         """Count the jobs in each state, and those whose requests only this server will send."""
@@ -358,9 +377,9 @@ class JobStore:
             return record.queued_again()
         return replace(record, state=state, started_at=row["started_at"])
 
-    async def _set_state(self, identity: str, state: str) -> None:
-        async with self.database.transaction() as run:
-            await _set(run, identity, state=state)
+    async def _write(self, statement: str, claim: Claim, *values: Any) -> None:
+        if not await self._run(statement, claim.id, claim.number, *values):
+            raise ClaimLost
 
     async def _run(self, statement: str, *values: Any) -> list[Any]:
         async with self.database.transaction() as run:
@@ -373,15 +392,6 @@ class JobStore:
             if not await run(_HOLD, claim.id, claim.number, self._lease_s):
                 raise ClaimLost
             yield run
-
-
-async def _set(run: Run, identity: str, **columns: Any) -> None:
-    """Change a job, whose claim ends with that. Times are given as the seconds until then."""
-    values = [
-        f"{name} = {'asr_now() + ' if name in ('lease_until', 'remove_at') else ''}${number}"
-        for number, name in enumerate(columns, 2)
-    ]
-    await run(f"UPDATE asr_jobs SET claim = claim + 1, {', '.join(values)} WHERE id = $1", identity, *columns.values())
 
 
 def _kept(ended: JobRecord) -> tuple[str, str]:

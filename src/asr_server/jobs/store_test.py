@@ -131,7 +131,7 @@ async def test_what_is_stored_comes_back(jobs, monkeypatch):
     assert copy.read() == b"0123456789"
     copy.close()
     ended = await jobs.end(claim, claim.record.succeeded(RESULT, 1.0), io.BytesIO(b"words and words"), b"said")
-    assert await jobs.get(record.id, "") == ended
+    assert await jobs.get(record.id, "") == ended == (await jobs.records([record.id]))[record.id]
     assert await jobs.transcript(record.id) == b"said"
     files = [await content(jobs, record.id, name) for name in ("recording", "clip-0", "clip-1", "result")]
     assert files == [b"", b"", b"", b"words and words"]
@@ -155,6 +155,7 @@ async def test_what_arrives_is_no_job_and_has_its_place(jobs, server):
     await server.query("UPDATE asr_jobs SET state = 'arriving'")
     assert (await jobs.unfinished())["ann"] == 1
     assert await jobs.get(record.id, "ann") is None
+    assert await jobs.records([record.id]) == {}
     assert await jobs.claim(2.0) is None
     await jobs.count()
     assert not jobs.counts
@@ -194,7 +195,7 @@ async def test_records_that_cannot_be_read_hold_nobody_up(jobs, server):
             await jobs.get(identity, "")
     states = await server.query("SELECT state FROM asr_jobs ORDER BY place")
     assert states == [("unreadable",), ("queued",), ("running",)]
-    assert (await jobs.get(whole.id, "")).state is RecordState.RUNNING
+    assert (await jobs.records([damaged.id, newer.id, whole.id])).keys() == {whole.id}
 
 
 async def test_a_priority_orders_the_jobs_of_one_owner_alone(jobs):

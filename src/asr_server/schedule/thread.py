@@ -153,8 +153,8 @@ class EngineThread:
     None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds. Without `start`
     nothing runs until `turn` is called: for tests.
 
-    `on_failure` is called once, on the engine thread and before any job gets the error, when the engine has failed: the
-    process has to end.
+    `work`: what was done so far. `on_failure` is called once, on the engine thread and before any job gets the error,
+    when the engine has failed: the process has to end.
     """
 
     def __init__(
