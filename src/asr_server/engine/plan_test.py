@@ -222,7 +222,7 @@ def test_scripted_engines_need_the_sources(values, monkeypatch):
     ],
 )
 def test_models_are_resident_once_and_the_first_is_the_default(values, expected):
-    """Those of MODEL_ID, and the fast model where an option uses it. All share the memory."""
+    """MODEL_ID names them, and an option may add the fast model. All share the memory."""
     resolved = _resolved(NO_GPU, **values)
     assert [resolved.model_id, *(other.model_id for other in resolved.others)] == expected
     assert {resolved.shares, *(other.shares for other in resolved.others)} == {len(expected)}

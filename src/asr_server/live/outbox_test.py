@@ -1,4 +1,4 @@
-"""What waits for a live client, and the parts of its session."""
+"""The messages that wait for a live client, and the parts of its session."""
 
 from dataclasses import dataclass, replace
 

@@ -210,7 +210,7 @@ async def test_the_certificate_is_that_of_the_name(tls):
 
 @pytest.mark.parametrize("listed", ["intranet.test:{p}", "127.0.0.1", "127.0.0.0/8,10.0.0.0/8"])
 async def test_an_operator_lists_names_addresses_and_networks(listed):
-    """What is listed is reached, over a redirect too, and an address that does not answer is no obstacle."""
+    """A request reaches a listed host, over a redirect too. It tries the next address if one does not answer."""
     async with guarded(listed) as (server, client):
         client.names["intranet.test"] = ["127.0.0.9", "127.0.0.1"] if listed != "127.0.0.1" else ["127.0.0.1"]
         server.answers["/away"] = [b"307 Temporary Redirect", b"Location: /", b"Content-Length: 0", b"", b""]

@@ -144,7 +144,7 @@ class WorkerStream:
         return await self.process.request({**content, "stream": self._number}, data, is_live=is_live, work_s=work_s)
 
     def close(self) -> None:
-        """Have the process forget it. Waits for nothing, so that it also works in a task that is cancelled."""
+        """Tell the process to forget it, with its next request. Never waits, so it also works in a cancelled task."""
         if not self._closed:
             self._closed = True
             self.process.drop(self._number)

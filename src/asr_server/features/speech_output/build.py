@@ -84,7 +84,8 @@ def engines_named(name: str, fake_script: Path | None = None) -> tuple[SpeechEng
 
 
 def _own_engines(core: CoreParts) -> list[tuple[str, str, SpeechEngine]]:
-    """Return the engines that use no accelerator, after their options and their names on their thread."""
+    """Return the engines that use no accelerator, after their options and their names on their thread; the first is its
+    `DEFAULT`."""
     own: list[tuple[str, str, SpeechEngine]] = []
     for option in _OPTIONS:
         if (value := core.plan.value(option)) and option not in core.models:

@@ -118,7 +118,7 @@ def test_speech_begins_and_ends_with_hysteresis():
         ([0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], "....OvhhhE."),
         ([1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], "..........O"),  # a click, then speech
         ([1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0], "...OhhhvhhhE"),  # a short pause inside
-        ([1, 1, 1, 1, 0.4, 0.4, 0.4, 0.4, 0.4], "...Ovvvvv"),  # between the thresholds speech goes on
+        ([1, 1, 1, 1, 0.4, 0.4, 0.4, 0.4, 0.4], "...Ovvvvv"),  # speech continues between the thresholds
         ([1, 1, 1, 1, 0.3, 0.4, 0.4, 0.4], "...OhhhE"),  # and so does a pause
         ([0.4] * 6, "......"),  # but neither begins there
         ([1, 0, 1, 1, 0, 0], "...O" + "hh"),  # a dip in an onset
