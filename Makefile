@@ -133,8 +133,7 @@ cluster: $(VENV)/.cluster
 test: $(VENV)/.dev
 	@echo "Checks and tests, three parts at a time; each prints its output when it has ended."
 	@mkdir -p build && date +%s >build/test-times
-	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory --jobs 3 --output-sync=target unit-torch unit-plain check e2e-together contract
-	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory e2e-alone
+	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory --jobs 3 --output-sync=target unit-torch unit-plain check e2e contract
 	@$(PY) -m tools.test_times build/test-times
 
 check: $(VENV)/.dev
@@ -166,17 +165,8 @@ unit-torch: $(VENV)/.compiled
 contract: $(VENV)/.compiled
 	$(PYTEST) E2Etest/contract --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
 
-e2e:
-	@$(MAKE) --no-print-directory e2e-together
-	@$(MAKE) --no-print-directory e2e-alone
-
-.PHONY: e2e-together e2e-alone
-e2e-together: $(VENV)/.compiled browser
+e2e: $(VENV)/.compiled browser
 	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
-
-# Tests that measure time or memory run by themselves, after the others. To import all modules takes longer than these tests.
-e2e-alone: $(VENV)/.dev
-	$(PYTEST) $$(grep --recursive --files-with-matches --include="test_*.py" mark.performance E2Etest) -p no:schemathesis $(REPEAT) -m "performance and not nightly"
 
 # The page is tested in Debian's Chromium. Installed here only as root, as on a fresh container or a CI machine.
 browser:

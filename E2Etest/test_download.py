@@ -10,7 +10,7 @@ from E2Etest.hub import PIECES, hub
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration]
 
-LIMIT_S = 20
+LIMIT_S = 10
 
 
 def test_the_first_request_waits_for_the_download_and_has_its_whole_time_after_it(tmp_path, sample):

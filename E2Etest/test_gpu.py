@@ -1,4 +1,4 @@
-"""`make gpu` on a machine without a GPU: it says so; its code runs on a CPU, and says that as well."""
+"""A server on a GPU; and `make gpu` without one: it says so, and its code runs on a CPU, and says that as well."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 
+from E2Etest.drive.process import ready
 from tools.gpu.__main__ import MORE, PARTS
 from tools.gpu.carry import MOST_BYTES, tracked
 
@@ -71,7 +72,7 @@ def test_no_part_begins_after_the_time_is_up_and_the_file_says_so(tmp_path):
     assert (found["not_begun"], found["took_s"]) == (list(PARTS), {})
 
 
-@pytest.mark.slow("makes checkpoints in a process of its own")
+@pytest.mark.nightly
 def test_weights_are_made_without_packages_that_do_not_travel():
     """Write random weights of the released shapes on the GPU machine."""
     code = (
@@ -88,3 +89,15 @@ def test_weights_are_made_without_packages_that_do_not_travel():
 def test_a_machine_that_is_lent_takes_the_tree_and_the_packages():
     """The packages have 15.5 MiB. (`make gpu-carry` says what they are.)"""
     assert sum(path.stat().st_size for path in tracked()) <= MOST_BYTES - 15.5 * 2**20
+
+
+@pytest.mark.integration
+@pytest.mark.requires_gpu
+def test_a_gpu_hears_the_words_and_reports_its_memory(tmp_path, sample):
+    """In float32 the words are those of a CPU."""
+    with ready(tmp_path / "log", DEVICE="cuda", DTYPE="float32") as server:
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+        health = server.health()
+    assert health["cuda"]
+    assert health["gpu_name"]
+    assert health["gpu_allocated_mb"] > 0

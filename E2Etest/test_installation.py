@@ -89,16 +89,12 @@ def test_an_empty_environment_gets_what_the_lock_file_has_and_runs_the_quick_sta
 
 
 def test_qwen3_asr_on_a_cpu_is_what_the_lock_file_has_and_runs(wheel, tmp_path):
-    """The bundled checkpoint, which needs no download."""
+    """The bundled checkpoint, which needs no download, and one that the newest and the oldest client of the hub fetch.
+    The lock file has the newest; the oldest is the one that Qwen3-TTS needs."""
     commands, names = _installed("pip", wheel, [*requirements.SLIM, *requirements.QWEN], tmp_path / "venv")
     assert names == _locked("slim", "qwen")
     heard = _run(commands, "transcribe", "--local", "--model", "demo", demo.sample().recording)
     assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", demo.sample().text.lower())
-
-
-def test_a_model_is_downloaded_by_the_oldest_and_the_newest_client_of_the_hub(wheel, tmp_path):
-    """The lock file has the newest. The oldest is the one that Qwen3-TTS needs."""
-    commands, _ = _installed("pip", wheel, requirements.QWEN, tmp_path / "venv")
     oldest = next(one for one in requirements.required(["speech"]) if one.startswith("huggingface-hub"))
     with hub() as url:
         for n, update in enumerate(([], [commands / "pip", "install", "--quiet", oldest])):

@@ -1,6 +1,6 @@
 """docs/start/migration.md: the command lines and the socket exchange of the earlier server, as its documents show them.
 
-They run against a process with the English model, or the server at `E2E_BASE_URL`.
+They run against a server with the fake engine, or the one at `E2E_BASE_URL`.
 """
 
 import json
@@ -15,7 +15,7 @@ import pytest
 
 from asr_server.features.translation.conftest import ScriptedLlm
 from E2Etest.drive import recordings
-from E2Etest.drive.process import RunningServer, ready
+from E2Etest.drive.process import RunningServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_server]
 
@@ -25,7 +25,7 @@ ADDRESS = "http://localhost:8100"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(request):
     """One that can translate, without keys."""
     if "E2E_BASE_URL" in os.environ:
         with closing(RunningServer()) as running:
@@ -33,8 +33,7 @@ def server(tmp_path_factory):
         return
     with ScriptedLlm() as llm:
         endpoint = {"OPENAI_BASE_URL": llm.base_url, "OPENAI_API_KEY": "sk-elsewhere", "TRANSLATE_MODEL": "scripted"}
-        log = tmp_path_factory.mktemp("server") / "log"
-        with ready(log, MODEL_ID="moonshine-tiny-en", **endpoint) as own:
+        with request.getfixturevalue("start")(**endpoint) as own:
             yield own
 
 

@@ -166,27 +166,6 @@ def test_compose_starts_with_two_commands_for_this_machine_alone():
         assert service["env_file"] == [{"path": ".env", "required": False}]
 
 
-def test_compose_has_the_bridge_in_front_of_any_server():
-    """Every server has the name that the bridge calls, and the port that it calls is the image's."""
-    services = yaml.safe_load(_read("docker-compose.yml"))["services"]
-    bridge = services.pop("wyoming")
-    port = _environment("slim")["PORT"]
-    assert bridge["command"] == ["asr-server", "wyoming", "--host", "0.0.0.0", "--server", f"http://asr:{port}"]
-    for name, service in services.items():
-        assert name == "asr" or service["networks"]["default"]["aliases"] == ["asr"]
-
-
-def test_compose_gives_the_container_nothing_it_does_not_need():
-    """A read-only root with a place of a bounded size for uploads, no capability, no way to gain one."""
-    for service in yaml.safe_load(_read("docker-compose.yml"))["services"].values():
-        assert service["read_only"] is True
-        (place,) = service["tmpfs"]
-        assert re.fullmatch(r"/tmp:size=\d+[mg]", place)
-        assert service["cap_drop"] == ["ALL"]
-        assert service["security_opt"] == ["no-new-privileges:true"]
-        assert not {"privileged", "cap_add", "network_mode", "pid", "devices"} & set(service)
-
-
 PROJECT = tomllib.loads(_read("pyproject.toml"))["project"]
 
 
@@ -270,12 +249,6 @@ def test_an_extra_distribution_has_the_servers_version(folder):
     project = tomllib.loads(_read(f"extras/{folder}/pyproject.toml"))["project"]
     assert (project["name"].removeprefix("asr-"), project["version"]) == (folder.removeprefix("asr-"), __version__)
     assert project["dependencies"][0] == f"asr-server=={__version__}"
-
-
-def test_ci_runs_the_readmes_test_command():
-    """`.ci/run` and the README name the same command."""
-    assert _read(".ci/run").rstrip().endswith("make test")
-    assert "make test" in _read("README.md")
 
 
 def test_the_slim_image_keeps_what_numbers_are_spoken_with(tmp_path):

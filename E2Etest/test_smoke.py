@@ -1,4 +1,4 @@
-"""The real process starts light, says what is wrong with its settings, and writes a log that says nothing private."""
+"""The real process says what is wrong with its settings and its checkpoint, and writes a log that programs read."""
 
 import json
 import os
@@ -9,24 +9,9 @@ import sys
 import pytest
 
 from asr_server import demo
-from E2Etest.drive.process import ServerProcess, running
+from E2Etest.drive.process import running
 
 pytestmark = [pytest.mark.smoke, pytest.mark.integration]
-
-
-@pytest.mark.performance
-def test_health_answers_before_any_model_and_the_process_is_small(tmp_path):
-    """A fresh process reports its state with the model unloaded, in under 80 MB resident, children included."""
-    server = ServerProcess(tmp_path / "log")
-    try:
-        server.wait_until_live()
-        health = server.health()
-        assert (health["status"], health["mode"], health["model_id"]) == ("ok", "standalone", "demo")
-        assert health["model_loaded"] is False
-        assert server.client.get("/readyz").status_code == 200
-        assert server.resident_mb() < 80
-    finally:
-        assert server.stop() == 0
 
 
 @pytest.mark.nightly
@@ -57,21 +42,15 @@ def test_a_missing_checkpoint_is_reported_and_tried_again(tmp_path, sample):
 
 
 @pytest.mark.slow("starts a server")
-def test_every_log_line_is_json_and_none_holds_what_was_said(tmp_path, sample, fake_sample):
-    """With LOG_JSON each line of every library parses; words, prompts and file names are not in it."""
+def test_every_log_line_is_json(tmp_path, sample, fake_sample):
+    """With LOG_JSON each line of every library parses, and that of a request has its times."""
     with running(tmp_path / "log", LOG_JSON="true", LOG_LEVEL="TRACE", **fake_sample) as server:
-        server.transcribe(sample[0], name="canary-name.wav", prompt="canary-prompt")
-        server.transcribe(b"canary-bytes" * 100, name="canary-name.wav")
-        server.client.get("/canary-path")
-        lines = server.log().splitlines()
-    rows = [json.loads(line) for line in lines]
-    requests = [row for row in rows if row["message"] == "request"]
-    done = next(row for row in requests if row.get("audio_s"))
+        server.transcribe(sample[0])
+        server.transcribe(b"no sound" * 100)
+        rows = [json.loads(line) for line in server.log().splitlines()]
+    done = next(row for row in rows if row["message"] == "request" and row.get("audio_s"))
     assert {"id", "method", "route", "status", "outcome", "ms", "queue_ms", "infer_ms"} <= set(done)
     assert any(row["logger"].startswith("uvicorn") for row in rows)
-    text = "\n".join(lines)
-    assert "canary" not in text
-    assert sample[1] not in text
 
 
 @pytest.mark.nightly

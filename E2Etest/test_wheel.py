@@ -4,14 +4,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
-from email.parser import Parser
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from asr_server import __version__
 
@@ -79,19 +76,3 @@ def test_a_wheel_of_the_extras_holds_its_commands_and_no_tests(name, commands, s
     modules = dict(line.split(" = ") for line in entry_points.splitlines() if " = " in line)
     assert ("[asr_server.commands]" in entry_points, sorted(modules)) == (bool(commands), commands)
     assert {f"{module.replace('.', '/')}.py" for module in modules.values()} <= set(names)
-
-
-def test_the_metadata_name_version_licence_requirements_and_command(wheel):
-    """The version is that of the code, the requirements are those of pyproject.toml, and the licence is inside."""
-    assert f"{INFO}/licenses/LICENSE" in _names(wheel)
-    with zipfile.ZipFile(wheel) as archive:
-        metadata = Parser().parsestr(archive.read(f"{INFO}/METADATA").decode())
-        commands = archive.read(f"{INFO}/entry_points.txt").decode()
-    assert (metadata["Name"], metadata["Version"]) == ("asr-server", __version__)
-    assert metadata["License-Expression"] == "Apache-2.0"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    required = {Requirement(line) for line in project["dependencies"]}
-    found = {Requirement(line) for line in metadata.get_all("Requires-Dist")}
-    assert {requirement for requirement in found if "extra" not in str(requirement.marker)} == required
-    assert metadata.get_all("Provides-Extra") == sorted(project["optional-dependencies"])
-    assert commands.split() == ["[console_scripts]", "asr-server", "=", "asr_server.cli.main:main"]

@@ -13,7 +13,7 @@ from asr_server.engine import cpu
 pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
-_ENGINE = ROOT / "src/asr_server/engine"
+_SOURCE = ROOT / "src/asr_server"
 _NEEDED = {"cpuid_fault", "avx512f", "avx512_bf16"}
 
 
@@ -58,8 +58,8 @@ def test_torch_multiplies_by_tiles_and_rightly(library):
     assert "tile instructions" in done.stderr
 
 
-@pytest.mark.parametrize("tests", ["qwen", "speech/qwen"])
+@pytest.mark.parametrize("tests", ["engine/qwen_asr", "features/speech_output/engines/qwen_tts"])
 def test_the_engine_passes_its_tests(library, tests):
     """Recordings, live sessions, the aligner, speech, and each product by itself."""
-    done = _python(library, "-m", "pytest", "-p", "no:schemathesis", "--timeout", "600", _ENGINE / tests)
+    done = _python(library, "-m", "pytest", "-p", "no:schemathesis", "--timeout", "600", _SOURCE / tests)
     assert done.returncode == 0, done.stdout[-4000:]

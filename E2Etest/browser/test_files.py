@@ -1,14 +1,11 @@
 """A user uploads recordings to the page, reads the transcripts, and saves them."""
 
-import json
 import re
 import zipfile
 
 import docx
 import numpy as np
 import pytest
-import srt
-import webvtt
 from playwright.sync_api import expect
 
 from E2Etest.browser.looking import audit
@@ -42,7 +39,7 @@ def _gives(page, *files):
     page.set_input_files("#files-input", list(files))
 
 
-@pytest.mark.slow("transcribes six files and saves one in eight formats")
+@pytest.mark.slow("transcribes six files and saves one")
 def test_recordings_are_given_read_and_saved(browser, page_server, sample, tmp_path, look):
     """Several files are uploaded at once, from the panel and dropped on another one. An error is shown next to its
     file."""
@@ -81,14 +78,13 @@ def test_recordings_are_given_read_and_saved(browser, page_server, sample, tmp_p
         until_kept(page, lambda found: [texts(one) for one in found] == [[sample[1]]] * 4)
         shows(page, "#files")
         go(page, f"t/{one['id']}")
-        _saves_every_format(page, sample[1], tmp_path, look)
+        _saves(page, sample[1], tmp_path, look)
 
 
-def _saves_every_format(page, said, folder, look):
-    """The menu works with the keyboard, and each file is what its name says."""
+def _saves(page, said, folder, look):
+    """The menu works with the keyboard. One file is made by the page, and one by the server."""
     shows(page, "#reader-sound")
-    files = {}
-    for at in range(8):
+    for at, name in ((0, "one.txt"), (4, "one.docx")):
         page.focus("#reader-export")
         page.keyboard.press("Enter")
         expect(page.get_by_role("button", name="Copy", exact=True)).to_be_focused()
@@ -97,16 +93,10 @@ def _saves_every_format(page, said, folder, look):
         press(page, *["ArrowDown"] * (2 + at))
         with page.expect_download() as download:
             page.keyboard.press("Enter")
-        title, _, ending = download.value.suggested_filename.partition(".")
-        files[ending] = folder / f"{title}.{ending}"
-        download.value.save_as(files[ending])
-    assert set(files) == {"txt", "times.txt", "srt", "vtt", "docx", "md", "csv", "json"}
-    assert " ".join(cue.content for cue in srt.parse(files["srt"].read_text())).replace("\n", " ") == said
-    assert " ".join(cue.text for cue in webvtt.read(files["vtt"])).replace("\n", " ") == said
-    body = json.loads(files["json"].read_text(encoding="utf-8"))
-    assert (body["text"], body["language"]) == (said, "English")
-    assert said in docx.Document(files["docx"]).paragraphs[-1].text
-    assert all(said in files[ending].read_text(encoding="utf-8") for ending in ("txt", "md", "csv"))
+        assert download.value.suggested_filename == name
+        download.value.save_as(folder / name)
+    assert (folder / "one.txt").read_text(encoding="utf-8").strip() == said
+    assert said in docx.Document(folder / "one.docx").paragraphs[-1].text
 
 
 @pytest.mark.nightly

@@ -55,7 +55,6 @@ def test_a_text_is_read_aloud_and_saved(browser, page_server, look):
         page.reload()
         for name, value in {"voice": "ash", "language": "en", "speed": "2", "format": "opus"}.items():
             expect(page.locator(f"#speak-{name}")).to_have_value(value)
-        _lists_voices_and_languages(page)
 
 
 def _reads(page, bodies, look):
@@ -90,24 +89,6 @@ def _reads(page, bodies, look):
         for sentence in SENTENCES:
             shows(page, SPOKEN, sentence)
         shows(page, "#speak-text")
-
-
-def _lists_voices_and_languages(page):
-    """Each voice is listed once, by its own name, and frequent languages come first. An abbreviation does not end a
-    sentence."""
-    voice = {"id": "joe", "description": "a man", "languages": ["af", "en", "qya"], "alias_of": None}
-    listed = [*(voice | {"id": name, "alias_of": "joe"} for name in ("alloy", "nova")), voice, voice | {"id": "m1"}]
-    page.route("**/v1/audio/voices", lambda route: route.fulfill(json={"data": listed}))
-    page.reload()
-    shows(page, "#speak-voice option", ["joe: a man", "m1: a man"])
-    shows(page, "#speak-language option", ["Automatisch erkennen", "Englisch", "Weitere Sprachen…"])
-    page.select_option("#speak-language", "more")
-    shows(page, "#speak-language option", ["Automatisch erkennen", "Englisch", "Afrikaans"])
-    first = "Dr. Smith walked home through the rain."
-    _gives(page, f"{first} {SENTENCES[0]}")
-    page.click("#speak-read")
-    shows(page, SPOKEN, first)
-    shows(page, "#speak-sheet .spoken", [first, SENTENCES[0]])
 
 
 @LOOKED

@@ -8,9 +8,9 @@ from E2Etest.drive.process import ready
 
 @pytest.fixture(scope="session")
 def loaded(tmp_path_factory):
-    """A server that keeps the model, and a session as long as its connection; one address may have 256 sessions."""
+    """A server that keeps the model; one address may have 256 sessions."""
     log = tmp_path_factory.mktemp("chaos") / "log"
-    with ready(log, WS_RESUME_S="0", MAX_LIVE_SESSIONS="512") as server:
+    with ready(log, MAX_LIVE_SESSIONS="512") as server:
         yield server
 
 

@@ -20,7 +20,7 @@ from asr_server.client.live import LiveError
 from E2Etest.chaos.soak_faults import Faults
 from E2Etest.chaos.soak_traffic import HANG_S, RETRYABLE, Callers, Recording, TryAgain, Unexpected
 from E2Etest.drive.process import ServerProcess
-from E2Etest.drive.procfs import engine_of, family, fork_server, listening_files, wait_until_gone
+from E2Etest.drive.procfs import engine_of, family, fork_server, wait_until_gone
 
 T = TypeVar("T")
 EXCUSED_S = 2.0  # after a fault
@@ -102,6 +102,17 @@ def _invitation(error: Exception) -> str | None:
     return None
 
 
+def _listening_files(pids: list[int]) -> list[Path]:
+    """The names of the Unix sockets of the processes, as far as they exist."""
+    held = set()
+    for link in (link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # closed since the folder was read
+            held.add(os.readlink(link))
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    names = {Path(line[7]) for line in lines if len(line) > 7 and f"socket:[{line[6]}]" in held}
+    return [name for name in names if name.is_absolute() and name.exists()]
+
+
 class EngineFaults:
     """`happens` makes one fault. It returns when that is over, and raises `Unexpected` for a wrong end."""
 
@@ -129,7 +140,7 @@ class EngineFaults:
     def _delete_files(self) -> None:
         """Delete all names of sockets on which a process listens, and the directory for temporary files."""
         self._times.now()
-        for path in listening_files(family(self._server.process.pid)):
+        for path in _listening_files(family(self._server.process.pid)):
             path.unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):  # a file of it was just deleted
             shutil.rmtree(self._temporary)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -104,17 +105,17 @@ def use_processor(over: Event) -> None:
         pass
 
 
-def _begin(begun: Barrier, work: Callable[..., None], *arguments: object) -> None:
+def _begin(begun: Barrier, work: Callable[..., object], *arguments: object) -> None:
     begun.wait()
     work(*arguments)
 
 
 @contextmanager
-def programs(number: int, work: Callable[..., None], *arguments: object) -> Iterator[None]:
-    """Call `work` in processes, which take nothing of the interpreter that measures. Its last argument is an event that
-    ends it. All have begun."""
-    over, begun = _SPAWN.Event(), _SPAWN.Barrier(number + 1)
-    running = [_SPAWN.Process(target=_begin, args=(begun, work, *arguments, over)) for _ in range(number)]
+def programs(*works: tuple[Any, ...]) -> Iterator[None]:
+    """Call these functions with their arguments in a process each, which take nothing of the interpreter that measures.
+    The last argument is an event that ends them. All have begun."""
+    over, begun = _SPAWN.Event(), _SPAWN.Barrier(len(works) + 1)
+    running = [_SPAWN.Process(target=_begin, args=(begun, *work, over)) for work in works]
     for process in running:
         process.start()
     begun.wait()  # they import for seconds

@@ -20,17 +20,14 @@ from E2Etest.drive import recordings
 from E2Etest.drive.process import ServerProcess
 from E2Etest.drive.procfs import busiest, decoders
 from E2Etest.drive.session import data
+from E2Etest.drive.wire import END, form, post
 
 T = TypeVar("T")
 UPLOAD_MB = 8
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset, as of a process that was killed
 _HOURS = bombs.opus(7_000)  # silence: nothing for the model, seconds of work for a decoder
 _AT_WORK_S = 0.2  # of CPU time: no other file of the soak needs so much
-_HEAD = (
-    b"POST /v1/audio/transcriptions/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-    b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n"
-)
-_FORM = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\ndemo\r\n--b\r\nContent-Disposition: form-data; '
+_PATH = "/v1/audio/transcriptions/stream"
 
 
 class Faults:
@@ -38,12 +35,12 @@ class Faults:
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
-        self._body = _FORM + b'name="file"; filename="a"\r\n\r\n' + recordings.sample()[0] + b"\r\n--b--\r\n"
+        self._body = form(recordings.sample()[0], model="demo")
 
     def killed_client(self) -> None:
         """A caller dies in the middle of its upload."""
         with self._connected() as line:
-            line.sendall(_HEAD % len(self._body) + self._body[: len(self._body) // 2])
+            line.sendall(post(b"", path=_PATH, length=len(self._body)) + self._body[: len(self._body) // 2])
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
     def cut_socket(
@@ -90,7 +87,7 @@ class Faults:
         told = httpx.post(self._url, files={"file": bytes(size)}, data={"model": "demo"}, timeout=HANG_S)
 
         def parts():
-            yield _FORM + b'name="file"; filename="a"\r\n\r\n'
+            yield form(b"").removesuffix(b"\r\n" + END)
             for _ in range(UPLOAD_MB + 1):
                 yield bytes(2**20)
 
@@ -102,7 +99,7 @@ class Faults:
     def slow_reader(self) -> None:
         """A caller that takes its answer in drops, for ten seconds."""
         with self._connected() as line:
-            line.sendall(_HEAD % len(self._body) + self._body)
+            line.sendall(post(self._body, path=_PATH))
             answer = b""
             while piece := line.recv(16):
                 answer += piece

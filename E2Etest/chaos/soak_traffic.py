@@ -20,7 +20,7 @@ from websockets.sync.client import ClientConnection
 
 from asr_server.net.errors import TABLE
 from E2Etest.drive import recordings
-from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.process import Server
 from E2Etest.drive.session import act, data, finals, open_session, pieces, receive
 from E2Etest.realtime.session import COMPLETED, pcm24
 from E2Etest.realtime.session import open_session as realtime
@@ -75,9 +75,10 @@ class Callers:
 
     looked_at = ("/health", "/metrics", "/v1/models", "/", "/livez")
 
-    def __init__(self, server: ServerProcess, hang_s: float = HANG_S) -> None:
+    def __init__(self, server: Server, hang_s: float = HANG_S) -> None:
         self._server, self._hang_s = server, hang_s
-        self._http = httpx.Client(base_url=server.base, timeout=hang_s, limits=httpx.Limits(max_connections=None))
+        more = {"headers": server.client.headers, "limits": httpx.Limits(max_connections=None)}
+        self._http = httpx.Client(base_url=server.base, timeout=hang_s, **more)
 
     def close(self) -> None:
         """Hang up."""
@@ -85,7 +86,7 @@ class Callers:
 
     @contextmanager
     def _asking(self, path: str, recording: Recording, **fields: str) -> Iterator[httpx.Response]:
-        form = {"files": {"file": ("a", recording.file)}, "data": {"model": "demo", **fields}}
+        form = {"files": {"file": ("a", recording.file)}, "data": {"model": self._server.model, **fields}}
         with self._http.stream("POST", path, **form) as answer:
             _check(answer)
             yield answer

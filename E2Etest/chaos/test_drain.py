@@ -11,6 +11,7 @@ from E2Etest.chaos import uploads
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ServerProcess
 from E2Etest.drive.session import data, open_session, receive
+from E2Etest.drive.wire import form
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.guarantee("drain"), pytest.mark.timeout(300)]
 
@@ -64,7 +65,7 @@ async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, m
     """Unready at once; every upload gets its words, also one that was still coming in; every speaker its final, the
     advice to connect again and 1001; exit code 0."""
     speech = np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
-    body = uploads.form(recordings.wav(np.tile(speech, 3)))
+    body = form(recordings.wav(np.tile(speech, 3)))
     server = ServerProcess(tmp_path / "log", PRELOAD="true")
     loop = asyncio.get_running_loop()
     try:

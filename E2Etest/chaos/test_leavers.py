@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from E2Etest.chaos import task_names, uploads
-from E2Etest.chaos.rig import at_rest
 from E2Etest.chaos.task_names import TASKS
 from E2Etest.drive import recordings
-from E2Etest.drive.process import running, until
+from E2Etest.drive.process import at_rest, running, until
+from E2Etest.drive.wire import form
 
 # Half a minute on two cores, and several times that on a slow day.
 pytestmark = [
@@ -48,7 +48,7 @@ def _tasks(server):
 
 async def _leave(server, audio, chance, whole_s):
     """Send some or all, wait some time or for some bytes, and hang up: politely or with a reset."""
-    body = uploads.form(audio, stream="true" if chance.random() < 0.5 else "false")
+    body = form(audio, stream="true" if chance.random() < 0.5 else "false")
     part = None if chance.random() < 0.75 else chance.randrange(len(body))
     reader, writer = await uploads.begun(server, body, part)
     try:
@@ -66,13 +66,13 @@ async def _crowd(server, audio, sample):
     """Leavers and stayers in any order, a few at once; what the stayers got."""
     chance, room, loop = random.Random(7), asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop()
     began_s = loop.time()
-    await uploads.sent(server, uploads.form(audio))
+    await uploads.sent(server, form(audio))
     whole_s = loop.time() - began_s
 
     async def one(stays):
         async with room:
             if stays:
-                return (await uploads.sent(server, uploads.form(sample))).body["text"]
+                return (await uploads.sent(server, form(sample))).body["text"]
             return await _leave(server, audio, random.Random(chance.random()), whole_s)
 
     crowd = [True] * STAYERS + [False] * LEAVERS
@@ -129,6 +129,6 @@ async def test_nothing_remains_of_those_who_leave(server, sample, note):
 
 async def test_the_place_of_a_leaver_is_free_at_once(server, measured):
     """Ten times a caller leaves while its recording is decoded: its rows and its hold are gone."""
-    body = uploads.form(recordings.wav(np.tile(recordings.samples(), 20)))
+    body = form(recordings.wav(np.tile(recordings.samples(), 20)))
     worst_s = max([await _free_s(server, body) for _ in range(10)])
     measured("free_ms", 1000 * worst_s)

@@ -35,6 +35,7 @@ def loaded(tmp_path_factory):
     settings = {"API_KEYS": KEYS, "MALLOC_MMAP_THRESHOLD_": "65536", "LOG_LEVEL": "WARNING", "WS_RESUME_S": "300"}
     with ready(log, **settings) as server:
         yield server
+        server.process.kill()  # it would transcribe what was left behind
 
 
 def _abandon(server):

@@ -93,9 +93,9 @@ def test_texts_of_one_key_stop_nobody(server, neighbour, measured):
     usual_mb = server.resident_mb()
     control_s, beside_s, probes_s = [], [], []
     for _ in range(2):
-        with programs(2, use_processor):
+        with programs(*[(use_processor,)] * 2):
             control_s += _beside(server, neighbour)[0]
-        with programs(4, _send_slow_texts, server.base):
+        with programs(*[(_send_slow_texts, server.base)] * 4):
             time.sleep(2)
             found = _beside(server, neighbour)
             beside_s += found[0]
@@ -103,7 +103,7 @@ def test_texts_of_one_key_stop_nobody(server, neighbour, measured):
     measured("probe_p99_ms", 1000 * sorted(probes_s)[int(0.99 * len(probes_s))])
     measured("beside_ratio", statistics.median(beside_s) / statistics.median(control_s))
     measured("memory_mib", max(0.0, server.resident_mb() - usual_mb))
-    with programs(4, _send_slow_texts, server.base):
+    with programs(*[(_send_slow_texts, server.base)] * 4):
         time.sleep(2)
         began_s = time.monotonic()
         server.stop()

@@ -9,15 +9,12 @@ import pytest
 from E2Etest.drive import recordings
 from E2Etest.drive.process import running
 from E2Etest.drive.procfs import bytes_read, family, forget_peak, resident_mb
+from E2Etest.drive.wire import END, form, post
 
 pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.integration]
 
 MIB = 1024 * 1024
-HEAD = (
-    b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
-    b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
-)
-FORM = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
 
 def _chunk(data):
@@ -28,7 +25,7 @@ def _poured(server, size):
     """Send chunks until so many bytes are taken or the connection is cut; what was taken, and the answer."""
     taken, answer, piece = 0, b"", memoryview(_chunk(bytes(64 * 1024)))
     with socket.create_connection(("127.0.0.1", server.port)) as line:
-        line.sendall(HEAD + _chunk(FORM))
+        line.sendall(post(b"", headers=CHUNKED, length=None) + _chunk(form(b"").removesuffix(b"\r\n" + END)))
         line.setblocking(False)
         try:
             while taken < size:

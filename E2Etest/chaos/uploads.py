@@ -6,8 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 
-_BOUNDARY = b"a-boundary"
-MEDIA_TYPE = f"multipart/form-data; boundary={_BOUNDARY.decode()}"
+from E2Etest.drive.wire import post
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +19,10 @@ class Answer:
     at_s: float
 
 
-def form(audio: bytes, **fields: str) -> bytes:
-    """A multipart body with the recording last."""
-
-    def part(name: bytes, value: bytes) -> bytes:
-        return b'--%b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n' % (_BOUNDARY, name, value)
-
-    texts = b"".join(part(name.encode(), value.encode()) for name, value in {"model": "demo", **fields}.items())
-    return texts + part(b'file"; filename="a.wav', audio) + b"--%b--\r\n" % _BOUNDARY
-
-
 async def begun(server, body: bytes, first: int | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """An open connection over which so many bytes of a request went, by default all. One request a connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
-    head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    head += f"Connection: close\r\nContent-Type: {MEDIA_TYPE}\r\n\r\n"
-    writer.write(head.encode() + body[:first])
+    writer.write(post(b"", length=len(body)) + body[:first])
     await writer.drain()
     return reader, writer
 

@@ -12,9 +12,9 @@ import pytest
 
 from asr_server_fake.script import FakeScript, Fault, Rule
 from E2Etest.chaos import uploads
-from E2Etest.chaos.rig import at_rest
 from E2Etest.drive import recordings
-from E2Etest.drive.process import refusal, until
+from E2Etest.drive.process import at_rest, refusal, until
+from E2Etest.drive.wire import form
 from E2Etest.exposition import moved, scrape
 
 RAISED, NO_MEMORY = (500, "transcription_failed"), (503, "engine_out_of_memory")
@@ -94,7 +94,7 @@ def test_an_engine_that_failed_is_not_alive_and_says_so_to_everybody(start, samp
 def test_a_caller_that_leaves_a_hanging_engine_is_no_fault(server, sample, tmp_path, note, at):
     """It hangs up while its row hangs: whoever waits behind it is served, nothing is left or logged."""
     logged = len(server.log())
-    body = uploads.form(sample[0], prompt=HANG)
+    body = form(sample[0], prompt=HANG)
 
     async def leave(hangs):
         _, writer = await uploads.begun(server, body)
@@ -112,7 +112,8 @@ def test_a_caller_that_leaves_a_hanging_engine_is_no_fault(server, sample, tmp_p
 
 
 @pytest.mark.slow("waits for time limits")
-def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp_path):
+@pytest.mark.guarantee("deadlines")
+def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp_path, measured, note):
     """What waits and what runs while the engine hangs; when it is free it does none of it."""
     limit_s, queued = 3.0, 8
 
@@ -137,7 +138,8 @@ def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp
     # The one that hung, and the one that came when all had their answer.
     assert grew("asr_queue_wait_seconds_count", **kind) == 2
     assert grew("asr_engine_jobs_total", **kind, end="done") == 1
-    assert max(after_s for _, after_s in waited) < 3.0
+    measured("late_ms", 1000 * max(after_s for _, after_s in waited))
+    note(f"{queued} requests in the queue; none ran")
 
 
 @pytest.mark.slow("waits for time limits")
@@ -145,7 +147,7 @@ async def test_nothing_remains_of_callers_who_leave(server, scripted, sample):
     """Twenty leave at random moments, among as many that stay: these get their words, and no work is left."""
     scripted(step_s=0.005)
     chance, room = random.Random(7), asyncio.Semaphore(6)
-    body = uploads.form(recordings.wav(np.tile(recordings.samples(), 4)), stream="true")
+    body = form(recordings.wav(np.tile(recordings.samples(), 4)), stream="true")
 
     async def leave():
         part = None if chance.random() < 0.75 else chance.randrange(len(body))
@@ -155,7 +157,7 @@ async def test_nothing_remains_of_callers_who_leave(server, scripted, sample):
 
     async def one(stays):
         async with room:
-            return (await uploads.sent(server, uploads.form(sample[0]))).body["text"] if stays else await leave()
+            return (await uploads.sent(server, form(sample[0]))).body["text"] if stays else await leave()
 
     crowd = [True, False] * 20
     chance.shuffle(crowd)

@@ -11,10 +11,10 @@ import pytest
 
 from asr_server.net.request_log import NO_ROUTE
 from asr_server_fake.script import FakeScript, Fault, Rule
-from E2Etest.chaos import uploads
 from E2Etest.drive import recordings
 from E2Etest.drive.process import until
 from E2Etest.drive.session import act, data, finals, open_session, pieces, upto_flush
+from E2Etest.drive.wire import form
 from E2Etest.exposition import DOCUMENTED, LABEL_VALUES, moved, scrape, total, value
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -113,9 +113,9 @@ def test_a_stream_has_a_first_text(server):
 def test_a_caller_that_leaves_is_counted_as_one(server, stream):
     """Of the request and of its span; no figure of finished work moves."""
     before = scrape(server)
-    body = uploads.form(recordings.wav(np.tile(recordings.samples(), 5)), stream=stream)
+    body = form(recordings.wav(np.tile(recordings.samples(), 5)), stream=stream)
     caller = http.client.HTTPConnection("127.0.0.1", server.port)
-    caller.request("POST", ROUTE, body, {"Content-Type": uploads.MEDIA_TYPE})
+    caller.request("POST", ROUTE, body, {"Content-Type": "multipart/form-data; boundary=b"})
     server.wait_for(lambda health: health["queue"]["running"] > 0)
     caller.close()
     after = _settled(server, lambda s: moved(before, s)("asr_errors_total", code="request_cancelled") >= 1)

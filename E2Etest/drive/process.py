@@ -59,6 +59,12 @@ def refusal(answer: httpx.Response) -> tuple[int, str | None, str | None]:
     return answer.status_code, body["error"]["code"], body["error"]["param"]
 
 
+def at_rest(health: dict) -> bool:
+    """Return True if nothing waits, runs, or is held."""
+    queue = health["queue"]
+    return not any(queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s"))
+
+
 class Server:
     """A server at `base` or on `port` of this machine, and clients for it that send its first key."""
 

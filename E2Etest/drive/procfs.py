@@ -52,17 +52,6 @@ def bytes_read(pid: int) -> int:
     return int(Path(f"/proc/{pid}/io").read_text().split()[1])
 
 
-def listening_files(pids: list[int]) -> list[Path]:
-    """The names of the Unix sockets of the processes, as far as they exist."""
-    held = set()
-    for link in (link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()):
-        with contextlib.suppress(FileNotFoundError):  # closed since the folder was read
-            held.add(os.readlink(link))
-    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    names = {Path(line[7]) for line in lines if len(line) > 7 and f"socket:[{line[6]}]" in held}
-    return [name for name in names if name.is_absolute() and name.exists()]
-
-
 def fork_server(server_pid: int) -> int | None:
     """The decoders' parent, if there is one."""
     found = (pid for pid in family(server_pid) if b"asr_server.processes.fork_server" in _command_of(pid))

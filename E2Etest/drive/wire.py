@@ -22,9 +22,11 @@ class Answer:
     body: bytes  # a body in chunks is left so
 
 
-def form(audio: bytes, disposition: bytes = FILE) -> bytes:
-    """Return a multipart body of one part, with the boundary `b`."""
-    return b"--b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n%b" % (disposition, audio, END)
+def form(audio: bytes, disposition: bytes = FILE, **fields: str) -> bytes:
+    """Return a multipart body with the boundary `b`: the fields, and the recording at last."""
+    parts = [(b'name="%b"' % name.encode(), text.encode()) for name, text in fields.items()]
+    part = b"--b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n"
+    return b"".join(part % one for one in [*parts, (disposition, audio)]) + END
 
 
 def post(

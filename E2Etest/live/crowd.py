@@ -11,13 +11,13 @@ _PIECE_BYTES = 16_000
 
 
 async def spoken(server, body, ready=None, query=""):
-    """Return the words of a session that sends `body`. `ready`: a barrier that it waits at when it is open."""
+    """Return the words of a session that sends what it lacks of `body`. `ready`: a barrier that it waits at first."""
     url = server.base.replace("http", "ws", 1) + "/ws/transcribe" + query
     async with connect(url, max_size=None, compression=None, open_timeout=60) as session:
-        await session.recv()
+        received = json.loads(await session.recv()).get("received_bytes", 0)
         if ready is not None:
             await ready.wait()
-        for piece in pieces(body, _PIECE_BYTES):
+        for piece in pieces(body[received:], _PIECE_BYTES):
             await session.send(piece)
             await asyncio.sleep(0)
         await session.send(json.dumps({"action": "flush"}))

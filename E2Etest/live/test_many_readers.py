@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-READERS, ROUNDS, SPOKEN_S = 200, 3, 20.0
+READERS, ROUNDS, SPOKEN_S = 200, 2, 12.0
 _FRAME_S = 0.1
 
 

@@ -13,6 +13,8 @@ import httpx
 import numpy as np
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from E2Etest.chaos import soak_traffic
+from E2Etest.chaos.soak_traffic import Recording
 from E2Etest.drive import recordings
 from E2Etest.drive.process import Server, until
 from E2Etest.drive.session import act, data, open_session
@@ -22,6 +24,7 @@ TIMEOUT_S = 60.0
 JOB_TIMEOUT_S = 180.0
 # After a failure, so that a server that is gone is not asked thousands of times.
 _PAUSE_S = 0.1
+_SPANS = 6
 _TEXT = "The first sentence. The second sentence. The third sentence, which is the last."
 
 
@@ -47,19 +50,19 @@ class Callers:
     """
 
     def __init__(self, server: Server, text: str, *, with_jobs: bool = False) -> None:
-        self._server, self._text = server, text
-        self._clip = recordings.sample()[0]
-        pause = np.zeros(3 * 16_000, np.int16)
-        self._spans = 6
-        self._long = recordings.wav(np.tile(np.concatenate([recordings.samples(), pause]), self._spans))
+        self._server, self._words = server, " ".join([text] * _SPANS)
+        speech = recordings.samples()
+        spans = np.tile(np.concatenate([speech, np.zeros(3 * 16_000, np.int16)]), _SPANS)
+        clip, self._long = (Recording("", recordings.wav(samples), samples) for samples in (speech, spans))
+        ask, self._client = soak_traffic.Callers(server, TIMEOUT_S), server.client
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self.tally = Tally()
         self.jobs: list[str] = []
-        self.kinds: dict[str, Callable[[httpx.Client], None]] = {
-            "file": self._file,
-            "long file": self._long_file,
-            "stream": self._stream,
+        self.kinds: dict[str, Callable[[], None]] = {
+            "file": lambda: _check(ask.file(clip), text),
+            "long file": lambda: _check(ask.file(self._long), self._words),
+            "stream": lambda: _check(ask.events(self._long), self._words),
             "speech": self._speech,
             "live session": self._live,
         }
@@ -88,52 +91,28 @@ class Callers:
         )
 
     def _go_on(self, kind: str) -> None:
-        headers = {"Authorization": f"Bearer {self._server.key}"} if self._server.key else {}
-        with httpx.Client(base_url=self._server.base, timeout=TIMEOUT_S, headers=headers) as client:
-            while not self._stopping.is_set():
-                wrong = broken = ""
-                try:
-                    self.kinds[kind](client)
-                except WrongAnswer as error:
-                    wrong = str(error)
-                except (httpx.HTTPError, ConnectionClosed, InvalidHandshake, OSError) as error:
-                    broken = _described(error)
-                with self._lock:
-                    self.tally.wrong += [(kind, wrong)] if wrong else []
-                    self.tally.broken += [(kind, broken)] if broken else []
-                    self.tally.answered[kind] += not (wrong or broken)
-                if broken:
-                    self._stopping.wait(_PAUSE_S)
+        while not self._stopping.is_set():
+            wrong = broken = ""
+            try:
+                self.kinds[kind]()
+            except WrongAnswer as error:
+                wrong = str(error)
+            except (soak_traffic.Unexpected, httpx.HTTPError, ConnectionClosed, InvalidHandshake, OSError) as error:
+                broken = _described(error)
+            with self._lock:
+                self.tally.wrong += [(kind, wrong)] if wrong else []
+                self.tally.broken += [(kind, broken)] if broken else []
+                self.tally.answered[kind] += not (wrong or broken)
+            if broken:
+                self._stopping.wait(_PAUSE_S)
 
-    def _post(self, client: httpx.Client, audio: bytes, path: str, **fields: str) -> httpx.Response:
-        answer = client.post(path, files={"file": ("a.wav", audio)}, data=fields)
-        answer.raise_for_status()
-        return answer
-
-    def _file(self, client: httpx.Client) -> None:
-        answer = self._post(client, self._clip, "/v1/audio/transcriptions", model="whisper-1")
-        _check(answer.json()["text"], self._text)
-
-    def _long_file(self, client: httpx.Client) -> None:
-        answer = self._post(client, self._long, "/v1/audio/transcriptions", model="whisper-1")
-        _check(answer.json()["text"], " ".join([self._text] * self._spans))
-
-    def _stream(self, client: httpx.Client) -> None:
-        form = {"files": {"file": ("a.wav", self._long)}, "data": {"model": "whisper-1", "stream": "true"}}
-        with client.stream("POST", "/v1/audio/transcriptions", **form) as answer:
-            _check_status(answer)
-            events = list(_events(answer))
-        if "error" in events[-1]:
-            raise httpx.HTTPError(str(events[-1]))
-        _check(events[-1].get("text"), " ".join([self._text] * self._spans))
-
-    def _speech(self, client: httpx.Client) -> None:
+    def _speech(self) -> None:
         body = {"model": "tts-1", "voice": "alloy", "input": _TEXT, "response_format": "wav"}
-        answer = client.post("/v1/audio/speech", json=body)
+        answer = self._client.post("/v1/audio/speech", json=body)
         answer.raise_for_status()
         _check(len(answer.content) > 100_000, True)
 
-    def _live(self, client: httpx.Client) -> None:
+    def _live(self) -> None:
         """A session of two utterances at about the speed of speech. One whose server goes gets its final and 1001."""
         speech = data(np.concatenate([recordings.samples(), np.zeros(16_000, np.int16)]))
         with open_session(self._server) as socket:
@@ -149,14 +128,16 @@ class Callers:
                 return
         _check(any(message.get("is_final") and message["text"] for message in messages), True)
 
-    def _job(self, client: httpx.Client) -> None:
+    def _job(self) -> None:
         """Once it is accepted it must come to its end, however often nobody can answer for it."""
-        accepted = self._post(client, self._long, "/v1/jobs", model="whisper-1").json()["id"]
+        made = self._client.post("/v1/jobs", files={"file": ("a.wav", self._long.file)}, data={"model": "whisper-1"})
+        made.raise_for_status()
+        accepted = made.json()["id"]
         self.jobs.append(accepted)
-        job = _asked(client, f"/v1/jobs/{accepted}", lambda body: body["ended_at"] is not None)
+        job = _asked(self._client, f"/v1/jobs/{accepted}", lambda body: body["ended_at"] is not None)
         _check(job["status"], "succeeded")
-        result = _asked(client, f"/v1/jobs/{accepted}/result", lambda body: True)
-        _check(result["text"], " ".join([self._text] * self._spans))
+        result = _asked(self._client, f"/v1/jobs/{accepted}/result", lambda body: True)
+        _check(result["text"], self._words)
 
 
 def _asked(client: httpx.Client, path: str, condition: Callable[[dict], bool]) -> dict:
@@ -182,22 +163,10 @@ def _check(seen: object, expected: object) -> None:
         raise WrongAnswer(f"{seen!r} instead of {expected!r}")
 
 
-def _check_status(answer: httpx.Response) -> None:
-    if answer.is_error:
-        answer.read()
-    answer.raise_for_status()
-
-
 def _described(error: Exception) -> str:
     if isinstance(error, httpx.HTTPStatusError):
         return f"{error.response.status_code} {error.response.text[:200]}"
     return f"{type(error).__name__}: {error}"
-
-
-def _events(answer: httpx.Response) -> Iterator[dict]:
-    for line in answer.iter_lines():
-        if line.startswith("data: {"):
-            yield json.loads(line.removeprefix("data: "))
 
 
 def _upto(socket, ending: str) -> Iterator[dict]:

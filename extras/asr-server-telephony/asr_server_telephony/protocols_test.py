@@ -19,6 +19,7 @@ from asr_server_telephony.protocols import (
     Stopped,
     TwilioReader,
 )
+from E2Etest.telephony import phones
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -46,6 +47,44 @@ def test_any_frame_of_audiosocket_is_read_or_refused(kind, payload, named):
         assert isinstance(reader.read(0x01, bytes(16)), CallStarted)
     with suppress(BadMessage):
         reader.read(kind, payload)
+
+
+_START = [json.dumps(message) for message in phones.twilio_start("CA-bad")]
+_MEDIA = phones.twilio_media("inbound", 1, bytes(160))
+
+
+@pytest.mark.parametrize(
+    ("reader", "messages", "code"),
+    [
+        (TwilioReader({}), [bytes(160)], "invalid_message"),
+        (TwilioReader({}), [*_START, json.dumps(_MEDIA).replace("=", "!")], "invalid_message"),
+        (TwilioReader({}), [*_START, json.dumps(phones.twilio_media("outbound", 1, b"a"))], "invalid_message"),
+        (TwilioReader({}), [*_START, _START[1]], "invalid_message"),
+        (AsteriskReader({}), [bytes(320)], "invalid_message"),
+        (FreeswitchReader({"channels": "2"}), [bytes(322)], "invalid_audio"),
+    ],
+    ids=["binary", "no base64", "track not announced", "second start", "media first", "half a frame"],
+)
+def test_a_message_that_nobody_sends_is_refused(reader, messages, code):
+    """Those before it are read."""
+    *before, last = messages
+    for message in before:
+        list(reader.read(message))
+    with pytest.raises(BadMessage) as refused:
+        list(reader.read(last))
+    assert refused.value.code == code
+
+
+_NAMED = (0x01, bytes(16))
+
+
+@pytest.mark.parametrize("frames", [[(0x01, bytes(15))], [_NAMED] * 2, [_NAMED, (0x42, b"")], [_NAMED, (0x03, b"xy")]])
+def test_a_frame_of_audiosocket_that_nobody_sends_is_refused(frames):
+    reader = AudioSocketReader()
+    for kind, payload in frames[:-1]:
+        reader.read(kind, payload)
+    with pytest.raises(BadMessage):
+        reader.read(*frames[-1])
 
 
 def test_stereo_is_divided_by_party():
