@@ -38,8 +38,8 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def long(speech):
-    """The bundled recording again and again: a minute and a half, so several spans."""
-    return recordings.wav(np.tile(speech, 20))
+    """The bundled recording again and again, so several spans."""
+    return recordings.wav(np.tile(speech, 10))
 
 
 def _events(server, audio):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import py_compile
 import re
 import shutil
 import subprocess
@@ -16,14 +15,13 @@ from asr_server.features.translation.conftest import Answer, ScriptedLlm
 from E2Etest.drive import recordings
 from E2Etest.wyoming.conftest import bridged
 from tools.clients import openai_clients
-from tools.clients.catalogue import CLIENTS
 
 pytestmark = pytest.mark.integration
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 RECORDING = str(recordings.demo.sample().recording)
 WORDS = recordings.sample()[1]
-# Their packages, half a gigabyte each, are no part of the development environment.
+# `make clients` runs them: their packages have half a gigabyte each.
 COMPILED_ONLY = {"python/livekit_stt.py", "python/pipecat_stt.py"}
 # They have tests of their own, since they need another server too.
 OF_THEIR_OWN = {"python/wyoming_client.py", "python/speak_answer.py"}
@@ -117,15 +115,6 @@ def test_javascript(here, node, name):
     """The words; of the OpenAI client twice, whole and streamed."""
     printed = _printed("node", str(node / Path(name).name), RECORDING, here.base)
     assert printed.splitlines().count(WORDS) == (2 if "openai" in name else 1), printed
-
-
-@pytest.mark.parametrize("name", sorted(COMPILED_ONLY))
-def test_what_is_only_compiled_says_so(name, tmp_path):
-    """It is valid Python, and its head says what runs it, with the version that is pinned there."""
-    py_compile.compile(str(EXAMPLES / name), cfile=str(tmp_path / "out"), doraise=True)
-    head = (EXAMPLES / name).read_text(encoding="utf-8").split('"""')[1]
-    (client,) = (client for client in CLIENTS if Path(name).name in client.scripts)
-    assert f"`make clients` runs it with version {client.pinned}" in head
 
 
 def test_the_list_of_examples_is_whole():

@@ -16,20 +16,16 @@ GRANIAN = {"USE_GRANIAN": "true"}
 
 
 def test_it_serves_and_says_so(tmp_path, fake_sample, sample):
-    """A recording and the plan; the answers are those of the app, without the name of the server's version."""
+    """The plan, a recording, and streams, which are whole also where the app stops waiting for the client: before the
+    events of a job it waits for the first event or the end of the client, and cancels the second wait."""
     with running(tmp_path / "log", **fake_sample, **GRANIAN) as server:
         assert server.transcribe(sample[0]).json()["text"] == sample[1]
         (option,) = [option for option in server.health()["plan"] if option["name"] == "use_granian"]
         assert option["active"]
-        assert server.stop() == 0
-    assert "Traceback" not in server.log()
-
-
-def test_streams_are_whole_also_where_the_app_stops_waiting_for_the_client(tmp_path, fake_sample, sample):
-    """The events of a job: the app waits for the first event or the end of the client, and cancels the second wait."""
-    with running(tmp_path / "log", **fake_sample, **GRANIAN) as server:
         for _ in range(40):
             assert server.job(sample[0])[0]["status"] == "succeeded"
+        assert server.stop() == 0
+    assert "Traceback" not in server.log()
 
 
 def test_it_serves_tls(tmp_path, fake_sample, sample):

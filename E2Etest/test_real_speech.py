@@ -72,6 +72,7 @@ def test_words_have_times_from_the_audio(english, kennedy):
     assert ("not", "what") in pauses
 
 
+@pytest.mark.nightly
 def test_the_words_of_a_text_are_where_they_are_read(english):
     """Five sentences of a reader with pauses, and one between them that is not read: each word in its own sentence."""
     clips = recordings.real_clips("librivox")
@@ -157,7 +158,7 @@ def _has_both(text):
     "detection",
     [
         pytest.param(None, id="commit"),
-        pytest.param({"type": "semantic_vad", "eagerness": "low"}, id="semantic"),
+        pytest.param({"type": "semantic_vad", "eagerness": "low"}, id="semantic", marks=pytest.mark.nightly),
         pytest.param({"type": "server_vad", "silence_duration_ms": 8_000}, id="server", marks=pytest.mark.nightly),
     ],
 )
@@ -248,14 +249,3 @@ def test_the_process_is_small(english, kennedy):
     english.transcribe(kennedy.path.read_bytes())
     assert "torch" not in Path(f"/proc/{english.process.pid}/maps").read_text()
     assert english.resident_mb() < 450
-
-
-@pytest.mark.nightly
-def test_in_gateway_mode(tmp_path, kennedy):
-    """The engine process starts with the request and ends when idle; the server knows the languages too."""
-    settings = {"MODEL_ID": package.MODEL_ID, "GATEWAY_MODE": "true", "IDLE_TIMEOUT": "2"}
-    with ready(tmp_path / "log", **settings) as server:
-        assert _errors(server.transcribe(kennedy.path.read_bytes()).json()["text"], kennedy) == 0
-        assert server.transcribe(kennedy.path.read_bytes(), language="de").status_code == 400
-        server.wait_for(lambda health: not health["model_loaded"])
-        assert _errors(server.transcribe(kennedy.path.read_bytes()).json()["text"], kennedy) == 0

@@ -36,14 +36,14 @@ FORMS = {
 
 
 def _video(container: str, codec: str, options: dict[str, str]) -> bytes:
-    """Ten seconds of noise for the eye, and for the ear two tracks of different loudness, the second the default."""
+    """Four seconds of noise for the eye, and for the ear two tracks of different loudness, the second the default."""
     chance = np.random.default_rng(1)
     with tempfile.NamedTemporaryFile() as sink, av.open(sink.name, "w", format=container, options=options) as out:
         video = out.add_stream("libvpx" if container == "webm" else "mpeg4", rate=10, width=320, height=240)
         video.pix_fmt, video.bit_rate = "yuv420p", 4_000_000
         sounds = [out.add_stream(codec, rate=48_000, layout="stereo") for _ in range(2)]
         sounds[0].disposition, sounds[1].disposition = Disposition(0), Disposition.default
-        for second in range(10):
+        for second in range(4):
             for _ in range(10):
                 noise = chance.integers(0, 255, (240, 320, 3), np.uint8)
                 out.mux(video.encode(av.VideoFrame.from_ndarray(noise, format="rgb24")))

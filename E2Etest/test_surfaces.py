@@ -1,18 +1,16 @@
 """Every way to ask a real server: the words are right on each of them.
 
-It is a process with the demonstration model, at night also one with the English model, or the server at `E2E_BASE_URL`.
+It is a process with the demonstration model, or the server at `E2E_BASE_URL`.
 What each way answers in detail is tested in `E2Etest/contract`, with a fake engine.
 """
 
-import os
 import re
 
 import numpy as np
 import pytest
 
-from asr_server.features.moonshine import package
 from E2Etest.drive import recordings
-from E2Etest.drive.process import events, ready
+from E2Etest.drive.process import events
 from E2Etest.drive.session import act, data, finals, open_session, receive, upto_flush
 from E2Etest.exposition import moved, scrape
 from E2Etest.realtime import session as realtime
@@ -20,18 +18,6 @@ from E2Etest.realtime import session as realtime
 pytestmark = [pytest.mark.integration, pytest.mark.any_server]
 
 PAUSE = np.zeros(40_000, np.int16)
-
-
-MODELS = [""] if "E2E_BASE_URL" in os.environ else ["", pytest.param(package.MODEL_ID, marks=pytest.mark.nightly)]
-
-
-@pytest.fixture(scope="module", params=MODELS)
-def server(request, tmp_path_factory):
-    if not request.param:
-        yield request.getfixturevalue("shared_server")
-        return
-    with ready(tmp_path_factory.mktemp("english") / "log", MODEL_ID=request.param) as english:
-        yield english
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
 """While one key attacks speech, voices, jobs and live sessions, the requests of another key are answered."""
 
 import resource
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 from E2Etest.chaos.neighbours import (
     ATTACKER,
     KEYS,
+    NEIGHBOUR,
     Attack,
     Neighbour,
     message,
@@ -25,7 +28,7 @@ from E2Etest.chaos.neighbours import (
 )
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready
-from E2Etest.drive.session import data
+from E2Etest.drive.session import act, data, open_session, receive
 from E2Etest.drive.wire import frame
 
 pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(900)]
@@ -224,6 +227,35 @@ def test_turns_of_many_sessions(attacked, neighbour):
         _unread(server, socket_with(path, *[turn] * 3), seconds=2, ends=number % 2 == 0)
 
     _check(attacked, Attack(20, talk), neighbour.is_transcribed)
+
+
+def _empty_pages(server, number):
+    page = struct.pack("<4sBBqIIIB", b"OggS", 0, 0, 0, 7, 0, 0, 0)
+    with open_session(server, encoding="opus") as session:
+        session.send(9_000 * page)
+        time.sleep(0.5)
+
+
+@pytest.mark.guarantee("turns")
+def test_decoders_and_readers_are_taken_in_turns(attacked, neighbour):
+    """Six sockets of one key send Ogg pages without packets, and readers of one session take all places they may."""
+    with ExitStack() as held:
+        session = held.enter_context(open_session(attacked))
+        path = f"/v1/live/{session.hello['session_id']}/share"
+        token = httpx.post(f"{attacked.base}{path}", headers=AUTHORIZED, json={}).json()["token"]
+        events = request("GET", f"/v1/live/shared/{token}/events")
+        readers = [held.enter_context(opened(attacked, events)) for _ in range(510)]
+        refused = sum(reader.recv(12).endswith(b"429") for reader in readers[-10:])
+        assert refused == 10
+        others = SimpleNamespace(key=NEIGHBOUR, live_url=attacked.live_url)
+        with under(attacked, Attack(6, _empty_pages)) as steps, open_session(others, encoding="opus") as other:
+            for _ in range(10):
+                other.send(b"\xf8\xff\xfe")  # a packet of silence
+                act(other, "flush")
+                while receive(other).get("ending") != "flush":
+                    pass
+            neighbour.is_transcribed()
+        assert steps() >= 6
 
 
 # -- what one caller may hold ------------------------------------------------------------------------------------------

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import select
-import socket
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 import soxr
 
+from E2Etest.chaos.neighbours import opened
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready
 from E2Etest.drive.session import act, data, finals, open_session, pieces, stream, upto_flush
@@ -30,57 +31,41 @@ TRIES = 3
 PEERS = 4
 USUAL_BYTES = 3_200  # a tenth of a second at 16 kHz
 FRAME_BYTES, RATE_HZ = 10_000_000, 48_000
-LARGE_PEERS = 3  # a caller may have 34 MiB of unfinished messages
+GIVE_UP_S = 60
 SPEECH = data(np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)]))
 MIB = 1024 * 1024
 
 
-class Peer:
-    """A socket whose user reads nothing, unless it asks."""
+def _ended(line, wait_ms):
+    poll = select.poll()
+    poll.register(line, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+    return bool(poll.poll(wait_ms))
 
-    def __init__(self, server):
-        self._socket = socket.socket()
-        # So small that the server's side soon has to keep what is not read.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        self._socket.connect(("127.0.0.1", server.port))
-        self._socket.sendall(handshake("/ws/transcribe"))
-        self.sent_bytes = 0
-        self._began_s = time.monotonic()
 
-    def floods(self, give_up_s=60):
-        """Send speech and actions until the server ends it; seconds until then."""
-        actions = frame(json.dumps({"action": "config", "language": "en"}).encode(), TEXT) * 100
-        self._socket.settimeout(1)
-        while time.monotonic() - self._began_s < give_up_s:
-            try:
-                self.sent_bytes += self._socket.send(frame(SPEECH[:3_200]) + actions)
-            except TimeoutError:
-                if self._ended(0):
-                    break
-            except OSError:
+def _floods(line):
+    """Send speech and actions, and read nothing, until the server ends it; the seconds until then, and the bytes."""
+    burst = frame(SPEECH[:3_200]) + frame(json.dumps({"action": "config", "language": "en"}).encode(), TEXT) * 100
+    line.settimeout(1)
+    began_s, sent = time.monotonic(), 0
+    while time.monotonic() - began_s < GIVE_UP_S:
+        try:
+            sent += line.send(burst)
+        except TimeoutError:
+            if _ended(line, 0):
                 break
-        return time.monotonic() - self._began_s
+        except OSError:
+            break
+    return time.monotonic() - began_s, sent
 
-    def is_silent(self, give_up_s=60):
-        """Neither send nor read anything; seconds until the server has ended it."""
-        assert self._ended(1000 * give_up_s)
-        return time.monotonic() - self._began_s
 
-    def received(self):
-        """All that came."""
-        parts = []
-        self._socket.settimeout(10)
-        while part := self._socket.recv(65_536):
-            parts.append(part)
-        return b"".join(parts)
-
-    def close(self):
-        self._socket.close()
-
-    def _ended(self, wait_ms):
-        poll = select.poll()
-        poll.register(self._socket, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
-        return bool(poll.poll(wait_ms))
+def _is_silent(line):
+    """Neither send nor read anything until the server ends it; the seconds until then, and all that came."""
+    began_s, parts = time.monotonic(), []
+    assert _ended(line, 1000 * GIVE_UP_S)
+    took_s = time.monotonic() - began_s
+    while part := line.recv(65_536):
+        parts.append(part)
+    return took_s, b"".join(parts)
 
 
 @pytest.fixture(scope="module")
@@ -119,59 +104,49 @@ async def test_who_never_reads_is_gone_and_has_held_little(loaded, measured, not
 
     async def share_mb():
         usual_mb, (heard,) = await _most_mb(loaded, [asyncio.to_thread(stream, loaded, [SPEECH])])
-        silent, flooding = [[Peer(loaded) for _ in range(PEERS)] for _ in range(2)]
-        waits = [asyncio.to_thread(peer.is_silent) for peer in silent]
-        floods = [asyncio.to_thread(peer.floods) for peer in flooding]
-        most_mb, (*gone_s, beside) = await _most_mb(
-            loaded, [*waits, *floods, asyncio.to_thread(stream, loaded, [SPEECH])]
-        )
-        sent_mb = sum(peer.sent_bytes for peer in flooding) / MIB
-        endings = [peer.received() for peer in silent]
-        for peer in silent + flooding:
-            peer.close()
+        with ExitStack() as held:
+            lines = [held.enter_context(opened(loaded, handshake("/ws/transcribe"))) for _ in range(2 * PEERS)]
+            works = [asyncio.to_thread(_is_silent, line) for line in lines[:PEERS]]
+            works += [asyncio.to_thread(_floods, line) for line in lines[PEERS:]]
+            most_mb, (*peers, beside) = await _most_mb(loaded, [*works, asyncio.to_thread(stream, loaded, [SPEECH])])
         assert finals(beside) == finals(heard)
-        assert all((1011).to_bytes(2, "big") + b"keepalive ping timeout" in ending for ending in endings)
+        assert all((1011).to_bytes(2, "big") + b"keepalive ping timeout" in told for _, told in peers[:PEERS])
         live = loaded.health()["live"]
         assert (live["sessions"], live["waiting"]) == (0, 0)
-        all_gone_s.extend(gone_s)
-        return (most_mb - usual_mb - sent_mb) / (2 * PEERS)
+        all_gone_s.extend(gone_s for gone_s, _ in peers)
+        return (most_mb - usual_mb - sum(sent for _, sent in peers[PEERS:]) / MIB) / (2 * PEERS)
 
     measured("held_mib", max(0.0, await _least_mb(share_mb)))
     measured("closed_s", max(all_gone_s))
     note(f"{PEERS} silent and {PEERS} flooding peers; frames of 1 byte and of 10 MB")
 
 
-async def test_frames_of_one_byte_hold_no_more_than_others(loaded, measured):
+RESAMPLED = data(soxr.resample(np.frombuffer(SPEECH, np.int16), 16_000, RATE_HZ))
+LARGE = RESAMPLED + bytes(FRAME_BYTES - len(RESAMPLED))
+# The peers, the sound, the usual and the other size of a frame, the sample rate, and what a peer's sound takes in MiB.
+SIZES = {
+    "one byte": (PEERS, SPEECH, USUAL_BYTES, 1, 16_000, 0),
+    # All of it is there before the first of it is heard. (A caller may have 34 MiB of unfinished messages.)
+    "ten megabytes": (3, LARGE, 6 * USUAL_BYTES, FRAME_BYTES, RATE_HZ, FRAME_BYTES / MIB),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+async def test_frames_of_other_sizes_hold_no_more(loaded, measured, name):
     """And they are the same words."""
-    plain, body = [b"".join(frame(part) for part in pieces(SPEECH, size)) for size in (USUAL_BYTES, 1)]
+    peers, sound, usual_bytes, other_bytes, rate, own_mb = SIZES[name]
+
+    def works(size):
+        body = b"".join(frame(part) for part in pieces(sound, size))
+        return [asyncio.to_thread(_spoken, loaded, body, sample_rate=rate) for _ in range(peers)]
 
     async def share_mb():
-        usual_mb, usual = await _most_mb(loaded, [asyncio.to_thread(_spoken, loaded, plain) for _ in range(PEERS)])
-        most_mb, found = await _most_mb(loaded, [asyncio.to_thread(_spoken, loaded, body) for _ in range(PEERS)])
-        assert found == usual == usual[:1] * PEERS
+        usual_mb, usual = await _most_mb(loaded, works(usual_bytes))
+        most_mb, found = await _most_mb(loaded, works(other_bytes))
+        assert found == usual == usual[:1] * peers
         assert usual[0]
-        return (most_mb - usual_mb) / PEERS
-
-    measured("held_mib", max(0.0, await _least_mb(share_mb)))
-
-
-async def test_frames_of_ten_megabytes_hold_no_more_than_others(loaded, measured):
-    """And they are the same words."""
-    sound = data(soxr.resample(np.frombuffer(SPEECH, np.int16), 16_000, RATE_HZ))
-    sound += bytes(FRAME_BYTES - len(sound))
-    plain, body = b"".join(frame(part) for part in pieces(sound, 6 * USUAL_BYTES)), frame(sound)
-
-    def works(frames):
-        return [asyncio.to_thread(_spoken, loaded, frames, sample_rate=RATE_HZ) for _ in range(LARGE_PEERS)]
-
-    async def share_mb():
-        usual_mb, usual = await _most_mb(loaded, works(plain))
-        most_mb, found = await _most_mb(loaded, works(body))
-        assert found == usual == usual[:1] * LARGE_PEERS
-        assert usual[0]
-        # In one piece all of it is there before the first of it is heard; and a frame is there twice while its mask is
-        # taken off, which happens to one after the other.
-        return (most_mb - usual_mb - FRAME_BYTES / MIB) / LARGE_PEERS - FRAME_BYTES / MIB
+        # A frame is there twice while its mask is taken off, which happens to one after the other.
+        return (most_mb - usual_mb - own_mb) / peers - own_mb
 
     measured("held_mib", max(0.0, await _least_mb(share_mb)))
 
