@@ -133,12 +133,7 @@ def start(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def server(shared_server):
-    return shared_server
-
-
-@pytest.fixture(scope="session")
-def shared_server(tmp_path_factory):
+def server(tmp_path_factory):
     """The server at `E2E_BASE_URL`, else a process with the demonstration model loaded and small limits."""
     if "E2E_BASE_URL" in os.environ:
         with closing(RunningServer()) as server:

@@ -17,7 +17,7 @@ from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.thread import EngineThread
 from E2Etest.drive import recordings
 
-pytestmark = pytest.mark.accuracy
+pytestmark = [pytest.mark.accuracy, pytest.mark.nightly]
 
 FOLDER = recordings.AUDIO / "aligned"
 WAIT_S = 100
@@ -54,16 +54,6 @@ def _distances(row, alignment):
 
 
 @pytest.mark.integration
-def test_health_tells_the_aligner(server):
-    """Its name, its state and why it could not be loaded; with the demonstration model it is the bundled one."""
-    health = server.health()
-    assert (health["aligner_id"], health["aligner_error"]) == ("demo", "")
-    assert health["aligner_state"] in {"unloaded", "loaded"}
-    assert "aligner" in {option["name"] for option in health["plan"] if option["active"]}
-
-
-@pytest.mark.slow("places the words of a long recording")
-@pytest.mark.integration
 def test_words_of_a_long_recording_are_placed_as_well_as_those_of_one_clip(server):
     """All English clips are one recording, divided by its recognised text: one word in six is wrong (35 and 125 ms)."""
     rows = [row for row in _rows() if row["language"] == "English"]
@@ -81,7 +71,6 @@ def test_words_of_a_long_recording_are_placed_as_well_as_those_of_one_clip(serve
     assert np.percentile(found, 95) <= 130
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("language", "least", "mean_ms", "most_ms"), [("English", 100, 36, 105), ("Chinese", 30, 24, 55)]
 )
@@ -94,14 +83,12 @@ def test_borders_of_words_in_voices_never_heard(distances, language, least, mean
     assert np.percentile(found, 95) <= most_ms
 
 
-@pytest.mark.nightly
 def test_a_long_clip_is_aligned_to_its_end(distances):
     """Past two windows of the encoder the last ten words are found, if less well than others (41 ms)."""
     (found,) = [found for row, found in distances if row["words_ms"][-1][2] > 16_000]
     assert found[-20:].mean() <= 50
 
 
-@pytest.mark.nightly
 def test_the_words_are_placed_better_than_by_counting_letters(distances):
     """The plain estimate, given where the speech begins and ends, is further off."""
     told, estimated = [], []

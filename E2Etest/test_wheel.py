@@ -1,9 +1,5 @@
-"""The wheel, built from what the images copy: its files and its metadata. `test_installation.py` runs it."""
+"""The files of the wheels. `test_installation.py` installs and runs that of the server."""
 
-import re
-import shutil
-import subprocess
-import sys
 import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from asr_server import __version__
+from tools import sizes
 
 pytestmark = pytest.mark.nightly
 
@@ -20,34 +17,10 @@ INFO = f"asr_server-{__version__}.dist-info"
 FOR_TESTS = ("*_test.py", "conftest.py", "*_test.mjs", "package.json", "words.flac", "*.mka")
 
 
-def _run(*command, **options):
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory):
-    """A copy of what the images copy."""
-    sources = tmp_path_factory.mktemp("sources")
-    copied = re.findall(r"^COPY ([^-].+) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
-    for name in set(" ".join(copied).split()):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        else:
-            shutil.copy(ROOT / name, sources)
-    return sources
-
-
-def _built(folder, out):
-    _run("pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, folder)
-    return next(out.iterdir())
-
-
-@pytest.fixture(scope="module")
-def wheel(sources, tmp_path_factory):
+def wheel(tmp_path_factory):
     """Path of the wheel."""
-    return _built(sources, tmp_path_factory.mktemp("wheel"))
+    return sizes.wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def _names(wheel):
@@ -66,9 +39,9 @@ def test_the_wheel_holds_the_package_with_its_data_and_without_tests(wheel):
 
 
 @pytest.mark.parametrize(("name", "commands"), [("asr-server-ray", []), ("asr-server-telephony", ["telephony"])])
-def test_a_wheel_of_the_extras_holds_its_commands_and_no_tests(name, commands, sources, tmp_path):
+def test_a_wheel_of_the_extras_holds_its_commands_and_no_tests(name, commands, tmp_path):
     """Each entry point names a module of the wheel; data files are in it."""
-    names = _names(wheel := _built(sources / "extras" / name, tmp_path))
+    names = _names(wheel := sizes.wheel(tmp_path, ROOT / "extras" / name))
     assert not {file for file in names if any(fnmatch(Path(file).name, pattern) for pattern in FOR_TESTS)}
     assert {Path(file).parts[0] for file in names if ".dist-info/" not in file} == {name.replace("-", "_")}
     with zipfile.ZipFile(wheel) as archive:

@@ -19,10 +19,10 @@ PAGE, NAME = ROOT / "docs" / "start" / "quick-start.md", "sizes"
 LIMITS = {(): (60, 150), ("cpu",): (65, 220), ("demo",): (75, 300), ("demo", "cpu"): (80, 360)}
 
 
-def wheel(folder: Path) -> Path:
-    """Build the wheel in a folder."""
+def wheel(folder: Path, project: Path = ROOT) -> Path:
+    """Build the wheel of a project in a folder."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
     (built,) = folder.iterdir()
     return built
 

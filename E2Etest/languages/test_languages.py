@@ -13,7 +13,6 @@ import pytest
 import srt
 from rapidfuzz.distance import Levenshtein
 
-from asr_server.features.translation.conftest import ScriptedLlm, translation
 from asr_server.text.words import CLOSING, GLUED, measure
 from E2Etest.drive import recordings, session
 from E2Etest.drive.process import ready, running
@@ -54,11 +53,9 @@ def whisper(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, whisper):
-    """Our server in front of it, with a scripted language model for translations."""
-    with ScriptedLlm() as llm:
-        settings = {"VLLM_BASE_URL": whisper, "OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
-        with ready(tmp_path_factory.mktemp("server") / "log", **settings) as started:
-            yield started
+    """Our server in front of it."""
+    with ready(tmp_path_factory.mktemp("server") / "log", VLLM_BASE_URL=whisper) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -117,16 +114,3 @@ def test_subtitles_have_the_width_and_the_breaks_of_the_script(server, clip):
     assert all(cue.start < cue.end for cue in cues)
     spoken = server.transcribe(clip.path.read_bytes()).json()["text"]
     assert letters("".join(lines)) == letters(spoken)
-
-
-@each_clip
-def test_translations_translate_what_was_heard(server, clip):
-    """The language model gets the text of each segment, and the answer has both."""
-    files = {"file": clip.path.read_bytes()}
-    form = {"language": "en", "response_format": "verbose_json", "bilingual": "true"}
-    answer = server.client.post("/v1/audio/translations", files=files, data=form).json()
-    spoken = server.transcribe(clip.path.read_bytes()).json()["text"]
-    assert "".join(segment["source_text"] for segment in answer["segments"]) == spoken
-    assert [segment["text"] for segment in answer["segments"]] == [
-        translation(segment["source_text"]) for segment in answer["segments"]
-    ]
