@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from operator import itemgetter
+from typing import NamedTuple
 
 from asr_server.subtitle.cues import Cue, CueConfig, text_lines
 from asr_server.text.scripts import is_unspaced
@@ -14,9 +13,7 @@ from asr_server.text.words import CLOSING, GLUED, OPENING, measure
 
 
 class LintRule(StrEnum):
-    """The rules. Figures are ms for times, columns for widths and percent of the limit for reading speed; for
-    `LINE_START` and `LINE_END` the number of the line.
-    """
+    """The rules."""
 
     EMPTY = "empty"
     ORDER = "order"
@@ -31,17 +28,11 @@ class LintRule(StrEnum):
     READING_SPEED = "reading_speed"
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that a cue breaks."""
+class Violation(NamedTuple):
+    """A rule that a cue breaks. `cue`: its number, from 1."""
 
     rule: LintRule
-    cue: int  # its number, from 1
-    figure: int  # in the unit of the rule
-    limit: int  # in the unit of the rule
-
-    def __str__(self) -> str:
-        return f"cue {self.cue}: {self.rule} {self.figure} (limit {self.limit})"
+    cue: int
 
 
 def check(cues: Sequence[Cue], rules: CueConfig) -> list[Violation]:
@@ -49,47 +40,43 @@ def check(cues: Sequence[Cue], rules: CueConfig) -> list[Violation]:
 
     Unavoidable violations are reported too: a single word that is wider than a line, or speech too fast to read.
     """
-    broken = [(i, fault) for i, cue in enumerate(cues, start=1) for fault in _alone(cue, rules)]
-    broken += [(i, fault) for i, pair in enumerate(pairwise(cues), start=2) for fault in _pair(*pair, rules)]
-    return [Violation(rule, i, figure, limit) for i, (rule, figure, limit) in sorted(broken, key=itemgetter(0))]
+    broken = [Violation(rule, number) for number, cue in enumerate(cues, start=1) for rule in _alone(cue, rules)]
+    pairs = enumerate(pairwise(cues), start=2)
+    broken += [Violation(rule, number) for number, pair in pairs for rule in _pair(*pair, rules)]
+    return sorted(broken, key=lambda found: found.cue)
 
 
-def _alone(cue: Cue, rules: CueConfig) -> Iterator[tuple[LintRule, int, int]]:
-    duration = cue.end_ms - cue.start_ms
-    if duration < rules.min_duration_ms:
-        yield LintRule.MIN_DURATION, duration, rules.min_duration_ms
-    if duration > rules.max_duration_ms:
-        yield LintRule.MAX_DURATION, duration, rules.max_duration_ms
+def _alone(cue: Cue, rules: CueConfig) -> Iterator[LintRule]:
+    duration_ms = cue.end_ms - cue.start_ms
+    if duration_ms < rules.min_duration_ms:
+        yield LintRule.MIN_DURATION
+    if duration_ms > rules.max_duration_ms:
+        yield LintRule.MAX_DURATION
     if not cue.lines:
-        yield LintRule.EMPTY, 0, 1
+        yield LintRule.EMPTY
     for text in (cue.text, cue.translation):
-        yield from _layout(text_lines(text), rules)
-        needed = sum(rules.reading_ms(*measure(line)) for line in text_lines(text))
-        if needed > max(duration, 0):
-            yield LintRule.READING_SPEED, round(100 * needed / max(duration, 1)), 100
-
-
-def _layout(lines: Sequence[str], rules: CueConfig) -> Iterator[tuple[LintRule, int, int]]:
-    if len(lines) > rules.max_lines:
-        yield LintRule.LINES, len(lines), rules.max_lines
-    for number, line in enumerate(lines, start=1):
-        if measure(line).columns > rules.max_line_columns:
-            yield LintRule.LINE_WIDTH, measure(line).columns, rules.max_line_columns
-        if number > 1 and line[0] in CLOSING + GLUED:
-            yield LintRule.LINE_START, number, 0
-        if number < len(lines) and _opens(line):
-            yield LintRule.LINE_END, number, 0
+        lines = text_lines(text)
+        if len(lines) > rules.max_lines:
+            yield LintRule.LINES
+        if any(measure(line).columns > rules.max_line_columns for line in lines):
+            yield LintRule.LINE_WIDTH
+        if any(line[0] in CLOSING + GLUED for line in lines[1:]):
+            yield LintRule.LINE_START
+        if any(map(_opens, lines[:-1])):
+            yield LintRule.LINE_END
+        if sum(rules.reading_ms(*measure(line)) for line in lines) > max(duration_ms, 0):
+            yield LintRule.READING_SPEED
 
 
 def _opens(line: str) -> bool:
     return line[-1] in OPENING and (len(line) == 1 or line[-2] == " " or is_unspaced(line[-2]))
 
 
-def _pair(before: Cue, cue: Cue, rules: CueConfig) -> Iterator[tuple[LintRule, int, int]]:
-    gap = cue.start_ms - before.end_ms
+def _pair(before: Cue, cue: Cue, rules: CueConfig) -> Iterator[LintRule]:
+    gap_ms = cue.start_ms - before.end_ms
     if cue.start_ms < before.start_ms:
-        yield LintRule.ORDER, cue.start_ms - before.start_ms, 0
-    if gap < 0:
-        yield LintRule.OVERLAP, -gap, 0
-    elif gap < rules.min_gap_ms:
-        yield LintRule.MIN_GAP, gap, rules.min_gap_ms
+        yield LintRule.ORDER
+    if gap_ms < 0:
+        yield LintRule.OVERLAP
+    elif gap_ms < rules.min_gap_ms:
+        yield LintRule.MIN_GAP

@@ -12,7 +12,7 @@ from E2Etest.chaos import bombs, hasty
 from E2Etest.drive.process import running
 from E2Etest.drive.procfs import busiest, decoders, fork_server
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("codec")]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("codec")]
 
 PROGRAM = str(Path(hasty.__file__))
 LIMITS = {"MAX_AUDIO_S": "40000", "MAX_QUEUE_AUDIO_S": "100000", "IDLE_TIMEOUT": "0"}
@@ -49,11 +49,7 @@ def server(tmp_path_factory, sample, fake_sample):
         yield found
 
 
-@pytest.mark.parametrize(
-    "fatal",
-    [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.nightly) for number in (signal.SIGSEGV, signal.SIGABRT))],
-    ids=lambda number: number.name,
-)
+@pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)
 def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample, note, fatal):
     """Others are decoded and heard meanwhile, in children of the same parent."""
     parent = fork_server(server.process.pid)
@@ -75,7 +71,6 @@ def hurried(tmp_path_factory, sample, fake_sample):
         yield found
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("fault", ["hangs", "works on"])
 def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, note, fault):
     """Its time is up whether it waits or works; the process is gone."""

@@ -54,15 +54,15 @@ class Callers:
         speech = recordings.samples()
         spans = np.tile(np.concatenate([speech, np.zeros(3 * 16_000, np.int16)]), _SPANS)
         clip, self._long = (Recording("", recordings.wav(samples), samples) for samples in (speech, spans))
-        ask, self._client = soak_traffic.Callers(server, TIMEOUT_S), server.client
+        self._ask, self._client = soak_traffic.Callers(server, TIMEOUT_S), server.client
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self.tally = Tally()
         self.jobs: list[str] = []
         self.kinds: dict[str, Callable[[], None]] = {
-            "file": lambda: _check(ask.file(clip), text),
-            "long file": lambda: _check(ask.file(self._long), self._words),
-            "stream": lambda: _check(ask.events(self._long), self._words),
+            "file": lambda: _check(self._ask.file(clip), text),
+            "long file": lambda: _check(self._ask.file(self._long), self._words),
+            "stream": lambda: _check(self._ask.events(self._long), self._words),
             "speech": self._speech,
             "live session": self._live,
         }
@@ -80,6 +80,7 @@ class Callers:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
+        self._ask.close()
 
     def wait_for_each_kind(self, more: int) -> None:
         """Wait until each kind was answered that many times more."""
