@@ -115,13 +115,14 @@ def test_an_installation_is_no_larger_than_its_limit(extras, wheel, tmp_path):
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("python", ["3.11", "3.14"])
 def test_every_locked_package_has_a_wheel(python, machine, tmp_path):
-    """For the machines that are named in the docs, glibc 2.39."""
+    """For the machines that are named in the docs, glibc 2.39, and the oldest and the newest Python."""
     wanted = tmp_path / "wanted.txt"
-    text = requirements.LOCK.read_text("utf-8").partition("# section: speech")[0]
+    text = requirements.LOCK.read_text("utf-8").partition("\n# section: speech\n")[0]
+    assert "==" in text
     wanted.write_text(text, encoding="utf-8")
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(39, 4, -1)] + [f"manylinux2014_{machine}"]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += [f"--python-version={python}", *(f"--platform={one}" for one in platforms)]
-    subprocess.run([*command, "--dest", tmp_path / "wheels", "-r", wanted], check=True)
+    subprocess.run([*command, "--target", tmp_path / "nowhere", "-r", wanted], check=True)
