@@ -19,6 +19,7 @@ from asr_server.schedule.job import Priority
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready, running
 from E2Etest.drive.session import data, finals, pcm_of, stream
+from E2Etest.live.interrupted import laws
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, pytest.mark.slow]
 
@@ -113,11 +114,7 @@ def _errors(server, clips):
     errors = words = 0
     for clip in clips:
         messages = stream(server, _pieces(clip), language="en")
-        committed = {}
-        for message in messages:
-            if "committed" in message:
-                assert message["committed"].startswith(committed.get(message["utterance"], ""))
-                committed[message["utterance"]] = message["committed"]
+        laws(messages)
         said = recordings.plain_words(" ".join(text for text, *_ in finals(messages)))
         wanted = recordings.plain_words(clip.text)
         errors, words = errors + recordings.word_errors(wanted, said), words + len(wanted)

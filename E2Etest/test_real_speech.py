@@ -13,7 +13,8 @@ from wyoming.tts import Synthesize, SynthesizeVoice
 from asr_server.features.moonshine import package
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready, refusal
-from E2Etest.drive.session import act, data, open_session, pcm_of, receive
+from E2Etest.drive.session import act, data, finals, open_session, pcm_of, pieces, receive, stream
+from E2Etest.live.interrupted import laws
 from E2Etest.realtime import session as realtime
 from E2Etest.wyoming.client import connected, heard, spoken
 from E2Etest.wyoming.conftest import bridged
@@ -115,21 +116,11 @@ def test_what_the_model_cannot_do_is_said(english, kennedy):
 def test_live_words_are_right_and_none_is_taken_back(english):
     """Every committed text begins with the one before, while spelling and punctuation of later words change."""
     for clip in recordings.real_clips("librivox_0920", "phone_confbridge"):
-        committed, finals = {}, []
         pcm = np.concatenate([pcm_of(clip.path), PAUSE])
-        with open_session(english) as socket:
-            assert socket.hello["window_max_s"] == 20  # seconds; the model takes no more
-            for at in range(0, len(pcm), 8_000):
-                socket.send(data(pcm[at : at + 8_000]))
-            act(socket, "flush")
-            message = {}
-            while message.get("ending") != "flush":
-                message = receive(socket)
-                assert message["text"].startswith(committed.get(message["utterance"], ""))
-                committed[message["utterance"]] = message["committed"]
-                finals += [message["text"]] if message["is_final"] else []
-        assert _errors(" ".join(finals), clip) <= 2
-        assert any(committed.values())
+        messages = stream(english, pieces(data(pcm), 16_000))
+        laws(messages)
+        assert _errors(" ".join(text for text, *_ in finals(messages)), clip) <= 2
+        assert any(message["committed"] for message in messages if not message["is_final"])
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +165,9 @@ def _text_of(events):
 def test_a_manual_utterance_with_a_long_pause_is_one_final_with_its_word_times(english, with_a_hole):
     """Over the server's own protocol: both sentences once, and no word lies in the pause."""
     with open_session(english, endpointing="manual", words="accurate") as socket:
-        for at in range(0, len(with_a_hole), 8_000):
-            socket.send(data(with_a_hole[at : at + 8_000]))
+        assert socket.hello["window_max_s"] == 20  # seconds; the model takes no more
+        for piece in pieces(data(with_a_hole), 16_000):
+            socket.send(piece)
         act(socket, "flush")
         messages = [receive(socket)]
         while "words" not in messages[-1]:

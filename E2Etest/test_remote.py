@@ -1,13 +1,12 @@
 """A server whose model runs at another one (`VLLM_BASE_URL`), here a second one of ours."""
 
-import time
 from contextlib import ExitStack
-from itertools import pairwise
 
 import pytest
 
-from E2Etest.drive import session
 from E2Etest.drive.process import events, ready, refusal, running
+from E2Etest.drive.session import data, finals
+from E2Etest.live.interrupted import laws, spoken
 
 pytestmark = pytest.mark.integration
 
@@ -62,17 +61,10 @@ def test_it_gives_no_scores(front, sample):
 
 def test_a_live_session_commits_words_and_has_its_final(front, speech, sample):
     """What is committed is a beginning of all that follows, although the other server cannot be told to keep it."""
-    body = session.data(speech)
-    with session.open_session(front) as socket:
-        for piece in session.pieces(body, 6_400):
-            socket.send(piece)
-            time.sleep(0.1)  # twice as fast as it was spoken
-        session.act(socket, "flush")
-        messages = session.upto_flush(socket)
-    committed = [message["committed"] for message in messages if message.get("committed")]
-    assert len(set(committed)) > 2
-    assert all(after.startswith(before) for before, after in pairwise(committed))
-    assert [text for text, *_ in session.finals(messages)] == [sample[1]]
+    messages = spoken(front, data(speech), (), pace_s=0.05)  # twice as fast as it was spoken
+    laws(messages)
+    assert len({message["committed"] for message in messages}) > 2
+    assert [text for text, *_ in finals(messages)] == [sample[1]]
 
 
 @pytest.mark.nightly

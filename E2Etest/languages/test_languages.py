@@ -4,9 +4,7 @@ Whisper makes errors of its own: each test compares with the answers of Whisper 
 """
 
 import os
-import time
 import unicodedata
-from itertools import pairwise
 
 import httpx
 import pytest
@@ -16,6 +14,7 @@ from rapidfuzz.distance import Levenshtein
 from asr_server.text.words import CLOSING, GLUED, measure
 from E2Etest.drive import recordings, session
 from E2Etest.drive.process import ready, running
+from E2Etest.live.interrupted import laws, spoken
 
 ROOT = recordings.REAL.parents[1]
 WHISPER = ROOT / ".venv" / "whisper"
@@ -81,15 +80,8 @@ def test_live_sessions_add_no_errors(server, heard):
     """Committed text is never taken back, also in scripts that are written without spaces."""
     texts = []
     for clip in CLIPS:
-        with session.open_session(server) as socket:
-            for piece in session.pieces(session.data(session.pcm_of(clip.path)), 6_400):
-                socket.send(piece)
-                time.sleep(0.1)  # twice as fast as it was spoken
-            session.act(socket, "flush")
-            messages = session.upto_flush(socket)
-        for before, after in pairwise(message for message in messages if "committed" in message):
-            if before["utterance"] == after["utterance"]:
-                assert after["text"].startswith(before["committed"])
+        messages = spoken(server, session.data(session.pcm_of(clip.path)), (), pace_s=0.05)  # twice as fast as spoken
+        laws(messages)
         texts.append("".join(text for text, *_ in session.finals(messages)))
     assert errors(texts) <= errors(heard)
 
