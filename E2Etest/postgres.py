@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_START_S = 60.0
+from E2Etest.drive.process import until
+
 # Without fsync the data survives the end of the processes, which is the only fault of the tests.
 _SETTINGS = {"listen_addresses": "", "fsync": "off", "max_connections": "60"}
 
@@ -41,11 +41,8 @@ class Postgres:
                 stderr=log,
                 **self._user,
             )
-        give_up_s = time.monotonic() + _START_S
-        while subprocess.run([self._programs / "pg_isready", "-q", "-h", self.directory], check=False).returncode:
-            assert self.process.poll() is None, (self.directory / "log").read_text()
-            assert time.monotonic() < give_up_s, "PostgreSQL does not start"
-            time.sleep(0.05)
+        asking = [self._programs / "pg_isready", "-q", "-h", self.directory]
+        until(lambda: not subprocess.run(asking, check=False).returncode, state=(self.directory / "log").read_text)
 
     def stop(self) -> None:
         """End the server at once, as a crash of its machine does."""

@@ -23,7 +23,7 @@ from E2Etest.drive.session import data
 from E2Etest.live.interrupted import kept, laws, spoken, times
 
 pytestmark = pytest.mark.integration
-NAMES = ("basics", "conversations", "jobs", "page", "realtime")
+NAMES = ("basics", "conversations", "jobs", "realtime")
 FILES = ["E2Etest/test_surfaces.py", "E2Etest/live/test_invariants.py"]
 FILES += [f"E2Etest/contract/test_{name}.py" for name in NAMES]
 
@@ -274,7 +274,7 @@ def test_a_server_alone_is_small_until_its_first_request(tmp_path, measured):
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
 def test_the_tests_of_one_server_pass(tmp_path):
-    """Every surface, and in detail bad input, formats, jobs, live and realtime sessions, and the page."""
+    """Every surface, and in detail bad input, formats, jobs, live and realtime sessions."""
     limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120"}
     with ready(tmp_path / "log", ENGINE_PROCESS="true", **limits) as server:
         done = subprocess.run(

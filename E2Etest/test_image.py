@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import yaml
 
 from asr_server import demo
 from E2Etest.drive import recordings
-from E2Etest.drive.process import START_TIMEOUT_S, Server, free_port
+from E2Etest.drive.process import START_TIMEOUT_S, Server, free_port, until
 from E2Etest.drive.session import pcm_of
 from E2Etest.wyoming.client import heard
 from tools import image
@@ -98,11 +97,7 @@ class Container(Server):
 
     def wait_for_log(self, words):
         """Return once the container has written this."""
-        give_up_s = time.monotonic() + START_TIMEOUT_S
-        while words not in self.log():
-            assert self.process.poll() is None, self.log()
-            assert time.monotonic() < give_up_s, self.log()
-            time.sleep(0.1)
+        until(lambda: words in self.log(), START_TIMEOUT_S, self.log)
 
     def log(self):
         """Everything that the container wrote."""

@@ -48,7 +48,7 @@ def looked_at(page: Page, name: str) -> None:
         for size, viewport in SIZES.items():
             page.set_viewport_size(viewport)
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            page.wait_for_timeout(300)
+            page.wait_for_timeout(100)
             if _PICTURES:
                 _save(page, f"{name}-{size}-{scheme}.webp")
             found[size, scheme] = audit(page)

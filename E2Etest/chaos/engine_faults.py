@@ -18,9 +18,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from asr_server.client.live import LiveError
 from E2Etest.chaos.soak_faults import Faults
-from E2Etest.chaos.soak_traffic import HANG_S, RETRYABLE, Callers, Recording, TryAgain, Unexpected
+from E2Etest.chaos.soak_traffic import HANG_S, RETRYABLE, Callers, Recording, TryAgain
 from E2Etest.drive.process import ServerProcess
-from E2Etest.drive.procfs import engine_of, family, fork_server, wait_until_gone
+from E2Etest.drive.procfs import engine_of, family, fork_server, until, wait_until_gone
 
 T = TypeVar("T")
 EXCUSED_S = 2.0  # after a fault
@@ -128,7 +128,11 @@ class EngineFaults:
         elif process == "decoder":  # of a long recording, at work: its caller gets a 400, as `codec` guarantees
             self._times.now()
             self._others.killed_decoder()
-        elif (pid := self._engine() if process == "engine" else fork_server(self._server.process.pid)) is not None:
+        elif (
+            pid := until(lambda: engine_of(self._server), HANG_S)
+            if process == "engine"
+            else fork_server(self._server.process.pid)
+        ) is not None:
             self._signal(pid, signal.SIGKILL if what == "killed" else signal.SIGSTOP)
             if what == "paused":
                 time.sleep(self._chance.uniform(*((1.0, 5.0) if process == "engine" else (0.5, 2.0))))
@@ -144,14 +148,6 @@ class EngineFaults:
             path.unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):  # a file of it was just deleted
             shutil.rmtree(self._temporary)
-
-    def _engine(self) -> int:
-        give_up_s = time.monotonic() + HANG_S
-        while (pid := engine_of(self._server)) is None:
-            if time.monotonic() > give_up_s:
-                raise Unexpected("no engine process")
-            time.sleep(0.05)
-        return pid
 
     def _signal(self, pid: int, number: signal.Signals) -> None:
         if number is not signal.SIGCONT:

@@ -18,7 +18,7 @@ from E2Etest.chaos import bombs
 from E2Etest.chaos.soak_traffic import HANG_S, PAUSE, Unexpected
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ServerProcess
-from E2Etest.drive.procfs import busiest, decoders
+from E2Etest.drive.procfs import decoder_at_work
 from E2Etest.drive.session import data
 from E2Etest.drive.wire import END, form, post
 
@@ -26,7 +26,6 @@ T = TypeVar("T")
 UPLOAD_MB = 8
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset, as of a process that was killed
 _HOURS = bombs.opus(7_000)  # silence: nothing for the model, seconds of work for a decoder
-_AT_WORK_S = 0.2  # of CPU time: no other file of the soak needs so much
 _PATH = "/v1/audio/transcriptions/stream"
 
 
@@ -68,12 +67,7 @@ class Faults:
         with ThreadPoolExecutor(1) as pool:
             file = {"file": ("a", _HOURS)}
             hurt = pool.submit(httpx.post, self._url, files=file, data={"model": "demo"}, timeout=HANG_S)
-            give_up_s = time.monotonic() + HANG_S
-            while (found := busiest(decoders(self._server.process.pid)))[0] < _AT_WORK_S:
-                if time.monotonic() > give_up_s:
-                    raise Unexpected("no decoder is at work")
-                time.sleep(0.02)
-            os.kill(found[1], signal.SIGKILL)
+            os.kill(decoder_at_work(self._server), signal.SIGKILL)
             _expect(hurt.result().status_code, 400)
 
     def garbage(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from E2Etest.chaos import bombs, hasty
 from E2Etest.drive.process import running
-from E2Etest.drive.procfs import busiest, decoders, fork_server
+from E2Etest.drive.procfs import decoder_at_work, decoders, fork_server
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("codec")]
 
@@ -22,15 +22,6 @@ LIMITS = {"MAX_AUDIO_S": "40000", "MAX_QUEUE_AUDIO_S": "100000", "IDLE_TIMEOUT":
 def long():
     """Ten hours of silence: under the limit here, and many seconds of work for a decoder."""
     return bombs.opus(36_000)
-
-
-def _at_work(server, used_s=0.2, wait_s=60.0):
-    """The decoder that has used so much CPU time."""
-    give_up_s = time.monotonic() + wait_s
-    while (found := busiest(decoders(server.process.pid)))[0] < used_s:
-        assert time.monotonic() < give_up_s, server.log()
-        time.sleep(0.01)
-    return found[1]
 
 
 def _is_refused_alone(server, answer, sample, parent):
@@ -55,7 +46,7 @@ def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample,
     parent = fork_server(server.process.pid)
     with ThreadPoolExecutor(3) as pool:
         hurt = pool.submit(server.transcribe, long)
-        child = _at_work(server)
+        child = decoder_at_work(server)
         others = [pool.submit(server.transcribe, sample[0]) for _ in range(2)]
         os.kill(child, fatal)
         _is_refused_alone(server, hurt.result(), sample, parent)
@@ -77,7 +68,7 @@ def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, 
     parent, began_s = fork_server(hurried.process.pid), time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         hurt = pool.submit(hurried.transcribe, long)
-        child = _at_work(hurried)
+        child = decoder_at_work(hurried)
         if fault == "hangs":
             os.kill(child, signal.SIGSTOP)
         answer = hurt.result()

@@ -299,10 +299,7 @@ def test_unfinished_messages_hold_little_and_not_for_long(attacked, neighbour, p
                 _send_most(line, piece)
             most_mb = max(most_mb, attacked.resident_mb())
         neighbour.is_transcribed()
-        ends_s = time.monotonic() + 60
-        while attacked.health()["live"]["sessions"]:
-            assert time.monotonic() < ends_s, "they are held"
-            time.sleep(0.2)
+        attacked.wait_for(lambda health: not health["live"]["sessions"], timeout_s=60)
     measured("held_mib", max(0.0, most_mb - usual_mb))
 
 

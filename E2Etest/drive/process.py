@@ -9,8 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from E2Etest.drive import procfs
+from E2Etest.drive.procfs import until
 
 if TYPE_CHECKING:
     import openai
@@ -35,14 +35,6 @@ GUARDED = {
     "MAX_AUDIO_S": "120",
     "WS_RESUME_S": "2",
 }
-
-
-def until(condition: Callable[[], object], timeout_s: float = 60.0, state: Callable[[], object] = str) -> None:
-    """Poll until `condition` holds; fail with what `state` returns."""
-    give_up_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < give_up_s, state()
-        time.sleep(0.01)
 
 
 def events(answer: httpx.Response) -> list[dict]:

@@ -10,6 +10,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T | None], timeout_s: float = 60.0, state: Callable[[], object] = str) -> T:
+    """Poll until `condition` holds, and return what it found; fail with what `state` returns."""
+    give_up_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < give_up_s, state()
+        time.sleep(0.01)
+    return found
 
 
 def family(pid: int) -> list[int]:
@@ -64,9 +76,9 @@ def decoders(server_pid: int) -> list[int]:
     return family(parent)[1:] if parent else []
 
 
-def busiest(pids: list[int]) -> tuple[float, int]:
-    """The CPU seconds of the one that has used most of them, and which it is; (0, 0) if there is none."""
-    return max(((cpu_s(pid), pid) for pid in pids), default=(0.0, 0))
+def decoder_at_work(server) -> int:
+    """Wait for a decoder that has used 0.2 s of CPU time."""
+    return until(lambda: [pid for pid in decoders(server.process.pid) if cpu_s(pid) > 0.2], state=server.log)[0]
 
 
 @contextmanager
@@ -107,20 +119,14 @@ def engine_of(server) -> int | None:
 
 def kill_engine(server) -> int:
     """Send SIGKILL to the engine process, as soon as there is one. Returns its process id."""
-    give_up_s = time.monotonic() + 60.0
-    while (pid := engine_of(server)) is None:
-        assert time.monotonic() < give_up_s, server.log()
-        time.sleep(0.005)
+    pid = until(lambda: engine_of(server), state=server.log)
     os.kill(pid, signal.SIGKILL)
     return pid
 
 
 def wait_until_gone(pid: int, wait_s: float = 30.0) -> None:
     """Wait until the process does not run any more."""
-    give_up_s = time.monotonic() + wait_s
-    while _command_of(pid):
-        assert time.monotonic() < give_up_s, f"{pid} runs"
-        time.sleep(0.02)
+    until(lambda: not _command_of(pid), wait_s, lambda: f"{pid} runs")
 
 
 def _command_of(pid: int) -> bytes:
