@@ -4,28 +4,30 @@ import json
 import re
 import subprocess
 import sys
-import threading
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from E2Etest.drive.process import ready
-
-WAIT_S = 60
+from E2Etest.drive.process import ready, until
 
 
 class RunningBridge:
-    """The bridge: its ports, its messages as they come, and at the end its log."""
+    """The bridge: its ports, and what it has written so far."""
 
-    def __init__(self, process):
-        self.process, self.messages, self.log = process, [], []
-        first = process.stderr.readline()
+    def __init__(self, process, messages, log):
+        self.process, self._messages, self._log, self._stopped = process, messages, log, False
+        first = until(lambda: self.log)[0]
         self.port, self.audiosocket_port = map(int, re.findall(r"://127\.0\.0\.1:(\d+)(?: and|,)", first)[:2])
-        self._stopped = False
-        self._changed = threading.Condition()
-        self._threads = [threading.Thread(target=read) for read in (self._read_messages, self._read_log)]
-        for thread in self._threads:
-            thread.start()
+
+    @property
+    def messages(self):
+        return list(map(json.loads, _lines(self._messages)))
+
+    @property
+    def log(self):
+        return _lines(self._log)
 
     def url(self, path):
         """The address of a path of the WebSocket."""
@@ -33,15 +35,11 @@ class RunningBridge:
 
     def wait_for(self, condition):
         """The messages, once the condition holds for them."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: condition(self.messages), WAIT_S), (self.messages, self.log)
-            return list(self.messages)
+        return until(lambda: condition(found := self.messages) and found, state=lambda: (self.messages, self.log))
 
     def wait_for_log(self, code, count=1):
         """Return once so many log lines have this code."""
-        with self._changed:
-            found = self._changed.wait_for(lambda: sum(f"code={code}" in line for line in self.log) >= count, WAIT_S)
-            assert found, self.log
+        until(lambda: sum(f"code={code}" in line for line in self.log) >= count, state=lambda: self.log)
 
     def call(self, name):
         """All messages of a call that has ended."""
@@ -57,22 +55,10 @@ class RunningBridge:
             self._stopped = True
             self.process.terminate()
 
-    def join(self):
-        """Wait for the end of its outputs."""
-        for thread in self._threads:
-            thread.join()
 
-    def _read_messages(self):
-        for line in self.process.stdout:
-            with self._changed:
-                self.messages.append(json.loads(line))
-                self._changed.notify_all()
-
-    def _read_log(self):
-        for line in self.process.stderr:
-            with self._changed:
-                self.log.append(line)
-                self._changed.notify_all()
+def _lines(path):
+    """The whole lines of a file that another process writes."""
+    return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
 @contextmanager
@@ -80,18 +66,20 @@ def bridged(server, *more):
     """`asr-server telephony` on free ports."""
     command = [sys.executable, "-m", "asr_server", "telephony", "--port", "0", "--audiosocket-port", "0"]
     command += ["--server", server, *more]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            bridge = RunningBridge(process)
-        except BaseException:
-            process.kill()
-            raise
-        try:
-            yield bridge
-        finally:
-            bridge.stop()
-            bridge.join()
-        assert process.wait(timeout=60) == 0, bridge.log
+    with tempfile.TemporaryDirectory() as folder:
+        messages, log = Path(folder, "messages"), Path(folder, "log")
+        with (
+            messages.open("w") as out,
+            log.open("w") as err,
+            subprocess.Popen(command, stdout=out, stderr=err) as process,
+        ):
+            try:
+                bridge = RunningBridge(process, messages, log)
+                yield bridge
+                bridge.stop()
+                assert process.wait(timeout=60) == 0, bridge.log
+            finally:
+                process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -113,7 +113,9 @@ def test_words_go_back_to_freeswitch(fake_server):
                 said.append(json.loads(stream.recv(timeout=60)))
         assert [message["type"] for message in said] == ["call_started", "text"]
         assert said[-1]["text"] == recordings.sample()[1]
-    assert bridge.messages == []
+        bridge.stop()
+        assert bridge.process.wait(timeout=60) == 0
+        assert bridge.messages == []
 
 
 @pytest.mark.nightly
