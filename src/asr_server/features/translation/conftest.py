@@ -295,8 +295,9 @@ def _handler(llm: ScriptedLlm) -> type[BaseHTTPRequestHandler]:
                 return
             with llm.answering(body, {name.lower(): value for name, value in self.headers.items()}) as found:
                 # Nothing is sent after a request: what can be read while it waits is the end of the connection.
-                gone, _, _ = select.select([self.connection], [], [], found.wait_s)
-                if gone:
+                waiting = select.poll()  # `select.select` takes no descriptor over 1,023
+                waiting.register(self.connection, select.POLLIN)
+                if waiting.poll(1_000 * found.wait_s):
                     llm.hung_up.set()
                     self.close_connection = True
                 else:
