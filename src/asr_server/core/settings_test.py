@@ -6,7 +6,7 @@ import os
 import pytest
 
 from asr_server.core import settings
-from asr_server.core.outgoing_settings import ListedHosts
+from asr_server.core.settings import ListedHosts
 
 
 @pytest.fixture(autouse=True)

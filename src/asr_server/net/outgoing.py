@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from asr_server.core.errors import InvalidInput
-from asr_server.core.outgoing_settings import ListedHosts
+from asr_server.core.settings import ListedHosts
 
 _MAX_URL_CHARS = 8_192
 # Printable ASCII without the backslash, which some parsers read as a slash. Other characters can be percent-encoded or

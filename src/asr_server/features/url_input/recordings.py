@@ -9,7 +9,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from asr_server.core.errors import InvalidInput, Overloaded
-from asr_server.core.outgoing_settings import ListedHosts
+from asr_server.core.settings import ListedHosts
 from asr_server.net import body
 from asr_server.net.body import SPOOL_BYTES, map_disk_errors, while_connected
 from asr_server.processes.caller_work import FairShares

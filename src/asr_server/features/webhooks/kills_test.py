@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from asr_server.core.errors import InvalidInput
-from asr_server.core.outgoing_settings import ListedHosts
+from asr_server.core.settings import ListedHosts
 from asr_server.features.webhooks.webhooks import Webhooks
 from asr_server.jobs.conftest import REQUEST, serving
 from asr_server.jobs.database import Sqlite

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from asr_server.core.errors import AsrError, InvalidInput
-from asr_server.core.outgoing_settings import ListedHosts
+from asr_server.core.settings import ListedHosts
 from asr_server.jobs.record import FollowUpState, JobRecord
 from asr_server.jobs.route import job_body
 from asr_server.server_feature import CoreParts, ServerFeature
