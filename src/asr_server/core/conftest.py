@@ -1,10 +1,20 @@
-"""Helpers for tests of metrics and errors."""
+"""Helpers for tests of metrics, errors and times."""
 
 from contextlib import contextmanager
 
 import pytest
 
 from asr_server.core.errors import AsrError
+
+
+class Clock:
+    """Monotonic seconds that only the test moves."""
+
+    def __init__(self, now_s=1_000.0):
+        self.now_s = now_s
+
+    def __call__(self):
+        return self.now_s
 
 
 def counts(registry, name):

@@ -7,21 +7,14 @@ import sys
 import weakref
 
 from asr_server.core import idle
+from asr_server.core.conftest import Clock
 from asr_server.core.idle import IdleTimer, end_expired, end_when_idle
-
-
-class Clock:
-    def __init__(self):
-        self.now_s = 50.0
-
-    def __call__(self):
-        return self.now_s
 
 
 def test_the_timeout_counts_from_the_last_use():
     """The timeout passes at its very second, and a use begins it anew. An object without a timeout is idle, and never
     for too long."""
-    clock = Clock()
+    clock = Clock(50.0)
     timer, endless = IdleTimer(10.0, clock), IdleTimer(0.0, clock)
     clock.now_s += 9.5
     assert (timer.remaining_s, timer.idle_s, timer.expired) == (0.5, 9.5, False)
@@ -34,7 +27,7 @@ def test_the_timeout_counts_from_the_last_use():
 
 def test_what_is_held_is_not_idle():
     """However long, and until the last of several has released it; the time counts from there."""
-    clock = Clock()
+    clock = Clock(50.0)
     timer = IdleTimer(10.0, clock)
     timer.hold()
     timer.hold()
@@ -59,7 +52,7 @@ class Owner:
 
 async def test_each_is_ended_after_its_own_last_use():
     """One in use is let be. One that goes on, since it has work that only it knows of, is asked again much later."""
-    clock = Clock()
+    clock = Clock(50.0)
     first, second = owners = [Owner(10.0, clock) for _ in range(2)]
     second.idle.hold()
     for clock.now_s in (59.0, 60.0, 69.0):

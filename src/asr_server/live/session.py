@@ -59,12 +59,12 @@ from asr_server.live.machine.utterance import Frame, LiveMachineConfig
 from asr_server.live.outbox import MakePart, Message, Outbox, Outgoing, PartMessage, TextDetails, missed
 from asr_server.live.session_stats import SessionOutcome, SessionStats
 from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
+from asr_server.net.access import Place
 from asr_server.net.loop_time import own_turn
 from asr_server.processes.caller_work import FairShares, current_caller
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
-from asr_server.schedule.quota import Place
 
 _SAMPLE_BYTES = 4  # in frames
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, above which no audio is processed

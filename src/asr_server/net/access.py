@@ -1,5 +1,6 @@
-"""API keys and ephemeral keys, the rules for web pages and host names, the caller of a request, and the refusal of a
-WebSocket. `net.edge` applies the rules.
+"""Who may call: API keys and ephemeral keys, the rules for web pages and host names, and each caller's quota.
+
+`net.edge` applies the rules. The bound of the server's work is in `schedule/admission.py`.
 
 An ephemeral key opens a realtime session from a browser that must not hold an API key. It contains its expiry and the
 configuration of the session, signed with a secret derived from an API key. So nothing is stored, any server with the
@@ -13,25 +14,22 @@ import binascii
 import hashlib
 import hmac
 import json
+import math
 import re
-import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pydantic_core
 from starlette.requests import HTTPConnection
-from starlette.websockets import WebSocket
 
-from asr_server.core.errors import TABLE, AsrError, InvalidInput
-from asr_server.net import websocket_io
-from asr_server.net.errors import http_response, realtime_error
-from asr_server.schedule.quota import Quota
+from asr_server.core.errors import InvalidInput, Overloaded
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -298,6 +296,136 @@ def _is_address(name: str) -> bool:
     return False
 
 
+# -- the quota of a caller ---------------------------------------------------------------------------------------------
+
+_MINUTE_S = 60.0
+# This many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
+MAX_CALLERS = 10_000
+# Connections that share the place of one live session: a client comes back before its broken connections are noticed.
+_MAX_CONNECTIONS = 4
+_LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A request's part of its caller's limit, or a live session's over all of its connections.
+
+    A session that waits for its client keeps its place, as the only holder.
+    """
+
+    live: bool  # it is a session's
+    usage: _CallerUsage  # the caller's
+    quota: Quota
+    evict: Callable[[], None] | None = None  # ends the session and so frees the place; None where nothing can end it
+    holders: int = 0  # requests or connections that share the place
+
+    @contextmanager
+    def held(self) -> Iterator[Place]:
+        """Hold it until the block ends; the last holder frees it."""
+        if not self.holders:
+            self.quota.live += self.live
+        self.holders += 1
+        self.usage.places[self] = None
+        try:
+            yield self
+        finally:
+            self.holders -= 1
+            self.usage.places.move_to_end(self)
+            if not self.holders:
+                self.quota.live -= self.live
+                del self.usage.places[self]
+
+    @contextmanager
+    def kept(self, session: str, evict: Callable[[], None]) -> Iterator[None]:
+        """Hold it for the session of this id, which its connections join."""
+        self.evict = evict
+        self.usage.sessions[session] = self
+        try:
+            with self.held():
+                yield
+        finally:
+            self.evict = None
+            del self.usage.sessions[session]
+
+
+@dataclass(slots=True, eq=False)
+class _CallerUsage:
+    # The token bucket as one number: when it will be full again. It holds a minute's worth of requests.
+    full_at_s: float = -math.inf
+    places: OrderedDict[Place, None] = field(default_factory=OrderedDict)  # last: what a connection has left last
+    sessions: dict[str, Place] = field(default_factory=dict)  # by id
+
+
+class Quota:
+    """Counts by the caller's name. 0 is no limit. Used from the event loop only.
+
+    `at_once`: requests and live sessions of one caller; `per_minute`: its requests; `max_live`: sessions of all.
+    """
+
+    def __init__(
+        self, at_once: int, per_minute: int, now_s: Callable[[], float] = time.monotonic, *, max_live: int = 0
+    ) -> None:
+        self._at_once, self._max_live = at_once, max_live
+        self._interval_s = _MINUTE_S / per_minute if per_minute else 0.0
+        self._now_s = now_s
+        self._usage: dict[str, _CallerUsage] = {}
+        self.live = 0  # places of live sessions, of all callers
+
+    @contextmanager
+    def taken(self, caller: str, *, live: bool = False, resumes: str = "") -> Iterator[Place]:
+        """A place for one request, until the block ends; for a session of the caller's that it resumes, that one's.
+
+        Where no place is free, the caller's own session is evicted that has been without a connection for longest.
+        Raises `Overloaded`; what is refused costs nothing.
+        """
+        usage = self._usage_of(caller)
+        full_at_s = self._full_at_s(usage)
+        place = usage.sessions.get(resumes)
+        if place is None or place.holders > _MAX_CONNECTIONS:
+            if refusal := self._refusal(usage, live=live):
+                evict = next((other.evict for other in usage.places if other.holders == 1 and other.evict), None)
+                if evict is None:
+                    raise refusal
+                evict()
+            place = Place(live, usage, self)
+        usage.full_at_s = full_at_s  # only now, as what is refused costs nothing
+        with place.held():
+            yield place
+
+    def _refusal(self, usage: _CallerUsage, *, live: bool) -> Overloaded | None:
+        if self._at_once and len(usage.places) >= self._at_once:
+            return Overloaded(f"This caller has {self._at_once} requests and sessions under way, and may have no more.")
+        # One caller gets another session only while more are free than it has: a single caller can take half of them.
+        own = sum(place.live for place in usage.places)
+        if live and self._max_live and own >= self._max_live - self.live:
+            return Overloaded(
+                "The server has all the live sessions that it can give this caller; try again later.",
+                retry_after_s=_LIVE_RETRY_S,
+            )
+        return None
+
+    def _full_at_s(self, usage: _CallerUsage) -> float:
+        """Return when the bucket is full again after one more request. Raises `Overloaded`."""
+        now_s = self._now_s()
+        full_at_s = max(usage.full_at_s, now_s) + self._interval_s
+        wait_s = full_at_s - now_s - _MINUTE_S
+        # Not 0: intervals that are no round number add up to a little more than a minute.
+        if wait_s > self._interval_s / 1000:
+            raise Overloaded("This caller has made all its requests of this minute.", retry_after_s=math.ceil(wait_s))
+        return full_at_s
+
+    def _usage_of(self, caller: str) -> _CallerUsage:
+        """Return the usage of the caller, who is now the last to be forgotten."""
+        found = self._usage.pop(caller) if caller in self._usage else _CallerUsage()
+        self._usage[caller] = found
+        if len(self._usage) > MAX_CALLERS:
+            # Those with places stay: a place changes the usage that it was taken from.
+            idle = next((name for name, other in self._usage.items() if not other.places), caller)
+            if idle != caller:
+                del self._usage[idle]
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class AccessRules:
     """The access rules of a server."""
@@ -314,18 +442,3 @@ class AccessRules:
         origins = Origins(settings.origins, keyless=not api_keys, loopback=settings.is_local)
         quota = Quota(settings.key_max_requests, settings.key_rate, max_live=settings.max_live_sessions)
         return cls(api_keys, EphemeralKeys(settings.keys), origins, quota, open_paths)
-
-
-async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
-    """Refuse the handshake with an HTTP status.
-
-    A browser cannot see that status. If it sent a key, the socket is accepted, sent the error as a realtime event, and
-    closed. A page of a foreign origin gets the status only: its socket never opens.
-    """
-    if error.code in ("origin_not_allowed", "host_not_allowed") or by_subprotocol(socket) is None:
-        await socket.send_denial_response(http_response(error))
-        return
-    await socket.accept(subprotocol=realtime_subprotocol(socket))
-    event = {"type": "error", "event_id": f"event_{secrets.token_hex(6)}", "error": realtime_error(error)}
-    mapping = TABLE[error.code]
-    await websocket_io.close(socket, mapping.ws_close, f"{mapping.type}.{error.code}", event)

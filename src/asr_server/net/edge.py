@@ -30,12 +30,11 @@ from starlette.websockets import WebSocket
 from asr_server import web
 from asr_server.core.errors import AsrError, Cancelled, InvalidInput
 from asr_server.net import websocket_io
-from asr_server.net.access import EPHEMERAL, PROBES, AccessRules, Caller, fingerprint, presented, reject_websocket
+from asr_server.net.access import EPHEMERAL, PROBES, AccessRules, Caller, Place, fingerprint, presented
 from asr_server.net.errors import INTERNAL, http_response
 from asr_server.net.loop_time import REFUSAL_S, loop_time
 from asr_server.net.request_log import logged
 from asr_server.processes.caller_work import current_caller
-from asr_server.schedule.quota import Place
 
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; connect-src 'self' ws: wss:; "
@@ -280,7 +279,7 @@ async def _reject(scope: Scope, receive: Receive, send: Send, error: AsrError) -
     logger.info("socket refused", code=error.code, reason=error.message)
     socket = WebSocket(scope, receive, send)
     websocket_io.count_error(socket, error)
-    await reject_websocket(socket, error)
+    await websocket_io.reject_websocket(socket, error)
 
 
 def _ends(message: Message) -> bool:

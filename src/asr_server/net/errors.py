@@ -32,16 +32,13 @@ class CodedError(Protocol):
     """An error with a code of the table: an `AsrError`, or the record of one."""
 
     @property
-    def code(self) -> str:
-        """A key of `TABLE`."""
+    def code(self) -> str: ...
 
     @property
-    def message(self) -> str:
-        """A sentence for the caller."""
+    def message(self) -> str: ...
 
     @property
-    def param(self) -> str | None:
-        """The field at fault."""
+    def param(self) -> str | None: ...  # the field at fault
 
 
 def install_handlers(app: FastAPI) -> None:

@@ -7,22 +7,15 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from loguru import logger
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
 from asr_server.core.errors import TABLE, AsrError
 from asr_server.core.metrics import with_series
-from asr_server.core.transcript import CoverageKind, Transcript
 from asr_server.net.access import PROBES
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 _VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C Trace Context, version 00
@@ -124,26 +117,6 @@ def logged(scope: Scope, send: Send) -> Iterator[Send]:
     finally:
         _log(scope, request_id, status)
         _count(scope, status)
-
-
-def log_fields(transcript: Transcript) -> dict[str, object]:
-    """Return the fields of the log line for a transcript: lengths and times, none of its text."""
-    return {
-        "audio_s": transcript.duration_ms / 1000,
-        "spans": len(transcript.segments),
-        "unheard_s": transcript.covered_ms(CoverageKind.UNHEARD) / 1000,
-        **{f"{part}_ms": round(took_ms, 1) for part, took_ms in _parts(transcript.timings)},
-    }
-
-
-def server_timing(request: Request, timings: DataclassInstance) -> dict[str, str]:
-    """The `Server-Timing` header: the fields of `timings`, in milliseconds, and the time so far."""
-    parts = [*_parts(timings), ("total", _took_ms(request.scope))]
-    return {"Server-Timing": ", ".join(f"{part};dur={took_ms:.1f}" for part, took_ms in parts)}
-
-
-def _parts(timings: DataclassInstance) -> list[tuple[str, float]]:
-    return [(field.name.removesuffix("_ms"), getattr(timings, field.name)) for field in fields(timings)]
 
 
 def _took_ms(scope: Scope) -> float:

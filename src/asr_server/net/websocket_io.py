@@ -1,9 +1,10 @@
-"""Functions for all WebSocket routes: parse JSON, read and write concurrently, send an error, close."""
+"""Functions for all WebSocket routes: parse JSON, read and write concurrently, refuse, send an error, close."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -15,7 +16,8 @@ from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from asr_server.core.errors import TABLE, AsrError, InvalidInput, ShuttingDown
-from asr_server.net.errors import Json
+from asr_server.net.access import by_subprotocol, realtime_subprotocol
+from asr_server.net.errors import Json, http_response, realtime_error
 
 # Far more than a valid message needs, which has one long text or a list of up to 1,000 words. Counted before parsing,
 # so brackets and commas within a text, which may have 16,000 characters, count too.
@@ -78,6 +80,21 @@ async def end(socket: WebSocket, error: AsrError, render: RenderError, at_shutdo
     traceback.clear_frames(error.__traceback__)
     message = at_shutdown if isinstance(error, ShuttingDown) else render(error)
     await close(socket, TABLE[error.code].ws_close, error.code, message)
+
+
+async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
+    """Refuse the handshake with an HTTP status.
+
+    A browser cannot see that status. If it sent a key, the socket is accepted, sent the error as a realtime event, and
+    closed. A page of a foreign origin gets the status only: its socket never opens.
+    """
+    if error.code in ("origin_not_allowed", "host_not_allowed") or by_subprotocol(socket) is None:
+        await socket.send_denial_response(http_response(error))
+        return
+    await socket.accept(subprotocol=realtime_subprotocol(socket))
+    event = {"type": "error", "event_id": f"event_{secrets.token_hex(6)}", "error": realtime_error(error)}
+    mapping = TABLE[error.code]
+    await close(socket, mapping.ws_close, f"{mapping.type}.{error.code}", event)
 
 
 def count_error(socket: HTTPConnection, error: AsrError) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ from asr_server.net import event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
 from asr_server.net.event_stream import Work, frame
-from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import Event, Finished, RunOptions, SegmentDone, SegmentLabelled, Started, TextDelta
 from asr_server.recordings.render import coverage, diarized_segment, language_codes, logprobs, token_usage, verbose
@@ -318,12 +317,25 @@ async def respond(request: Request, services: Services, wanted: AnyRequest, file
 async def answered(request: Request, work: Coroutine[Any, Any, tuple[Result, Transcript]]) -> Response:
     """Return the response with a result and what its transcript tells. Raises as `respond`."""
     result, transcript = await while_connected(request.receive, work)
-    request.state.log.update(log_fields(transcript))
+    timing = noted(request, transcript)
     if result.untranslated is not None:
         request.state.log["untranslated"] = result.untranslated
     duration = {"X-Audio-Duration": f"{transcript.duration_ms / 1000:.3f}"}
-    headers = headers_of(result) | duration | server_timing(request, transcript.timings)
-    return Response(result.content, media_type=result.media_type, headers=headers)
+    return Response(result.content, media_type=result.media_type, headers=headers_of(result) | duration | timing)
+
+
+def noted(request: Request, transcript: Transcript) -> dict[str, str]:
+    """Add the lengths and times of a transcript, none of its text, to the request's line in the log. Return the
+    `Server-Timing` header with these times, in milliseconds, and the time so far."""
+    took_ms = {name.removesuffix("_ms"): value for name, value in asdict(transcript.timings).items()}
+    request.state.log.update(
+        audio_s=transcript.duration_ms / 1000,
+        spans=len(transcript.segments),
+        unheard_s=transcript.covered_ms(CoverageKind.UNHEARD) / 1000,
+        **{f"{part}_ms": round(ms, 1) for part, ms in took_ms.items()},
+    )
+    took_ms["total"] = 1000 * (time.perf_counter() - request.state.began_s)
+    return {"Server-Timing": ", ".join(f"{part};dur={ms:.1f}" for part, ms in took_ms.items())}
 
 
 def headers_of(result: Result) -> dict[str, str]:
@@ -343,15 +355,15 @@ def headers_of(result: Result) -> dict[str, str]:
 async def _stream(request: Request, work: Work[Event], to_frames: Callable[[Event], list[str]]) -> StreamingResponse:
     """Return the response of the events, which are noted for the request's log line and its metrics."""
 
-    def noted(event: Event) -> list[str]:
+    def frames_of(event: Event) -> list[str]:
         frames = to_frames(event)
         if isinstance(event, Finished):
-            request.state.log.update(log_fields(event.transcript))
+            noted(request, event.transcript)
         elif frames and isinstance(event, TextDelta | SegmentDone) and not hasattr(request.state, "first_text_s"):
             request.state.first_text_s = time.perf_counter()
         return frames
 
-    return await event_stream.respond(request, work, noted)
+    return await event_stream.respond(request, work, frames_of)
 
 
 class OpenAiFrames:

@@ -240,10 +240,6 @@ class SoundLevels:
             else:
                 yield CoveragePart(*part_ms, CoverageKind.UNHEARD, UnheardReason.DETECTOR)
 
-    def forget(self, count: int) -> None:
-        """Forget that many of the first frames; what follows is numbered from there on. The level of speech stays."""
-        del self._loudness[:count], self._probabilities[:count]
-
     def quietest(self, first: int, last: int) -> int:
         """Return the frame in the last third of [first, last) where a cut is best."""
         count = last - first

@@ -20,14 +20,13 @@ from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.audio import SAMPLE_RATE, wav_header
 from asr_server.core.errors import InvalidInput
-from asr_server.core.transcript import Transcript
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
-from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
-from asr_server.recordings.requests import Result, TranscriptionRequest, TranslationRequest
+from asr_server.recordings.requests import TranscriptionRequest, TranslationRequest
+from asr_server.recordings.route import noted
 from asr_server.server_feature import ServerFeature
 from asr_server.services import Services, ServicesDep
 
@@ -97,29 +96,26 @@ async def transcribe(
         build = forms.translation_request
     else:
         fields["language"] = options.language
-    result, transcript = await _answer(request, options, fields, build)
-    headers = {
-        "Content-Disposition": f'attachment; filename="recording.{options.output}"',
-        **server_timing(request, transcript.timings),
-    }
-    content = _content(options.output, result.content)
-    return Response(content, media_type=_MEDIA_TYPES.get(options.output, "text/plain"), headers=headers)
+    answer, timing = await _answer(request, options, fields, build)
+    headers = {"Content-Disposition": f'attachment; filename="recording.{options.output}"', **timing}
+    kind = _MEDIA_TYPES.get(options.output, "text/plain")
+    return Response(_content(options.output, answer), media_type=kind, headers=headers)
 
 
 @router.post("/detect-language", response_model=DetectedLanguageBody, responses=forms.ERRORS, openapi_extra=_SCHEMA)
 async def detect_language(request: Request, options: Annotated[AsrOptions, Query()]) -> JSONResponse:
     """Return the language of a recording, of the first 30 s where it has no container; `und` where nothing is said."""
     fields = {"response_format": "verbose_json"}
-    result, _ = await _answer(request, options, fields, forms.transcription_request, _DETECTED_BYTES)
-    found = json.loads(result.content)
+    answer, _ = await _answer(request, options, fields, forms.transcription_request, _DETECTED_BYTES)
+    found = json.loads(answer)
     code = found["language_code"]
     return JSONResponse({"detected_language": found["language"] if code else "", "language_code": code or "und"})
 
 
 async def _answer(
     request: Request, options: AsrOptions, fields: dict[str, str], build: Build, most_bytes: int = -1
-) -> tuple[Result, Transcript]:
-    """Process the recording of the form, of samples at most so many bytes, -1 for all."""
+) -> tuple[bytes, dict[str, str]]:
+    """Return the answer for the recording of the form, of samples at most so many bytes, -1 for all; and its header."""
     services: Services = request.app.state.services
     caller = request.state.caller
     services.admission.check()
@@ -127,8 +123,7 @@ async def _answer(
     async with forms.read(request, services) as form, _recording(form, options, most_bytes) as given:
         wanted, file = forms.parse(_named(given, fields), services, build, any_model=True)
         result, transcript = await while_connected(request.receive, services.processor.process(file.file, wanted, run))
-    request.state.log.update(log_fields(transcript))
-    return result, transcript
+    return result.content, noted(request, transcript)
 
 
 @asynccontextmanager

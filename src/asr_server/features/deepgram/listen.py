@@ -35,12 +35,11 @@ from asr_server.live.machine.events import (
 from asr_server.live.outbox import Message as LiveMessage
 from asr_server.live.session import LiveConnection, LiveSessionOptions
 from asr_server.net import body, websocket_io
-from asr_server.net.access import reject_websocket
 from asr_server.net.body import while_connected
-from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.requests import WordTimes
+from asr_server.recordings.route import noted
 from asr_server.server_feature import ServerFeature
 from asr_server.services import CallerDep, Services, ServicesDep
 
@@ -79,14 +78,14 @@ async def listen(request: Request, services: ServicesDep, caller: CallerDep) -> 
         asked, file = forms.parse(form, services, forms.transcription_request, any_model=True)
         run = RunOptions(caller=caller.share, owner=caller.owner)
         transcript = await while_connected(request.receive, services.pipeline.transcribe(file.file, asked, run))
-    request.state.log.update(log_fields(transcript))
+    timing = noted(request, transcript)
     found = answers.recording(
         transcript,
         answers.metadata(request.state.id, services.plan.model_id),
         utterances=wanted.utterances,
         names_language=not wanted.asked_language,
     )
-    return JSONResponse(found, headers=server_timing(request, transcript.timings))
+    return JSONResponse(found, headers=timing)
 
 
 async def _form_of_json(request: Request, max_bytes: int) -> FormData:
@@ -111,7 +110,7 @@ async def listen_live(socket: WebSocket) -> None:
         rules = _rules(services, wanted)
     except InvalidInput as error:
         websocket_io.count_error(socket, error)
-        await reject_websocket(socket, error)
+        await websocket_io.reject_websocket(socket, error)
         return
     await socket.accept(subprotocol=_subprotocol(socket))
     connection = ListenConnection(socket, services, wanted, rules)

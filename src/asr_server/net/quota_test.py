@@ -12,22 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from asr_server.core.conftest import Clock
 from asr_server.core.errors import Overloaded
-from asr_server.schedule import quota as module
-from asr_server.schedule.quota import Quota
+from asr_server.net import access as module
+from asr_server.net.access import Quota
 
 _AT_ONCE, _MAX_LIVE = 4, 5
 CALLERS = st.sampled_from("abc")
 PICKS = st.integers(0, 99)
-
-
-class Clock:
-    """A time that is set."""
-
-    now_s = 1_000.0
-
-    def __call__(self):
-        return self.now_s
 
 
 class Session:
