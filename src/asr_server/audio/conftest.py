@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import BinaryIO
 
 import av
 import numpy as np
 import pytest_asyncio
-from numpy.typing import NDArray
 
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
@@ -20,15 +17,15 @@ from asr_server.core.audio import SAMPLE_RATE
 LIMITS = DecodeLimits(max_audio_s=30.0)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def decoder() -> AsyncIterator[Decoder]:
-    """A decoder that all tests of a module use."""
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def decoder():
+    """A decoder that the tests of all modules use whose tests run on the event loop of the package."""
     decoder = Decoder(LIMITS)
     yield decoder
     await decoder.close()
 
 
-def open_bytes(content: bytes) -> BinaryIO:
+def open_bytes(content):
     """A file without a name that holds `content`."""
     file = os.fdopen(os.memfd_create("clip"), "w+b")
     file.write(content)
@@ -36,7 +33,7 @@ def open_bytes(content: bytes) -> BinaryIO:
     return file
 
 
-def tone(seconds: float, rate_hz: int, channels: int = 1, hz: float = 440.0) -> NDArray[np.float32]:
+def tone(seconds, rate_hz, channels=1, hz=440.0):
     """(channels, n) float32, amplitude 0.4."""
     wave = 0.4 * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate_hz)) / rate_hz)
     return np.tile(wave.astype(np.float32), (channels, 1))
@@ -57,8 +54,12 @@ FORMATS = [  # container, codec, rate in Hz, channels, how much the length may d
     ("matroska", "pcm_f32le", 32_000, 2, 0.0),
     ("aiff", "pcm_s24be", 44_100, 2, 0.0),
     ("caf", "pcm_s16le", 16_000, 1, 0.0),
-    ("au", "pcm_mulaw", 8_000, 1, 0.0),
     ("w64", "pcm_s16le", 96_000, 2, 0.0),
+    ("wav", "pcm_u8", 16_000, 1, 0.0),
+    ("wav", "pcm_s32le", 16_000, 1, 0.0),
+    ("wav", "pcm_f64le", 16_000, 1, 0.0),
+    ("wav", "pcm_alaw", 8_000, 1, 0.0),
+    ("wav", "pcm_mulaw", 8_000, 1, 0.0),
     ("wav", "adpcm_ms", 22_050, 1, 0.1),
     ("wav", "adpcm_yamaha", 44_100, 2, 0.01),
     ("wav", "g726", 8_000, 1, 0.0),
@@ -80,21 +81,20 @@ FORMATS = [  # container, codec, rate in Hz, channels, how much the length may d
 _BITS_PER_S = {"amr": "12200", "asf": "96000"}
 
 
-def packed(samples: NDArray[np.float32], layout: str, rate_hz: int) -> av.AudioFrame:
+def packed(samples, layout, rate_hz):
     """A frame of (channels, n). PyAV makes none of eight separate channels."""
     frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples.T).reshape(1, -1), format="flt", layout=layout)
     frame.sample_rate = rate_hz
     return frame
 
 
-def encode(container: str, codec: str, samples: NDArray[np.float32], rate_hz: int, **options: str) -> BinaryIO:
+def encode(container, codec, samples, rate_hz, **options):
     """`samples` (channels, n) in a container; what the encoder wants of format and frame size is seen to."""
     file = open_bytes(b"")
     layout = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}[samples.shape[0]]
     with av.open(file, "w", format=container) as out:
         options = {"b": _BITS_PER_S[container]} if container in _BITS_PER_S else {"strict": "experimental"} | options
         stream = out.add_stream(codec, rate=rate_hz, layout=layout, options=options)
-        assert isinstance(stream, av.AudioStream)
         wanted = stream.codec_context.codec.audio_formats
         resampler = av.AudioResampler(format=wanted[0] if wanted else "fltp", layout=layout, rate=rate_hz)
         frame = packed(samples, layout, rate_hz)
@@ -110,7 +110,7 @@ def encode(container: str, codec: str, samples: NDArray[np.float32], rate_hz: in
     return file
 
 
-def wav(pcm: bytes, rate_hz: int = 16_000, channels: int = 1, bits: int = 16, tag: int = 1, **lies: int) -> BinaryIO:
+def wav(pcm, rate_hz=16_000, channels=1, bits=16, tag=1, **lies):
     """A WAV of ready-made sample bytes. `tag`: 1 PCM, 3 float, 6 A-law, 7 mu-law. `lies`: riff_bytes, data_bytes."""
     align = channels * bits // 8
     fmt = struct.pack("<HHIIHH", tag, channels, rate_hz, rate_hz * align & 0xFFFF_FFFF, align, bits)
@@ -121,18 +121,18 @@ def wav(pcm: bytes, rate_hz: int = 16_000, channels: int = 1, bits: int = 16, ta
     return open_bytes(head + b"data" + struct.pack("<I", data_bytes) + pcm)
 
 
-def pcm16(samples: NDArray[np.float32]) -> bytes:
+def pcm16(samples):
     """(channels, n) float32 as interleaved 16 bit."""
     return np.round(samples.T * 32_767).astype("<i2").tobytes()
 
 
-async def decoded(decoder: Decoder, file: BinaryIO, caller: str = "") -> NDArray[np.float32]:
+async def decoded(decoder, file, caller=""):
     """All samples of a file."""
     async with aclosing(decoder.stream(file, caller=caller)) as blocks:
         return np.concatenate([block async for block in blocks])
 
 
-def is_tone(samples: NDArray[np.float32], seconds: float, slack_s: float = 0.0) -> bool:
+def is_tone(samples, seconds, slack_s=0.0):
     """Return True if this is `tone(seconds, ...)`: length within `slack_s`, pitch within 2 Hz and level within 2 dB."""
     middle = samples[len(samples) // 4 : len(samples) * 3 // 4]
     spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
@@ -142,7 +142,7 @@ def is_tone(samples: NDArray[np.float32], seconds: float, slack_s: float = 0.0) 
     return abs(pitch_hz - 440) <= 2 and abs(level_db) <= 2 and off_s <= slack_s + 1.5 / SAMPLE_RATE
 
 
-def read_all(file: BinaryIO) -> bytes:
+def read_all(file):
     file.seek(0)
     return file.read()
 
@@ -161,9 +161,7 @@ FILMS = {
 }
 
 
-def film(
-    container: str, sound: NDArray[np.float32] | None, late_s: float = 0.0, pause_s: float = 0.0, begins_s: float = 0.0
-) -> BinaryIO:
+def film(container, sound, late_s=0.0, pause_s=0.0, begins_s=0.0):
     """Two seconds of black, with a mono 48 kHz track of `sound` (1, n) or without one.
 
     The picture begins at `begins_s` by the container's clock. The track begins `late_s` after the picture, and has a
@@ -173,7 +171,6 @@ def film(
     with av.open(file, "w", format=container) as out:
         picture_codec, sound_codec = FILMS[container]
         video = out.add_stream(picture_codec, rate=25, width=64, height=64, pix_fmt="yuv420p")
-        assert isinstance(video, av.VideoStream)
         audio = out.add_stream(sound_codec, rate=48_000, layout="mono") if sound is not None else None
         for number in range(50):
             picture = av.VideoFrame(64, 64, "yuv420p")
@@ -195,14 +192,14 @@ def film(
     return file
 
 
-def slow_film(cues: int = 200_000) -> BinaryIO:
+def slow_film(cues=200_000):
     """A second of silence in Matroska, with an index (RFC 9559, section 5.1.5) in the order that is slowest to sort."""
 
-    def element(identity: str, *parts: bytes) -> bytes:
+    def element(identity, *parts):
         body = b"".join(parts)
         return bytes.fromhex(identity) + (len(body) | 1 << 56).to_bytes(8, "big") + body
 
-    def number(identity: str, value: int) -> bytes:
+    def number(identity, value):
         return element(identity, value.to_bytes(4, "big"))
 
     sound = element("E1", element("B5", struct.pack(">d", 16_000.0)), number("9F", 1), number("6264", 16))

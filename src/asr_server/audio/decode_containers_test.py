@@ -1,31 +1,46 @@
-"""Decoding of files with several tracks, chained files, wrong sizes and unsupported codecs."""
+"""Files with several tracks, wrong sizes and unsupported codecs, and files that the decoder refuses, and how soon."""
 
 from __future__ import annotations
 
+import os
 import struct
 from contextlib import aclosing
 from pathlib import Path
-from typing import BinaryIO
 
 import av
 import numpy as np
 import pytest
 from av.stream import Disposition
-from numpy.typing import NDArray
 
-from asr_server.audio.conftest import decoded, film, is_tone, open_bytes, pcm16, read_all, tone, wav
-from asr_server.audio.decode import Decoder, Progress
+from asr_server.audio.conftest import (
+    FILMS,
+    FORMATS,
+    LIMITS,
+    decoded,
+    encode,
+    film,
+    is_tone,
+    open_bytes,
+    pcm16,
+    read_all,
+    slow_film,
+    tone,
+    wav,
+)
+from asr_server.audio.decode import Progress
+from asr_server.audio.decoder_child import Demuxer
 from asr_server.audio.decoder_wire import DecodeNote
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.conftest import raises
+from asr_server.core.errors import InvalidInput
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 # PyAV has no encoder for DTS and TrueHD: 0.6 s of a tone at 8 kHz and 0.2 s of silence at 48 kHz, in Matroska.
 FIXTURES = Path(__file__).with_name("fixtures")
 
 
-async def _heard(decoder: Decoder, file: BinaryIO) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+async def _heard(decoder, file):
     """The samples, and what the caller should know."""
     progress = Progress()
     async with aclosing(decoder.stream(file, progress)) as blocks:
@@ -33,22 +48,23 @@ async def _heard(decoder: Decoder, file: BinaryIO) -> tuple[NDArray[np.float32],
     return samples, progress.warnings
 
 
-async def test_reads_the_codecs_of_films(decoder: Decoder) -> None:
-    """DTS and TrueHD are read from Matroska."""
+async def test_reads_codecs_that_have_no_encoder_here(decoder):
+    """DTS and TrueHD are read from Matroska, and AMR-WB: a second in frames of 20 ms."""
+    with open_bytes(b"#!AMR-WB\n" + (b"\x44" + bytes(60)) * 50) as file:
+        assert len(await decoded(decoder, file)) == SAMPLE_RATE
     with (FIXTURES / "dts.mka").open("rb") as file:
         assert is_tone(await decoded(decoder, file), 0.6, 0.05)
     with (FIXTURES / "truehd.mka").open("rb") as file:
         assert len(await decoded(decoder, file)) == pytest.approx(0.2 * SAMPLE_RATE, abs=20)
 
 
-def _tracks(container: str, *codecs: tuple[str, Disposition]) -> bytearray:
+def _tracks(container, *codecs):
     """A film whose tracks have tones of 300, 600, 900 ... Hz."""
     file = open_bytes(b"")
     with av.open(file, "w", format=container) as out:
         streams = []
         for codec, disposition in codecs:
             stream = out.add_stream(codec, rate=48_000, layout="mono")
-            assert isinstance(stream, av.AudioStream)
             stream.disposition = disposition
             streams.append(stream)
         tones = [tone(1.1, 48_000, hz=300.0 * (number + 1)) for number in range(len(streams))]
@@ -64,7 +80,7 @@ def _tracks(container: str, *codecs: tuple[str, Disposition]) -> bytearray:
         return bytearray(read_all(file))
 
 
-def _pitch_hz(samples: NDArray[np.float32]) -> int:
+def _pitch_hz(samples):
     middle = samples[4_000:12_000]
     return round(float(np.abs(np.fft.rfft(middle)).argmax()) * 2)
 
@@ -83,9 +99,7 @@ PLAIN, DEFAULT, COMMENT = Disposition(0), Disposition.default, Disposition.comme
         ((COMMENT, PLAIN), 600),
     ],
 )
-async def test_the_default_track_is_heard(
-    decoder: Decoder, container: str, flags: tuple[Disposition, ...], pitch_hz: int
-) -> None:
+async def test_the_default_track_is_heard(decoder, container, flags, pitch_hz):
     """The default flag decides, then the order of the tracks. A track flagged as a commentary comes last."""
     if container == "mp4" and COMMENT in flags:
         pitch_hz = 300
@@ -95,7 +109,7 @@ async def test_the_default_track_is_heard(
     assert warnings == ()
 
 
-async def test_another_track_is_heard_where_the_first_cannot_be_decoded(decoder: Decoder) -> None:
+async def test_another_track_is_heard_where_the_first_cannot_be_decoded(decoder):
     """The answer says so. Where there is no other, the error names container and codec."""
     for codecs in ((("aac", DEFAULT), ("ac3", PLAIN)), (("aac", DEFAULT),)):
         content = _tracks("matroska", *codecs)
@@ -111,7 +125,7 @@ async def test_another_track_is_heard_where_the_first_cannot_be_decoded(decoder:
         assert warnings == ("sound in tta cannot be decoded: track 2 is heard instead",)
 
 
-async def test_an_error_names_a_container_that_is_not_read(decoder: Decoder) -> None:
+async def test_an_error_names_a_container_that_is_not_read(decoder):
     with (
         open_bytes(b".RMF" + bytes(1_000)) as file,
         raises("invalid_audio", match=r"The file \(RealMedia\) is"),
@@ -119,7 +133,7 @@ async def test_an_error_names_a_container_that_is_not_read(decoder: Decoder) -> 
         await decoded(decoder, file)
 
 
-async def test_names_from_a_child_are_text() -> None:
+async def test_names_from_a_child_are_text():
     """A file may have taken over the child that sends them."""
     progress = Progress()
     progress.take(DecodeNote(source=("\r\n<b>\xff{x}", "a\0b" + "c" * 60, 3)))
@@ -127,7 +141,7 @@ async def test_names_from_a_child_are_text() -> None:
     assert progress.container == "bx"
 
 
-async def test_a_late_start_in_avi(decoder: Decoder) -> None:
+async def test_a_late_start_in_avi(decoder):
     """The header of a track has it."""
     with film("avi", tone(1.0, 48_000)) as file:
         content = bytearray(read_all(file))
@@ -143,12 +157,12 @@ WAVE = tone(4.0, SAMPLE_RATE)
 PCM = pcm16(WAVE)
 
 
-def _wav(pcm: bytes, **options: int) -> bytes:
+def _wav(pcm, **options):
     with wav(pcm, **options) as file:
         return read_all(file)
 
 
-def _chunk(name: bytes, size: int) -> bytes:
+def _chunk(name, size):
     return name + struct.pack("<I", size) + bytes(size + size % 2)
 
 
@@ -173,9 +187,149 @@ WRONG_SIZES = {
 
 
 @pytest.mark.parametrize("kind", WRONG_SIZES)
-async def test_a_wav_is_heard_whole(decoder: Decoder, kind: str) -> None:
+async def test_a_wav_is_heard_whole(decoder, kind):
     """Recorders break off before they write its size, and programs join files byte by byte."""
     with open_bytes(WRONG_SIZES[kind]) as file:
         samples = await decoded(decoder, file)
     assert is_tone(samples, 4.0), len(samples)
     assert np.abs(samples).max() < 0.45  # no header is heard
+
+
+NO_AUDIO = {
+    "prose": b"This is not audio at all, whatever the name says. " * 50,
+    "hls": b"#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n",
+    "concat": b"ffconcat version 1.0\nfile '/etc/passwd'\nfile 'http://127.0.0.1:1/x.mp3'\n",
+    "sdp": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 5004 RTP/AVP 0\n",
+    "dash": b'<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011"><BaseURL>file:///</BaseURL></MPD>',
+    "svg": b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
+    "id3 and a playlist": b"ID3\x04\x00\x00\x00\x00\x00\x00" + b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n",
+    "one byte": b"R",
+    "zeros": bytes(100_000),
+    "noise": np.random.default_rng(7).bytes(300_000),
+    "png": b"\x89PNG\r\n\x1a\n" + bytes(1000),
+    "zip": b"PK\x03\x04" + bytes(1000),
+    "cut wav": b"RIFF\x00\x00\x00\x00WAVEfmt ",
+    "cut ogg": b"OggS\x00\x02" + bytes(10),
+    "cut flac": b"fLaC\x00\x00",
+    "cut mp4": b"\x00\x00\x00\x20ftypisom\x00\x00",
+    "cut webm": b"\x1a\x45\xdf\xa3\x9f\x42",
+    "ogg of rubbish": b"OggS" + np.random.default_rng(8).bytes(5000),
+}
+
+
+async def test_no_audio_is_invalid(decoder):
+    """Text, playlists, pictures, noise and cut headers are `invalid_audio` and name the file field."""
+    found = {}
+    for kind, content in NO_AUDIO.items():
+        with open_bytes(content) as file:
+            try:
+                found[kind] = len(await decoded(decoder, file))
+            except InvalidInput as error:
+                found[kind] = (error.code, error.param)
+    assert found == dict.fromkeys(NO_AUDIO, ("invalid_audio", "file"))
+
+
+async def test_the_shortest_clip_lasts_a_tenth_of_a_second(decoder):
+    """A bare header and less than 0.1 s are `audio_too_short`."""
+    for count in (0, 1, 160, 1_599):
+        with wav(bytes(2 * count)) as file, raises("audio_too_short"):
+            await decoded(decoder, file)
+    with wav(bytes(3_200)) as file:
+        assert len(await decoded(decoder, file)) == 1_600
+
+
+async def test_video_without_sound(decoder):
+    """A film without an audio track is `no_audio_track` in every container."""
+    for container in FILMS:
+        with film(container, None) as file, raises("no_audio_track"):
+            await decoded(decoder, file)
+
+
+async def test_external_data_is_not_read(decoder):
+    """A MOV whose samples lie in another file of this machine gives none of them."""
+    with encode("mov", "pcm_s16be", tone(1.0, SAMPLE_RATE), SAMPLE_RATE) as file:
+        content = read_all(file)
+        assert is_tone(await decoded(decoder, file), 1.0)
+        outside = _with_reference(content, f"/proc/{os.getpid()}/fd/{file.fileno()}".encode())
+        with open_bytes(outside) as pointing, pytest.raises(InvalidInput):
+            await decoded(decoder, pointing)
+
+
+def _with_reference(mov, path):
+    """The movie with its data reference turned into a QuickTime alias of `path` (libavformat: mov_read_dref)."""
+    record = bytes(10) + b"\x00" + bytes(27) + bytes(12) + b"\x01x" + bytes(62) + bytes(16)
+    record += struct.pack(">HH", 1, 1) + bytes(16) + struct.pack(">HH", 2, len(path)) + path
+    record += (b"" if len(path) % 2 == 0 else b"\0") + b"\xff\xff\x00\x00"
+    alias = struct.pack(">I", 12 + len(record)) + b"alis" + bytes(4) + record
+    at = mov.index(b"dref") + 12
+    old = int.from_bytes(mov[at : at + 4], "big")
+    grown = bytearray(mov[:at] + alias + mov[at + old :])
+    for atom in (b"moov", b"trak", b"mdia", b"minf", b"dinf", b"dref"):
+        size_at = mov.rindex(atom, 0, at) - 4
+        size = int.from_bytes(mov[size_at : size_at + 4], "big") + len(alias) - old
+        grown[size_at : size_at + 4] = size.to_bytes(4, "big")
+    return bytes(grown)
+
+
+async def test_absurd_rates_and_channels(decoder):
+    """Rates that no recorder has, and 65535 channels, are `invalid_audio`."""
+    for rate_hz in (0, 1, 100, 2_000_000, 0xFFFF_FFFF):
+        with wav(bytes(40_000), rate_hz) as file, raises("invalid_audio"):
+            await decoded(decoder, file)
+    with wav(bytes(600_000), channels=0xFFFF, bits=8) as file, raises("invalid_audio"):
+        await decoded(decoder, file)
+
+
+async def test_limit_is_exact(decoder):
+    """Audio of `max_audio_s` is taken, and 10 ms more are `audio_too_long`."""
+    at_limit = int(LIMITS.max_audio_s) * SAMPLE_RATE
+    with wav(bytes(2 * at_limit)) as file:
+        assert len(await decoded(decoder, file)) == at_limit
+    with wav(bytes(2 * at_limit + 320)) as file, raises("audio_too_long"):
+        await decoded(decoder, file)
+
+
+async def test_bombs_are_too_long(decoder):
+    """Hours of silence in a few kilobytes are refused, whether their container claims a duration or not."""
+    silence = np.zeros((1, 60 * 48_000), np.float32)
+    for container, codec in (("flac", "flac"), ("ogg", "libopus"), ("webm", "libopus")):
+        options = {"frame_duration": "60"} if codec == "libopus" else {}
+        with encode(container, codec, silence, 48_000, **options) as file:
+            assert file.seek(0, 2) < 300_000
+            with raises("audio_too_long"):
+                await decoded(decoder, file)
+
+
+async def test_an_index_costs_nothing(decoder):
+    """Nothing seeks, so an index is not read: to sort this one would take more CPU time than a first block may."""
+    with slow_film() as file:
+        assert len(await decoded(decoder, file)) == SAMPLE_RATE
+
+
+async def test_a_gap_is_counted_before_it_is_filled(decoder):
+    """Silence that only the times of a container hold is refused without being made."""
+    with film("matroska", tone(2.0, 48_000), 0.0, 2_000.0) as file:
+        with raises("audio_too_long"):
+            await decoded(decoder, file)
+        demuxer = Demuxer(file.fileno(), os.fstat(file.fileno()).st_size)
+        assert demuxer.is_longer_than(2_001.0)
+        demuxer = Demuxer(file.fileno(), os.fstat(file.fileno()).st_size)
+        assert not demuxer.is_longer_than(2_003.0)
+
+
+@pytest.mark.parametrize(("container", "codec", "rate_hz", "channels"), [row[:4] for row in FORMATS])
+async def test_mutations_never_break_the_server(decoder, container, codec, rate_hz, channels):
+    """Files with flipped bytes decode or are the caller's fault; samples that come are finite."""
+    with encode(container, codec, tone(0.5, rate_hz, channels), rate_hz) as file:
+        content = read_all(file)
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        mutated = np.frombuffer(content, np.uint8).copy()
+        where = rng.integers(0, len(mutated), 8)
+        mutated[where] = rng.integers(0, 256, 8)
+        with open_bytes(mutated.tobytes()) as file:
+            try:
+                samples = await decoded(decoder, file)
+            except InvalidInput:
+                continue
+        assert np.isfinite(samples).all()

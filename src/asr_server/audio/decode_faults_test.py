@@ -9,10 +9,9 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -36,13 +35,13 @@ Blocks = AsyncGenerator[NDArray[np.float32], None]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def decoder() -> AsyncIterator[Decoder]:
+async def decoder():
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     yield decoder
     await decoder.close()
 
 
-def children(decoder: Decoder) -> list[int]:
+def children(decoder):
     """The children of the fork server: a spare, and one for each running decode."""
     pid = decoder.fork_server.pid
     if pid is None:
@@ -50,7 +49,7 @@ def children(decoder: Decoder) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def eventually(holds: Callable[[], bool]) -> bool:
+async def eventually(holds):
     """True if `holds` becomes true within 30 s."""
     for _ in range(3000):
         if holds():
@@ -59,13 +58,13 @@ async def eventually(holds: Callable[[], bool]) -> bool:
     return False
 
 
-def second() -> BinaryIO:
+def second():
     """A second of silence that a child has to decode."""
     return wav(bytes(4 * SAMPLE_RATE), channels=2)
 
 
 @contextlib.asynccontextmanager
-async def begun(decoder: Decoder, seconds: int = 200) -> AsyncIterator[Blocks]:
+async def begun(decoder, seconds=200):
     """A long file under way, of which the first block was read."""
     with wav(bytes(seconds * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
@@ -73,22 +72,22 @@ async def begun(decoder: Decoder, seconds: int = 200) -> AsyncIterator[Blocks]:
             yield blocks
 
 
-async def rest(blocks: Blocks) -> int:
+async def rest(blocks):
     """Read all that comes; return the number of samples."""
     return sum([len(block) async for block in blocks])
 
 
-async def works(decoder: Decoder) -> bool:
+async def works(decoder):
     with second() as file:
         return len(await decoded(decoder, file)) == SAMPLE_RATE
 
 
-def descriptors(pid: int | str = "self") -> int:
+def descriptors(pid="self"):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 @pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGXCPU])
-async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals) -> None:
+async def test_a_crash_is_the_files_own(decoder, fatal):
     """If a child process dies, its request fails with `invalid_audio`. The fork server decodes the next file."""
     await works(decoder)
     fork_server_pid = decoder.fork_server.pid
@@ -101,7 +100,7 @@ async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals)
     assert decoder.fork_server.pid == fork_server_pid
 
 
-async def test_wall_clock_limit() -> None:
+async def test_wall_clock_limit():
     """A decode that hangs fails with `invalid_audio` at its time limit, and its process is killed. Others continue."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.3))
     await works(decoder)
@@ -119,7 +118,7 @@ async def test_wall_clock_limit() -> None:
     await decoder.close()
 
 
-async def test_a_slow_reader_is_not_timed_out() -> None:
+async def test_a_slow_reader_is_not_timed_out():
     """Time that the reader of a stream takes for itself does not count against the file."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.3))
     await works(decoder)
@@ -129,7 +128,7 @@ async def test_a_slow_reader_is_not_timed_out() -> None:
     await decoder.close()
 
 
-async def test_memory_limit() -> None:
+async def test_memory_limit():
     """A decode above its memory limit fails with `invalid_audio`."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0, memory_bytes=32 * 1024 * 1024))
     assert await works(decoder)
@@ -139,14 +138,14 @@ async def test_memory_limit() -> None:
     await decoder.close()
 
 
-async def test_each_block_has_cpu_time_of_its_own(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_block_has_cpu_time_of_its_own(decoder, monkeypatch):
     """A long file may take much longer than one block may."""
     monkeypatch.setattr(decoder_wire, "BLOCK_CPU_S", (0.1, 0.0))
     with wav(bytes(600 * 48_000 * 2), 48_000) as file:
         assert len(await decoded(decoder, file)) == 600 * SAMPLE_RATE
 
 
-async def test_the_first_block_has_little_cpu_time(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_block_has_little_cpu_time(decoder, monkeypatch):
     """A file without audio within that time fails with `invalid_audio`, long before the whole time limit."""
     monkeypatch.setattr(decoder_wire, "FIRST_CPU_S", (0.01, 0.0))
     monkeypatch.setattr(decode, "WAIT_PER_CPU_S", 1_000.0)
@@ -154,7 +153,7 @@ async def test_the_first_block_has_little_cpu_time(decoder: Decoder, monkeypatch
         await decoded(decoder, file)
 
 
-async def test_no_caller_takes_every_place(decoder: Decoder) -> None:
+async def test_no_caller_takes_every_place(decoder):
     """While one caller has filled the places and the memory that callers share, that caller waits, and another does
     not."""
     shared_bytes, places = DecodeLimits(600.0).shared_memory_bytes, len(os.sched_getaffinity(0))
@@ -170,7 +169,7 @@ async def test_no_caller_takes_every_place(decoder: Decoder) -> None:
             assert len(await waiting) == SAMPLE_RATE
 
 
-async def test_a_file_has_memory_until_it_is_decoded(decoder: Decoder) -> None:
+async def test_a_file_has_memory_until_it_is_decoded(decoder):
     """A stream whose reader pauses keeps its share of the memory, and gives it back when it is closed."""
     async with begun(decoder):
         assert decoder.memory.held == DecodeLimits(600.0).of_file(44 + 200 * 2 * SAMPLE_RATE).memory_bytes
@@ -178,7 +177,7 @@ async def test_a_file_has_memory_until_it_is_decoded(decoder: Decoder) -> None:
     assert decoder.memory.held == 0
 
 
-async def test_fork_server_killed_between_files(decoder: Decoder) -> None:
+async def test_fork_server_killed_between_files(decoder):
     """A fork server found dead is replaced, and nobody notices."""
     await works(decoder)
     dead = decoder.fork_server.pid
@@ -188,7 +187,7 @@ async def test_fork_server_killed_between_files(decoder: Decoder) -> None:
     assert decoder.fork_server.pid not in {None, dead}
 
 
-async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
+async def test_fork_server_killed_with_a_file_in_hand(decoder):
     """A fork server that dies before the first sample costs a second attempt, not the request."""
     await decoder.fork_server.close()
     with second() as file:
@@ -198,7 +197,7 @@ async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
         assert len(await decoding) == SAMPLE_RATE
 
 
-async def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopped_fork_server_is_replaced(monkeypatch):
     """Files that a stopped fork server keeps waiting are served by another, and it is ended with its children."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     await works(decoder)
@@ -211,9 +210,7 @@ async def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("program", ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexit 1\n", ""])
-async def test_a_decoder_that_never_starts_is_not_the_files_fault(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
-) -> None:
+async def test_a_decoder_that_never_starts_is_not_the_files_fault(monkeypatch, tmp_path, program):
     """A fork server that hangs from its start, ends at once or is not there gives `DecoderUnavailable` after three
     attempts, and the next file is served when it starts again."""
     monkeypatch.setattr(launcher, "_FIRST_ANSWER_S", 0.5)
@@ -231,7 +228,7 @@ async def test_a_decoder_that_never_starts_is_not_the_files_fault(
     await decoder.close()
 
 
-async def test_fork_server_killed_mid_file(decoder: Decoder) -> None:
+async def test_fork_server_killed_mid_file(decoder):
     """The children die with the server; the file is begun again, and its reader gets each sample once."""
     await works(decoder)
     tone = np.random.default_rng(1).integers(-9_000, 9_000, 200 * SAMPLE_RATE, np.int16)
@@ -245,14 +242,14 @@ async def test_fork_server_killed_mid_file(decoder: Decoder) -> None:
     assert await eventually(lambda: not any(_runs(pid) for pid in family))
 
 
-def _runs(pid: int) -> bool:
+def _runs(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
 
 
-async def test_cancelled_decodes_leave_nothing_behind(decoder: Decoder) -> None:
+async def test_cancelled_decodes_leave_nothing_behind(decoder):
     """Cancelled decodes, abandoned streams and errors leave no process and no descriptor, nor in the fork server."""
     await works(decoder)
     assert await eventually(lambda: len(children(decoder)) == 1)
@@ -279,7 +276,7 @@ async def test_cancelled_decodes_leave_nothing_behind(decoder: Decoder) -> None:
     assert await works(decoder)
 
 
-async def test_many_at_once(decoder: Decoder) -> None:
+async def test_many_at_once(decoder):
     """Forty files at once get forty answers, each its own."""
     files = [wav((tone(0.2, SAMPLE_RATE)[0] * 0 + i / 64).astype("<f4").tobytes(), bits=32, tag=3) for i in range(40)]
     answers = await asyncio.gather(*(decoded(decoder, file) for file in files))
@@ -288,11 +285,11 @@ async def test_many_at_once(decoder: Decoder) -> None:
         file.close()
 
 
-async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decoder) -> None:
+async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder):
     """A small upload is in memory until it is decoded, and then moves to the disk, which may be full."""
 
     class Full(tempfile.SpooledTemporaryFile[bytes]):
-        def rollover(self) -> None:
+        def rollover(self):
             raise OSError(28, "No space left on device")
 
     with Full(max_size=1 << 20) as file:
@@ -301,7 +298,7 @@ async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decod
             await decoded(decoder, file)
 
 
-async def test_idle_decoder_is_ended() -> None:
+async def test_idle_decoder_is_ended():
     """The process ends only when it was idle for long enough; the next file starts it anew."""
     decoder = Decoder(DecodeLimits(max_audio_s=60.0), idle_timeout_s=0.3)
     assert decoder.fork_server.pid is None
@@ -319,7 +316,7 @@ async def test_idle_decoder_is_ended() -> None:
     await decoder.close()
 
 
-async def test_closing_ends_what_runs() -> None:
+async def test_closing_ends_what_runs():
     """`close` ends running decodes and later ones with `ShuttingDown`, and leaves no process."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     async with begun(decoder) as blocks:

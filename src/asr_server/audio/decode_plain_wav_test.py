@@ -18,12 +18,12 @@ from asr_server.processes import messages
 PCM = pcm16(tone(0.5, SAMPLE_RATE))
 
 
-def _file(pcm: bytes = PCM, **options: int) -> bytes:
+def _file(pcm=PCM, **options):
     with wav(pcm, **options) as file:
         return read_all(file)
 
 
-def _decoded(content: bytes) -> np.ndarray | None:
+def _decoded(content):
     """Return the decoder's samples, made in this process; None if it refuses."""
     request = DecodeRequest(len(content), 600.0, 0, 0.0, 0.0, 0.0)
     with open_bytes(content) as source, open_bytes(b"") as out:
@@ -37,7 +37,7 @@ def _decoded(content: bytes) -> np.ndarray | None:
     return np.frombuffer(pcm, np.float32)
 
 
-def _chunk(name: bytes, body: bytes) -> bytes:
+def _chunk(name, body):
     return name + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
 
 
@@ -45,7 +45,7 @@ FMT = _file()[12:36]
 DATA = _chunk(b"data", PCM)
 
 
-def _riff(*chunks: bytes) -> bytes:
+def _riff(*chunks):
     body = b"WAVE" + b"".join(chunks)
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
@@ -61,7 +61,7 @@ def _riff(*chunks: bytes) -> bytes:
     ],
     ids=["bare", "no size", "text", "padding", "extension"],
 )
-def test_the_samples_are_those_of_the_decoder(content: bytes) -> None:
+def test_the_samples_are_those_of_the_decoder(content):
     """The files have the chunks that programs write around the samples."""
     found = decode.plain_samples(content)
     assert found is not None
@@ -92,12 +92,12 @@ def test_the_samples_are_those_of_the_decoder(content: bytes) -> None:
         _file().replace(b"RIFF", b"RIFX"),
     ],
 )
-def test_anything_else_is_left_to_the_decoder(content: bytes) -> None:
+def test_anything_else_is_left_to_the_decoder(content):
     """Other formats, and sizes and chunks that are not as programs write them."""
     assert decode.plain_samples(content) is None
 
 
-def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
+def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none():
     """The test makes 1,000 files with one to three changed bytes in their first 80."""
     rng, content = np.random.default_rng(0), _riff(FMT, _chunk(b"LIST", b"INFOISFT\x04\0\0\0abcd"), DATA)
     taken = 0
@@ -114,7 +114,7 @@ def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
     assert 50 < taken < 950
 
 
-def test_a_long_file_is_not_read() -> None:
+def test_a_long_file_is_not_read():
     """A long file is more than fits into memory at once, for each of many callers. Its position does not change."""
     for content, is_read in ((_file(bytes(decode.MAX_PLAIN_BYTES)), False), (_file(), True)):
         with open_bytes(content) as file:

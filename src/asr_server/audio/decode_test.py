@@ -9,7 +9,6 @@ from contextlib import aclosing
 import av
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry
 
 from asr_server.audio.conftest import (
@@ -30,89 +29,30 @@ from asr_server.audio.decode import Decoder, Progress
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import ShuttingDown
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 @pytest.mark.slow("decodes a file of every format")
-async def test_reads_every_format(decoder: Decoder) -> None:
+async def test_reads_every_format(decoder):
     """A tone comes back from each container and codec with its pitch, level and length."""
     for container, codec, rate_hz, channels, slack_s in FORMATS:
         with encode(container, codec, tone(1.5, rate_hz, channels), rate_hz) as file:
             assert is_tone(await decoded(decoder, file), 1.5, slack_s), (container, codec)
 
 
-def _sample_bytes(wave: NDArray[np.float32], bits: int, tag: int) -> bytes:
-    if tag == 3:
-        return wave.astype(f"<f{bits // 8}").tobytes()
-    if bits == 8:
-        return np.round(wave * 127 + 128).astype(np.uint8).tobytes()
-    whole = np.round(wave * (2 ** (bits - 1) - 1)).astype("<i4")
-    return bytes(whole.view(np.uint8).reshape(-1, 4)[:, : bits // 8])
-
-
-def _extensible(pcm: bytes) -> bytes:
-    """A WAV that names its format by GUID, as recorders with more than two channels write."""
-    guid = struct.pack("<H", 1) + bytes.fromhex("000000001000800000aa00389b71")
-    fmt = struct.pack("<HHIIHHHHI", 0xFFFE, 1, 16_000, 32_000, 2, 16, 22, 16, 0) + guid
-    body = b"WAVEfmt " + struct.pack("<I", len(fmt)) + fmt + b"data" + struct.pack("<I", len(pcm)) + pcm
-    return b"RIFF" + struct.pack("<I", len(body)) + body
-
-
-async def test_reads_every_width_of_wav(decoder: Decoder) -> None:
-    """WAV samples of each width and kind give the same wave, also where the format is a GUID."""
-    wave = tone(0.5, SAMPLE_RATE)[0]
-    for bits, tag in [(8, 1), (16, 1), (24, 1), (32, 1), (32, 3), (64, 3)]:
-        with wav(_sample_bytes(wave, bits, tag), bits=bits, tag=tag) as file:
-            samples = await decoded(decoder, file)
-        assert samples.dtype == np.float32, (bits, tag)
-        assert samples.shape == wave.shape, (bits, tag)
-        assert np.abs(samples - wave).max() <= (0.01 if bits == 8 else 1e-4), (bits, tag)
-    with open_bytes(_extensible(pcm16(wave[None]))) as file:
-        assert is_tone(await decoded(decoder, file), 0.5)
-
-
-def _telephone(tag: int, silence: int) -> bytes:
-    with wav(bytes([silence]) * 8_000, 8_000, bits=8, tag=tag) as file:
-        return read_all(file)
-
-
-async def test_reads_a_second_of_silence_in_every_telephone_codec(decoder: Decoder) -> None:
-    """A-law, mu-law, and both rates of AMR in frames of 20 ms."""
-    amr = (b"#!AMR\n" + (b"\x3c" + bytes(31)) * 50, b"#!AMR-WB\n" + (b"\x44" + bytes(60)) * 50)
-    for content in (_telephone(6, 0xD5), _telephone(7, 0xFF), *amr):
-        with open_bytes(content) as file:
-            samples = await decoded(decoder, file)
-        assert samples.shape == (16_000,), content[:8]
-        assert np.abs(samples).max() < (1e-3 if content not in amr else 1), content[:8]
-
-
-async def test_length_follows_rate(decoder: Decoder) -> None:
-    """n samples at any rate become n * 16000 / rate, within one, and the wave (away from its ends) is where it was."""
-    for rate_hz in (1_000, 8_000, 11_025, 22_050, 44_100, 48_000, 96_000, 192_000, 384_000, 768_000):
-        count = rate_hz + 17
-        with wav(pcm16(tone(count / rate_hz, rate_hz, hz=100.0)), rate_hz) as file:
-            samples = await decoded(decoder, file)
-        assert abs(len(samples) - count * SAMPLE_RATE / rate_hz) <= 1, rate_hz
-        expected = tone(len(samples) / SAMPLE_RATE, SAMPLE_RATE, hz=100.0)[0]
-        assert np.abs(samples - expected)[3000:-3000].max() < 1e-3, rate_hz
-
-
-async def test_stream_is_decode(decoder: Decoder) -> None:
-    """The blocks of `stream` put together are what `decode` gives."""
+async def test_a_file_comes_in_blocks_with_its_length(decoder):
+    """No block has more than 2 s, however long the file claims to be."""
+    progress = Progress()
     with encode("ogg", "libopus", tone(9.3, 48_000), 48_000) as file:
-        whole = await decoded(decoder, file)
-        progress = Progress()
         async with aclosing(decoder.stream(file, progress)) as blocks:
-            pieces = [block async for block in blocks]
-    assert len(pieces) > 4
-    assert progress.decoded_s == pytest.approx(len(whole) / SAMPLE_RATE)
+            lengths = [len(block) async for block in blocks]
+    assert max(lengths) <= 2 * SAMPLE_RATE
+    assert progress.decoded_s == sum(lengths) / SAMPLE_RATE == pytest.approx(9.3, abs=0.01)
     assert progress.claimed_s == pytest.approx(9.3, abs=0.1)
-    assert max(map(len, pieces)) <= 2 * SAMPLE_RATE
-    assert np.array_equal(np.concatenate(pieces), whole)
 
 
 @pytest.mark.parametrize("from_hz", [16_000, 24_000, 44_100])
-async def test_another_rate_may_be_asked_for(decoder: Decoder, from_hz: int) -> None:
+async def test_another_rate_may_be_asked_for(decoder, from_hz):
     """The length and the pitch are right, also of a file at 16 kHz that would need no decoder, and what lies above
     8 kHz is kept."""
     pitch_hz = 10_000.0 if from_hz > 16_000 else 440.0
@@ -126,7 +66,7 @@ async def test_another_rate_may_be_asked_for(decoder: Decoder, from_hz: int) -> 
     assert np.abs(samples[4_800:-4_800]).max() == pytest.approx(0.5, rel=0.02)
 
 
-async def test_a_plain_wav_needs_no_process() -> None:
+async def test_a_plain_wav_needs_no_process():
     """Its last block is known as such; a file that differs in a detail goes to a child."""
     registry = CollectorRegistry()
     decoder, wave = Decoder(LIMITS, registry=registry), tone(5.0, SAMPLE_RATE)
@@ -153,12 +93,11 @@ async def test_a_plain_wav_needs_no_process() -> None:
         await decoded(decoder, file)
 
 
-async def test_a_fragmented_mp4_claims_its_whole_length(decoder: Decoder) -> None:
+async def test_a_fragmented_mp4_claims_its_whole_length(decoder):
     """Recorders of live streams write it; its fragments tell the length together."""
     with open_bytes(b"") as file:
         with av.open(file, "w", format="mp4", options={"movflags": "frag_every_frame+empty_moov+delay_moov"}) as out:
             stream = out.add_stream("aac", rate=16_000, layout="mono")
-            assert isinstance(stream, av.AudioStream)
             for at in range(0, 48_000, 1_024):
                 frame = av.AudioFrame.from_ndarray(tone(0.064, 16_000), format="fltp", layout="mono")
                 frame.sample_rate, frame.pts = 16_000, at
@@ -170,7 +109,7 @@ async def test_a_fragmented_mp4_claims_its_whole_length(decoder: Decoder) -> Non
             assert progress.claimed_s == pytest.approx(3.0, abs=0.1)
 
 
-async def test_position_is_ignored_and_kept(decoder: Decoder) -> None:
+async def test_position_is_ignored_and_kept(decoder):
     """A file is read from its start, wherever it stands, and stays there; unflushed bytes are seen."""
     with wav(pcm16(tone(0.5, SAMPLE_RATE))) as file:
         file.seek(0, 2)
@@ -183,7 +122,7 @@ async def test_position_is_ignored_and_kept(decoder: Decoder) -> None:
         assert file.tell() == 44
 
 
-async def test_floats_that_are_no_samples(decoder: Decoder) -> None:
+async def test_floats_that_are_no_samples(decoder):
     """NaN and infinities become silence and leave their neighbours alone. A clip may pass 1.0, which is left to its
     reader; the largest float does not overflow."""
     wave = tone(0.5, SAMPLE_RATE)[0] * 10
@@ -197,7 +136,7 @@ async def test_floats_that_are_no_samples(decoder: Decoder) -> None:
         assert np.isfinite(await decoded(decoder, file)).all()
 
 
-async def test_damage_in_an_mp4_is_silence_of_which_the_place_is_told(decoder: Decoder) -> None:
+async def test_damage_in_an_mp4_is_silence_of_which_the_place_is_told(decoder):
     """Its times show how long it is. Silence that the file itself has in a track is none."""
     with encode("mp4", "aac", tone(6.0, 48_000), 48_000) as file:
         content = bytearray(read_all(file))
@@ -227,7 +166,7 @@ async def test_damage_in_an_mp4_is_silence_of_which_the_place_is_told(decoder: D
     assert progress.lost_s == []
 
 
-async def test_lost_parts_are_in_order_and_bounded() -> None:
+async def test_lost_parts_are_in_order_and_bounded():
     """A child cannot fill memory, and one that begins again tells nothing twice."""
     progress = Progress()
     for begin_s, end_s in ((1, 2), (2, 2.5), (1, 2), (2.2, 3), (5, 4), (float("nan"), 9), (6, float("inf")), (7, 8)):
@@ -240,7 +179,7 @@ async def test_lost_parts_are_in_order_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("container", [container for container in FILMS if container != "avi"])
-async def test_sound_keeps_its_place_beside_the_picture(decoder: Decoder, container: str) -> None:
+async def test_sound_keeps_its_place_beside_the_picture(decoder, container):
     """A track that begins late, or has a hole, is silent there: subtitles follow the picture. Jitter is no hole. A part
     of a longer film may begin at 5 s by its own clock: that is no silence."""
     for late_s, pause_s, begins_s in [(1.0, 2.0, 0.0), (0.1, 0.1, 0.0), (0.0, 0.0, 5.0), (1.5, 0.0, 5.0)]:
@@ -252,13 +191,13 @@ async def test_sound_keeps_its_place_beside_the_picture(decoder: Decoder, contai
         assert found == pytest.approx((2.0 + sum(silent), *silent), abs=0.05), (late_s, pause_s, begins_s)
 
 
-async def test_a_time_that_cannot_be_is_no_gap(decoder: Decoder) -> None:
+async def test_a_time_that_cannot_be_is_no_gap(decoder):
     """A damaged time a day ahead does not fill a day with silence."""
     with film("matroska", tone(2.0, 48_000), 0.0, 86_400.0) as file:
         assert is_tone(await decoded(decoder, file), 2.0, 0.05)
 
 
-async def test_webm_without_duration(decoder: Decoder) -> None:
+async def test_webm_without_duration(decoder):
     """A WebM as MediaRecorder writes it, live and without a duration, is read."""
     with encode("webm", "libopus", tone(3.0, 48_000), 48_000) as file:
         content = bytearray(read_all(file))
@@ -269,7 +208,7 @@ async def test_webm_without_duration(decoder: Decoder) -> None:
         assert is_tone(await decoded(decoder, file), 3.0, 0.03)
 
 
-async def test_a_chain_is_read_to_its_end(decoder: Decoder) -> None:
+async def test_a_chain_is_read_to_its_end(decoder):
     """Oggs one after the other, as radio stations send them, are read, also where codec, rate or channels change."""
     links = []
     for codec, rate_hz, channels in (("libopus", 48_000, 1), ("libopus", 48_000, 2), ("flac", 44_100, 1)):
@@ -283,7 +222,7 @@ async def test_a_chain_is_read_to_its_end(decoder: Decoder) -> None:
         assert is_tone(await decoded(decoder, file), 2.0, 0.01)
 
 
-async def test_damage_keeps_the_rest(decoder: Decoder) -> None:
+async def test_damage_keeps_the_rest(decoder):
     """A file with a hole, or cut off, gives what can be decoded, as players do."""
     with encode("mp3", "libmp3lame", tone(4.0, 44_100), 44_100) as file:
         content = bytearray(read_all(file))

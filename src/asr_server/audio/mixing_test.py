@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import BinaryIO
 
 import av
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from asr_server.audio.conftest import decoded, encode, is_tone, open_bytes, packed, pcm16, read_all, tone, wav
-from asr_server.audio.decode import Decoder, Progress
+from asr_server.audio.decode import Progress
 from asr_server.audio.decoder_wire import MAX_PCM_BYTES
 from asr_server.audio.resample import AudioBlock, mix
 from asr_server.core.audio import SAMPLE_RATE
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
-async def _channels(decoder: Decoder, file: BinaryIO, progress: Progress) -> list[NDArray[np.float32]]:
+async def _channels(decoder, file, progress):
     async with aclosing(decoder.stream_channels(file, progress)) as blocks:
         return [block async for block in blocks]
 
 
-def _tones(count: int, rate_hz: int, seconds: float = 3.0) -> NDArray[np.float32]:
+def _tones(count, rate_hz, seconds=3.0):
     """A tone of another pitch in each channel."""
     return np.concatenate([tone(seconds, rate_hz, hz=200.0 * (channel + 1)) for channel in range(count)])
 
 
 @pytest.mark.parametrize(("count", "rate_hz"), [(1, 24_000), (2, 16_000), (2, 44_100), (3, 8_000), (8, 48_000)])
-async def test_each_channel_is_what_it_is_alone(decoder: Decoder, count: int, rate_hz: int) -> None:
+async def test_each_channel_is_what_it_is_alone(decoder, count, rate_hz):
     """Whatever their number and rate, in blocks that take no more memory than those of one channel."""
     wave, progress = _tones(count, rate_hz), Progress()
     with wav(pcm16(wave), rate_hz, channels=count) as file:
@@ -45,7 +43,7 @@ async def test_each_channel_is_what_it_is_alone(decoder: Decoder, count: int, ra
         assert np.abs(kept[channel] - alone).max() < 1e-6, channel
 
 
-async def test_more_than_eight_channels_are_mixed(decoder: Decoder) -> None:
+async def test_more_than_eight_channels_are_mixed(decoder):
     """The recording is as without the wish to keep them, and the caller is told how many there were."""
     progress = Progress()
     with wav(pcm16(_tones(9, SAMPLE_RATE)), channels=9) as file:
@@ -55,7 +53,7 @@ async def test_more_than_eight_channels_are_mixed(decoder: Decoder) -> None:
     assert np.array_equal(np.concatenate(blocks, axis=1), mixed[None])
 
 
-async def test_a_recording_with_other_channels_later_keeps_its_own(decoder: Decoder) -> None:
+async def test_a_recording_with_other_channels_later_keeps_its_own(decoder):
     """The first link of a chain of Oggs decides: later mono goes to the first of two channels, later stereo is
     mixed."""
     links = []
@@ -70,7 +68,7 @@ async def test_a_recording_with_other_channels_later_keeps_its_own(decoder: Deco
         assert np.sqrt(np.mean(halves**2, axis=2)) == pytest.approx(np.array(levels), abs=0.01)
 
 
-async def test_channels_that_cancel_each_other_leave_the_first_that_is_strong() -> None:
+async def test_channels_that_cancel_each_other_leave_the_first_that_is_strong():
     """A balanced line has its voice in opposite phase; a channel with next to nothing in it does not stand for both."""
     voice = np.sin(np.arange(16_000, dtype=np.float32) / 9)
     assert np.array_equal(_mix(voice * 0, voice, -voice), voice)
@@ -78,13 +76,13 @@ async def test_channels_that_cancel_each_other_leave_the_first_that_is_strong() 
     assert np.allclose(_mix(voice, voice / 2), voice * 0.75)
 
 
-def _mix(*channels: NDArray[np.float32], names: tuple[str, ...] = ()) -> NDArray[np.float32]:
+def _mix(*channels, names=()):
     return mix(AudioBlock(np.stack(channels), SAMPLE_RATE, names or ("NONE",) * len(channels)))
 
 
 @pytest.mark.parametrize("layout", ["3.0", "4.0", "5.0", "5.1", "5.1(side)", "6.1", "7.1", "7.1.4", "22.2"])
 @pytest.mark.parametrize("has_names", [True, False])
-async def test_the_centre_of_a_film_is_clearer_than_in_the_mix_of_ffmpeg(layout: str, has_names: bool) -> None:
+async def test_the_centre_of_a_film_is_clearer_than_in_the_mix_of_ffmpeg(layout, has_names):
     """The others have as much noise. Some programs name no channels: six to eight with bass in the fourth are a
     film."""
     names = tuple(channel.name for channel in av.AudioLayout(layout).channels)
@@ -100,7 +98,7 @@ async def test_the_centre_of_a_film_is_clearer_than_in_the_mix_of_ffmpeg(layout:
     assert np.corrcoef(ours, voice)[0, 1] > np.corrcoef(mixed.to_ndarray()[0], voice)[0, 1] + 0.1
 
 
-async def test_voices_outside_of_the_centre_are_heard() -> None:
+async def test_voices_outside_of_the_centre_are_heard():
     """Without a centre, front channels are as loud as in stereo, and surround channels are weaker."""
     voice, nothing = tone(1.0, SAMPLE_RATE)[0], np.zeros(SAMPLE_RATE, np.float32)
     assert np.array_equal(_mix(voice, voice, nothing, names=("FL", "FR", "LFE")), voice)
@@ -124,9 +122,7 @@ async def test_voices_outside_of_the_centre_are_heard() -> None:
     ],
 )
 @pytest.mark.parametrize("count", [6, 8])
-async def test_the_channels_of_a_film_have_their_places(
-    decoder: Decoder, container: str, codec: str, count: int
-) -> None:
+async def test_the_channels_of_a_film_have_their_places(decoder, container, codec, count):
     """The centre is heard, and not the bass, in every order of the channels that a container has."""
     voice, bass = tone(1.5, 48_000), 2 * tone(1.5, 48_000, hz=60.0)
     silence = np.zeros_like(voice)
@@ -136,7 +132,7 @@ async def test_the_channels_of_a_film_have_their_places(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 9, 32])
-async def test_channels_without_names_are_averaged(decoder: Decoder, count: int) -> None:
+async def test_channels_without_names_are_averaged(decoder, count):
     """They may be microphones, and a voice is before each of them."""
     levels = np.linspace(0.2, 1.0, count, dtype=np.float32)[:, None]
     wave = tone(0.5, SAMPLE_RATE, count) * levels

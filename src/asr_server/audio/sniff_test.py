@@ -14,11 +14,11 @@ from asr_server.audio.conftest import encode, read_all, tone
 from asr_server.audio.sniff import DEMUXERS, id3_bytes, locate
 
 
-def _found(content: bytes) -> tuple[str, int] | None:
+def _found(content):
     return locate(lambda count, at: content[at : at + count])
 
 
-def _mp3() -> bytes:
+def _mp3():
     """Frames from the first byte on."""
     with encode("mp3", "libmp3lame", tone(1.0, 44_100), 44_100) as file:
         content = read_all(file)
@@ -28,7 +28,7 @@ def _mp3() -> bytes:
 MP3 = _mp3()
 
 
-def test_recognises_what_encoders_write() -> None:
+def test_recognises_what_encoders_write():
     """Streams as encoders write them are recognised, also when an ID3v2 tag precedes them."""
     formats = [("mp3", "libmp3lame", "mp3"), ("adts", "aac", "aac"), ("flac", "flac", "flac"), ("mp2", "mp2", "mp3")]
     for (container, codec, expected), rate_hz in itertools.product(formats, (16_000, 48_000)):
@@ -37,7 +37,7 @@ def test_recognises_what_encoders_write() -> None:
         assert _found(content) == (expected, id3_bytes(content)), (container, rate_hz)
 
 
-def _tag(claimed_bytes: int, body: bytes = b"") -> bytes:
+def _tag(claimed_bytes, body=b""):
     digits = bytes(claimed_bytes >> shift & 127 for shift in (21, 14, 7, 0))
     return b"ID3\x03\0\0" + digits + body
 
@@ -62,12 +62,12 @@ def _tag(claimed_bytes: int, body: bytes = b"") -> bytes:
     ],
     ids=itertools.count(),
 )
-def test_finds_the_first_frame_behind_anything(junk: bytes) -> None:
+def test_finds_the_first_frame_behind_anything(junk):
     """Zeros, text, and tags whose size is too small or too large precede the frames of an MP3."""
     assert _found(junk + MP3) == ("mp3", len(junk))
 
 
-def test_finds_frames_after_a_ragged_start() -> None:
+def test_finds_frames_after_a_ragged_start():
     """An MP3 stream that was cut mid-frame is still MP3."""
     found = _found(MP3[2_000:])
     assert found is not None
@@ -75,7 +75,7 @@ def test_finds_frames_after_a_ragged_start() -> None:
     assert 0 < found[1] < 1_000
 
 
-def test_packets_of_another_container_are_no_mp3() -> None:
+def test_packets_of_another_container_are_no_mp3():
     """A film whose container is not known has a few frames in a row."""
     frames = [MP3[at : at + 835] for at in range(0, len(MP3), 835)]
     assert _found(b"".join(b"\x01packet of a film" + frame for frame in frames)) is None
@@ -83,13 +83,13 @@ def test_packets_of_another_container_are_no_mp3() -> None:
 
 @pytest.mark.parametrize("packet_bytes", [188, 192, 204])
 @pytest.mark.parametrize("junk_bytes", [0, 1, 150, 5_000])
-def test_a_transport_stream_may_begin_anywhere(packet_bytes: int, junk_bytes: int) -> None:
+def test_a_transport_stream_may_begin_anywhere(packet_bytes, junk_bytes):
     """Recorders cut packets, and write them with time stamps or checksums."""
     packet = bytes(packet_bytes - 188) + b"G" + b"\x01" * 187
     assert _found(b"\x02" * junk_bytes + packet * 20) == ("mpegts", 0)
 
 
-def test_a_program_stream_is_recognised_before_the_frames_in_it() -> None:
+def test_a_program_stream_is_recognised_before_the_frames_in_it():
     """Its packs of either version may begin after a cut, and hold many frames of MP2 or MP3."""
     for pack in (b"\0\0\x01\xba" + b"\x44" * 10, b"\0\0\x01\xba" + b"\x21" * 8):
         packet = pack + b"\0\0\x01\xc0" + struct.pack(">H", len(MP3)) + MP3
@@ -107,13 +107,13 @@ def test_a_program_stream_is_recognised_before_the_frames_in_it() -> None:
         (b"MPCK", "Musepack"),
     ],
 )
-def test_names_what_is_not_read(content: bytes, name: str) -> None:
+def test_names_what_is_not_read(content, name):
     """Also if it holds frames of MP3."""
     assert _found(content + MP3) == (name, 0)
     assert name not in DEMUXERS
 
 
-def test_id3_length() -> None:
+def test_id3_length():
     """The length of an ID3v2 tag is read as four times seven bits, a footer added."""
     assert id3_bytes(b"ID3\x04\x00\x00\x00\x00\x02\x01") == 10 + 257
     assert id3_bytes(b"ID3\x04\x00\x10\x00\x00\x02\x01") == 20 + 257
@@ -121,14 +121,14 @@ def test_id3_length() -> None:
     assert id3_bytes(b"RIFF") == 0
 
 
-def test_noise_is_nothing() -> None:
+def test_noise_is_nothing():
     """Two megabytes of random bytes have no ten agreeing frames anywhere."""
     assert _found(np.random.default_rng(3).bytes(2_000_000)) is None
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300))
-def test_never_raises(head: bytes) -> None:
+def test_never_raises(head):
     """Any bytes get an answer, and text gets none."""
     found = _found(head)
     assert found is None or (found[0].isidentifier() and 0 <= found[1] <= len(head))

@@ -19,14 +19,14 @@ DETECTOR, LOOP, BUDGET = list(UnheardReason)[:3]
 SECOND = round(1000 / FRAME_MS)  # in frames
 
 
-def levels(*stretches: tuple[int, float, float], first: int = 0) -> SoundLevels:
+def levels(*stretches, first=0):
     """Return the levels of stretches of (frames, dBFS, speech probability)."""
     found = SoundLevels()
     note(found, *stretches, first=first)
     return found
 
 
-def note(found: SoundLevels, *stretches: tuple[int, float, float], first: int = 0) -> None:
+def note(found, *stretches, first=0):
     """Add stretches from frame `first` on."""
     for count, loudness, probability in stretches:
         power = np.full(count, 10 ** (loudness / 10), np.float32)
@@ -34,12 +34,12 @@ def note(found: SoundLevels, *stretches: tuple[int, float, float], first: int = 
         first += count
 
 
-def answer(start_ms: int, end_ms: int, text: str = "words", cut_short: UnheardReason | None = None) -> Segment:
+def answer(start_ms, end_ms, text="words", cut_short=None):
     """Return what the model has answered for a span."""
     return Segment(start_ms, end_ms, text, "English", (), 0.0, 0.0, cut_short=cut_short)
 
 
-def kinds(parts: tuple[CoveragePart, ...]) -> list[tuple[CoverageKind, UnheardReason | None]]:
+def kinds(parts):
     """Return what became of the parts."""
     return [(part.kind, part.reason) for part in parts]
 
@@ -61,7 +61,7 @@ LEVELS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(1_600, 500_000), SPANS, LEVELS)
-def test_every_millisecond_has_one_kind(total: int, spans: list, stretches: list) -> None:
+def test_every_millisecond_has_one_kind(total, spans, stretches):
     """The parts follow each other from 0 to the duration, the strongest answer counts, and neighbours differ."""
     found = levels(*stretches, (-(-total // FRAME_SAMPLES), -60.0, 0.1))
     heard = [
@@ -90,7 +90,7 @@ def test_every_millisecond_has_one_kind(total: int, spans: list, stretches: list
         assert (part.confidence is None) == (part.kind is not SILENCE)
 
 
-def test_what_is_as_loud_as_speech_and_was_left_out_is_unheard() -> None:
+def test_what_is_as_loud_as_speech_and_was_left_out_is_unheard():
     """A voice on a radio that the detector does not know, before speech and a quiet room; the room alone is silence."""
     found = levels((5 * SECOND, -22, 0.02), (5 * SECOND, -45, 0.1), (5 * SECOND, -24, 0.9), (5 * SECOND, -45, 0.3))
     span = answer(round(10 * SECOND * FRAME_MS), round(15 * SECOND * FRAME_MS))
@@ -101,7 +101,7 @@ def test_what_is_as_loud_as_speech_and_was_left_out_is_unheard() -> None:
 
 
 @pytest.mark.parametrize("gain_db", [0, -30])
-def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db: float) -> None:
+def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db):
     """The level of the recording does not matter: noise of its room is silence, and sound as loud as speech is not."""
     speech = [(SECOND, level + gain_db, 0.9) for level in (-35, -30, -25, -20)]
     found = levels(*speech, (2 * SECOND, -40 + gain_db, 0.1), (2 * SECOND, -30 + gain_db, 0.1))
@@ -110,12 +110,12 @@ def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db: float) -> No
 
 
 @pytest.mark.parametrize(("loudness", "expected"), [(-60, (SILENCE, None)), (-40, (UNHEARD, DETECTOR))])
-def test_without_speech_a_level_decides(loudness: float, expected: tuple) -> None:
+def test_without_speech_a_level_decides(loudness, expected):
     """A recording without speech is judged by a fixed level, as there is nothing to compare it with."""
     assert kinds(levels((3 * SECOND, loudness, 0.1)).coverage(round(3 * SECOND * FRAME_MS), [])) == [expected]
 
 
-def test_a_knock_in_a_pause_is_silence_and_a_short_loud_pause_is_sound() -> None:
+def test_a_knock_in_a_pause_is_silence_and_a_short_loud_pause_is_sound():
     """A second is what most of it is; less than half a second has room for no word."""
     knock = levels((10, -60, 0.0), (5, -10, 0.0), (17, -60, 0.0))
     assert kinds(knock.coverage(1_024, [])) == [(SILENCE, None)]
@@ -125,14 +125,14 @@ def test_a_knock_in_a_pause_is_silence_and_a_short_loud_pause_is_sound() -> None
     ]
 
 
-def test_what_the_model_heard_nothing_in_is_sound_or_silence() -> None:
+def test_what_the_model_heard_nothing_in_is_sound_or_silence():
     """A span without words is silence or sound by its loudness, and not unheard, as the model was given it."""
     found = levels((2 * SECOND, -20, 0.4), (2 * SECOND, -70, 0.2))
     spans = [answer(0, 1_984, ""), answer(1_984, 3_968, "")]
     assert kinds(found.coverage(round(4 * SECOND * FRAME_MS), spans)) == [(SOUND, None), (SILENCE, None)]
 
 
-def test_the_louder_and_likelier_channel_counts() -> None:
+def test_the_louder_and_likelier_channel_counts():
     """Channels that are cut separately are noted one after the other."""
     found = levels((2 * SECOND, -70, 0.1))
     note(found, (SECOND, -20, 0.2), (SECOND, -90, 0.0))
@@ -141,7 +141,7 @@ def test_the_louder_and_likelier_channel_counts() -> None:
     assert parts[1].confidence == pytest.approx(0.9, abs=0.01)
 
 
-def test_a_part_is_listed_without_what_does_not_apply() -> None:
+def test_a_part_is_listed_without_what_does_not_apply():
     """Answers state times in seconds."""
     silence = CoveragePart(0, 1_500, SILENCE, confidence=0.98)
     assert silence.listed() == {"kind": "silence", "start": 0.0, "end": 1.5, "confidence": 0.98}
@@ -150,7 +150,7 @@ def test_a_part_is_listed_without_what_does_not_apply() -> None:
     }
 
 
-def test_an_hour_takes_a_quarter_of_a_megabyte() -> None:
+def test_an_hour_takes_a_quarter_of_a_megabyte():
     """A byte for each of two figures of a frame."""
     found = levels((round(3_600_000 / FRAME_MS), -60, 0.0))
     assert len(pickle.dumps(found)) <= 225_000 + 3_000  # and a table of all levels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from urllib.parse import parse_qsl
 
 import pytest
 from starlette.datastructures import FormData
@@ -18,6 +19,7 @@ from asr_server.recordings.requests import (
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
+    WordTimes,
 )
 from asr_server.subtitle.cues import SpeakerStyle
 
@@ -43,9 +45,13 @@ def _form(*items):
     return FormData(list(items))
 
 
+def _request(*items):
+    return forms.transcription_request(_form(*items))
+
+
 def test_what_is_left_out_is_the_default_of_the_request():
     """One truth for each default, whichever way a request is made."""
-    assert forms.transcription_request(_form(("model", "whisper-1"))) == TranscriptionRequest().checked()
+    assert _request(("model", "whisper-1")) == TranscriptionRequest().checked()
     assert forms.subtitle_request(_form()) == SubtitleRequest().checked()
     assert forms.translation_request(_form(("model", "whisper-1"))) == TranslationRequest().checked()
 
@@ -53,7 +59,7 @@ def test_what_is_left_out_is_the_default_of_the_request():
 def test_every_field_of_a_transcription_arrives():
     """In the request's own terms: the model's name of the language, one list of words."""
     fields = [("model", "demo"), ("language", "de-CH"), ("response_format", "json"), ("include[]", "logprobs")]
-    request = forms.transcription_request(_form(*COMMON, *fields, ("stream", "true"), ("return_timestamps", "1")))
+    request = _request(*COMMON, *fields, ("stream", "true"), ("return_timestamps", "1"))
     listed = {"return_timestamps": True, "include": ("logprobs",)}
     assert request == TranscriptionRequest(**STATED, model="demo", language="German", **listed, stream=True)
     assert request.listed == {"segment", "word", "logprobs"}
@@ -79,69 +85,21 @@ def test_every_field_of_subtitles_and_translations_arrives():
     )
 
 
-def test_granularities_choose_what_is_listed():
+@pytest.mark.parametrize(
+    ("asked", "listed"),
+    [
+        ([], {"segment"}),
+        (["segment"], {"segment"}),
+        (["word"], {"word"}),
+        (["word", "segment"], {"word", "segment"}),
+        (["cue"], {"cue"}),
+    ],
+)
+def test_granularities_choose_what_is_listed(asked, listed):
     """`segment` is the default, which some clients send along with every format."""
-    for asked, response_format, segments, words, cues in (
-        ([], "verbose_json", True, False, False),
-        (["segment"], "verbose_json", True, False, False),
-        (["word"], "verbose_json", False, True, False),
-        (["word", "segment"], "verbose_json", True, True, False),
-        (["cue"], "verbose_json", False, False, True),
-        (["segment"], "text", True, False, False),
-    ):
-        items = [("timestamp_granularities[]", one) for one in asked]
-        form = _form(("model", "x"), ("response_format", response_format), *items)
-        listed = forms.transcription_request(form).listed
-        assert listed == {
-            name for name, is_listed in (("segment", segments), ("word", words), ("cue", cues)) if is_listed
-        }
-
-
-# Fields, and the code and the parameter of the error.
-REFUSED = [
-    *(({"temperature": wrong}, "invalid_value", "temperature") for wrong in ("2", "warm", "nan")),
-    ({"response_format": "odt"}, "invalid_value", "response_format"),
-    ({"stream": "perhaps"}, "invalid_value", "stream"),
-    ({"include[]": "everything"}, "invalid_value", "include"),
-    ({"mode": "roughly"}, "invalid_value", "mode"),
-    ({"prompt": "x" * 20_000}, "invalid_value", "prompt"),
-    ({"hotwords": '["\\ud83d"]'}, "invalid_value", "hotwords"),
-    ({"keywords": "[" * 100_000}, "invalid_value", "hotwords"),
-    ({"chunking_strategy[threshold]": "2"}, "invalid_value", "chunking_strategy.threshold"),
-    *(
-        ({"chunking_strategy": wrong}, "invalid_value", "chunking_strategy.type")
-        for wrong in ("always", "{oops", '{"a":' * 40_000)
-    ),
-    ({"chunking_strategy[type]": "no"}, "invalid_value", "chunking_strategy.type"),
-    ({"language": "Klingon"}, "unsupported_language", "language"),
-    ({"hotwords": "x" * 9_000, "keywords": "x" * 9_000}, "invalid_value", "hotwords"),
-    ({"include": "logprobs", "response_format": "text"}, "unsupported_value", "include"),
-    ({"return_timestamps": "1", "response_format": "text"}, "unsupported_value", "return_timestamps"),
-    ({"timestamp_granularities": "word"}, "invalid_value", "timestamp_granularities"),
-    ({"timestamp_granularities": "cue"}, "invalid_value", "timestamp_granularities"),
-    (
-        {"timestamp_granularities": "cue", "response_format": "verbose_json", "stream": "true"},
-        "unsupported_value",
-        "timestamp_granularities",
-    ),
-    ({"languages[]": "Klingon"}, "unsupported_language", "languages"),
-    ({"languages": "de,fr", "language": "en"}, "invalid_value", "languages"),
-    ({"languages": ",".join(["de"] * 101)}, "invalid_value", "languages"),
-]
-REFUSED_TRANSLATIONS = [
-    ({"language": "Elbonian"}, "unsupported_language", "language"),
-    ({"source_language": "Klingon"}, "unsupported_language", "source_language"),
-    ({"languages": "de,fr", "source_language": "en"}, "invalid_value", "languages"),
-    # A cue is translated as a whole, and the text alone has no place for names.
-    ({"speakers": "true"}, "invalid_value", "response_format"),
-    ({"speakers": "true", "response_format": "diarized_json"}, "unsupported_value", "response_format"),
-    (
-        {"speakers": "true", "response_format": "verbose_json", "speaker_style": "dash"},
-        "unsupported_value",
-        "speaker_style",
-    ),
-    ({"speaker_style": "none", "response_format": "verbose_json"}, "invalid_value", "speaker_style"),
-]
+    assert _request(VERBOSE, *(("timestamp_granularities[]", one) for one in asked)).listed == listed
+    if asked == ["segment"]:
+        assert _request(("response_format", "text"), ("timestamp_granularities[]", "segment")).listed == listed
 
 
 @pytest.mark.parametrize(
@@ -158,7 +116,7 @@ REFUSED_TRANSLATIONS = [
 )
 def test_one_of_several_languages_is_the_same_as_language_and_more_are_a_choice(fields, language, among):
     """`auto` may be any language."""
-    request = forms.transcription_request(_form(*{"model": "whisper-1", **fields}.items()))
+    request = _request(*fields.items())
     assert (request.spoken_language, request.languages) == (language, among)
 
 
@@ -166,16 +124,6 @@ def test_the_languages_of_a_translation_are_those_of_the_recording():
     """`language` is the one to translate into."""
     request = forms.translation_request(_form(("language", "fr"), ("languages", "de,en")))
     assert (request.language, request.spoken_language, request.languages) == ("fr", None, ("German", "English"))
-
-
-def test_what_cannot_be_served_is_refused_and_named():
-    """An option that was ignored would look served."""
-    cases = [(forms.transcription_request, *case) for case in REFUSED]
-    cases += [(forms.translation_request, *case) for case in REFUSED_TRANSLATIONS]
-    for build, fields, code, param in cases:
-        with pytest.raises(InvalidInput) as caught:
-            build(_form(*{"model": "whisper-1", **fields}.items()))
-        assert (caught.value.code, caught.value.param) == (code, param)
 
 
 DIARIZED = ("response_format", "diarized_json")
@@ -187,17 +135,13 @@ def _url(clip, head="data:audio/wav;base64"):
     return f"{head},{base64.b64encode(clip).decode()}"
 
 
-def _request(*items):
-    return forms.transcription_request(FormData(list(items)))
-
-
 def test_speakers_are_told_apart_where_they_are_asked_for():
     """The field or the format asks for it; then channels are looked at too."""
     assert (_request().speakers, _request().channel_mode) == (False, ChannelMode.MIX)
     for items in ((DIARIZED,), (SPEAKERS, VERBOSE), (SPEAKERS, DIARIZED), (DIARIZED, ("model", "whisper-1"))):
         request = _request(*items)
         assert (request.speakers, request.channel_mode) == (True, ChannelMode.MIX)
-    subtitles = forms.subtitle_request(FormData([SPEAKERS, ("speaker_style", "dash"), ("channel_mode", "split")]))
+    subtitles = forms.subtitle_request(_form(SPEAKERS, ("speaker_style", "dash"), ("channel_mode", "split")))
     assert (subtitles.speakers, subtitles.channel_mode) == (True, ChannelMode.SPLIT)
     assert subtitles.speaker_style is SpeakerStyle.DASH
     translation = forms.translation_request(FormData([SPEAKERS, ("response_format", "srt"), ("channel_mode", "mix")]))
@@ -237,52 +181,83 @@ def test_line_breaks_in_a_reference_are_skipped():
     assert request.known_speaker_references == (clip,)
 
 
+NAME, CLIP = "known_speaker_names", "known_speaker_references"
 ONE = _url(b"RIFF")
-NAMES, REFERENCES = "known_speaker_names", "known_speaker_references"
-WRONG = [
-    ([("num_speakers", "2")], "num_speakers"),
-    ([("max_speakers", "2")], "max_speakers"),
-    ([(NAMES, "Ann"), (REFERENCES, ONE)], NAMES),
-    ([(REFERENCES, ONE)], REFERENCES),
-    ([("channel_mode", "split")], "channel_mode"),
-    ([("channel_mode", "both")], "channel_mode"),
-    ([SPEAKERS], "response_format"),
-    ([SPEAKERS, ("response_format", "text"), ("stream", "true")], "response_format"),
-    ([("speakers", "perhaps")], "speakers"),
-    ([DIARIZED, ("num_speakers", "0")], "num_speakers"),
-    ([DIARIZED, ("num_speakers", "41")], "num_speakers"),
-    ([DIARIZED, ("num_speakers", "two")], "num_speakers"),
-    ([DIARIZED, ("num_speakers", "2"), ("min_speakers", "2")], "num_speakers"),
-    ([DIARIZED, ("min_speakers", "3"), ("max_speakers", "2")], "min_speakers"),
-    ([DIARIZED, ("channel_mode", "both")], "channel_mode"),
-    ([DIARIZED, ("channel_mode", "split"), ("max_speakers", "2")], "max_speakers"),
-    ([DIARIZED, (NAMES, "Ann")], REFERENCES),
-    ([DIARIZED, (REFERENCES, ONE)], NAMES),
-    ([DIARIZED, (NAMES, "Ann,Bob"), (REFERENCES, ONE), (REFERENCES, ONE)], NAMES),
-    ([DIARIZED, (NAMES, "Ann"), (NAMES, "Ann"), (REFERENCES, ONE), (REFERENCES, ONE)], NAMES),
-    ([DIARIZED, (NAMES, "A" * 65), (REFERENCES, ONE)], NAMES),
-    ([DIARIZED, (NAMES, "Ann\nBob"), (REFERENCES, ONE)], NAMES),
-    ([DIARIZED, (NAMES, '["\\ud83d"]'), (REFERENCES, ONE)], NAMES),
-    ([DIARIZED, *[(NAMES, str(n)) for n in range(5)], *[(REFERENCES, ONE)] * 5], NAMES),
-    ([DIARIZED, (NAMES, "Ann"), (REFERENCES, "https://example.com/ann.wav")], REFERENCES),
-    ([DIARIZED, (NAMES, "Ann"), (REFERENCES, "data:audio/wav,abc")], REFERENCES),
-    ([DIARIZED, (NAMES, "Ann"), (REFERENCES, "data:audio/wav;base64,UklG*")], REFERENCES),
-    ([DIARIZED, (NAMES, "Ann"), (REFERENCES, "data:audio/wav;base64,")], REFERENCES),
-    ([DIARIZED, (NAMES, "Ann"), (REFERENCES, "data:audio/wav;base64,ü")], REFERENCES),
-    ([DIARIZED, (NAMES, "Ann"), (REFERENCES, _url(bytes(MAX_CLIPS_BYTES + 1)))], REFERENCES),
-    (
-        [DIARIZED, *((NAMES, name) for name in "AB"), *[(REFERENCES, _url(bytes(MAX_CLIPS_BYTES // 2 + 1)))] * 2],
-        REFERENCES,
-    ),
+# A code if it is not `invalid_value`, fields, and the field at fault.
+REFUSED = """
+temperature=2                                                            temperature
+temperature=nan                                                          temperature
+response_format=odt                                                      response_format
+include[]=everything                                                     include
+hotwords=["\\ud83d"]                                                     hotwords
+chunking_strategy[threshold]=2                                           chunking_strategy.threshold
+chunking_strategy={oops                                                  chunking_strategy.type
+unsupported_language language=Klingon                                    language
+unsupported_language languages[]=Klingon                                 languages
+languages=de,fr&language=en                                              languages
+unsupported_value include=logprobs&response_format=text                  include
+unsupported_value return_timestamps=1&response_format=text               return_timestamps
+timestamp_granularities=word                                             timestamp_granularities
+unsupported_value timestamp_granularities=cue&response_format=verbose_json&stream=1 timestamp_granularities
+num_speakers=2                                                           num_speakers
+channel_mode=split                                                       channel_mode
+speakers=true                                                            response_format
+speakers=true&response_format=text&stream=true                           response_format
+response_format=diarized_json&num_speakers=41                            num_speakers
+response_format=diarized_json&num_speakers=2&min_speakers=2              num_speakers
+response_format=diarized_json&min_speakers=3&max_speakers=2              min_speakers
+response_format=diarized_json&channel_mode=split&max_speakers=2          max_speakers
+"""
+REFUSED_TRANSLATIONS = """
+unsupported_language language=Elbonian                                   language
+unsupported_language source_language=Klingon                             source_language
+languages=de,fr&source_language=en                                       languages
+speakers=true                                                            response_format
+unsupported_value speakers=true&response_format=diarized_json            response_format
+unsupported_value speakers=true&response_format=verbose_json&speaker_style=dash speaker_style
+speaker_style=none&response_format=verbose_json                          speaker_style
+"""
+# Values that are long, or hold what a row of a table cannot.
+LONG = [
+    ([("prompt", "x" * 20_000)], "prompt"),
+    ([("keywords", "[" * 100_000)], "hotwords"),
+    ([("hotwords", "x" * 9_000), ("keywords", "x" * 9_000)], "hotwords"),
+    ([("chunking_strategy", '{"a":' * 40_000)], "chunking_strategy.type"),
+    ([("languages", ",".join(["de"] * 101))], "languages"),
+    ([(NAME, "Ann"), (CLIP, ONE)], NAME),
+    ([(CLIP, ONE)], CLIP),
+    ([DIARIZED, (NAME, "Ann")], CLIP),
+    ([DIARIZED, (CLIP, ONE)], NAME),
+    ([DIARIZED, (NAME, "Ann,Bob"), (CLIP, ONE), (CLIP, ONE)], NAME),
+    ([DIARIZED, (NAME, "Ann"), (NAME, "Ann"), (CLIP, ONE), (CLIP, ONE)], NAME),
+    *(([DIARIZED, (NAME, name), (CLIP, ONE)], NAME) for name in ("A" * 65, "Ann\nBob", '["\\ud83d"]')),
+    ([DIARIZED, *[(NAME, str(n)) for n in range(5)], *[(CLIP, ONE)] * 5], NAME),
+    *(([DIARIZED, (NAME, "Ann"), (CLIP, f"data:audio/wav{rest}")], CLIP) for rest in (",abc", ";base64,", ";base64,ü")),
+    ([DIARIZED, (NAME, "Ann"), (CLIP, "data:audio/wav;base64,UklG*")], CLIP),
+    ([DIARIZED, (NAME, "Ann"), (CLIP, "https://example.com/ann.wav")], CLIP),
+    ([DIARIZED, (NAME, "A"), (NAME, "B"), *[(CLIP, _url(bytes(MAX_CLIPS_BYTES // 2 + 1)))] * 2], CLIP),
 ]
 
 
-@pytest.mark.parametrize(("items", "param"), WRONG, ids=[f"{i}-{param}" for i, (_, param) in enumerate(WRONG)])
-def test_what_is_wrong_or_contradicts_itself_is_named(items, param):
-    """The error has the field, and no word of a name or a recording."""
+def _rows(build, table):
+    for row in table.strip().splitlines():
+        *code, fields, param = row.split()
+        yield pytest.param(build, parse_qsl(fields), code or ["invalid_value"], param, id=f"{fields[:40]}-{param}")
+
+
+@pytest.mark.parametrize(
+    ("build", "items", "code", "param"),
+    [
+        *_rows(forms.transcription_request, REFUSED),
+        *_rows(forms.translation_request, REFUSED_TRANSLATIONS),
+        *((forms.transcription_request, items, ["invalid_value"], param) for items, param in LONG),
+    ],
+)
+def test_what_is_wrong_or_contradicts_itself_is_named(build, items, code, param):
+    """The error has the field, and no word of a name or a recording. An option that was ignored would look served."""
     with pytest.raises(InvalidInput) as caught:
-        _request(*items)
-    assert (caught.value.code, caught.value.param) == ("invalid_value", param)
+        build(_form(*items))
+    assert ([caught.value.code], caught.value.param) == (code, param)
     assert "Ann" not in caught.value.message
     assert "UklG" not in caught.value.message.replace("UklGRg...", "")
 
@@ -304,3 +279,22 @@ def test_the_documented_fields_have_plain_types():
         "description": "How many people speak, where that is known.",
     }
     assert content["channel_mode"]["enum"] == ["mix", "split"]
+
+
+def test_prompt_and_hotwords_become_one_context():
+    """Either may be missing."""
+    request = TranscriptionRequest(prompt=" about lights ", hotwords=("kitchen", "bedroom"))
+    assert request.context == "about lights\nkitchen, bedroom"
+    assert TranscriptionRequest().context == ""
+    assert TranscriptionRequest(hotwords=("kitchen",)).context == "kitchen"
+
+
+@pytest.mark.parametrize(("mode", "times"), [("accurate", WordTimes.ALIGNED), ("fast", WordTimes.ESTIMATED)])
+def test_words_are_timed_only_for_answers_that_have_times(mode, times):
+    """Alignment takes as long as a short answer: nobody pays for it who gets none of its times."""
+    plain = TranscriptionRequest(mode=mode)
+    assert plain.needed_word_times is WordTimes.NONE
+    assert TranscriptionRequest(mode=mode, return_timestamps=True).needed_word_times is times
+    for subtitles in (ResponseFormat.SRT, ResponseFormat.VTT):
+        assert TranscriptionRequest(mode=mode, response_format=subtitles).needed_word_times is times
+    assert SubtitleRequest(mode=mode).needed_word_times is times

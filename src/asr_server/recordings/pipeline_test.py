@@ -295,18 +295,6 @@ async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make):
     assert made.admission.held_s == 0
 
 
-async def test_a_consumer_that_waits_holds_up_the_decoder(make):
-    """The events of a slow reader are not collected: the recording stays where the reader is."""
-    made = make(lambda samples: Finish.END, look_ahead=2)
-    made.emit = lambda event: asyncio.sleep(0 if isinstance(event, Started) else 60)
-    with file_of(*[SAMPLE] * 140) as file:
-        task = asyncio.create_task(made.transcribe(file))
-        await eventually(lambda: len(made.batch.seen) == 4)
-        await asyncio.sleep(0.3)
-        assert len(made.batch.seen) == 4
-        await _cancel(task)
-
-
 async def test_what_was_said_before_the_damage_is_answered_first(make, recording, monkeypatch):
     """A recording that proves bad in the middle gives its spans so far, then the error."""
     made = make(lambda samples: Finish.END)
@@ -342,15 +330,6 @@ async def test_the_first_segment_of_a_stream_waits_for_no_other(make, recording)
     made = make(script)
     async with asyncio.timeout(20):
         await made.transcribe(recording, options=replace(RUN, streams=True))
-
-
-async def test_one_failing_span_fails_the_request_and_frees_the_rest(make, recording):
-    """The caller gets the error; no other span of the recording stays in the batch or the queue."""
-    answers = iter([TranscriptionFailed("broken")])
-    made = make(lambda samples: next(answers, None))
-    with pytest.raises(TranscriptionFailed):
-        await made.transcribe(recording)
-    await eventually(lambda: not made.batch.rows and made.thread.snapshot().waiting_s == 0)
 
 
 WITH_GAPS = RunOptions(reports_gaps=True)
@@ -569,19 +548,6 @@ async def test_long_recordings_are_rendered_beside_the_event_loop(request_):
     result, _ = await made
     assert result.content.count(b"-->") > 300
     assert turns > 5
-
-
-async def test_the_callers_layout_and_the_servers_limits_make_the_cues():
-    """Width and number of lines are the request's, durations those of the settings; the file has a name and a source
-    of its times."""
-    transcript = Transcript("", "English", 9_000, (_segment(0, "one two three four five six", "English"),))
-    request = SubtitleRequest(format="vtt", max_line_chars=10, max_lines=1)
-    result, same = await _processor(transcript).process(io.BytesIO(), request)
-    assert same is transcript
-    assert (result.file_name, result.time_source, result.untranslated) == ("subtitles.vtt", "aligned", None)
-    shown = [line for line in result.content.decode().splitlines()[1:] if line and "-->" not in line]
-    assert max(map(len, shown)) <= 10
-    assert len(shown) >= 3
 
 
 async def test_a_translation_has_what_is_left_of_the_time():

@@ -38,39 +38,20 @@ def _render(transcript, response_format, **options):
     return render(transcript, request, CueConfig())
 
 
-def test_json_has_the_models_name_and_the_code_of_the_language():
-    """Text, both names of the language, started seconds."""
-    assert _json(SPEECH, ResponseFormat.JSON) == {
-        "text": "你好今天",
-        "language": "Chinese",
-        "language_code": "zh",
-        "languages": [{"code": "zh"}],
-        "usage": {"type": "duration", "seconds": 4},
-    }
-
-
-@pytest.mark.parametrize(("duration_ms", "seconds"), [(100, 1), (8_000, 8), (8_001, 9), (8_470, 9), (8_999, 9)])
+@pytest.mark.parametrize(("duration_ms", "seconds"), [(100, 1), (8_000, 8), (8_001, 9), (8_470, 9)])
 def test_seconds_of_usage_are_rounded_up(duration_ms, seconds):
     """An integer, as in OpenAI's answers: 8.47 s count as 9."""
-    for response_format in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):
-        found = _json(replace(SPEECH, duration_ms=duration_ms), response_format)["usage"]
-        assert found == {"type": "duration", "seconds": seconds}
-        assert isinstance(found["seconds"], int)
+    found = rendering.usage(replace(SPEECH, duration_ms=duration_ms))
+    assert json.dumps(found) == f'{{"type": "duration", "seconds": {seconds}}}'
 
 
-def test_a_segment_that_was_heard_again_says_why():
-    """The text is that of the second answer."""
-    heard_again = replace(SPEECH, segments=(replace(SEGMENTS[0], repaired=RepairReason.LOOP),))
-    (segment,) = _json(heard_again, ResponseFormat.VERBOSE_JSON)["segments"]
-    assert (segment["repaired"], segment["complete"]) == ("loop", True)
-
-
-def test_segments_have_their_language_where_several_are_spoken():
-    """Segments name their language as the whole does; where there is one, the whole says enough."""
-    first, second = (replace(SEGMENTS[0], language=language) for language in ("Chinese", "English"))
-    for segments, expected in (([first, second], ["chinese", "english"]), ([first, first], [None, None])):
-        listed = _json(replace(SPEECH, segments=tuple(segments)), ResponseFormat.VERBOSE_JSON)["segments"]
-        assert [segment.get("language") for segment in listed] == expected
+@pytest.mark.parametrize(("language", "listed"), [("English", ["chinese", "english"]), ("Chinese", [None, None])])
+def test_a_segment_says_why_it_was_heard_again_and_its_language_where_several_are_spoken(language, listed):
+    """The text is that of the second answer. Where there is one language, the whole says enough."""
+    segments = replace(SEGMENTS[0], repaired=RepairReason.LOOP), replace(SEGMENTS[1], language=language)
+    found = _json(replace(SPEECH, segments=segments), ResponseFormat.VERBOSE_JSON)["segments"]
+    assert [one.get("language") for one in found] == listed
+    assert [(one.get("repaired"), one["complete"]) for one in found] == [("loop", True), (None, True)]
 
 
 @pytest.mark.parametrize(

@@ -248,13 +248,6 @@ class _RetryEngine:
         return await retry(utterance, answer_of(first, utterance), self)
 
 
-async def test_a_good_answer_is_not_asked_for_again():
-    """It is the one answer for all samples, at the temperature that it was made with."""
-    engine = _RetryEngine(lambda utterance: Finish.END)
-    (answer,) = await engine.answers(Utterance(AUDIO, temperature=0.7), Finish.END)
-    assert (answer.start, answer.end, answer.temperature, engine.asked) == (0, len(AUDIO), 0.7, [])
-
-
 @pytest.mark.parametrize("finish", [Finish.LOOP, Finish.BUDGET])
 async def test_a_greedy_failure_is_asked_for_in_halves(finish):
     """The halves have all samples and the context of the whole, but not its draft and not its forced beginning."""
