@@ -60,7 +60,7 @@ def content(value):
         case {"sound": parts, "codec": [container, codec, rate]}:
             return recordings.encoded(container, codec, sound(parts), rate=rate)
         case {"sound": parts, "header": False}:
-            return encoded(parts, _RATE, None)
+            return encoded(parts, value.get("rate", _RATE), None)
         case {"sound": parts, "rate": rate}:
             return recordings.wav(sound(parts, rate), rate=rate)
         case {"sound": parts}:

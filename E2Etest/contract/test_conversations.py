@@ -275,6 +275,7 @@ class _Conversation:
         with pytest.raises(InvalidStatus) as refused:
             self.protocol(self.server, query, **more)
         assert refused.value.response.status_code == step["refused"]
+        self._check(step.get("answers", {}), dict(refused.value.response.headers.raw_items()), whole=False)
         self._check(step["has"], json.loads(refused.value.response.body), whole=False)
 
     def _add(self, step, line):

@@ -73,12 +73,14 @@ def _server_timing(answer):
 
 def test_one_file_is_counted_once_everywhere(server):
     """A request, its audio, its span, its tokens; and its answer says where the time went, as its log line does."""
-    before = scrape(server)
+    before, began_s = scrape(server), time.monotonic()
     answer = server.transcribe(recordings.sample()[0])
     after = _settled(server, _done(before))
     grew = moved(before, after)
     assert grew("asr_http_requests_total", route=ROUTE, method="POST", status="2xx") == 1
     assert grew("asr_http_request_seconds_count", route=ROUTE) == 1
+    took_s = grew("asr_http_request_seconds_sum", route=ROUTE)
+    assert _server_timing(answer)["total"] / 1000 <= took_s + 0.001 < time.monotonic() - began_s
     assert grew("asr_recording_audio_seconds_total") == pytest.approx(AUDIO_S)
     assert grew("asr_decoded_audio_seconds_total") == pytest.approx(AUDIO_S)
     assert grew("asr_recording_covered_seconds_total") == pytest.approx(AUDIO_S, abs=0.001)
