@@ -35,7 +35,7 @@ async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_m
     monkeypatch.setattr(idle, "TRIM_EVERY_S", 0.001)
     monkeypatch.setattr(idle, "free_heap_bytes", free_bytes)
     monkeypatch.setattr(idle, "trim_heap", lambda: trimmed.append(True))
-    app = server.create_app(Settings(_env_file=None, model_id="demo", state_dir=str(tmp_path)))
+    app = server.create_app(Settings(_env_file=None, model_id="fake", state_dir=str(tmp_path)))
     async with app.router.lifespan_context(app):
         for _ in range(3):
             await asyncio.wait_for(looked.acquire(), 20)
