@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from loguru import logger
 
 from asr_server.core.errors import EngineFailed
+from asr_server.core.idle import IdleTimer
 from asr_server.core.settings import Settings
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.feature import OnProgress, Plan
@@ -18,7 +19,7 @@ from asr_server.engine.plan import FAKE
 from asr_server.engine.protocol import Aligner, Engine, EngineInfo
 from asr_server.schedule.job import DEFAULT, RequestClock, SchedulerObserver
 from asr_server.schedule.model import ModelState, OnState
-from asr_server.schedule.ports import Batch, Heartbeat
+from asr_server.schedule.ports import Batch
 from asr_server.schedule.thread import EngineThread, Scheduler
 
 OnFailure = Callable[[EngineFailed], None]
@@ -56,17 +57,17 @@ class EngineCore:
 
 def build(settings: Settings, resolved: Plan, watch: Watch = NOBODY) -> EngineCore:
     """Build the engines and start their thread; each model is loaded by its first job."""
-    heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
+    heartbeat, clock = IdleTimer(0), RequestClock(patience_s=settings.request_timeout)
     engines: dict[str, AligningEngine] = {}
     for name, model in by_name(resolved).items():
         engines[name] = build_aligning(
             model,
             idle_timeout_s=settings.idle_timeout,
-            on_progress=heartbeat.tick,
+            on_progress=heartbeat.touch,
             request_clock=clock,
             beside=engines.values(),
         )
-    speech = speaking(resolved, heartbeat.tick, clock.progress)
+    speech = speaking(resolved, heartbeat.touch, clock.progress)
     others: dict[str, Batch] = {name: engine for name, engine in engines.items() if name != DEFAULT}
     thread = EngineThread(
         engines[DEFAULT],

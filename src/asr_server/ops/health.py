@@ -86,20 +86,17 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
 
 
 def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody]:
-    found = []
-    for name, info in services.infos().items():
-        status = snapshot.models[name]
-        found.append(
-            ModelStateBody(
-                id=info.model_id,
-                state=status.state.value,
-                error=status.load_error,
-                rows=status.rows,
-                slots=info.slots,
-                kv_budget_mb=info.kv_budget_mb,
-            )
+    return [
+        ModelStateBody(
+            id=info.model_id,
+            state=snapshot.models[name].state.value,
+            error=snapshot.models[name].load_error,
+            rows=snapshot.models[name].rows,
+            slots=info.slots,
+            kv_budget_mb=info.kv_budget_mb,
         )
-    return found
+        for name, info in services.infos().items()
+    ]
 
 
 def options_of(services: Services) -> list[Option]:

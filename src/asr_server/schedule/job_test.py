@@ -1,5 +1,6 @@
 """The heaps of waiting jobs."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,16 +37,14 @@ def test_one_class_leaves_in_the_order_it_came(classes):
         assert numbers == sorted(numbers)
 
 
-def test_bulk_work_gives_way_for_a_bounded_time_only():
-    """Interactive work that comes within 30 s of bulk work overtakes it; work that comes later waits for it."""
-    queue = _filled((Priority.BULK, 0.0), (Priority.INTERACTIVE, 29.0), (Priority.INTERACTIVE, 31.0))
-    assert [job.item[1] for job in queue.drain()] == [29.0, 0.0, 31.0]
-
-
-def test_partials_give_way_to_finals_for_a_bounded_time_only():
-    """A final that comes within 5 s of a partial overtakes it; work that comes later waits for it."""
-    queue = _filled((Priority.PARTIAL, 0.0), (Priority.FINAL, 4.0), (Priority.FINAL, 6.0))
-    assert [job.item[1] for job in queue.drain()] == [4.0, 0.0, 6.0]
+@pytest.mark.parametrize(
+    ("patient", "urgent", "allowance_s"),
+    [(Priority.BULK, Priority.INTERACTIVE, 30.0), (Priority.PARTIAL, Priority.FINAL, 5.0)],
+)
+def test_bulk_work_and_partials_give_way_for_a_bounded_time_only(patient, urgent, allowance_s):
+    """More urgent work that comes within that time overtakes them; work that comes later waits for them."""
+    queue = _filled((patient, 0.0), (urgent, allowance_s - 1), (urgent, allowance_s + 1))
+    assert [job.item[1] for job in queue.drain()] == [allowance_s - 1, 0.0, allowance_s + 1]
 
 
 def test_owners_take_turns_by_their_seconds():

@@ -12,7 +12,7 @@ from enum import StrEnum
 from asr_server.core.errors import AsrError, EngineOutOfMemory
 from asr_server.core.idle import IdleTimer
 from asr_server.schedule.job import DEFAULT, AnyJob, Priority, RequestClock
-from asr_server.schedule.ports import Batch, Heartbeat
+from asr_server.schedule.ports import Batch
 
 
 class ModelState(StrEnum):
@@ -45,7 +45,7 @@ class ServedModel:
     batch: Batch
     idle: IdleTimer  # counts the time since its last work or lease
     on_state: OnState
-    heartbeat: Heartbeat
+    heartbeat: IdleTimer  # counts the time since the thread last made progress
     request_clock: RequestClock
     rows: dict[int, AnyJob] = field(default_factory=dict)  # the jobs in the batch by key
     # May be read from any thread: each is one reference that is replaced as a whole.
@@ -92,7 +92,7 @@ class ServedModel:
 
     def _change(self, state: ModelState, began_s: float) -> None:
         # Before the state changes: without a load in progress, an old heartbeat counts as a hang.
-        self.heartbeat.tick()
+        self.heartbeat.touch()
         self.state = state  # before others are told: they may look at it
         self.on_state(self.name, state, self.idle.clock() - began_s)
 

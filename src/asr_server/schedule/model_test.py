@@ -1,14 +1,12 @@
 """Several models on one engine thread, driven turn by turn with scripted batches."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.schedule.conftest import Scripted
 from asr_server.schedule.job import RECORDINGS_SHARE, Job, Priority
-from asr_server.schedule.model import ModelState, ServedModels
-from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
+from asr_server.schedule.model import ModelState
+from asr_server.schedule.thread import EngineThread
 
 IDLE_S = 10.0
 
@@ -26,7 +24,7 @@ class Sharing(Scripted):
 
     def __init__(self, name, memory, raises=False):
         super().__init__(2, name)
-        self.name, self.memory, self.raises, self.error = name, memory, raises, None
+        self.name, self.memory, self.raises, self.error, self.tries = name, memory, raises, None, 0
 
     @property
     def loaded(self):
@@ -37,6 +35,7 @@ class Sharing(Scripted):
         return self.raises or len(self.memory.loaded) < self.memory.fits
 
     def load(self):
+        self.tries += 1
         if self.error:
             raise self.error
         if len(self.memory.loaded) >= self.memory.fits:
@@ -127,8 +126,11 @@ def test_a_model_without_a_free_slot_keeps_no_other_waiting():
 
 
 def test_the_model_with_the_most_urgent_row_moves_first():
-    """Finals before partials before recordings, whichever model they are for; live work halves the time to begin."""
+    """Finals before partials before recordings, whichever model they are for and whatever else it has. While there is
+    live work the models divide the time to begin rows."""
     bench = Bench("abc")
+    bench.submit("b", 9, Priority.BULK)
+    bench.thread.turn()
     bench.submit("a", 9)
     bench.submit("c", 9, Priority.PARTIAL)
     bench.submit("b", 9, Priority.FINAL)
@@ -186,16 +188,17 @@ def test_a_model_with_rows_is_never_unloaded_for_another():
 
 
 def test_a_failed_load_fails_only_what_waits_for_that_model():
-    """The others go on."""
+    """The others go on. All that wait for it are told, whatever their class: they would wait for ever."""
     bench = Bench()
     bench.batches["b"].error = ModelUnavailable("no weights")
-    lost, kept = [bench.submit("b") for _ in range(2)], bench.submit("a")
+    lost, kept = [bench.submit("b", priority=priority) for priority in Priority], bench.submit("a")
     bench.thread.turn()
     bench.thread.turn()
     for future in lost:
         with pytest.raises(ModelUnavailable):
             future.result(0)
     assert kept.result(0) == "a"
+    assert bench.batches["b"].tries == 1
     assert bench.thread.snapshot().models["b"].load_error == "no weights"
     assert bench.thread.snapshot().load_error == ""
 
@@ -229,34 +232,3 @@ def test_a_job_may_take_the_place_of_an_earlier_one():
     bench.submit("b", 0, queued_s=2.0)
     bench.thread.turn()
     assert bench.memory.log[:2] == ["+b", "+a"]
-
-
-class _Rows:
-    """A model with rows of these classes."""
-
-    def __init__(self, name, *priorities):
-        self.name = name
-        self.rows = dict(enumerate(SimpleNamespace(priority=priority) for priority in priorities))
-
-
-def test_the_model_with_the_most_urgent_row_is_first():
-    """Whatever else it has; one without rows has no turn."""
-    final = _Rows("final", Priority.BULK, Priority.FINAL)
-    partial, bulk = _Rows("partial", Priority.PARTIAL), _Rows("bulk", Priority.BULK, Priority.BULK)
-    models = ServedModels({model.name: model for model in (bulk, partial, _Rows("idle"), final)})
-    assert [model.name for model in models.in_turn()] == ["final", "partial", "bulk"]
-
-
-def test_models_share_the_time_after_which_live_work_has_its_turn():
-    """Also while a live session has nothing in the batch; without any, a step may take as long as it does."""
-    memory = Memory()
-    first, second = (Sharing(name, memory) for name in ("first", "second"))
-    thread = EngineThread(first, others={"second": second}, idle_timeout_s=0, start=False)
-    for _ in range(2):
-        for model in ("", "second"):
-            thread.submit(Job(1, Priority.BULK, model=model))
-        with thread.lease(live=True):
-            thread.turn()
-        thread.turn()
-        thread.turn()
-    assert first.begin_s[:2] == second.begin_s[:2] == [LIVE_BEGIN_S / 2, None]

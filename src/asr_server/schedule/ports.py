@@ -1,9 +1,8 @@
-"""The interface of the engine thread to the batch that it drives, and its heartbeat."""
+"""The interface of the engine thread to the batch that it drives."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,23 +75,3 @@ class Batch(Protocol):
 
     def drop(self, key: int) -> None:
         """Take a row out between steps; unknown keys are ignored."""
-
-
-class Heartbeat:
-    """The time of the engine thread's last progress. `clock` is monotonic seconds.
-
-    It ticks with every outcome, and inside of steps where the batch reports progress.
-    """
-
-    # One thread writes and any reads: the time is one reference, which is replaced as a whole, so there is no lock.
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self.tick()
-
-    def tick(self) -> None:
-        self._ticked_s = self._clock()
-
-    @property
-    def age_s(self) -> float:
-        return self._clock() - self._ticked_s

@@ -11,7 +11,8 @@ What two threads touch, and what guards it:
 - the rows of a model: changed only by the engine thread, with `_wake` held so that `snapshot` sees a whole dict; the
   engine thread reads them without;
 - a job's future: has its own lock. The caller may cancel at any moment, and `Job` decides who was first;
-- a job's times: written before its future is done, read after.
+- a job's times: written before its future is done, read after;
+- the heartbeat: its time is one reference, which the engine thread replaces as a whole.
 `_wake` is never held while the batch, an observer or a callback runs: these may take long, or call back.
 """
 
@@ -40,7 +41,7 @@ from asr_server.schedule.job import (
     SchedulerObserver,
 )
 from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
-from asr_server.schedule.ports import Batch, Heartbeat, Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
@@ -150,11 +151,12 @@ class EngineThread:
     kept free for live jobs, so that they start with the next step however much else waits; recordings in turn keep a
     share of the time. `on_state` and `watch` are called on the engine thread and must return at once. `poll_idle` is
     called there once a turn, for what batches unload by themselves: it returns the seconds until it is due again, or
-    None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds. Without `start`
-    nothing runs until `turn` is called: for tests.
+    None. `heartbeat` counts the time since the last progress: it is touched with every outcome, and inside of steps
+    where the batch reports progress. `request_clock` is what the deadlines of jobs are measured by. `clock` is
+    monotonic seconds. Without `start` nothing runs until `turn` is called: for tests.
 
-    `work`: what was done so far. `on_failure` is called once, on the engine thread and before any job gets the error,
-    when the engine has failed: the process has to end.
+    `on_failure` is called once, on the engine thread and before any job gets the error, when the engine has failed: the
+    process has to end.
     """
 
     def __init__(
@@ -167,7 +169,7 @@ class EngineThread:
         on_state: OnState = lambda model, state, took_s: None,
         poll_idle: Callable[[], float | None] = lambda: None,
         watch: SchedulerObserver | None = None,
-        heartbeat: Heartbeat | None = None,
+        heartbeat: IdleTimer | None = None,
         request_clock: RequestClock | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_failure: Callable[[EngineFailed], None] = lambda error: None,
@@ -179,7 +181,7 @@ class EngineThread:
         self._poll_idle = poll_idle
         self._poll_idle_at_s: float | None = None
         self._watch = watch or SchedulerObserver()
-        self._heartbeat = heartbeat or Heartbeat(clock)
+        self._heartbeat = heartbeat or IdleTimer(0, clock)
         self.clock = clock
         self.request_clock = request_clock or RequestClock(clock=clock)
         self._models = ServedModels()
@@ -237,7 +239,7 @@ class EngineThread:
                 running=sum(model.rows for model in models.values()),
                 depth=self._queue.depth(),
                 waiting_s=self._queue.waiting_s(),
-                heartbeat_age_s=self._heartbeat.age_s,
+                heartbeat_age_s=self._heartbeat.idle_s,
                 busy=self._busy,
                 alive=not self._ended.done(),
                 failure=self._failure.message if self._failure is not None else "",
@@ -289,7 +291,7 @@ class EngineThread:
                 # only goes round this loop.
                 self._wake.wait(None if wait_s is None else min(wait_s, _LONGEST_WAIT_S))
             # `busy` and a fresh heartbeat become visible together: an old one while busy looks like a hang.
-            self._heartbeat.tick()
+            self._heartbeat.touch()
             self._busy = True
             return not (self._stopping or self._failure)
 
@@ -361,7 +363,7 @@ class EngineThread:
 
     def _start(self, job: AnyJob) -> None:
         model = self._models[job.model]
-        self._heartbeat.tick()
+        self._heartbeat.touch()
         self._idle_touch(job.model)
         job.started_s = self.clock()
         job.load_s = model.load_wait_s(job.queued_s)
@@ -387,7 +389,7 @@ class EngineThread:
             self._step_one(model, LIVE_BEGIN_S / len(models) if has_live else None)
 
     def _step_one(self, model: ServedModel, begin_s: float | None) -> None:
-        self._heartbeat.tick()
+        self._heartbeat.touch()
         rows, is_bulk = list(model.rows.values()), model.has_bulk_only
         began_s, request_s, time_spent = self.clock(), self.request_clock.now_s(), StepTime(rows, self.clock)
         # The context of the only row; an empty one where several share the step.
@@ -413,7 +415,7 @@ class EngineThread:
     def _run_step(self, model: ServedModel, time_spent: StepTime, begin_s: float | None) -> None:
         for outcome in model.batch.step(begin_s):
             # A step may be several passes: each outcome shows that the accelerator moves.
-            self._heartbeat.tick()
+            self._heartbeat.touch()
             # Handed out at once, and so out of the rows: if the step raises later, its row has no second end.
             if (job := model.rows.get(outcome.key)) is not None:
                 time_spent.on_outcome(job)
