@@ -57,6 +57,7 @@ def test_failed_and_cancelled_jobs_tell_so(sending, receiver):
     answer = sending.client.post(f"/v1/jobs/{cancelled['id']}/cancel").json()
     assert answer["status"] == settled(sending, cancelled["id"])["status"] == "cancelled"
     assert sending.client.get(f"/v1/jobs/{cancelled['id']}/result").status_code == 409
+    sending.wait_for(lambda health: health["jobs"] == health["queue"]["audio_held_s"] == 0)  # its run was stopped
     assert sending.client.post(f"/v1/jobs/{removed['id']}/cancel").status_code == 404
     assert [(message["type"], message["data"]["id"]) for message in receiver.messages] == [
         ("job.failed", failed["id"]),

@@ -1,6 +1,5 @@
 """Real servers with one database: a killed one, a stopped one, a database that is gone for a while, and many jobs."""
 
-import json
 import signal
 import threading
 import time
@@ -179,27 +178,3 @@ def test_a_server_starts_before_its_database(tmp_path, sample, settings, databas
     finally:
         if database.process.poll() is not None:
             database.start()
-
-
-def test_long_speech_begins_anew_at_another_server(tmp_path, settings):
-    """After kill -9 in the middle of a text the other server speaks all of it: no byte shows the break."""
-    sentences = (f"This is sentence number {number}, which is said once and never again." for number in range(120))
-    wanted = {"input": " ".join(sentences), "response_format": "wav"}
-    settings = {**settings, "SPEECH": "espeak"}
-    first = ServerProcess(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state"))
-    try:
-        first.wait_until_live()
-        job = first.client.post("/v1/audio/speech/jobs", json=wanted).json()["id"]
-        with first.client.stream("GET", f"/v1/jobs/{job}/events") as answer:
-            states = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
-            next(state for state in states if state["progress"]["done_characters"] > 4_000)
-            first.process.send_signal(signal.SIGKILL)
-    finally:
-        first.stop()
-    with running(tmp_path / "b", **settings, STATE_DIR=str(tmp_path / "b-state")) as second:
-        uninterrupted = second.client.post("/v1/audio/speech/jobs", json=wanted).json()["id"]
-        for one in (job, uninterrupted):
-            events(second, one)
-        results = [second.client.get(f"/v1/jobs/{one}/result").content for one in (job, uninterrupted)]
-    assert len(results[0]) > 6_000_000
-    assert results[0] == results[1]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import settings
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.jobs.conftest import RECORDS, REQUEST, PostgresServer, ended, fetched, postgres_server, until
+from asr_server.jobs.conftest import RECORDS, REQUEST, PostgresServer, Work, ended, fetched, postgres_server, until
 from asr_server.jobs.database import Postgres
 from asr_server.jobs.record import RecordState
-from asr_server.jobs.servers_test import LEASE_S, Work, run, short_times
+from asr_server.jobs.servers_test import LEASE_S, run, short_times
 from asr_server.jobs.store import JobStore
 from asr_server.jobs.store_machine_test import PHASES, StoreMachine
 from asr_server.jobs.store_test import limits

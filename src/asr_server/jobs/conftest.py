@@ -1,5 +1,5 @@
-"""Servers of the tests of jobs, and their databases: SQLite, and in `make nightly` also PostgreSQL. Tests set their
-clocks."""
+"""Servers of the tests of jobs, with scripted work, and their databases: SQLite, and in `make nightly` also PostgreSQL.
+Tests set their clocks."""
 
 import asyncio
 import math
@@ -9,15 +9,20 @@ from typing import Literal
 
 import pytest
 
+from asr_server.core.errors import TranscriptionFailed
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.jobs.database import Postgres, Sqlite
-from asr_server.jobs.record import RecordFormat
-from asr_server.jobs.runner import JobRunner, RecordingJobs
+from asr_server.jobs.record import RecordFormat, transcript_dumped
+from asr_server.jobs.runner import JobOutcome, JobRunner, RecordingJobs
 from asr_server.jobs.store import LEASE_S, JobLimits, JobStore
-from asr_server.recordings.requests import TranscriptionRequest
+from asr_server.recordings.requests import Result, TranscriptionRequest
 from E2Etest.postgres import postgres
 
 MIB = 2**20
 REQUEST = TranscriptionRequest()
+RESULT = Result(b"", "text/plain", file_name="subtitles.srt", time_source="mixed")
+SAID = Segment(0, 900, "Hi.", "English", (7,), float("-inf"), 0.1, words=(Word("Hi.", 0, 900, TimeSource.ALIGNED),))
+TRANSCRIPT = Transcript("Hi.", "English", 1_000, (SAID,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,27 @@ class TextRequest:
 
 
 RECORDS = RecordFormat((*RecordingJobs.request_types, TextRequest))
+
+
+class Work:
+    """Reports progress, follows `script` for each job (None: waits for `go`), and answers with the recording twice."""
+
+    request_types = (*RecordingJobs.request_types, TextRequest)
+    unexpected_error = TranscriptionFailed
+
+    def __init__(self, *script):
+        self.script, self.runs, self.go = list(script), [], asyncio.Event()
+
+    async def process(self, run):
+        recording = run.recording.read()
+        self.runs.append((run.record.id, run.request, recording))
+        run.report(done_s=3.0, duration_s=9.0)
+        step = self.script.pop(0) if self.script else True
+        if step is None:
+            await self.go.wait()
+        elif isinstance(step, Exception):
+            raise step
+        return JobOutcome(RESULT, 2 * recording, 9.0, transcript_dumped(TRANSCRIPT))
 
 
 class Runner(JobRunner):

@@ -178,8 +178,9 @@ class Sqlite(Database):
 
     async def write(self, held: Held, identity: str, name: str, source: BinaryIO) -> int:
         """Store a file of a job. Returns its size. Raises `OSError`."""
-        size_bytes = await asyncio.to_thread(_write, part := self._file(identity, f"{name}.part"), source)
+        part = self._file(identity, f"{name}.part")
         try:
+            size_bytes = await asyncio.to_thread(_write, part, source)
             async with held():
                 await asyncio.to_thread(part.replace, self._file(identity, name))
         finally:
@@ -288,15 +289,11 @@ def _private(path: str, flags: int) -> int:
 
 def _write(path: Path, source: BinaryIO) -> int:
     source.seek(0)
-    try:
-        with open(path, "wb", opener=_private) as sink:
-            shutil.copyfileobj(source, sink, _CHUNK_BYTES)
-            sink.flush()
-            os.fsync(sink.fileno())
-            return sink.tell()
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+    with open(path, "wb", opener=_private) as sink:
+        shutil.copyfileobj(source, sink, _CHUNK_BYTES)
+        sink.flush()
+        os.fsync(sink.fileno())
+        return sink.tell()
 
 
 # Any number that other programs with the same database are unlikely to take for a lock.
@@ -323,7 +320,6 @@ class Postgres(Database):
         super().__init__(directory)
         self._url, self._max_bytes = url, max_bytes
         self._pool: asyncpg.Pool | None = None
-        self._opening = asyncio.Lock()
         self._steady_since_s = time.monotonic()
 
     @property
@@ -341,8 +337,17 @@ class Postgres(Database):
         import asyncpg
 
         try:
-            pool = self._pool or await self._opened()
-            async with pool.acquire(timeout=_CONNECT_S) as connection, connection.transaction():
+            if self._pool is None:  # it begins without connections, so nothing is waited for
+                self._pool = await asyncpg.create_pool(
+                    self._url,
+                    min_size=0,
+                    max_size=_CONNECTIONS,
+                    timeout=_CONNECT_S,
+                    command_timeout=_STATEMENT_S,
+                    server_settings={"application_name": "asr-server"},
+                    init=self._make_tables,
+                )
+            async with self._pool.acquire(timeout=_CONNECT_S) as connection, connection.transaction():
                 yield lambda statement, *values: connection.fetch(
                     statement, *values, timeout=_DELETE_S if statement.startswith("DELETE") else None
                 )
@@ -405,31 +410,12 @@ class Postgres(Database):
     async def free_bytes(self, size_bytes: int, reserved_bytes: int) -> int:
         return self._max_bytes - size_bytes
 
-    async def _opened(self) -> asyncpg.Pool:
-        import asyncpg
-
-        async with self._opening:
-            if self._pool is None:
-                made = await asyncpg.create_pool(
-                    self._url,
-                    min_size=0,
-                    max_size=_CONNECTIONS,
-                    timeout=_CONNECT_S,
-                    command_timeout=_STATEMENT_S,
-                    server_settings={"application_name": "asr-server"},
-                )
-                try:
-                    await self._make_tables(made)
-                except BaseException:
-                    made.terminate()
-                    raise
-                self._pool, self._steady_since_s = made, time.monotonic()
-        return self._pool
-
-    async def _make_tables(self, pool: asyncpg.Pool) -> None:
-        """Make the tables if they are missing. If several servers start together, one of them makes them."""
-        async with pool.acquire() as connection, connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
-            if await connection.fetchval("SELECT to_regclass('asr_jobs_schema')") is None:
-                await connection.execute(_TABLES + _POSTGRES_TABLES)
-            _check_version(await connection.fetchval("SELECT version FROM asr_jobs_schema"), self._away)
+    async def _make_tables(self, connection: asyncpg.Connection) -> None:
+        """Make the tables if a new connection finds none. If several servers start together, one of them makes them."""
+        find = "SELECT to_regclass('asr_jobs_schema')"
+        if await connection.fetchval(find) is None:
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
+                if await connection.fetchval(find) is None:
+                    await connection.execute(_TABLES + _POSTGRES_TABLES)
+        _check_version(await connection.fetchval("SELECT version FROM asr_jobs_schema"), self._away)

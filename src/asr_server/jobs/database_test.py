@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.jobs.conftest import RECORDS, REQUEST, FastSqlite
+from asr_server.jobs.conftest import RECORDS, REQUEST, RESULT, FastSqlite
 from asr_server.jobs.database import Sqlite
-from asr_server.jobs.record import FollowUp, JobRecord, RecordState, id_of, new_id
+from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, RecordState, id_of, new_id
 from asr_server.jobs.store import JobLimits, JobStore
-from asr_server.jobs.store_test import NOBODY, RESULT, accepted, content
+from asr_server.jobs.store_test import NOBODY, accepted, content
 
 TTL_S = 100.0
 
@@ -58,11 +58,13 @@ NAMES = [id_of("", name) for name in ("done", "removed", "cancelled", "waits")]
 
 
 async def _life(directory, say):
-    """Make four jobs: one done, one removed, one cancelled, one waiting. `say` reports each acknowledgement."""
+    """Make four jobs: one done, whose request is sent, one removed, one cancelled, and one that waits. `say` reports
+    each acknowledgement."""
     jobs = opened(directory, Killed)
     done, removed, cancelled, _ = NAMES
     for identity in NAMES:
-        await jobs.add(JobRecord(identity, REQUEST, 1.0), io.BytesIO(b"audio"), 5)
+        follow_up = FollowUp("callback_url", "https://a.test/") if identity == done else None
+        await jobs.add(JobRecord(identity, REQUEST, 1.0, follow_up=follow_up), io.BytesIO(b"audio"), 5)
         say(f"added {identity}")
     claim = await jobs.claim(2.0)
     assert claim.id == done
@@ -72,7 +74,14 @@ async def _life(directory, say):
     say(f"gone {removed}")
     assert await jobs.cancel(replace(await jobs.get(cancelled, ""), state=RecordState.CANCELLED))
     say(f"ended {cancelled}")
+    claim = await jobs.claim_follow_up(NOBODY)
+    say("sent")
+    await jobs.keep_follow_up(claim, _sent(claim.record), None)
     say("over")
+
+
+def _sent(record):
+    return replace(record, follow_up=replace(record.follow_up, state=FollowUpState.DONE))
 
 
 def _said_before(directory, step):
@@ -110,6 +119,12 @@ async def _check(directory, said):
     assert {path.name.partition(".")[0] for path in (directory / "jobs").iterdir()} <= there
     while claim := await jobs.claim(3.0):
         await jobs.end(claim, claim.record.succeeded(RESULT, 1.0), io.BytesIO(b"again"))
+    if (record := await jobs.get(NAMES[0], "")) and record.follow_up.state is FollowUpState.WAITING:
+        assert "over" not in said
+        claim = await jobs.claim_follow_up(NOBODY)
+        assert claim.id == NAMES[0]
+        await jobs.keep_follow_up(claim, _sent(claim.record), None)
+    assert await jobs.claim_follow_up(NOBODY) is None
     assert await jobs.unfinished() == dict.fromkeys((await jobs.unfinished()), 0)
     await jobs.database.close()
 
@@ -118,7 +133,8 @@ async def _check(directory, said):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_server_that_is_killed_at_any_step_loses_nothing(tmp_path, stride):
-    """Acknowledged jobs are there, nothing is there in part, and accepted jobs can be done."""
+    """Acknowledged jobs are there, nothing is there in part, accepted jobs can be done, and the request about an ended
+    one is sent at least once."""
     step, said = 0, []
     while "over" not in said:
         directory = tmp_path / str(step)
@@ -266,7 +282,8 @@ async def test_a_clock_that_was_set_costs_no_result(tmp_path, monkeypatch, ahead
     jobs = opened(tmp_path)
     await jobs.expire()
     assert await content(jobs, job.id) == b"words"
-    assert await jobs.follow_up_due_s(NOBODY) <= 3_600
+    async with jobs.database.transaction() as run:
+        assert (await run("SELECT lease_until - asr_now() FROM asr_jobs"))[0][0] <= 3_600
     jobs.database.pass_time(TTL_S + 1)
     await jobs.expire()
     assert await jobs.get(job.id, "") is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
@@ -21,8 +21,6 @@ from asr_server.core.errors import AsrError, JobsUnavailable
 from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord
 from asr_server.jobs.store import Claim, ClaimLost, JobStore
 
-# Between two looks for one that another server has not sent, or while the database does not answer.
-_LOOK_S = 1.0
 # The longest attempt, which is shorter than its lease.
 _ATTEMPT_S = 100.0
 # Under way at once, of all owners and of one: a host that does not answer takes its place for the whole time of an
@@ -50,18 +48,17 @@ class FollowUpSender(Protocol):
 
 
 class FollowUps:
-    """The requests of all jobs of a store. Used from the event loop."""
+    """The requests of all jobs of a store. Used from the event loop. `wake` is called at the end of each attempt."""
 
-    def __init__(self, sender: FollowUpSender | None, store: JobStore) -> None:
-        self._sender, self._store = sender, store
+    def __init__(self, sender: FollowUpSender | None, store: JobStore, wake: Callable[[], None]) -> None:
+        self._sender, self._store, self._wake = sender, store, wake
         self.field = sender.field if sender is not None else ""  # of a request for a job, that names the URL
-        self._look = asyncio.Event()
-        self._under_way: dict[asyncio.Task[None], str] = {}  # their owners
+        self.under_way: dict[asyncio.Task[None], str] = {}  # attempts, and their owners; cancelled by the runner
 
     @property
     def pending(self) -> int:
         """Jobs whose requests are in progress, or wait for only this server."""
-        return len(self._under_way) + self._store.waiting_follow_ups
+        return len(self.under_way) + self._store.waiting_follow_ups
 
     def asked(self, values: Mapping[str, object]) -> FollowUp | None:
         """Return what the fields of a request ask for. Raises the leaves of `InvalidInput`."""
@@ -70,42 +67,21 @@ class FollowUps:
         self._sender.check(str(url))
         return FollowUp(self.field, str(url))
 
-    def wake(self) -> None:
-        self._look.set()
-
-    async def run(self) -> None:
-        """Send what is due, until this is cancelled. Looks for the first time after `wake`."""
-        try:
-            await self._look.wait()
-            while True:
-                self._look.clear()
-                wait_s: float | None = _LOOK_S
-                with suppress(JobsUnavailable):
-                    wait_s = await self._begin_due()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await self._look.wait()
-        finally:
-            for task in self._under_way:
-                task.cancel()
-            await asyncio.gather(*self._under_way, return_exceptions=True)
-
-    async def _begin_due(self) -> float | None:
-        """Begin what is due. Returns the time until the next one is, None if `wake` says so."""
-        while len(self._under_way) < _AT_ONCE:
-            owners = Counter(self._under_way.values()).items()
+    async def begin_due(self) -> None:
+        """Send the requests that are due, as far as there are places."""
+        while len(self.under_way) < _AT_ONCE:
+            owners = Counter(self.under_way.values()).items()
             full = [owner for owner, count in owners if count >= _AT_ONCE_EACH]
             busy = (full[0] if full else _NOBODY, full[-1] if full else _NOBODY)  # there can be two
             if (claim := await self._store.claim_follow_up(busy)) is None:
-                return _LOOK_S if self._store.database.is_shared else await self._store.follow_up_due_s(busy)
+                return
             task = asyncio.create_task(self._one(claim))
-            self._under_way[task] = claim.record.owner
+            self.under_way[task] = claim.record.owner
             task.add_done_callback(self._over)
-        return None
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        del self._under_way[task]
-        self.wake()
+        del self.under_way[task]
+        self._wake()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("request about a job ended unexpectedly")
 

@@ -6,11 +6,9 @@ import io
 import pytest
 
 from asr_server.core.errors import InvalidInput
-from asr_server.jobs import follow_ups
-from asr_server.jobs.conftest import REQUEST, FastSqlite, ended, serving, until
+from asr_server.jobs import follow_ups, runner
+from asr_server.jobs.conftest import REQUEST, FastSqlite, Work, serving, until
 from asr_server.jobs.record import FollowUp, FollowUpState, RecordState
-from asr_server.jobs.runner import RecordingJobs
-from asr_server.jobs.runner_test import RESULT, Scripted
 
 DONE, WAITING, FAILED = FollowUpState.DONE, FollowUpState.WAITING, FollowUpState.FAILED
 CALLBACK = FollowUp("callback_url", "https://a.test/1")
@@ -40,13 +38,13 @@ class Receiver:
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
     """Seconds become hundredths of a second."""
-    monkeypatch.setattr(follow_ups, "_LOOK_S", 0.02)
+    monkeypatch.setattr(runner, "_LOOK_S", 0.02)
     monkeypatch.setattr(follow_ups, "_FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(follow_ups, "_LONGEST_WAIT_S", 0.05)
 
 
-def running(directory, processor, sender):
-    return serving(FastSqlite(directory, 100.0), RecordingJobs(processor), sender=sender, max_jobs=30)
+def running(directory, work, sender):
+    return serving(FastSqlite(directory, 100.0), work, sender=sender, max_jobs=30)
 
 
 async def settled(jobs, identity, owner=""):
@@ -62,7 +60,7 @@ async def settled(jobs, identity, owner=""):
 async def test_each_is_sent_until_it_is_done(tmp_path):
     """An error and a fault are followed by another attempt."""
     receiver = Receiver(InvalidInput("no", code="url_failed"), TimeoutError(), ZeroDivisionError(), DONE)
-    async with running(tmp_path, Scripted(), receiver) as jobs:
+    async with running(tmp_path, Work(), receiver) as jobs:
         job = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_up=CALLBACK)
         assert await settled(jobs, job.id) == (DONE, 4)
         assert receiver.log == [(CALLBACK.url, RecordState.SUCCEEDED)] * 4
@@ -72,7 +70,7 @@ async def test_a_request_is_given_up(tmp_path, monkeypatch):
     """At the receiver's word, or after a number of attempts."""
     monkeypatch.setattr(follow_ups, "_MAX_ATTEMPTS", 3)
     receiver = Receiver(WAITING, WAITING, WAITING, FAILED)
-    async with running(tmp_path, Scripted(InvalidInput("no", code="invalid_audio"), RESULT), receiver) as jobs:
+    async with running(tmp_path, Work(InvalidInput("no", code="invalid_audio")), receiver) as jobs:
         failed = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_up=CALLBACK)
         assert await settled(jobs, failed.id) == (FAILED, 3)
         assert {state for _, state in receiver.log} == {RecordState.FAILED}
@@ -83,50 +81,26 @@ async def test_a_request_is_given_up(tmp_path, monkeypatch):
 async def test_the_next_server_goes_on(tmp_path):
     """A request under way is sent once more, and a server that sends none gives it up."""
     first, second, third = Receiver(None), Receiver(), Receiver(None)
-    async with running(tmp_path, Scripted(), first) as jobs:
+    async with running(tmp_path, Work(), first) as jobs:
         job = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_up=CALLBACK)
         await until(lambda: first.log)
-    async with running(tmp_path, Scripted(), second) as jobs:
+    async with running(tmp_path, Work(), second) as jobs:
         assert await settled(jobs, job.id) == (DONE, 1)
     assert len(second.log) == 1
-    async with running(tmp_path, Scripted(), third) as jobs:
+    async with running(tmp_path, Work(), third) as jobs:
         job = await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_up=CALLBACK)
         await until(lambda: third.log)
-    async with running(tmp_path, Scripted(), None) as jobs:
+    async with running(tmp_path, Work(), None) as jobs:
         assert await settled(jobs, job.id) == (FAILED, 1)
 
 
 async def test_an_owner_does_not_take_all_places(tmp_path):
     """Requests of one whose receiver does not answer leave places to others."""
     receiver = Receiver(*[None] * 4)
-    async with running(tmp_path, Scripted(), receiver) as jobs:
+    async with running(tmp_path, Work(), receiver) as jobs:
         for _ in range(10):
             await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", follow_up=CALLBACK)
         await until(lambda: len(receiver.log) == 4 and jobs.counts.get(RecordState.SUCCEEDED) == 10)
         job = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben", follow_up=CALLBACK)
         assert await settled(jobs, job.id, "ben") == (DONE, 1)
         assert len(receiver.log) == 5
-
-
-async def test_a_cancelled_job_is_over_and_tells_so(tmp_path):
-    """One that runs is stopped, one that waits is not begun, and one that is over stays as it is; removed ones tell
-    nothing."""
-    receiver, processor = Receiver(), Scripted(None, None, None)
-    async with running(tmp_path, processor, receiver) as jobs:
-        taken = [await jobs.add(REQUEST, io.BytesIO(b"audio"), follow_up=CALLBACK) for _ in range(4)]
-        await until(lambda: len(processor.calls) == 2)
-        for job in (taken[0], taken[3]):
-            assert (await jobs.cancel(job.id)).state is RecordState.CANCELLED
-            assert (await ended(jobs, job.id)).state is RecordState.CANCELLED
-            assert await settled(jobs, job.id) == (DONE, 1)
-        await jobs.remove(taken[1].id)
-        processor.go.set()
-        done = await ended(jobs, taken[2].id)
-        assert await settled(jobs, done.id) == (DONE, 1)
-        assert (await jobs.cancel(done.id)).state is done.state is RecordState.SUCCEEDED
-        last = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        assert (await ended(jobs, last.id)).state is RecordState.SUCCEEDED
-        assert [state for _, state in receiver.log] == [RecordState.CANCELLED] * 2 + [RecordState.SUCCEEDED]
-        assert {(await jobs.get(job.id)).state for job in (taken[0], taken[3])} == {RecordState.CANCELLED}
-    async with running(tmp_path, processor, receiver) as jobs:
-        assert (await jobs.get(taken[0].id)).state is RecordState.CANCELLED

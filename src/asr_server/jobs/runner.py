@@ -160,8 +160,9 @@ when_answered = partial(unless_refused, JobsUnavailable)
 
 # Between two renewals of shared claims.
 _RENEW_S = 1.0
-# Between two looks for a job that another server may have accepted, at a database that did not answer, and two counts.
-_LOOK_S, _AWAY_S, _COUNT_S = 1.0, 10.0, 5.0
+# Between two looks for what another server has left, for requests that are due, or at a database that did not answer;
+# and between two counts of shared jobs.
+_LOOK_S, _COUNT_S = 1.0, 5.0
 _SWEEP_S = 60.0
 _RELEASE_S = 5.0
 # A job that so many servers did not survive will not be survived by another.
@@ -206,12 +207,12 @@ class JobRunner:
     ) -> None:
         self._kinds, self._limits, self._store = kinds, limits, store
         self.is_shared = store.database.is_shared  # other servers have the same jobs
-        self.follow_ups = FollowUps(sender, store)
+        self._look = asyncio.Event()  # set when there may be something to begin
+        self.follow_ups = FollowUps(sender, store, self._look.set)
         # Each of these texts, which have not been stored yet, may take some 100 MiB.
         self._arriving_texts, self._reading = FairShares(4, 4), FairShares(1, 2)
         self._running: dict[str, _Running] = {}
         self._watched = WeakValueDictionary[str, _Watch]()
-        self._look = asyncio.Event()
         self._counted_s = -_COUNT_S
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
@@ -228,12 +229,10 @@ class JobRunner:
 
     async def start(self) -> None:
         """Begin to work, on the jobs of an earlier server too. Raises nothing: what is missing is tried again."""
-        look = True
         with suppress(JobsUnavailable):
-            look = await self._store.database.prepare()
-        if look:
-            self._wake()
-        work = [self._take_jobs(), self._sweep(), self.follow_ups.run(), *([self._share()] if self.is_shared else [])]
+            if await self._store.database.prepare():
+                self._look.set()
+        work = [self._begin_all(), self._sweep(), *([self._share()] if self.is_shared else [])]
         self._tasks += [asyncio.create_task(one) for one in work]
 
     def drain(self) -> None:
@@ -245,9 +244,10 @@ class JobRunner:
     async def close(self) -> None:
         """Stop. Jobs that are not finished run again, on the next server or on another."""
         running = list(self._running.values())
-        for task in (*self._tasks, *(one.task for one in running)):
+        tasks = [*self._tasks, *self.follow_ups.under_way, *(one.task for one in running)]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *(one.task for one in running), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         released = (self._store.release(one.claim, lost=one.engine_failed) for one in running)
         with suppress(TimeoutError):  # then the lease runs out
             async with asyncio.timeout(_RELEASE_S):
@@ -357,14 +357,11 @@ class JobRunner:
         Raises `job_not_found`.
         """
         await self.get(identity, owner)
-        stopped = await self._stop(identity)
+        await self._stop(identity)
         try:
             await self._store.remove(identity, owner)
-        except JobsUnavailable:
-            if stopped is not None:
-                await self._store.release(stopped, lost=False)
-                self._look.set()
-            raise
+        finally:
+            self._look.set()
         self._tell(identity, None)
 
     async def cancel(self, identity: str, owner: str = "") -> JobRecord:
@@ -379,28 +376,26 @@ class JobRunner:
         self._tell(identity, cancelled)
         return cancelled
 
-    def _wake(self) -> None:
-        self._look.set()
-        self.follow_ups.wake()
-
     def _tell(self, identity: str, record: JobRecord | None) -> None:
         """Tell watchers, and look for what is next."""
         if watch := self._watched.get(identity):
             watch.publish(record)
         if record is None or record.state.over:
-            self._wake()
+            self._look.set()
 
-    async def _take_jobs(self) -> None:
-        """Run jobs when there may be one. Nobody but this server adds jobs to a store that is not shared."""
+    async def _begin_all(self) -> None:
+        """Begin jobs, and requests about ended ones, when there may be one. Nobody but this server adds jobs to a store
+        that is not shared."""
         while True:
+            looks_again = self.is_shared or self._store.database.reason or self.follow_ups.pending
             with suppress(TimeoutError):
-                away_s = _AWAY_S if self._store.database.reason else None
-                async with asyncio.timeout(_LOOK_S if self.is_shared else away_s):
+                async with asyncio.timeout(_LOOK_S if looks_again else None):
                     await self._look.wait()
             self._look.clear()
             with suppress(JobsUnavailable):
                 while len(self._running) < AT_ONCE and await self._take_one():
                     pass
+                await self.follow_ups.begin_due()
                 if not self.is_shared or time.monotonic() - self._counted_s >= _COUNT_S:
                     await self._store.count()
                     self._counted_s = time.monotonic()
@@ -422,7 +417,7 @@ class JobRunner:
 
     def _over(self, identity: str, task: asyncio.Task[None]) -> None:
         del self._running[identity]
-        self._wake()
+        self._look.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("job ended unexpectedly", id=identity)
 
@@ -516,14 +511,12 @@ class JobRunner:
                 logger.warning("job was removed, or taken over by another server", id=claim.id)
                 await self._stop(claim.id)
 
-    async def _stop(self, identity: str) -> Claim | None:
-        """End the run of a job, if it runs here. Returns its claim, unless its end is just being stored."""
-        if (running := self._running.get(identity)) is None:
-            return None
-        if not running.is_ending:
-            running.task.cancel()
-        await asyncio.gather(running.task, return_exceptions=True)
-        return None if running.is_ending else running.claim
+    async def _stop(self, identity: str) -> None:
+        """End the run of a job, if it runs here, unless its end is just being stored: then wait for that."""
+        if (running := self._running.get(identity)) is not None:
+            if not running.is_ending:
+                running.task.cancel()
+            await asyncio.gather(running.task, return_exceptions=True)
 
     async def _sweep(self) -> None:
         """Remove jobs after their time."""

@@ -103,13 +103,13 @@ SELECT id, owner FROM asr_jobs
 WHERE remove_at < asr_now() OR state = 'arriving' AND lease_until < asr_now() OR state = 'removing'
 """
 # The request of an ended job is due when the lease of the last attempt has passed.
-_FOLLOW_UPS = "state IN ('succeeded', 'failed', 'cancelled') AND version <= $1 AND owner NOT IN ($2, $3)"
-_DUE = f"SELECT min(lease_until) - asr_now() AS s FROM asr_jobs WHERE {_FOLLOW_UPS}"
-_CLAIM_FOLLOW_UP = f"""
+_CLAIM_FOLLOW_UP = """
 UPDATE asr_jobs SET claim = claim + 1, server = $4, lease_until = asr_now() + $5
 WHERE id = (
-    SELECT id FROM asr_jobs AS job WHERE {_FOLLOW_UPS} AND lease_until <= asr_now()
-    ORDER BY lease_until LIMIT 1 {{locked}}
+    SELECT id FROM asr_jobs AS job
+    WHERE state IN ('succeeded', 'failed', 'cancelled') AND lease_until <= asr_now() AND version <= $1
+      AND owner NOT IN ($2, $3)
+    ORDER BY lease_until LIMIT 1 {locked}
 )
 RETURNING id, state, record, version, claim, lost, started_at
 """
@@ -307,7 +307,8 @@ class JobStore:
             await self.database.drop_files(ended.id, _kept(ended))
 
     async def remove(self, identity: str, owner: str) -> bool:
-        """Remove the owner's job with its files; False if there is none. If files cannot be removed, the job stays."""
+        """Remove the owner's job with its files; False if there is none. If files cannot be removed, the job stays; one
+        that ran waits again, since its run was stopped."""
         rows = await self._run(f"{_GET} WHERE id = $1 AND owner = $2", identity, owner)
         if not rows:
             return False
@@ -316,7 +317,7 @@ class JobStore:
         try:
             await self.database.drop_files(identity)
         except JobsUnavailable:
-            await self._run(_SET_STATE, identity, rows[0]["state"])
+            await self._run(_SET_STATE, identity, "queued" if rows[0]["state"] == "running" else rows[0]["state"])
             raise
         await self._run("DELETE FROM asr_jobs WHERE id = $1", identity)
         return True
@@ -326,10 +327,6 @@ class JobStore:
         for row in await self._run(_EXPIRED):
             with suppress(JobsUnavailable):  # the other jobs are removed anyway
                 await self.remove(row["id"], row["owner"])
-
-    async def follow_up_due_s(self, busy: tuple[str, str]) -> float | None:
-        """Return the time until a request of owners who are not `busy` is due; None if none waits."""
-        return (await self._run(_DUE, VERSION, *busy))[0]["s"]  # type: ignore[no-any-return]
 
     async def claim_follow_up(self, busy: tuple[str, str]) -> Claim | None:
         """Take an ended job whose request is due, the earliest of owners who are not `busy`; None if there is

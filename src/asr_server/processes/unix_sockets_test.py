@@ -54,10 +54,3 @@ def test_its_descriptors_are_closed_at_the_end(directory):
         place.listener.close()
     # Nothing new; what others had open, the collector may have closed since.
     assert set(os.listdir("/proc/self/fd")) <= set(before)
-
-
-def test_where_nothing_can_be_written_the_error_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(tmp_path / "none"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "neither"))
-    with pytest.raises(FileNotFoundError, match="neither"), unnamed_socket():
-        pass
