@@ -347,7 +347,7 @@ class Postgres(Database):
                     server_settings={"application_name": "asr-server"},
                     init=self._make_tables,
                 )
-            async with self._pool.acquire(timeout=_CONNECT_S) as connection, connection.transaction():
+            async with self._pool.acquire(timeout=_STATEMENT_S) as connection, connection.transaction():
                 yield lambda statement, *values: connection.fetch(
                     statement, *values, timeout=_DELETE_S if statement.startswith("DELETE") else None
                 )
@@ -412,10 +412,11 @@ class Postgres(Database):
 
     async def _make_tables(self, connection: asyncpg.Connection) -> None:
         """Make the tables if a new connection finds none. If several servers start together, one of them makes them."""
-        find = "SELECT to_regclass('asr_jobs_schema')"
-        if await connection.fetchval(find) is None:
+        # Not `to_regclass`: it would remember its first answer until the end of the transaction.
+        there = "SELECT 1 FROM pg_tables WHERE schemaname = ANY (current_schemas(false)) AND tablename = $1"
+        if not await connection.fetchval(there, "asr_jobs_schema"):
             async with connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
-                if await connection.fetchval(find) is None:
+                if not await connection.fetchval(there, "asr_jobs_schema"):
                     await connection.execute(_TABLES + _POSTGRES_TABLES)
         _check_version(await connection.fetchval("SELECT version FROM asr_jobs_schema"), self._away)

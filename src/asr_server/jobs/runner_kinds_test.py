@@ -1,4 +1,4 @@
-"""How a job begins, what it is charged for, and what a job about a recording reports."""
+"""Jobs about recordings: how they are processed, and what they report."""
 
 import asyncio
 import io
@@ -9,28 +9,12 @@ import pytest
 from asr_server.core.errors import Overloaded
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs.record import JobRecord, new_id, transcript_loaded
-from asr_server.jobs.runner import JobRun, JobRunner, RecordingJobs
+from asr_server.jobs.runner import JobRun, RecordingJobs
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Result, TranscriptionRequest
 from asr_server.schedule.job import Priority
 
 RECORD = JobRecord(new_id(), TranscriptionRequest(), 1.0, owner="ann")
-
-
-async def test_a_job_takes_its_recording_its_clips_and_its_speech():
-    """All of that is on the disk, or will be, and counts from the beginning."""
-    request = TranscriptionRequest(
-        speakers=True, known_speaker_names=("Ann", "Ben"), known_speaker_references=(bytes(300), bytes(20))
-    )
-    added = []
-
-    async def add(record, recording, size_bytes):
-        added.append((record.characters, record.expected_bytes, record.owner, size_bytes))
-
-    jobs = JobRunner((), None, SimpleNamespace(add=add, database=SimpleNamespace(is_shared=False)))
-    await jobs.add(request, io.BytesIO(bytes(5_000)), "ann")
-    await jobs.add(SimpleNamespace(task="text"), io.BytesIO(bytes(70)), "ann", characters=60, expected_bytes=9_000)
-    assert added == [(0, 0, "ann", 5_320), (60, 9_000, "ann", 9_070)]
 
 
 @pytest.mark.parametrize(

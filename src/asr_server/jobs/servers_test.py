@@ -45,8 +45,9 @@ async def later(server, query, least):
     raise AssertionError("never")
 
 
-async def test_any_server_takes_and_answers(run):
-    """One server accepts a job and another one does it. Both answer for its state and its result."""
+async def test_any_server_takes_and_answers(run, server):
+    """One server accepts a job, which takes its recording and its clips, and another one does it. Both answer for its
+    state and its result."""
     recording = bytes(range(256)) * 10_000
     request = TranscriptionRequest(
         speakers=True, known_speaker_names=("Ann", "Ben"), known_speaker_references=(b"RIFF\xff", b"RIFF\x00")
@@ -58,6 +59,7 @@ async def test_any_server_takes_and_answers(run):
         one.drain()
         taken = await one.add(request, io.BytesIO(recording))
         assert taken.request.known_speaker_references == (b"", b"")
+        assert await server.query("SELECT max(size_bytes) FROM asr_jobs") == [(len(recording) + 10,)]
         done = await ended(other, taken.id)
         assert (done.state, done.done_s, done.duration_s) == (RecordState.SUCCEEDED, 9.0, 9.0)
         assert (taken.id, request, recording) in second.runs
