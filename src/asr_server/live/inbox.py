@@ -93,7 +93,6 @@ class Inbox:
         self._memory = memory
         self._waiting: deque[Incoming] = deque()
         self.size_bytes = 0
-        self.audio_bytes = 0
         self._actions = 0  # waiting
         # Set at every change. A waiter clears it, waits, and then checks its own condition.
         self._changed = asyncio.Event()
@@ -117,7 +116,6 @@ class Inbox:
 
     def put(self, event: Event | Disconnected | RefusedAction) -> None:
         if isinstance(event, Audio):
-            self.audio_bytes += len(event.pcm)
             if self._join(event.pcm):
                 return
         else:
@@ -138,15 +136,13 @@ class Inbox:
     def remove_first(self) -> None:
         done = self._waiting.popleft()
         self.size_bytes -= done.size_bytes
-        if isinstance(done.event, Audio):
-            self.audio_bytes -= len(done.event.pcm)
-        else:
+        if not isinstance(done.event, Audio):
             self._actions -= 1
         self._changed.set()
 
     def clear(self) -> None:
         self._waiting.clear()
-        self.size_bytes = self.audio_bytes = self._actions = 0
+        self.size_bytes = self._actions = 0
         self._changed.set()
 
     def _join(self, pcm: bytes) -> bool:

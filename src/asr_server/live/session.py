@@ -141,9 +141,10 @@ class LiveSession:
         """`ticket`: the session's admission."""
         engines = shared.engines
         self.id = identity
-        self.input_rate_hz = config.input_rate_hz
+        self.input_rate_hz = config.input_rate_hz  # as last configured, as `rules`
         self.detached = asyncio.Event()  # set while no connection has the session
         self.received_bytes = self.received_actions = 0
+        self._received_s = self._processed_s = 0.0  # of audio, whose rate may change
         self._began_s = time.monotonic()
         if options.reopened:  # its client sends the audio of a lost session again
             self._began_s -= _REOPENED_S + samples_to_s(config.max_utterance_samples)
@@ -203,10 +204,12 @@ class LiveSession:
             raise InvalidInput(code="session_taken")
         if isinstance(event, Audio):
             self.received_bytes += len(event.pcm)
+            self._received_s += _seconds(event, self.input_rate_hz)
         elif not isinstance(event, Disconnected):
             self.received_actions += 1
         if isinstance(event, Configure):
             self.rules = event.rules
+            self.input_rate_hz = event.input_rate_hz or self.input_rate_hz
         self.inbox.put(event)
         if len(self.inbox) > 1:  # otherwise the session's task processes it next and then calls `_account`
             self._account()
@@ -216,8 +219,8 @@ class LiveSession:
         backlog = self.machine.backlog_samples
         held_bytes = self.inbox.size_bytes + _SAMPLE_BYTES * backlog + self._connection.waiting_bytes
         self.shared.memory.hold(self, held_bytes)
-        unanswered_s = samples_to_s(backlog + self.machine.shown_samples)
-        self._ticket.seconds = self.inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
+        waiting_s = self._received_s - self._processed_s if self.inbox else 0.0
+        self._ticket.seconds = waiting_s + samples_to_s(backlog + self.machine.shown_samples)
 
     def disconnect(self, *, clean: bool) -> None:
         """Note that the connection is gone. Received events are processed first."""
@@ -256,7 +259,10 @@ class LiveSession:
     async def _run(self) -> None:
         """Process the inbox, for the life of the session."""
         while True:
-            await self._process(await self.inbox.first())
+            incoming = await self.inbox.first()
+            await self._process(incoming)
+            if isinstance(incoming.event, Audio):
+                self._processed_s += _seconds(incoming.event, self.machine.input_rate_hz)
             # Only now: an event takes room until it is processed, or a client could have twice as much in progress.
             self.inbox.remove_first()
             self._account()
@@ -417,7 +423,7 @@ class LiveSession:
         Live speech goes first. A recording sent faster than real time has the priority of an upload, and a lower one
         after its client has left.
         """
-        if self.received_bytes / (2 * self.input_rate_hz) - (time.monotonic() - self._began_s) <= _AHEAD_S:
+        if self._received_s - (time.monotonic() - self._began_s) <= _AHEAD_S:
             return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 
@@ -436,3 +442,7 @@ class LiveSession:
         known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")
         logger.opt(exception=error.__cause__).warning("live answer failed", session=self.log_name, code=known.code)
         return TranscribeFailed(ticket, known.code, known.message)
+
+
+def _seconds(audio: Audio, rate_hz: int) -> float:
+    return len(audio.pcm) / (2 * rate_hz)

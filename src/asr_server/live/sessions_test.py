@@ -17,7 +17,7 @@ from asr_server.engine.protocol import Finish, Utterance
 from asr_server.live import sessions as live_sessions
 from asr_server.live.conftest import Scripted, opened, processed, until, until_flush
 from asr_server.live.inference import Engines
-from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, Reset, TranscribeResult
+from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, Reset, TranscribeResult
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.loop_time import ConnectionTime, loop_time, measure
 from asr_server.schedule.admission import Admission
@@ -268,15 +268,30 @@ async def test_what_waits_in_sessions_is_counted_with_recordings(make, answers):
     first, second = await opened(live), await opened(live)
     for connection in (first, second):
         await connection.send(Audio(bytes(32_000 * 497)))
-    assert admission.held_s == 2 * 497
+    assert admission.held_s == pytest.approx(2 * 497)
     with pytest.raises(Overloaded):
         await opened(live)
     live.disconnect(first, clean=False)
-    assert admission.held_s == 2 * 497
+    assert admission.held_s == pytest.approx(2 * 497)
     live.disconnect(await live.resume(first.session.id, 0), clean=False, resumable=False)
-    assert admission.held_s == 497
+    assert admission.held_s == pytest.approx(497)
     second.session.end()
     assert admission.held_s == 0
+
+
+async def test_audio_counts_at_the_rate_at_which_it_was_sent(make, answers):
+    """A client may change the rate in the middle. Its lead over real time and what waits are right before and after."""
+    live = make(Scripted(), admission=(admission := Admission(1000.0)))
+    connection = await opened(live, input_rate_hz=48_000)
+    await connection.send(Audio(bytes(6 * 96_000)))
+    await connection.send(Configure(live.turn_config(), 8_000))
+    await connection.send(Audio(bytes(3 * 16_000)))
+    assert (admission.held_s, connection.session.priority) == (pytest.approx(9), Priority.PARTIAL)
+    await connection.send(Audio(bytes(3 * 16_000)))
+    assert (admission.held_s, connection.session.priority) == (pytest.approx(12), Priority.INTERACTIVE)
+    answers.set()
+    await until(lambda: admission.held_s == 0)
+    connection.session.end()
 
 
 async def test_an_open_utterance_is_counted_until_its_final(make, speech):

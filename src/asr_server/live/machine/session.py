@@ -185,8 +185,8 @@ class LiveMachine:
         return actions
 
     @property
-    def rules(self) -> TurnConfig:
-        return self._next_rules or self._rules
+    def input_rate_hz(self) -> int:
+        return self._framing.rate_hz
 
     @property
     def account(self) -> AudioAccount:
