@@ -1,12 +1,17 @@
-"""Runs `asr-server` as a process of its own: with pipes, or on a pseudo-terminal."""
+"""Runs `asr-server`: in this process, as a process of its own with pipes, or on a pseudo-terminal."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+from asr_server.cli.main import main
 
 COMMAND = [sys.executable, "-m", "asr_server"]
 TIMEOUT_S = 110
@@ -19,18 +24,58 @@ def environment(**changes: str) -> dict[str, str]:
     return {**kept, "TERM": "xterm-256color", "COLUMNS": "100", **changes}
 
 
-def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None, **changes: str):
-    """A finished run: `returncode`, and `stdout` and `stderr` as text."""
-    done = subprocess.run(
+class _Input(io.TextIOWrapper):
+    """Standard input: a pipe with these bytes, or a terminal at which nobody types."""
+
+    def __init__(self, content: bytes | None) -> None:
+        super().__init__(io.BytesIO(content or b""))
+        self._is_terminal = content is None
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+def run(*arguments: object, stdin: bytes | None = b"", cwd: Path | None = None, **changes: str):
+    """A run in this process, which takes a tenth of the time of another one: `returncode`, `stdout` and `stderr`.
+
+    `stdin`: None is a terminal.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    given = [str(argument) for argument in arguments]
+    with (
+        mock.patch.dict(os.environ, environment(**changes), clear=True),
+        mock.patch.multiple(sys, stdin=_Input(stdin), stdout=out, stderr=err),
+        contextlib.chdir(cwd or os.curdir),
+    ):
+        try:
+            code = main(given)
+        except SystemExit as end:
+            code = end.code
+        out.flush(), err.flush()
+    written = [stream.buffer.getvalue() for stream in (out, err)]
+    return subprocess.CompletedProcess(given, code, *(_text(content) for content in written))
+
+
+def _text(content: bytes) -> str | bytes:
+    """Audio is no text."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content
+
+
+def command(*arguments: object, cwd: Path | None = None, **changes: str):
+    """The same as a process of its own: also what libraries write, and what they read when they are imported."""
+    return subprocess.run(
         [*COMMAND, *map(str, arguments)],
-        input=stdin,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
+        text=True,
         timeout=TIMEOUT_S,
         cwd=cwd,
         env=environment(**changes),
         check=False,
     )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def started(*arguments: object, **changes: str) -> subprocess.Popen:
@@ -71,11 +116,7 @@ def on_terminal(*arguments: object, typed: bytes = b"", stdout: Path | None = No
 
 def _read_all(terminal: int) -> bytes:
     seen = b""
-    while True:
-        try:
-            piece = os.read(terminal, 65_536)
-        except OSError:  # Linux says so when the last process of a terminal is gone
-            return seen
-        if not piece:
-            return seen
-        seen += piece
+    with contextlib.suppress(OSError):  # Linux says so when the last process of a terminal is gone
+        while piece := os.read(terminal, 65_536):
+            seen += piece
+    return seen

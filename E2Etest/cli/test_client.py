@@ -1,16 +1,12 @@
-"""The file client against the real server: whole answers, deltas and spans, blocking and not."""
+"""The blocking file client against the real server; the commands use the other one."""
 
 import io
 
 import pytest
 
-from asr_server.client.files import AsyncFileClient, FileClient, Span, TranscriptionRequest
+from asr_server.client.files import FileClient, Span, TranscriptionRequest
 
 pytestmark = pytest.mark.integration
-
-
-def _joined(spans):
-    return " ".join(s.text for s in spans if isinstance(s, Span) and not s.whole and s.text)
 
 
 def test_three_ways_give_the_same_words(cli_server, talks, words):
@@ -23,19 +19,7 @@ def test_three_ways_give_the_same_words(cli_server, talks, words):
         with path.open("rb") as file:
             assert words in client.transcribe(file, TranscriptionRequest(language="English", hotwords=("kitchen",)))
     assert (whole.text, whole.whole, whole.language) == (words, True, "English")
-    assert _joined(spans) == words
-
-
-async def test_the_same_without_blocking(cli_server, talks, words):
-    """One client, many recordings at once."""
-    import asyncio
-
-    path = talks / "hello.wav"
-    async with AsyncFileClient(cli_server.base) as client:
-        texts = await asyncio.gather(*(client.transcribe(path) for _ in range(5)))
-        assert "".join([piece async for piece in client.deltas(path)]) == words
-        assert _joined([span async for span in client.spans(path)]) == words
-    assert texts == [f"{words}\n"] * 5
+    assert " ".join(s.text for s in spans if isinstance(s, Span) and not s.whole and s.text) == words
 
 
 def test_leaving_early_frees_the_server(cli_server, long_talk):

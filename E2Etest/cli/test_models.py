@@ -1,4 +1,4 @@
-"""`asr-server models` and `asr-server doctor` as processes."""
+"""`asr-server models` and `asr-server doctor`."""
 
 import json
 import re
@@ -7,14 +7,15 @@ import shutil
 import pytest
 
 from asr_server import demo
-from E2Etest.cli.commands import command, on_terminal
+from E2Etest.cli.commands import command, on_terminal, run
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def hub(tmp_path):
-    """A hub cache that holds `o/model`, and what makes a command see it, offline."""
+    """A hub cache that holds `o/model`, and what makes a command see it, offline: the hub's library reads the
+    environment when it is imported, so these commands are processes."""
     repo = tmp_path / "hub" / "models--o--model"
     shutil.copytree(demo.checkpoint_path(), repo / "snapshots" / ("a" * 40))
     (repo / "refs").mkdir()
@@ -53,25 +54,26 @@ def test_removing_asks_first(hub):
 
 
 @pytest.mark.slow("runs the command in a process of its own")
-def test_a_download_that_cannot_be_says_what_to_do(hub):
-    """One line, exit code 1."""
+def test_the_list_is_plain_lines_and_a_download_that_cannot_be_is_one(hub):
+    """Name, source, size with its unit, state, or how to get it: for people and for awk."""
+    there = r"(bundled|downloaded) +\d[\d.]* [kMG]?B  complete"
+    for line in command("models", "list", **hub).stdout.splitlines():
+        assert re.fullmatch(rf"\S+ +({there}|downloadable +asr-server models download \S+)", line)
     done = command("models", "download", "nobody/nothing", **hub)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "network" in done.stderr
 
 
-@pytest.mark.slow("runs the command in a process of its own")
 def test_a_damaged_checkpoint_is_told_apart(tmp_path):
     """Weights that were cut short: `verify` finds them, and so does the doctor."""
     directory = tmp_path / "model"
     shutil.copytree(demo.checkpoint_path(), directory)
     weights = directory / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    done = command("models", "verify", directory)
+    done = run("models", "verify", directory)
     assert done.returncode == 1
     assert "cut short" in done.stderr
-    checked = command("doctor", "--quick", MODEL_ID=str(directory))
+    checked = run("doctor", "--quick", MODEL_ID=str(directory))
     assert checked.returncode == 1
     assert re.search("FAIL +model .*cut short", checked.stdout)
 
@@ -99,33 +101,23 @@ def test_the_doctor_tries_the_english_model_where_that_is_set():
     assert not re.search(r"\| +torch$", done.stderr, re.MULTILINE)
 
 
-@pytest.mark.slow("runs the command in a process of its own")
 @pytest.mark.parametrize("changes", [{"PORT": "x"}, {"DEVICE": "cuda:9"}, {"USE_VLLM": "true"}])
 def test_the_doctor_fails_where_the_server_would_not_start(changes):
     """And names the setting."""
-    done = command("doctor", "--quick", **({"MODEL_ID": "demo"} | changes))
+    done = run("doctor", "--quick", **({"MODEL_ID": "demo"} | changes))
     (name,) = changes
     if name != "DEVICE" or "no NVIDIA or AMD driver" in done.stdout:
         assert done.returncode == 1
         assert name in done.stdout
 
 
-@pytest.mark.slow("runs the command in a process of its own")
-def test_the_list_is_plain_lines(hub):
-    """Name, source, size with its unit, state, or how to get it: for people and for awk."""
-    there = r"(bundled|downloaded) +\d[\d.]* [kMG]?B  complete"
-    for line in command("models", "list", **hub).stdout.splitlines():
-        assert re.fullmatch(rf"\S+ +({there}|downloadable +asr-server models download \S+)", line)
-
-
-@pytest.mark.slow("runs the command in a process of its own")
 def test_the_doctor_says_first_what_is_wrong():
     """Then the essentials, and how many findings are left out; as JSON, all of them."""
-    wrong = command("doctor", "--quick", MODEL_ID="demo", QUANTIZE="fp8")
+    wrong = run("doctor", "--quick", MODEL_ID="demo", QUANTIZE="fp8")
     assert wrong.returncode == 1
     assert re.match(r"Problems\n  FAIL plan +QUANTIZE", wrong.stdout)
-    shown = command("doctor", "--quick", MODEL_ID="demo", PORT="0").stdout
-    listed = json.loads(command("doctor", "--quick", "--json", MODEL_ID="demo", PORT="0").stdout)
+    shown = run("doctor", "--quick", MODEL_ID="demo", PORT="0").stdout
+    listed = json.loads(run("doctor", "--quick", "--json", MODEL_ID="demo", PORT="0").stdout)
     findings = [finding for section in listed.values() if isinstance(section, list) for finding in section]
     assert listed["ok"] is True
     lines = re.findall(r"^  (?:ok|note|off) ", shown, re.MULTILINE)

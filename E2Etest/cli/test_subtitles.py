@@ -1,4 +1,4 @@
-"""`asr-server subtitles`, jobs, and the check of finished files, with pipes, against a server."""
+"""`asr-server subtitles` and jobs, against a server."""
 
 import re
 import signal
@@ -6,31 +6,27 @@ from contextlib import ExitStack
 
 import pytest
 
-from E2Etest.cli.commands import command, on_terminal, started
+from E2Etest.cli.commands import command, run, started
 from E2Etest.drive.process import ServerProcess
 
 pytestmark = pytest.mark.integration
 
-ESTIMATED = "its times are estimated"
 JOB = re.compile(r"/v1/jobs/(job_[\w-]+)/result")
 
 
 def _subtitles(server, *arguments, **more):
-    return command("subtitles", "--server", server.base, *arguments, **more)
+    return run("subtitles", "--server", server.base, *arguments, **more)
 
 
-def _over_http(server, audio, **fields):
-    return server.client.post("/v1/audio/subtitles", files={"file": ("a.wav", audio)}, data=fields)
-
-
-@pytest.mark.slow("runs the command in a process of its own")
-@pytest.mark.parametrize("kind", ["srt", pytest.param("vtt", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kind", ["srt", "vtt"])
 def test_a_file_is_made_beside_the_recording(cli_server, talks, sample, kind):
     """What the route answers, byte for byte; a second run keeps it."""
     done = _subtitles(cli_server, talks / "hello.wav", "--format", kind, "--mode", "fast")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     written = (talks / f"hello.{kind}").read_text()
-    assert written == _over_http(cli_server, sample[0], format=kind, mode="fast").text
+    route, fields = "/v1/audio/subtitles", {"format": kind, "mode": "fast"}
+    answer = cli_server.client.post(route, files={"file": ("a.wav", sample[0])}, data=fields)
+    assert written == answer.text
     again = _subtitles(cli_server, talks / "hello.wav", "--format", kind)
     assert (again.returncode, "output_exists" in again.stderr) == (1, True)
 
@@ -45,58 +41,25 @@ def test_the_layout_is_kept(cli_server, talks, words):
     assert len(lines) == done.stdout.count("-->") > 1
 
 
-@pytest.mark.slow("runs the command in a process of its own")
-def test_estimated_times_are_reported_where_better_ones_were_asked_for(cli_server, talks, sample):
-    """As the server says of them; quiet means quiet."""
-    timing = _over_http(cli_server, sample[0]).headers["x-subtitle-timing"]
-    done = _subtitles(cli_server, talks / "hello.wav", "--output", "-")
-    assert (ESTIMATED in done.stderr) is (timing == "estimated")
-    assert _subtitles(cli_server, talks / "hello.wav", "--output", "-", "--quiet").stderr == ""
-
-
-@pytest.mark.nightly
-def test_this_process_makes_the_same_file(server, talks):
-    """--local, without a server."""
-    arguments = [talks / "hello.wav", "--output", "-", "--quiet", "--max-line-chars", 20]
-    alone = command("subtitles", "--local", "--model", "demo", *arguments)
-    assert (alone.returncode, alone.stderr) == (0, "")
-    assert alone.stdout == _subtitles(server, *arguments).stdout != ""
-
-
-@pytest.mark.nightly
 def test_standard_input_lies_beside_nothing(cli_server, sample):
     """It names where the file is to go."""
-    lost = _subtitles(cli_server, "-", stdin=sample[0])
+    lost = command("subtitles", "-", "--server", cli_server.base)
     assert (lost.returncode, "--output -" in lost.stderr) == (2, True)
     assert "-->" in _subtitles(cli_server, "-", "--output", "-", stdin=sample[0]).stdout
 
 
-@pytest.mark.slow("runs the command in a process of its own")
-def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, long_talk, tmp_path):
-    """The file is that of the route, and the job is gone from the server."""
+def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, tmp_path):
+    """The file is that of the route, a failure has its code, and the jobs are gone from the server."""
     direct = _subtitles(cli_server, talks / "hello.wav", "--output", tmp_path / "direct.srt")
     as_job = _subtitles(cli_server, talks / "hello.wav", "--output", tmp_path / "job.srt", "--job")
     assert direct.returncode == as_job.returncode == 0
     assert (tmp_path / "direct.srt").read_text() == (tmp_path / "job.srt").read_text()
+    failed = _subtitles(cli_server, talks / "broken.wav", "--job", "--output", "-")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "broken.wav: invalid_audio: " in failed.stderr
     state = cli_server.state
     assert state.is_dir()
     assert [path for path in state.rglob("*") if "job_" in path.name] == []
-
-
-@pytest.mark.nightly
-def test_a_job_that_fails_is_reported_and_leaves_nothing(cli_server, talks):
-    """With the code that the route has for it."""
-    done = _subtitles(cli_server, talks / "broken.wav", "--job", "--output", "-")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "broken.wav: invalid_audio: " in done.stderr
-
-
-@pytest.mark.nightly
-def test_a_job_shows_how_long_it_will_take(cli_server, long_talk):
-    """Speed and time left, from its events."""
-    code, terminal = on_terminal("transcribe", long_talk, "--job", "--server", cli_server.base)
-    assert code == 0
-    assert re.search(r"\d+\.\dx  \d+:\d\d left", terminal)
 
 
 @pytest.mark.nightly
@@ -137,9 +100,3 @@ def test_a_job_is_followed_past_a_restart_of_its_server(tmp_path, long_talk):
         stack.callback(again.stop)
         printed, errors = process.communicate(timeout=300)
     assert (process.returncode, printed.count("-->") > 50) == (0, True), errors
-
-
-def test_a_server_that_stays_away_is_no_server(long_talk):
-    """Before anything was handed over."""
-    done = command("subtitles", long_talk, "--job", "--server", "http://127.0.0.1:9", "--output", "-")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from asr_server.features.translation.conftest import ScriptedLlm, translation
-from E2Etest.cli.commands import command
+from E2Etest.cli.commands import run
 
 pytestmark = pytest.mark.integration
 
@@ -31,9 +31,9 @@ def translating(start, endpoint):
 @pytest.mark.nightly
 def test_text_is_translated_by_a_server_and_right_here(translating, endpoint, talks, words):
     """The same words, whichever way."""
-    served = command("translate", talks / "hello.wav", "--to", "German", "--server", translating.base)
+    served = run("translate", talks / "hello.wav", "--to", "German", "--server", translating.base)
     assert (served.returncode, served.stdout, served.stderr) == (0, f"{translation(words)}\n", "")
-    here = command("translate", talks / "hello.wav", "--to", "de", "--local", "--model", "demo", **endpoint)
+    here = run("translate", talks / "hello.wav", "--to", "de", "--local", "--model", "demo", **endpoint)
     assert (here.returncode, here.stdout, here.stderr) == (0, served.stdout, "")
 
 
@@ -41,7 +41,7 @@ def test_terms_and_the_language_reach_the_endpoint(translating, llm, talks):
     """As the glossary of the request."""
     llm.calls.clear()
     arguments = ["--to", "pt-BR", "--language", "en", "--term", "kitchen=cozinha"]
-    assert command("translate", talks / "hello.wav", *arguments, "--server", translating.base).returncode == 0
+    assert run("translate", talks / "hello.wav", *arguments, "--server", translating.base).returncode == 0
     sent = str(llm.calls[-1].body["messages"])
     assert "cozinha" in sent
     assert "Portuguese" in sent
@@ -56,7 +56,7 @@ def test_bilingual_subtitles_lie_beside_the_recording_named_by_their_language(
     """The source above its translation, within the lines that were wished for."""
     where = more if "--local" in more else [*more, "--server", translating.base]
     arguments = ["--to", "German", "--bilingual", "--max-line-chars", 30, "--quiet"]
-    done = command("subtitles", talks / "hello.wav", *arguments, *where, **endpoint)
+    done = run("subtitles", talks / "hello.wav", *arguments, *where, **endpoint)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     (cue,) = re.findall(r" --> \S+\n(.+?)\n\n", (talks / "hello.de.srt").read_text(), re.DOTALL)
     assert cue.replace("\n", " ") == f"{words} {translation(words)}"
@@ -66,9 +66,9 @@ def test_bilingual_subtitles_lie_beside_the_recording_named_by_their_language(
 @pytest.mark.nightly
 def test_without_an_endpoint_it_says_what_to_set(cli_server, talks):
     """A server that has none fails each recording; right here it is a wrong setting, reported once."""
-    served = command("translate", "-r", talks, "--to", "de", "--quiet", "--server", cli_server.base)
+    served = run("translate", "-r", talks, "--to", "de", "--quiet", "--server", cli_server.base)
     assert (served.returncode, served.stdout) == (1, "")
     assert served.stderr.count("translation_unavailable") == 3
-    here = command("translate", "-r", talks, "--to", "de", "--quiet", "--local", "--model", "demo")
+    here = run("translate", "-r", talks, "--to", "de", "--quiet", "--local", "--model", "demo")
     assert (here.returncode, here.stdout, here.stderr.count("\n")) == (2, "", 1)
     assert "OPENAI_BASE_URL" in here.stderr

@@ -3,7 +3,7 @@
 import pytest
 
 from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
-from E2Etest.cli.commands import command
+from E2Etest.cli.commands import run
 from E2Etest.drive import recordings
 
 
@@ -27,35 +27,33 @@ def place(tmp_path):
 def test_a_voice_is_added_listed_and_deleted(server, place):
     """`add` prints the id, `list` a line for each voice; after `delete` there is none."""
 
-    def run(*arguments):
-        return command("speakers", *arguments, "--server", server.base, "--api-key-file", "key", cwd=place)
+    def speakers(*arguments):
+        return run("speakers", *arguments, "--server", server.base, "--api-key-file", "key", cwd=place)
 
-    added = run("add", "Ann\x1b", "ann.wav", "--consent", "note")
+    added = speakers("add", "Ann\x1b", "ann.wav", "--consent", "note")
     assert (added.returncode, added.stdout) == (1, "")
     assert added.stderr.startswith("asr-server speakers: invalid_value: ")
-    added = run("add", "Ann", "ann.wav", "ann2.wav", "--consent", "by letter")
+    added = speakers("add", "Ann", "ann.wav", "ann2.wav", "--consent", "by letter")
     assert (added.returncode, added.stderr) == (0, "")
     identity = added.stdout.strip()
-    listed = run("list").stdout
+    listed = speakers("list").stdout
     assert listed.startswith(f"{identity}  20")
     assert listed.endswith("  Ann  (by letter)\n")
-    refused = run("add", "Both", "ann.wav", "bob.wav", "--consent", "note")
+    refused = speakers("add", "Both", "ann.wav", "bob.wav", "--consent", "note")
     assert (refused.returncode, refused.stderr.split(":")[1]) == (1, " invalid_reference")
-    assert run("delete", identity).returncode == 0
-    assert run("list").stdout == ""
-    assert run("delete", identity).stderr == "asr-server speakers: speaker_not_found: There is no voice of this id.\n"
+    assert speakers("delete", identity).returncode == 0
+    assert speakers("list").stdout == ""
+    assert (
+        speakers("delete", identity).stderr == "asr-server speakers: speaker_not_found: There is no voice of this id.\n"
+    )
 
 
 @pytest.mark.nightly
 def test_what_is_not_there_is_said(server, place):
     """A file, a server."""
-    missing = command(
-        *("speakers", "add", "Ann", "no.wav", "--consent", "x", "--server", server.base, "--api-key-file", "key"),
-        cwd=place,
-    )
-    assert (missing.returncode, missing.stderr) == (
-        1,
-        "asr-server speakers: no_such_file: no.wav: No such file or directory.\n",
-    )
-    nobody = command("speakers", "list", "--server", "http://127.0.0.1:1")
+    key = ("--server", server.base, "--api-key-file", "key")
+    missing = run("speakers", "add", "Ann", "no.wav", "--consent", "x", *key, cwd=place)
+    said = "asr-server speakers: no_such_file: no.wav: No such file or directory.\n"
+    assert (missing.returncode, missing.stderr) == (1, said)
+    nobody = run("speakers", "list", "--server", "http://127.0.0.1:1")
     assert nobody.returncode == 3

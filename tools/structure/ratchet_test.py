@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 
 from tools.structure import parts
-from tools.structure.figures import Figure, figures
-from tools.structure.ratchet import ROOT, improved, problems, recorded, table
+from tools.structure.figures import figures
+from tools.structure.ratchet import ROOT, problems, recorded, table
 from tools.structure.source import read
 
 
@@ -40,25 +40,3 @@ def test_a_path_leads_to_the_engine(name):
     to_engine = set(parts.path(source, name, to_engine=True))
     assert {"engine.client", "engine.speech.client"} & to_engine
     assert to_engine < set(modules)
-
-
-@pytest.mark.parametrize(
-    ("value", "rises", "said"),
-    [
-        (100, False, ""),
-        (99, False, ""),
-        (101, False, "worse"),
-        (97, False, "record"),
-        (99, True, "worse"),
-        (103, True, "record"),
-    ],
-)
-def test_a_figure_may_not_get_worse_and_a_better_one_is_recorded(value, rises, said):
-    """A recorded one of 100 has a slack of 2 in the direction of its aim, and none in the other. One that is not
-    recorded could grow."""
-    figure = Figure("x", value, None, "", [], rises)
-    found = problems([figure], {"x": 100})
-    assert [said in line for line in found] == [True] * bool(said)
-    assert improved([figure], {"x": 100}) == {"x": 100 if said == "worse" else value}
-    assert f"record {value}" in problems([figure], {"gone": 1})[0]
-    assert improved([figure], {"gone": 1}) == {"x": value}

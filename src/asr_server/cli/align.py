@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from asr_server.cli import arguments, recording_files, requests
+from asr_server.cli import arguments, formats, recording_files, requests
 from asr_server.cli.batch import notes
 from asr_server.cli.failure import UsageError, complain, shown
 from asr_server.cli.given_text import STANDARD, given_text
@@ -23,6 +23,7 @@ EXAMPLES = (
     'asr-server align hello.wav "Good morning to all of you." -f tsv',
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no server; 130 interrupted"
+_ENDINGS = {f".{one}": one for one in AlignmentFormat}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,17 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "text", metavar="TEXT", help="the text, or the name of a file that holds it, or - for standard input"
     )
     arguments.add_language(parser)
-    output = parser.add_argument_group("output")
-    output.add_argument("-o", "--output", metavar="FILE", help="a file such as talk.srt (default: standard output)")
-    output.add_argument(
-        "-f",
-        "--format",
-        choices=[one.value for one in AlignmentFormat],
-        help="json: words and lines with scores; srt, vtt: subtitles; tsv: a line for each word; textgrid: for Praat "
+    arguments.add_file_output(
+        parser,
+        AlignmentFormat,
+        "a file such as talk.srt (default: standard output)",
+        "json: words and lines with scores; srt, vtt: subtitles; tsv: a line for each word; textgrid: for Praat "
         "(default: by the name of --output, or json)",
     )
-    output.add_argument("--force", action="store_true", help="replace the file if it exists")
-    output.add_argument("--quiet", action="store_true", help="report failures only")
     where = parser.add_argument_group("server")
     arguments.add_worker(where)
     arguments.add_model(where)
@@ -57,7 +54,7 @@ def _run(parsed: argparse.Namespace) -> None:
         text=given_text(parsed.text),
         language=parsed.language or "",
         model=requests.model(parsed),
-        answer=_format(parsed.format, target),
+        answer=formats.of_file(parsed.format, target, _ENDINGS, AlignmentFormat.JSON),
     )
     (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
     # A file that cannot be written is known before the recording is processed.
@@ -73,21 +70,10 @@ def _run(parsed: argparse.Namespace) -> None:
         complain("align", note)
 
 
-def _format(given: str | None, target: Path | None) -> AlignmentFormat:
-    if given is not None:
-        return AlignmentFormat(given)
-    if target is None:
-        return AlignmentFormat.JSON
-    ending = target.suffix.lower().removeprefix(".")
-    if ending not in set(AlignmentFormat):
-        raise UsageError(f"--output {shown(str(target))} ends like no format; say --format.")
-    return AlignmentFormat(ending)
-
-
 async def _answer(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest) -> Result:
     from asr_server.cli.backends import backend_of
 
     bars = ProgressBars(wanted=not parsed.quiet)
     async with backend_of(parsed) as backend:
         with source.open() as recording, bars, bars.bar(shown(source.below.name)):
-            return await backend.process(recording, request)
+            return await backend.answer_to(recording, request)

@@ -169,6 +169,15 @@ def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
     group.add_argument("--quiet", action="store_true", help="report failures only")
 
 
+def add_file_output(parser: argparse.ArgumentParser, allowed: Iterable[str], file: str, format_help: str) -> None:
+    """Add the place of one result: a `file`, or standard output."""
+    group = parser.add_argument_group("output")
+    group.add_argument("-o", "--output", metavar="FILE", help=file)
+    group.add_argument("-f", "--format", choices=list(allowed), help=format_help)
+    group.add_argument("--force", action="store_true", help="replace the file if it exists")
+    group.add_argument("--quiet", action="store_true", help="report failures only")
+
+
 def add_workers(group: argparse._ArgumentGroup) -> None:
     """Add the server or a worker of the command, with its model, and how it is used."""
     add_worker(group)

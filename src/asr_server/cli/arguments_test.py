@@ -65,18 +65,3 @@ def test_the_server_is_named_by_option_or_environment(monkeypatch):
     monkeypatch.setenv("ASR_SERVER_URL", "nowhere")
     with pytest.raises(UsageError, match="ASR_SERVER_URL: 'nowhere' is not"):
         arguments.server(argparse.Namespace(server=None))
-
-
-def test_a_target_is_its_tag():
-    """Any spelling will do; files are named after the tag."""
-    assert [arguments.target_language(text) for text in ("German", "de", "pt-BR")] == ["de", "de", "pt-BR"]
-
-
-@pytest.mark.parametrize("words", [["--known-speaker", "Ann"], ["--known-speaker", "=a.wav"], ["--num-speakers", "41"]])
-def test_what_says_nothing_of_a_speaker_is_refused(words, capsys):
-    """The cases are a name without a file, a file without a name, and too many people."""
-    parser = argparse.ArgumentParser()
-    arguments.add_speakers(parser.add_argument_group())
-    with pytest.raises(SystemExit):
-        parser.parse_args(words)
-    assert words[1] in capsys.readouterr().err

@@ -45,10 +45,6 @@ Show = Callable[[Event], None]
 T = TypeVar("T")
 
 
-class Client(AsyncFileClient, AsyncJobClient, AsyncSpeechClient):
-    """All that commands ask of a server, over one pool of connections."""
-
-
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server that runs."""
@@ -59,48 +55,48 @@ class Server:
     watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext  # explains errors of the requests in it
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """A server, which may process many recordings at once."""
+class Backend(AsyncFileClient, AsyncJobClient, AsyncSpeechClient):
+    """All that commands ask of a server, over one pool of connections. It may process many recordings at once."""
 
-    server: Server
-    client: Client
-    as_job: bool  # every recording is submitted as a job
+    def __init__(self, server: Server, *, as_job: bool) -> None:
+        super().__init__(server.address, key=server.key, socket=server.socket)
+        self._server = server
+        self._as_job = as_job  # every recording is submitted as a job
 
-    async def process(
+    async def answer_to(
         self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show = lambda _: None
     ) -> Result:
         """Return the answer for a recording, which is a file on disk. Raises `Failure`, `NoServer` and `UsageError`."""
         async with self.asking():
-            return await while_full(lambda: self._process(recording, request, show))
+            return await while_full(lambda: self._answer_to(recording, request, show))
 
     @asynccontextmanager
-    async def asking(self) -> AsyncIterator[Client]:
-        """Raise the errors of the requests in the block as `process` does."""
-        with server_errors(self.server.address, ", or run without one (--local)"):
-            async with self.server.watched():
-                yield self.client
+    async def asking(self) -> AsyncIterator[None]:
+        """Raise the errors of the requests in the block as `answer_to` does."""
+        with server_errors(self._server.address, ", or run without one (--local)"):
+            async with self._server.watched():
+                yield
 
     async def forget(self, job: str) -> None:
         """Remove a job. A server that cannot be reached removes it itself when its time is over."""
         with suppress(FileError):
-            await self.client.delete(job)
+            await self.delete(job)
 
-    async def _process(self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show) -> Result:
-        if self.as_job and not isinstance(request, AlignmentRequest):
+    async def _answer_to(self, recording: BinaryIO, request: Request | AlignmentRequest, show: Show) -> Result:
+        if self._as_job and not isinstance(request, AlignmentRequest):
             return await self._follow_job(recording, request, show)
         if not isinstance(request, TranscriptionRequest):
-            return await self.client.process(recording, request)
+            return await self.process(recording, request)
         if request.stream:
-            async with aclosing(self.client.deltas(recording, request)) as deltas:
+            async with aclosing(self.deltas(recording, request)) as deltas:
                 async for delta in deltas:
                     show(Event(text=delta))
             return Result(b"\n", "text/plain")
         if request.speakers or request.response_format is not ResponseFormat.TEXT:
-            return await self.client.process(recording, request)
+            return await self.process(recording, request)
         # This route reports progress; the one for whole answers does not.
         text, end_s = "", 0.0
-        async with aclosing(self.client.spans(recording, request)) as items:
+        async with aclosing(self.spans(recording, request)) as items:
             async for item in items:
                 if isinstance(item, Duration):
                     show(Event(duration_s=item.seconds))
@@ -111,12 +107,12 @@ class Backend:
 
     async def _follow_job(self, recording: BinaryIO, request: Request, show: Show) -> Result:
         """Follow a job also across a restart of the server."""
-        job = await self.client.submit(recording, request)
+        job = await self.submit(recording, request)
         show(Event(job=job.id))
         last_change_s = time.monotonic()
         while not job.is_over:
             try:
-                async with aclosing(self.client.watch(job.id)) as changes:
+                async with aclosing(self.watch(job.id)) as changes:
                     async for job in changes:
                         last_change_s = time.monotonic()
                         show(Event(done_s=job.done_s, duration_s=job.duration_s))
@@ -128,7 +124,7 @@ class Backend:
         if job.error is not None:
             await self.forget(job.id)
             raise Failure(job.error.code, job.error.message)
-        return replace(await self.client.result(job.id), duration_s=job.duration_s)
+        return replace(await self.result(job.id), duration_s=job.duration_s)
 
 
 async def while_full(send: Callable[[], Awaitable[T]]) -> T:
@@ -254,8 +250,8 @@ async def server_of(parsed: argparse.Namespace) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def backend(server: AbstractAsyncContextManager[Server], *, as_job: bool = False) -> AsyncIterator[Backend]:
-    async with server as running, Client(running.address, key=running.key, socket=running.socket) as client:
-        yield Backend(running, client, as_job)
+    async with server as running, Backend(running, as_job=as_job) as opened:
+        yield opened
 
 
 def backend_of(parsed: argparse.Namespace) -> AbstractAsyncContextManager[Backend]:

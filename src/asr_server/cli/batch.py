@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from asr_server.cli import arguments, formats, recording_files
 from asr_server.cli.failure import CommandError, Exit, Failure, UsageError, complain, shown
@@ -28,7 +28,6 @@ from asr_server.recordings.requests import Request, Result, TranscriptionRequest
 if TYPE_CHECKING:
     from asr_server.cli.backends import Backend
 
-Opening: TypeAlias = "AbstractAsyncContextManager[Backend]"
 # Nobody reads a longer list.
 _MAX_SKIPPED_SHOWN = 3
 _TIME_NOTES = {
@@ -37,70 +36,49 @@ _TIME_NOTES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a command."""
+def run(command: str, parsed: argparse.Namespace, request: Request, wanted: Sequence[Format]) -> Exit:
+    """Report what is skipped, and process the rest. Raises `CommandError`, `SettingsError` and `PlanError`."""
+    found, skipped = recording_files.find(parsed.files, recursive=parsed.recursive, command=command)
+    if not parsed.quiet:
+        report_skipped(command, skipped)
+    if not found:
+        raise CommandError("there is no recording among the files")
+    language = request.language if isinstance(request, TranslationRequest) else ""
+    targets = _targets(parsed, found, wanted, language)
+    sink: Sink
+    if targets is not None:
+        sink = recording_files.FileSink(targets, replace=parsed.force, skip=parsed.skip_existing)
+    elif len(wanted) > 1:
+        raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
+    elif wanted[0] is Format.DOCX:
+        raise UsageError(f"{wanted[0]} is no text: say --beside, or --output FILE.")
+    else:
+        sink = recording_files.StdoutSink(found)
+    return RecordingBatch(command, parsed, request, wanted, sink).process(found)
 
-    command: str  # its name
-    parsed: argparse.Namespace
-    request: Request  # for every recording
-    formats: Sequence[Format]  # to write
 
-    def run(self) -> Exit:
-        """Report what is skipped, and process the rest. Raises `CommandError`, `SettingsError` and `PlanError`."""
-        found, skipped = recording_files.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
-        if not self.parsed.quiet:
-            report_skipped(self.command, skipped)
-        if not found:
-            raise CommandError("there is no recording among the files")
-        return self.process(found, self.sink(found))
-
-    def sink(self, found: Sequence[RecordingSource]) -> Sink:
-        targets = self.targets(found)
-        if targets is not None:
-            return recording_files.FileSink(targets, replace=self.parsed.force, skip=self.parsed.skip_existing)
-        if len(self.formats) > 1:
-            raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
-        if self.formats[0] is Format.DOCX:
-            raise UsageError(f"{self.formats[0]} is no text: say --beside, or --output FILE.")
-        return recording_files.StdoutSink(found)
-
-    def targets(self, found: Sequence[RecordingSource]) -> recording_files.Targets | None:
-        """Return the files for each result; None for standard output. Raises `UsageError`."""
-        output: str | None = self.parsed.output
-        if output == STANDARD or (output is None and not self.parsed.beside):
-            return None
-        tag = f".{self.request.language}" if isinstance(self.request, TranslationRequest) else ""
-        endings = {one: f"{tag}{formats.suffix(one)}" for one in self.formats}
-        if output is None:
-            return recording_files.targets(found, None, endings)
-        place = Path(output)
-        # How many recordings a directory holds must not decide what `--output` means.
-        several = len(found) > 1 or len(self.formats) > 1 or any(map(os.path.isdir, self.parsed.files))
-        if several and os.path.exists(place) and not os.path.isdir(place):
-            raise UsageError(f"--output {shown(output)} is a file, and there are several recordings or formats.")
-        named = place.suffix or (os.path.exists(place) and not os.path.isdir(place))
-        if several or output.endswith("/") or os.path.isdir(place) or not named:
-            return recording_files.targets(found, place, endings)
-        chosen = {found[0]: {self.formats[0]: place}}
-        recording_files.check_distinct(chosen)
-        return chosen
-
-    def process(
-        self, found: Sequence[RecordingSource], sink: Sink, backend: AbstractAsyncContextManager[Backend] | None = None
-    ) -> Exit:
-        """Process all recordings, with the backend that the arguments name, or with another. After Ctrl-C, raises
-        `KeyboardInterrupt` with what is kept."""
-        from asr_server.cli.backends import backend_of
-
-        stream = isinstance(self.request, TranscriptionRequest) and self.request.stream
-        # Text that streams to a terminal shows the progress by itself.
-        bars = ProgressBars(wanted=not (self.parsed.quiet or (stream and sys.stdout.isatty())))
-        batch = RecordingBatch(self, backend or backend_of(self.parsed), sink, bars)
-        try:
-            return asyncio.run(batch.run(found, 1 if stream else self.parsed.jobs or arguments.DEFAULT_JOBS))
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(batch.totals.kept(len(found))) from None
+def _targets(
+    parsed: argparse.Namespace, found: Sequence[RecordingSource], wanted: Sequence[Format], language: str
+) -> recording_files.Targets | None:
+    """Return the files for each result, in a `language` if it is translated; None for standard output. Raises
+    `UsageError`."""
+    output: str | None = parsed.output
+    if output == STANDARD or (output is None and not parsed.beside):
+        return None
+    endings = {one: f".{language}{formats.suffix(one)}" if language else formats.suffix(one) for one in wanted}
+    if output is None:
+        return recording_files.targets(found, None, endings)
+    place = Path(output)
+    # How many recordings a directory holds must not decide what `--output` means.
+    several = len(found) > 1 or len(wanted) > 1 or any(map(os.path.isdir, parsed.files))
+    if several and os.path.exists(place) and not os.path.isdir(place):
+        raise UsageError(f"--output {shown(output)} is a file, and there are several recordings or formats.")
+    named = place.suffix or (os.path.exists(place) and not os.path.isdir(place))
+    if several or output.endswith("/") or os.path.isdir(place) or not named:
+        return recording_files.targets(found, place, endings)
+    chosen = {found[0]: {wanted[0]: place}}
+    recording_files.check_distinct(chosen)
+    return chosen
 
 
 def report_skipped(command: str, skipped: Sequence[Skipped]) -> None:
@@ -151,23 +129,44 @@ class Totals:
         return line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecordingBatch:
-    """Processes many recordings, a few at a time. The failure of one does not stop the others."""
+    """One run of a command: many recordings, a few at a time. The failure of one does not stop the others."""
 
-    of: Run
-    backend: Opening
+    command: str  # its name
+    parsed: argparse.Namespace
+    request: Request  # for every recording
+    formats: Sequence[Format]  # to write
     sink: Sink
-    bars: ProgressBars
     totals: Totals = field(default_factory=Totals)
     _job_ids: dict[RecordingSource, str] = field(default_factory=dict)
+    _streams: bool = field(init=False)
+    _bars: ProgressBars = field(init=False)
 
-    async def run(self, sources: Sequence[RecordingSource], jobs: int) -> Exit:
-        """Process all sources, `jobs` at a time. Raises `NoServer` and `UsageError`, which end the batch."""
+    def __post_init__(self) -> None:
+        """Text that streams to a terminal shows the progress by itself."""
+        self._streams = isinstance(self.request, TranscriptionRequest) and self.request.stream
+        self._bars = ProgressBars(wanted=not (self.parsed.quiet or (self._streams and sys.stdout.isatty())))
+
+    def process(
+        self, sources: Sequence[RecordingSource], backend: AbstractAsyncContextManager[Backend] | None = None
+    ) -> Exit:
+        """Process all sources, with the backend that the arguments name, or with another. After Ctrl-C, raises
+        `KeyboardInterrupt` with what is kept."""
+        from asr_server.cli.backends import backend_of
+
+        try:
+            return asyncio.run(self.run(sources, backend or backend_of(self.parsed)))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self.totals.kept(len(sources))) from None
+
+    async def run(self, sources: Sequence[RecordingSource], opening: AbstractAsyncContextManager[Backend]) -> Exit:
+        """Process all sources. Raises `NoServer` and `UsageError`, which end the batch."""
+        jobs = 1 if self._streams else self.parsed.jobs or arguments.DEFAULT_JOBS
         remaining = iter(sources)
         start_s = time.monotonic()
-        async with self.backend as backend:
-            with self.bars:
+        async with opening as backend:
+            with self._bars:
                 try:
                     # All tasks draw from one iterator; on one event loop that needs no lock.
                     async with asyncio.TaskGroup() as group:
@@ -176,10 +175,10 @@ class RecordingBatch:
                 except ExceptionGroup as failed:
                     raise failed.exceptions[0] from None
                 finally:  # finished results that wait for their turn are written
-                    with self.bars.paused():
+                    with self._bars.paused():
                         self.sink.close()
-        if len(sources) > 1 and not self.of.parsed.quiet:
-            complain(self.of.command, self.totals.summary(time.monotonic() - start_s))
+        if len(sources) > 1 and not self.parsed.quiet:
+            complain(self.command, self.totals.summary(time.monotonic() - start_s))
         return Exit.FAILED if self.totals.failed else Exit.DONE
 
     async def _process_next(self, backend: Backend, remaining: Iterator[RecordingSource]) -> None:
@@ -192,11 +191,11 @@ class RecordingBatch:
                 await self._deliver(backend, source, result)
                 self.totals.done += 1
                 self.totals.audio_s += math.nan if result.duration_s is None else result.duration_s
-                for note in () if self.of.parsed.quiet else notes(self.of.request, result):
+                for note in () if self.parsed.quiet else notes(self.request, result):
                     self._report(source, note)
             except Failure as failure:
                 self.totals.failed += 1
-                with self.bars.paused():
+                with self._bars.paused():
                     self.sink.drop(source, failure)
                 advice = f" The server keeps its job: {self._result_command(source)}" if failure.job_goes_on else ""
                 self._report(source, f"{failure}{advice}")
@@ -206,7 +205,7 @@ class RecordingBatch:
                 raise
 
     async def _process(self, backend: Backend, source: RecordingSource) -> Result:
-        with source.open() as recording, self.bars.bar(shown(source.below.name)) as draw:
+        with source.open() as recording, self._bars.bar(shown(source.below.name)) as draw:
 
             def show(event: Event) -> None:
                 if event.job:
@@ -215,13 +214,13 @@ class RecordingBatch:
                     self.sink.delta(source, event.text)
                 draw(event)
 
-            return await backend.process(recording, self.of.request, show)
+            return await backend.answer_to(recording, self.request, show)
 
     async def _deliver(self, backend: Backend, source: RecordingSource, result: Result) -> None:
         """Write the result. Its job is removed only after that."""
         try:
-            contents = formats.convert(result.content.decode(), self.of.request.response_format, self.of.formats)
-            with self.bars.paused():
+            contents = formats.convert(result.content.decode(), self.request.response_format, self.formats)
+            with self._bars.paused():
                 self.sink.deliver(source, contents)
         except Failure as failure:
             failure.job_goes_on = source in self._job_ids
@@ -231,14 +230,14 @@ class RecordingBatch:
 
     def _result_command(self, source: RecordingSource) -> str:
         """Return a shell command that fetches the result of the job, and its format if another one was asked for."""
-        parsed, header = self.of.parsed, ""
+        parsed, header = self.parsed, ""
         if arguments.key(parsed):
             key = f"$(cat {shlex.quote(str(parsed.api_key_file))})" if parsed.api_key_file else "$ASR_API_KEY"
             header = f' -H "Authorization: Bearer {key}"'
         command = f"curl {arguments.server(parsed)}/v1/jobs/{self._job_ids[source]}/result{header}"
-        given = self.of.request.response_format
-        return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"
+        given = self.request.response_format
+        return command if [given] == list(self.formats) else f"{command} (its result is {given})"
 
     def _report(self, source: RecordingSource, line: str) -> None:
-        with self.bars.paused():
-            complain(self.of.command, f"{source.name}: {line}")
+        with self._bars.paused():
+            complain(self.command, f"{source.name}: {line}")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.cli.batch import RecordingBatch, Run, Totals, notes
-from asr_server.cli.failure import Exit, NoServer
+from asr_server.cli.batch import RecordingBatch, Totals, notes
+from asr_server.cli.failure import Exit
 from asr_server.cli.formats import Format, answer_options
-from asr_server.cli.progress import Event, ProgressBars
+from asr_server.cli.progress import Event
 from asr_server.cli.recording_files import FileSink, RecordingSource, StdoutSink
 from asr_server.recordings.requests import (
     Result,
@@ -40,7 +40,7 @@ class _Scripted:
     async def forget(self, job):
         self.forgotten.append(job)
 
-    async def process(self, recording, request, show):
+    async def answer_to(self, recording, request, show):
         text = recording.read().decode()
         self.running += 1
         self.max_running = max(self.max_running, self.running)
@@ -66,31 +66,28 @@ def _sources(tmp_path, *texts):
     return [RecordingSource(path, Path(path.name)) for path in paths]
 
 
-def _run(command="transcribe", formats=(Format.TEXT,), **given):
-    """A run as `RecordingBatch` sees it; the request is for its formats."""
-    parsed = argparse.Namespace(**({"quiet": True, "server": None, "api_key_file": None} | given))
-    return Run(command, parsed, TranscriptionRequest(**answer_options(formats)), formats)
-
-
-def _batch(backend, sources, sink=None, **given):
-    out = io.BytesIO()
-    return RecordingBatch(_run(**given), backend, sink or StdoutSink(sources, out), ProgressBars(wanted=False)), out
+def _batch(sources, sink=None, formats=(Format.TEXT,), **given):
+    """A batch, and what it prints; the request is for its formats."""
+    given = {"quiet": True, "server": None, "api_key_file": None, "jobs": 2} | given
+    request, out = TranscriptionRequest(**answer_options(formats)), io.BytesIO()
+    parsed = argparse.Namespace(**given)
+    return RecordingBatch("transcribe", parsed, request, formats, sink or StdoutSink(sources, out)), out
 
 
 def test_ctrl_c_keeps_what_is_finished_and_says_so(tmp_path):
     """Also a result that waited for the one before it."""
 
     class Interrupting(_Scripted):
-        async def process(self, recording, request, show):
+        async def answer_to(self, recording, request, show):
             if len(recording.read()) == len("two"):
                 self.stop = asyncio.get_running_loop().call_later(0.3, signal.raise_signal, signal.SIGINT)
             recording.seek(0)
-            return await super().process(recording, request, show)
+            return await super().answer_to(recording, request, show)
 
-    sources, out = _sources(tmp_path, "forever", "two"), io.BytesIO()
-    run = _run(jobs=2, stream=False)
+    sources = _sources(tmp_path, "forever", "two")
+    batch, out = _batch(sources)
     with pytest.raises(KeyboardInterrupt, match="stopped: 1 of 2 recordings are finished and kept"):
-        run.process(sources, StdoutSink(sources, out), Interrupting())
+        batch.process(sources, Interrupting())
     assert out.getvalue().decode().split()[-1] == "two"
     assert "before a recording was finished, and no file" in Totals().kept(2)
 
@@ -103,40 +100,29 @@ async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
             raise OSError(28, "No space left on device")
 
     backend, sources = _Scripted(), _sources(tmp_path, "one")
-    batch, _ = _batch(backend, sources, StdoutSink(sources, Full()))
+    batch, _ = _batch(sources, StdoutSink(sources, Full()))
     with pytest.raises(OSError, match="No space"):
-        await batch.run(sources, jobs=1)
+        await batch.run(sources, backend)
     assert "/v1/jobs/job_one/result" in capsys.readouterr().err
     assert not backend.forgotten
 
 
-@pytest.mark.parametrize("jobs", [1, 3, 50])
+@pytest.mark.parametrize("jobs", [3, 50])
 async def test_so_many_recordings_run_at_a_time(tmp_path, jobs):
     """Neither more nor fewer, while there is work."""
     sources = _sources(tmp_path, *["text"] * 10)
     backend = _Scripted()
-    batch, _ = _batch(backend, sources)
-    assert await batch.run(sources, jobs) is Exit.DONE
+    batch, _ = _batch(sources, jobs=jobs)
+    assert await batch.run(sources, backend) is Exit.DONE
     assert backend.max_running == min(jobs, 10)
-
-
-async def test_without_a_server_the_batch_ends_and_keeps_what_is_done(tmp_path):
-    """A result that waits for its turn to be printed is kept, too."""
-    sources = _sources(tmp_path, "forever", "done", "gone", "never")
-    backend = _Scripted(gone=NoServer("no server"))
-    batch, out = _batch(backend, sources)
-    with pytest.raises(NoServer):
-        await batch.run(sources, jobs=2)
-    assert out.getvalue().decode() == f"==> {sources[1].name} <==\ndone\n"
-    assert backend.running == 0
 
 
 @pytest.mark.parametrize("quiet", [False, True])
 async def test_notes_are_reported_unless_quiet(tmp_path, capsys, quiet):
     """Notes are not failures."""
     sources = _sources(tmp_path, "noteworthy")
-    batch, _ = _batch(_Scripted(), sources, quiet=quiet)
-    assert await batch.run(sources, jobs=1) is Exit.DONE
+    batch, _ = _batch(sources, quiet=quiet)
+    assert await batch.run(sources, _Scripted()) is Exit.DONE
     assert ("3 lines could not be translated" in capsys.readouterr().err) is not quiet
 
 
@@ -152,8 +138,8 @@ async def test_the_jobs_of_a_cancelled_batch_go_on_and_are_named(tmp_path, capsy
     sources, key = _sources(tmp_path, *texts), tmp_path / "my key.txt"
     key.write_text("secret")
     given = {"server": server, "api_key_file": server and key}
-    batch, _ = _batch(backend := _Scripted(), sources, formats=formats, **given)
-    task = asyncio.create_task(batch.run(sources, jobs=2))
+    batch, _ = _batch(sources, formats=formats, **given)
+    task = asyncio.create_task(batch.run(sources, backend := _Scripted()))
     await backend.two.wait()
     await asyncio.sleep(0.05)
     task.cancel()
@@ -173,20 +159,24 @@ async def test_a_job_is_removed_after_its_result_is_delivered(tmp_path, capsys):
     places = {sources[0]: {Format.TEXT: tmp_path / "a.txt"}, sources[1]: {Format.TEXT: tmp_path / "b.txt"}}
     filed = FileSink(places)
     filed.is_done = lambda source: not (tmp_path / "b.txt").write_text("in the way")
-    batch, _ = _batch(backend, sources, filed, command="subtitles")
-    assert await batch.run(sources, jobs=1) is Exit.FAILED
+    batch, _ = _batch(sources, filed, jobs=1)
+    assert await batch.run(sources, backend) is Exit.FAILED
     assert backend.forgotten == ["job_one"]
     assert "/v1/jobs/job_two/result" in capsys.readouterr().err
 
 
-def _notes(request, **fields):
-    return notes(request, Result(b"", "text/plain", **fields))
-
-
-def test_estimated_times_are_noted_only_where_aligned_ones_were_requested():
+@pytest.mark.parametrize(
+    ("request_", "fields", "said"),
+    [
+        (SubtitleRequest(), {"time_source": "aligned"}, []),
+        (SubtitleRequest(), {"time_source": "mixed"}, ["some of its times"]),
+        (SubtitleRequest(), {"time_source": "estimated"}, ["its times"]),
+        (SubtitleRequest(mode="fast"), {"time_source": "estimated"}, []),
+        (TranslationRequest(), {"untranslated": 0}, []),
+        (TranslationRequest(), {"untranslated": 3}, ["3 lines"]),
+    ],
+)
+def test_estimated_times_are_noted_only_where_aligned_ones_were_requested(request_, fields, said):
     """Aligned times need no note; untranslated lines always do."""
-    sources = ("aligned", "mixed", "estimated", None)
-    assert [len(_notes(SubtitleRequest(), time_source=source)) for source in sources] == [0, 1, 1, 0]
-    assert _notes(SubtitleRequest(mode="fast"), time_source="estimated") == []
-    assert "3 lines" in _notes(TranslationRequest(), untranslated=3)[0]
-    assert _notes(TranslationRequest(), untranslated=0) == []
+    found = notes(request_, Result(b"", "text/plain", **fields))
+    assert [line[: len(begin)] for line, begin in zip(found, said, strict=True)] == said

@@ -238,7 +238,7 @@ async def _transcribe(bundled: str, sample: demo.Sample) -> list[Finding]:
 
     async def transcribed(recording: bytes) -> Result:
         request = TranscriptionRequest(response_format=ResponseFormat.TEXT)
-        return await opened.process(io.BytesIO(recording), request)
+        return await opened.answer_to(io.BytesIO(recording), request)
 
     start_s, recording = time.monotonic(), sample.recording.read_bytes()
     async with backend(worker(local_settings(bundled))) as opened:
@@ -255,7 +255,7 @@ async def _transcribe(bundled: str, sample: demo.Sample) -> list[Finding]:
             Finding(Mark.OK, "speed", f"{speed}; {loaded_s - start_s:.1f} s with loading"),
         ]
         try:
-            speech = b"".join([part async for part in opened.client.stream(sample.text, format="wav")])
+            speech = b"".join([part async for part in opened.stream(sample.text, format="wav")])
         except FileError as error:
             mark = Mark.OFF if error.code == "speech_unavailable" else Mark.FAIL
             return [*found, Finding(mark, "spoken words", error.message)]

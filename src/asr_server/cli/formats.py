@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from asr_server.cli.failure import UsageError
+from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.parser import unknown_name
 from asr_server.recordings.requests import ResponseFormat
 from asr_server.subtitle.cues import Cue, parse_srt, parse_vtt, render_srt, render_vtt
 from asr_server.text import languages, scripts
 
 Format = ResponseFormat
+F = TypeVar("F", bound=StrEnum)
 # In the order of the help texts. The first is the default of most commands.
 FORMATS = tuple(map(Format, ("text", "json", "verbose_json", "diarized_json", "srt", "vtt", "markdown", "docx")))
 CUE_FORMATS = (Format.SRT, Format.VTT)
@@ -62,6 +64,15 @@ def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = FORMATS) -> l
     if len(same) > 1:
         raise UsageError(f"{same[0]} and {same[1]} would be the same file; verbose_json holds all that the others do.")
     return wanted
+
+
+def of_file(given: str | None, file: Path | None, endings: Mapping[str, F], default: F) -> F:
+    """Return the format of `--format`, or that of the file's ending, or the default of standard output. Raises
+    `UsageError`."""
+    ending = f".{given}" if given else file.suffix.lower() if file else f".{default}"
+    if ending not in endings:
+        raise UsageError(f"--output {shown(str(file))} ends like no format; say --format, or {', '.join(endings)}.")
+    return endings[ending]
 
 
 def answer_options(wanted: Sequence[Format], *, speakers: bool = False) -> dict[str, Any]:

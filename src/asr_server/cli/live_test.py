@@ -3,7 +3,6 @@
 import asyncio
 import io
 import sys
-import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +15,8 @@ from asr_server.audio.conftest import read_all, tone, wav
 from asr_server.cli.formats import Format
 from asr_server.cli.live import FinalsWriter, LineView, decoded
 from asr_server.cli.main import main
-from asr_server.client.live import Line
+from asr_server.client.conftest import says, servers, text
+from asr_server.client.live import Line, LiveClient
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.subtitle.cues import parse_srt, parse_vtt
@@ -56,12 +56,16 @@ def test_without_a_microphone_package_the_message_says_what_to_do(monkeypatch, c
     assert "pip install sounddevice" in capsys.readouterr().err
 
 
-def live(*arguments):
-    return main(["live", "--server", "http://127.0.0.1:1", *map(str, arguments)])
+def live(*arguments, server="http://127.0.0.1:1"):
+    return main(["live", "--server", server, *map(str, arguments)])
 
 
-def _connect(monkeypatch, client):
-    monkeypatch.setattr("asr_server.cli.live.LiveClient", lambda server, options: client)
+def _flushed(side):
+    """Answer the flush."""
+    side.hello()
+    side.hear(actions=1)
+    side.say(text(1, "turn on", ending="flush"))
+    side.end()
 
 
 TIMES = (("turn", 0, 400), ("on", 400, 900), ("the", 1_000, 1_200), ("lights", 1_200, 1_900))
@@ -114,18 +118,17 @@ def test_the_last_line_has_come_when_its_times_have():
     assert FinalsWriter(io.StringIO()).is_complete(final)
 
 
-def test_a_file_gets_the_finals_and_the_terminal_too(monkeypatch, tmp_path, capsys):
+def test_a_file_gets_the_finals_and_the_terminal_too(tmp_path, capsys):
     """A file that exists is kept without --force."""
     path = tmp_path / "said.txt"
     arguments = ("--file", demo.sample().recording, "--speed", "0", "-o", path)
-    _connect(monkeypatch, _Flushed())
-    assert live(*arguments) == 0
-    assert path.read_text() == capsys.readouterr().out == "turn on\n"
-    assert live(*arguments) == 1
-    assert "output_exists" in capsys.readouterr().err
-    path.write_text("old")
-    _connect(monkeypatch, _Flushed())
-    assert live(*arguments, "--force") == 0
+    with servers(_flushed, says(), _flushed) as url:
+        assert live(*arguments, server=url) == 0
+        assert path.read_text() == capsys.readouterr().out == "turn on\n"
+        assert live(*arguments, server=url) == 1
+        assert "output_exists" in capsys.readouterr().err
+        path.write_text("old")
+        assert live(*arguments, "--force", server=url) == 0
     assert path.read_text() == "turn on\n"
 
 
@@ -144,51 +147,17 @@ def test_a_microphone_that_is_not_there_is_answered_with_those_that_are(monkeypa
             return [{"name": "Speakers", "max_input_channels": 0}, {"name": "USB Audio", "max_input_channels": 1}]
 
     monkeypatch.setitem(sys.modules, "sounddevice", Sound)
-    _connect(monkeypatch, _Flushed())
-    assert live("--mic", "--device", "USB Audo") == 1
-    error = capsys.readouterr().err
-    assert "There are: USB Audio. Did you mean USB Audio?" in error
+    with servers(_flushed) as url:
+        assert live("--mic", "--device", "USB Audo", server=url) == 1
+    assert "There are: USB Audio. Did you mean USB Audio?" in capsys.readouterr().err
 
 
-class _Drained:
-    """A session that its server ends in order after one line, as a server that shuts down does."""
-
-    speakers_lost = ""
-    has_room = True
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_): ...
-
-    def send(self, pcm): ...
-
-    def flush(self): ...
-
-    def lines(self):
-        yield _line("turn on", "", "close")
-
-
-def test_a_session_that_the_server_ends_early_is_a_failure(monkeypatch, capsys):
+def test_a_session_that_the_server_ends_early_is_a_failure(capsys):
     """Half of the text is not reported as all of it."""
-    _connect(monkeypatch, _Drained())
-    assert live("--file", demo.sample().recording, "--speed", "0") == 1
+    with servers(says(text(1, "turn on", ending="pause"), code=1000)) as url:
+        assert live("--file", demo.sample().recording, "--speed", "0", server=url) == 1
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("turn on\n", 1)
-
-
-class _Flushed(_Drained):
-    """A session that answers the flush."""
-
-    def __init__(self):
-        self._flushed = threading.Event()
-
-    def flush(self):
-        self._flushed.set()
-
-    def lines(self):
-        assert self._flushed.wait(10)
-        yield _line("turn on", "", "flush")
 
 
 def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys):
@@ -202,10 +171,10 @@ def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys)
                 return block
             raise RuntimeError("device unavailable")
 
-    _connect(monkeypatch, _Flushed())
     sound = SimpleNamespace(RawInputStream=lambda **_: Unplugged(), PortAudioError=RuntimeError)
     monkeypatch.setitem(sys.modules, "sounddevice", sound)
-    assert live("--mic") == 1
+    with servers(_flushed) as url:
+        assert live("--mic", server=url) == 1
     printed = capsys.readouterr()
     assert printed.out == "turn on\n"
     assert "device unavailable" in printed.err
@@ -240,19 +209,12 @@ def test_finals_wait_for_their_speakers_and_none_overtakes_another():
 
 def test_a_file_waits_while_the_client_has_no_room(monkeypatch):
     """However fast it is sent, nothing that another server would need is dropped."""
-    rooms, seen = [False, False, True], []
-
-    class Client(_Flushed):
-        @property
-        def has_room(self):
-            return rooms.pop(0) if len(rooms) > 1 else rooms[0]
-
-        def send(self, pcm):
-            seen.append(len(rooms))
-
-    _connect(monkeypatch, Client())
-    assert live("--file", demo.sample().recording, "--speed", "0") == 0
-    assert set(seen) == {1}
+    waits, sent = [False, False], []
+    monkeypatch.setattr(LiveClient, "has_room", property(lambda _: not waits or waits.pop()))
+    monkeypatch.setattr(LiveClient, "send", lambda _, pcm: sent.append(len(waits)))
+    with servers(_flushed) as url:
+        assert live("--file", demo.sample().recording, "--speed", "0", server=url) == 0
+    assert set(sent) == {0}
 
 
 def test_a_cue_has_the_words_of_one_speaker():

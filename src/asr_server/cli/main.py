@@ -56,17 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.print_help(sys.stderr)
             parser.exit(Exit.USAGE)
         parsed = parser.parse_args(given)
-        return int(parsed.run(parsed) or Exit.DONE)
-    except SystemExit:  # of help: it need not wait for the imports below
-        raise
+        code = int(parsed.run(parsed) or Exit.DONE)
+        sys.stdout.flush()  # here, not when the interpreter ends: nobody would handle its error there
+        return code
     except KeyboardInterrupt as error:  # its text says what is kept
         return _fail(f"asr-server {given[0]}: {str(error) or 'stopped, and no file was written'}.", Exit.INTERRUPTED)
     except CommandError as error:
         return _fail(f"asr-server {given[0]}: {error}", error.exit_code)
-    except _settings_errors() as error:
-        return _fail(f"asr-server cannot start:\n{error}", Exit.USAGE)
-    except _model_unavailable() as error:
-        return _fail(f"asr-server {given[0]}: {error}", Exit.FAILED)
     except BrokenPipeError:  # the reader of standard output has ended, which is not an error
         _drop_output()
         return Exit.BROKEN_PIPE
@@ -75,6 +71,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _drop_output()
         return _fail(f"asr-server {given[0]}: cannot_write: {error.strerror}.", Exit.FAILED)
+    except Exception as error:
+        # Imported only after a failure: that takes longer than the help of most commands.
+        from asr_server.core.errors import ModelUnavailable
+        from asr_server.core.settings import SettingsError
+        from asr_server.engine.plan import PlanError
+
+        if isinstance(error, ModelUnavailable):
+            return _fail(f"asr-server {given[0]}: {error}", Exit.FAILED)
+        if not isinstance(error, SettingsError | PlanError):
+            raise
+        return _fail(f"asr-server cannot start:\n{error}", Exit.USAGE)
 
 
 def _replace_closed_outputs() -> None:
@@ -118,21 +125,6 @@ def command_module(name: str) -> Any:
     for found in metadata.entry_points(group="asr_server.commands", name=name):
         return found.load()
     raise UsageError(f"not installed; in a copy of the repository, run pip install ./extras/{EXTRAS[name]}.")
-
-
-def _settings_errors() -> tuple[type[Exception], ...]:
-    """Imported only after a failure: that takes longer than the help of most commands."""
-    from asr_server.core.settings import SettingsError
-    from asr_server.engine.plan import PlanError
-
-    return SettingsError, PlanError
-
-
-def _model_unavailable() -> type[Exception]:
-    """Imported only after a failure, like those above."""
-    from asr_server.core.errors import ModelUnavailable
-
-    return ModelUnavailable
 
 
 def _fail(line: str, code: Exit) -> Exit:

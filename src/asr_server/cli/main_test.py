@@ -28,11 +28,16 @@ WRONG_ARGUMENTS = [
     ["transcribe", "a.wav", "--output", "x", "--beside"],
     ["transcribe", "a.wav", "--server", "http://a", "--local"],
     ["transcribe", "a.wav", "--api-key", "secret"],
+    ["transcribe", "a.wav", "--known-speaker", "Ann"],
+    ["transcribe", "a.wav", "--known-speaker", "=a.wav"],
+    ["transcribe", "a.wav", "--num-speakers", "41"],
     ["translate", "a.wav"],
     ["translate", "a.wav", "--to", "klingonese"],
     ["translate", "a.wav", "--to", "de", "--term", "kitchen"],
     ["align", "a.wav"],
     ["align", "a.wav", "a.txt", "--format", "ass"],
+    ["evaluate", "talks", "--folders", "speakers"],
+    ["evaluate", "talks", "--folders", "speaker/speaker"],
     ["subtitles", "a.wav", "--max-line-chars", "1"],
     ["subtitles", "a.wav", "--max-lines", "5"],
     ["demo", "--port", "99999"],
@@ -172,7 +177,7 @@ def test_a_certificate_that_cannot_be_used_is_reported_in_one_line(capsys, monke
     """The report comes before anything is built; a locked key is not asked for on the terminal."""
     both, locked = tls(tmp_path)["SSL_CERTFILE"], tmp_path / "locked.pem"
     certificate, _, key = both.partition(",")
-    subprocess.run(["openssl", "rsa", "-aes128", "-passout", "pass:x", "-in", key, "-out", locked], check=True)
+    subprocess.run(["openssl", "ec", "-aes128", "-passout", "pass:x", "-in", key, "-out", locked], check=True)
     assert certificate_error(Settings(_env_file=None, ssl_certfile=both)) == ""
     for file, said in ((locked, "passphrase"), (Path(__file__), "belong together")):
         monkeypatch.setenv("SSL_CERTFILE", f"{certificate},{file}")
@@ -224,12 +229,13 @@ def _raise(fault):
     raise fault
 
 
-def test_a_full_disk_is_one_line():
+def test_a_full_disk_is_one_line(tmp_path):
     """Whatever was to be written to standard output: no traceback, also none when the interpreter flushes."""
-    command = [sys.executable, "-m", "asr_server", "models", "list"]
+    command = [sys.executable, "-c", _saying(tmp_path, "print('words')")]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "asr-server models: cannot_write: No space left on device.\n")
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=buffered, check=False)
+    assert (done.returncode, done.stderr) == (1, "asr-server said: cannot_write: No space left on device.\n")
 
 
 @pytest.mark.parametrize(("closed", "printed"), [(">&-", b""), ("2>&-", b"words\n"), (">&- 2>&-", b"")])

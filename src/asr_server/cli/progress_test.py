@@ -3,12 +3,7 @@
 import io
 import sys
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from asr_server.cli.progress import Event, ProgressBars, remaining_text, speed_text
-
-_SECONDS = st.integers(1, 1_000_000).map(lambda n: n / 10)
 
 
 def test_speed_and_remaining_time():
@@ -22,19 +17,6 @@ def test_speed_and_remaining_time():
         (61, 60, 6, "10.2x", "0:00 left"),
     ]:
         assert (speed_text(done_s, elapsed_s), remaining_text(done_s, total_s, elapsed_s)) == (speed, left)
-
-
-@given(done_s=_SECONDS, elapsed_s=_SECONDS, share=st.integers(1, 100).map(lambda n: n / 100))
-def test_what_is_left_falls_as_more_is_reached(done_s, elapsed_s, share):
-    """The time that is left is shorter the further it is, at one speed."""
-    total_s = done_s * 2
-
-    def left_s(text):
-        parts = [int(p) for p in text.removesuffix(" left").split(":")]
-        return sum(p * 60**i for i, p in enumerate(reversed(parts)))
-
-    early = left_s(remaining_text(done_s * share, total_s, elapsed_s * share))
-    assert early >= left_s(remaining_text(done_s, total_s, elapsed_s))
 
 
 class _Terminal(io.StringIO):

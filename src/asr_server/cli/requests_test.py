@@ -1,15 +1,13 @@
 """Arguments to requests."""
 
 import argparse
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from asr_server.cli import requests
+from asr_server.cli import requests, subtitles, translate
 from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import Format
-from asr_server.cli.subtitles import add_arguments as add_subtitles
 from asr_server.cli.transcribe import add_arguments as add_transcribe
 from asr_server.recordings.requests import (
     MAX_CLIPS_BYTES,
@@ -20,16 +18,6 @@ from asr_server.recordings.requests import (
 )
 from asr_server.subtitle.cues import SpeakerStyle
 
-NO_SPEAKERS = {
-    "speakers": False,
-    "num_speakers": None,
-    "min_speakers": None,
-    "max_speakers": None,
-    "known_speaker": [],
-    "channel_mode": None,
-    "speaker_style": None,
-}
-
 
 def _transcription(*words, wanted=(Format.VERBOSE_JSON,)):
     parser = argparse.ArgumentParser()
@@ -37,38 +25,39 @@ def _transcription(*words, wanted=(Format.VERBOSE_JSON,)):
     return requests.transcription_request(parser.parse_args(["a.wav", *words]), wanted)
 
 
-def _subtitles(*words):
+def _cues(*words, add_arguments=subtitles.add_arguments):
     parser = argparse.ArgumentParser()
-    add_subtitles(parser)
+    add_arguments(parser)
     return requests.cue_request(parser.parse_args(["a.wav", *words]), [Format.SRT])
 
 
 @pytest.mark.parametrize(
-    ("given", "request_"),
+    ("words", "request_"),
     [
-        ({}, SubtitleRequest(format="vtt")),
-        ({"mode": "fast", "language": "German"}, SubtitleRequest(language="German", mode="fast", format="vtt")),
+        ([], SubtitleRequest(format="srt")),
+        (["--mode", "fast", "-l", "de"], SubtitleRequest(language="German", mode="fast", format="srt")),
         (
-            {"to": "de", "bilingual": True, "term": [("a", "b")], "model": "m", "hotword": ["x"]},
+            ["--to", "German", "--bilingual", "--term", "a=b", "--model", "m", "--hotword", "x"],
             TranslationRequest(
                 language="de",
                 bilingual=True,
                 glossary={"a": "b"},
                 model="m",
                 hotwords=("x",),
-                response_format=ResponseFormat.VTT,
+                response_format=ResponseFormat.SRT,
             ),
         ),
-        ({"local": True, "model": "demo", "prompt": "p"}, SubtitleRequest(prompt="p", format="vtt")),
+        (
+            ["--local", "--model", "demo", "--prompt", "p", "--max-line-chars", "30", "--max-lines", "1"],
+            SubtitleRequest(prompt="p", max_line_chars=30, max_lines=1, format="srt"),
+        ),
     ],
 )
-def test_arguments_become_the_request(given, request_):
+def test_arguments_become_the_request(words, request_):
     """A target language makes it a translation. With --local the model is a setting of the worker."""
-    defaults = {"language": None, "prompt": "", "hotword": [], "model": "", "local": False, "to": None, "term": []}
-    defaults |= {"vad": "strict", "strict": False}
-    layout = {"mode": "accurate", "max_line_chars": 30, "max_lines": 1, "bilingual": False}
-    parsed = argparse.Namespace(**{**NO_SPEAKERS, **defaults, **layout, **given})
-    assert requests.cue_request(parsed, [Format.VTT]) == replace(request_, max_line_chars=30, max_lines=1)
+    assert _cues(*words) == request_
+    if isinstance(request_, TranslationRequest):
+        assert _cues(*words, add_arguments=translate.add_arguments) == request_
 
 
 def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
@@ -82,7 +71,7 @@ def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
     assert (request.speakers, request.min_speakers, request.max_speakers) == (True, None, 3)
     assert (request.known_speaker_names, request.known_speaker_references) == (("Ann",), (b"RIFF\xff",))
     assert request.channel_mode is ChannelMode.MIX
-    request = _subtitles("--speakers", "--num-speakers", "2", "--speaker-style", "dash")
+    request = _cues("--speakers", "--num-speakers", "2", "--speaker-style", "dash")
     assert (request.speakers, request.num_speakers, request.channel_mode) == (True, 2, ChannelMode.MIX)
     assert request.speaker_style is SpeakerStyle.DASH
 
@@ -110,6 +99,6 @@ def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
 def test_options_that_contradict_each_other_are_named(words, said):
     """The error comes before anything is sent."""
     wanted = [Format.JSON] if said == "json does not show" else [Format.VERBOSE_JSON]
-    made = _subtitles if "--speaker-style" in words else partial(_transcription, wanted=wanted)
+    made = _cues if "--speaker-style" in words else partial(_transcription, wanted=wanted)
     with pytest.raises(UsageError, match=said):
         made(*words)

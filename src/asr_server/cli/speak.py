@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from asr_server.cli import arguments, recording_files
+from asr_server.cli import arguments, formats, recording_files
 from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
@@ -59,18 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another one for another answer, where the engine samples",
     )
     how.add_argument("--list-voices", action="store_true", help="print the voices, and speak nothing")
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "-o", "--output", metavar="FILE", help="a file such as speech.mp3, or - for standard output (default: a pipe)"
-    )
-    output.add_argument(
-        "-f",
-        "--format",
-        choices=[one.value for one in STREAMED_FORMATS],
-        help="default: by the name of --output, or wav",
-    )
-    output.add_argument("--force", action="store_true", help="replace the file if it exists")
-    output.add_argument("--quiet", action="store_true", help="report failures only")
+    file = "a file such as speech.mp3, or - for standard output (default: a pipe)"
+    arguments.add_file_output(parser, STREAMED_FORMATS, file, "default: by the name of --output, or wav")
     arguments.add_worker(parser.add_argument_group("server"))
     parser.set_defaults(run=_run)
 
@@ -84,7 +74,7 @@ def _run(parsed: argparse.Namespace) -> None:
 
 def _speak(parsed: argparse.Namespace) -> None:
     target = _target(parsed.output)
-    wanted = _format(parsed.format, target)
+    wanted = formats.of_file(parsed.format, target, _ENDINGS, SpeechFormat.WAV)
     text = given_text(parsed.text)
     # On a terminal a bar would write into what a player shows.
     bars = ProgressBars(wanted=target is not None and not parsed.quiet)
@@ -95,7 +85,7 @@ def _speak(parsed: argparse.Namespace) -> None:
 async def _stream(parsed: argparse.Namespace, text: str, wanted: SpeechFormat, write: Write) -> None:
     from asr_server.cli.backends import backend, server_of, while_full
 
-    async with backend(server_of(parsed)) as opened, opened.asking() as client:
+    async with backend(server_of(parsed)) as client, client.asking():
 
         async def stream() -> None:
             async with aclosing(client.stream(text, **_fields(parsed, wanted))) as pieces:
@@ -108,7 +98,7 @@ async def _stream(parsed: argparse.Namespace, text: str, wanted: SpeechFormat, w
 async def _list(parsed: argparse.Namespace) -> None:
     from asr_server.cli.backends import backend, server_of
 
-    async with backend(server_of(parsed)) as opened, opened.asking() as client:
+    async with backend(server_of(parsed)) as client, client.asking():
         for voice in await client.voices():
             means = f"{voice.alias_of}, {voice.description}" if voice.alias_of else voice.description
             print(f"{shown(voice.id):10}  {shown(means)}")
@@ -131,17 +121,6 @@ def _target(output: str | None) -> Path | None:
             "asr-server speak TEXT | aplay"
         )
     return None
-
-
-def _format(given: str | None, target: Path | None) -> SpeechFormat:
-    if given is not None:
-        return SpeechFormat(given)
-    if target is None:
-        return SpeechFormat.WAV
-    found = _ENDINGS.get(target.suffix.lower())
-    if found is None:
-        raise UsageError(f"--output {shown(str(target))} ends like no format; say --format, or {', '.join(_ENDINGS)}.")
-    return found
 
 
 @contextmanager

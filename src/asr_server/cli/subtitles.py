@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from asr_server.cli import arguments, formats, requests
-from asr_server.cli.batch import Run
+from asr_server.cli import arguments, batch, formats, requests
 from asr_server.cli.failure import Exit, UsageError
 from asr_server.cli.formats import CUE_FORMATS
 
@@ -37,4 +36,4 @@ def run(parsed: argparse.Namespace) -> Exit:
     wanted = formats.chosen(parsed, CUE_FORMATS)
     if not parsed.to and (parsed.bilingual or parsed.term):
         raise UsageError("--bilingual and --term are for translations; say --to LANGUAGE.")
-    return Run("subtitles", parsed, requests.cue_request(parsed, wanted), wanted).run()
+    return batch.run("subtitles", parsed, requests.cue_request(parsed, wanted), wanted)

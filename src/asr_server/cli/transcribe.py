@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from asr_server.cli import arguments, formats, requests
-from asr_server.cli.batch import Run
+from asr_server.cli import arguments, batch, formats, requests
 from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import Format
 
@@ -44,4 +43,4 @@ def run(parsed: argparse.Namespace) -> int:
     ):
         if parsed.stream and contradicts:
             raise UsageError(f"--stream {line}.")
-    return Run("transcribe", parsed, requests.transcription_request(parsed, wanted), wanted).run()
+    return batch.run("transcribe", parsed, requests.transcription_request(parsed, wanted), wanted)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from asr_server.cli import arguments, formats, requests
-from asr_server.cli.batch import Run
+from asr_server.cli import arguments, batch, formats, requests
 from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import CUE_FORMATS, FORMATS, Format
 
@@ -41,4 +40,4 @@ def run(parsed: argparse.Namespace) -> int:
     if len(wanted) > 1 and not set(wanted) <= set(CUE_FORMATS):
         # Cues are translated one by one, and texts as sentences.
         raise UsageError(f"several formats of a translation must be of {', '.join(CUE_FORMATS)}.")
-    return Run("translate", parsed, requests.cue_request(parsed, wanted), wanted).run()
+    return batch.run("translate", parsed, requests.cue_request(parsed, wanted), wanted)

@@ -71,6 +71,17 @@ class Side:
             self.actions.append((len(self.audio), json.loads(frame)["action"]))
 
 
+def says(*messages, code=None, **hello):
+    """Return the script of a server that says this at once, and ends the connection with a code, if one is given."""
+
+    def script(side):
+        side.hello(**hello)
+        side.say(*messages)
+        side.end() if code is None else side.close(code)
+
+    return script
+
+
 @contextmanager
 def servers(*scripts):
     """Each connection gets the next script. An assertion that fails in one of them fails the test."""

@@ -1,8 +1,8 @@
 """The client of jobs, with a server that loses answers."""
 
 import asyncio
-import io
 import json
+import os
 from contextlib import closing, suppress
 
 import pytest
@@ -34,19 +34,6 @@ class LosingServer:
             if len(self.keys) > self.loses:
                 answer = json.dumps(JOB).encode()
                 writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
-
-
-class Pipe(io.RawIOBase):
-    """A recording that can be read once."""
-
-    def __init__(self, data):
-        self._data = io.BytesIO(data)
-
-    def readable(self):
-        return True
-
-    def read(self, size=-1):
-        return self._data.read(size)
 
 
 @pytest.fixture(autouse=True)
@@ -89,8 +76,11 @@ async def test_what_is_sent_again_has_the_same_key(tmp_path, kind):
 async def test_a_pipe_is_sent_once():
     """What was read of it is gone, so the error is raised. A key of the caller is sent as it is."""
     server = LosingServer(1)
-    with pytest.raises(FileError) as lost:
-        await _sent(server, lambda client: client.submit(Pipe(b"RIFF"), TranscriptionRequest(), key="mine"))
+    read, write = os.pipe()
+    os.write(write, b"RIFF")
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe, pytest.raises(FileError) as lost:
+        await _sent(server, lambda client: client.submit(pipe, TranscriptionRequest(), key="mine"))
     assert lost.value.code == "connection_lost"
     assert server.keys == ["mine"]
 

@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.client import live
-from asr_server.client.conftest import servers, text
+from asr_server.client.conftest import says, servers, text
 from asr_server.client.live import LiveClient, LiveError, LiveOptions
 
 _REFUSED_CHANGE = {"error": {"message": "No.", "code": "unsupported_language", "param": "language"}, "code": "x"}
@@ -83,19 +83,18 @@ def _labelled(utterance, committed, who, *, settled=False, ending="pause"):
 
 
 def test_a_line_comes_again_when_its_speakers_change_until_they_are_settled():
-    """Also when it is a final, and with word times that came before."""
+    """Also when it is a final, and with word times that came before. A client that has lost its speakers says why."""
     runs = [{"speaker": "B", "text": "on"}]
     words = [{"word": "on", "start": 0.25, "end": 0.75, "source": "estimated", "speaker": "A"}]
-
-    def script(side):
-        side.hello(speakers=True)
-        side.say(_labelled(1, "on", "A"), {"utterance": 1, "words": words})
-        side.say({"type": "speaker_update", "utterance": 1, "speakers": runs, "speakers_settled": True})
-        side.end()
-
-    with servers(script) as url, LiveClient(url, LiveOptions(speakers=True)) as client:
+    update = {"type": "speaker_update", "utterance": 1, "speakers": runs, "speakers_settled": True}
+    lost = {"status": "speakers_unavailable", "message": "It failed."}
+    messages = _labelled(1, "on", "A"), {"utterance": 1, "words": words}, update, lost, _labelled(2, "so", None)
+    with servers(says(*messages, speakers=True)) as url, LiveClient(url, LiveOptions(speakers=True)) as client:
         lines = client.lines()
         shown = [next(lines) for _ in range(3)]
+        assert client.speakers_lost == ""
+        next(lines)
+        assert client.speakers_lost == "It failed."
     assert [(line.speakers[0].speaker, line.speakers_settled) for line in shown] == [
         ("A", False),
         ("A", False),
@@ -105,37 +104,14 @@ def test_a_line_comes_again_when_its_speakers_change_until_they_are_settled():
     assert (word.text, word.start_ms, word.end_ms, word.speaker) == ("on", 250, 750, "A")
 
 
-def test_a_client_that_has_lost_its_speakers_says_why():
-    """Later lines have no speakers."""
-
-    def script(side):
-        side.hello(speakers=True)
-        side.say({"status": "speakers_unavailable", "message": "It failed."}, _labelled(1, "so", None))
-        side.end()
-
-    with servers(script) as url, LiveClient(url, LiveOptions(speakers=True)) as client:
-        assert client.speakers_lost == ""
-        next(client.lines())
-        assert client.speakers_lost == "It failed."
-
-
 def test_a_reset_leaves_the_finals_that_came_before():
     """Words that are found later still belong to them."""
     words = [{"word": "on", "start": 0.0, "end": 1.0, "source": "aligned"}]
-
-    def script(side):
-        side.hello()
-        side.say(text(1, "on", ending="pause"), text(2, "of"), {"status": "buffer_reset"})
-        side.say({"utterance": 2, "words": words}, {"utterance": 1, "words": words})
-        side.end()
-
-    with servers(script) as url, LiveClient(url) as client:
-        lines = client.lines()
-        assert [(line.utterance, len(line.words)) for line in (next(lines), next(lines), next(lines))] == [
-            (1, 0),
-            (2, 0),
-            (1, 1),
-        ]
+    before = text(1, "on", ending="pause"), text(2, "of"), {"status": "buffer_reset"}
+    late = ({"utterance": number, "words": words} for number in (2, 1))
+    with servers(says(*before, *late)) as url, LiveClient(url) as client:
+        found = [line for _, line in zip(range(3), client.lines(), strict=False)]
+    assert [(line.utterance, len(line.words)) for line in found] == [(1, 0), (2, 0), (1, 1)]
 
 
 def test_where_a_flush_alone_ends_an_utterance_there_is_always_room(monkeypatch):
@@ -155,15 +131,11 @@ def test_where_a_flush_alone_ends_an_utterance_there_is_always_room(monkeypatch)
 def test_a_client_that_was_closed_is_not_resumed():
     """At once, however long the caller would have waited."""
 
-    def script(side):
-        side.hello()
-        side.end()
-
     def second(side):
         side.hello(0)
         assert side.end() == 1000
 
-    with servers(script, second) as url:
+    with servers(says(), second) as url:
         client = LiveClient(url)
         client.close()
         with pytest.raises(LiveError) as refused:
@@ -274,17 +246,12 @@ def test_a_session_that_no_server_has_any_more_goes_on_in_a_new_one():
 def test_a_new_session_knows_no_voice_of_the_one_before():
     """Existing labels are settled, new letters differ from them, and names of stored voices stay."""
 
-    def first(side):
-        side.hello(speakers=True)
-        side.say(_labelled(1, "on", "A", settled=True), _labelled(2, "off", "B"), {"status": "reconnect"})
-        side.close(1001)
-
-    def second(side):
-        side.hello(speakers=True)
-        side.say(_labelled(1, "so", "A"), _labelled(2, "then", "Ann"))
-        side.end()
-
-    with servers(first, second) as url, LiveClient(url, LiveOptions(speakers=True)) as client:
+    before = _labelled(1, "on", "A", settled=True), _labelled(2, "off", "B"), {"status": "reconnect"}
+    after = _labelled(1, "so", "A"), _labelled(2, "then", "Ann")
+    with (
+        servers(says(*before, code=1001, speakers=True), says(*after, speakers=True)) as url,
+        LiveClient(url, LiveOptions(speakers=True)) as client,
+    ):
         _until_broken(client)
         client.resume()
         shown = [line for _, line in zip(range(3), client.lines(), strict=False)]
@@ -351,11 +318,7 @@ def test_a_resume_is_tried_again_until_its_time_is_over():
     def full(side):
         side.refuse("overloaded")
 
-    def last(side):
-        side.hello(0)
-        side.end()
-
-    with servers(first, draining, full, draining, last) as url, LiveClient(url) as client:
+    with servers(first, draining, full, draining, says(received_bytes=0)) as url, LiveClient(url) as client:
         _until_broken(client)
         with pytest.raises(ConnectionClosed):
             client.resume_within(0.0)

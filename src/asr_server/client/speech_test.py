@@ -1,11 +1,8 @@
-"""The blocking speech client against servers that fail; the other one is tested with the bridge, which uses it."""
+"""The blocking speech client; the command and the bridge use the other one."""
 
 import json
 
-import pytest
-
 from asr_server.client.conftest import answering
-from asr_server.client.connection import FileError
 from asr_server.client.speech import SpeakingVoice, SpeechClient
 
 
@@ -16,16 +13,6 @@ def test_only_what_is_stated_is_sent():
     assert [json.loads(body) for body in sent] == [
         {"input": "Hello.\ud83d", "voice": "nova", "response_format": "flac"}
     ]
-
-
-def test_audio_that_breaks_off_is_an_error():
-    """The audio before the end was whole."""
-    with answering(b"12", Content_Length="10") as (base, _), SpeechClient(base) as client:
-        pieces = client.stream("Hello.")
-        assert next(pieces) == b"12"
-        with pytest.raises(FileError) as error:
-            next(pieces)
-    assert error.value.code == "connection_lost"
 
 
 def test_voices_have_the_name_that_they_stand_for():

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from asr_server.cli import arguments, recording_files, requests
-from asr_server.cli.batch import Run, report_skipped
+from asr_server.cli.batch import RecordingBatch, report_skipped
 from asr_server.cli.evaluate import references
 from asr_server.cli.evaluate.references import AnswerFiles, Reference
 from asr_server.cli.failure import CommandError, Exit, UsageError, shown
@@ -143,5 +143,5 @@ def _transcribed(parsed: argparse.Namespace, folder: Path, found: Sequence[Refer
     answers = AnswerFiles(folder, system, [one.source for one in found])
     options = requests.stated(TranscriptionRequest, parsed) | {"timestamp_granularities": ("word",)}
     request = TranscriptionRequest(**options, response_format=ResponseFormat.VERBOSE_JSON)
-    Run(COMMAND, parsed, request, [Format.VERBOSE_JSON]).process(list(answers.files), answers)
+    RecordingBatch(COMMAND, parsed, request, [Format.VERBOSE_JSON], answers).process(list(answers.files))
     return answers

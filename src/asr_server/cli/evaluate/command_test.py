@@ -48,14 +48,6 @@ def test_what_cannot_end_well_is_refused_in_one_line(arguments, said, capsys, fo
     assert set(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("folders", ["speakers", "speaker/speaker", "speaker/"])
-def test_folders_stand_for_languages_and_speakers_only(folders, capsys):
-    """Each once."""
-    with pytest.raises(SystemExit):
-        main(["evaluate", "talks", "--folders", folders])
-    assert "is not one of language, speaker" in capsys.readouterr().err
-
-
 def test_without_its_packages_it_says_what_to_install(monkeypatch, capsys):
     """The server's own packages do not have what the command needs."""
     monkeypatch.setitem(sys.modules, "whisper_normalizer.basic", None)
