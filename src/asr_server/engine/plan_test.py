@@ -40,11 +40,6 @@ def _resolved(machine, **values):
     return plan.resolve(settings.load(_env_file=None, **values), machine)
 
 
-def _option(resolved, name):
-    (found,) = (option for option in resolved.options if option.name == name)
-    return found
-
-
 @pytest.mark.parametrize(
     ("machine", "values", "expected"),
     [
@@ -60,6 +55,9 @@ def _option(resolved, name):
         (replace(GPU, gpus=Gpus(memory_mb=(24_564, 4_096))), {}, {"model_id": SMALL}),
         (replace(GPU, gpus=Gpus(memory_mb=(8_188,))), {}, {"model_id": LARGE}),
         (GPU, {"device": "cpu"}, {"model_id": SMALL}),
+        # Only its own name starts the scripted engine.
+        (NO_GPU, {"model_id": "fake"}, {"engine": "fake", "device": "cpu", "aligner_id": "fake"}),
+        *((NO_GPU, {"model_id": name}, {"engine": "qwen"}) for name in ("fake/fake", "./fake")),
         # The aligner has a revision of its own. A directory's name may contain `@`.
         (XEON, {"model_id": "o/model@main"}, {"model_id": "o/model", "model_revision": "main"}),
         (XEON, {"forced_aligner_id": "o/aligner@v3"}, {"aligner_id": "o/aligner", "aligner_revision": "v3"}),
@@ -102,10 +100,10 @@ def test_what_is_chosen(machine, values, expected):
     """Each choice follows from settings and machine; every option of the plan says why it is as it is."""
     resolved = _resolved(machine, **values)
     assert {name: getattr(resolved, name) for name in expected} == expected
-    assert resolved.model_id == _option(resolved, "model").value
-    assert resolved.aligner_id == _option(resolved, "aligner").value
-    assert resolved.quantize == _option(resolved, "quantize").value
-    assert {"device", "dtype", "batching", "attention", "models"} <= {option.name for option in resolved.options}
+    assert resolved.aligner_id == resolved.value("aligner")
+    if resolved.engine == "qwen":
+        assert (resolved.model_id, resolved.quantize) == (resolved.value("model"), resolved.value("quantize"))
+        assert {"device", "dtype", "batching", "attention", "models"} <= {option.name for option in resolved.options}
     assert all(option.reason for option in resolved.options)
     assert all(option.active or not option.value for option in resolved.options)
 
@@ -140,9 +138,10 @@ def test_what_is_chosen(machine, values, expected):
     ],
 )
 def test_why_an_option_is_as_it_is(name, machine, values, active, words):
-    option = _option(_resolved(machine, **values), name)
-    assert option.active is active
-    assert words in option.reason
+    resolved = _resolved(machine, **values)
+    assert resolved.is_active(name) is active
+    assert words in resolved.reason(name)
+    assert resolved.reason(name)
 
 
 @pytest.mark.parametrize(
@@ -226,5 +225,5 @@ def test_models_are_resident_once_and_the_first_is_the_default(values, expected)
     resolved = _resolved(NO_GPU, **values)
     assert [resolved.model_id, *(other.model_id for other in resolved.others)] == expected
     assert {resolved.shares, *(other.shares for other in resolved.others)} == {len(expected)}
-    line = _option(resolved, "models")
-    assert (line.active, line.value) == (len(expected) > 1, ", ".join(expected) * (len(expected) > 1))
+    assert resolved.is_active("models") is (len(expected) > 1)
+    assert resolved.value("models") == ", ".join(expected) * (len(expected) > 1)

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,18 +52,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """The bytes that go over the wire.
+    """The bytes that go over the wire."""
 
-    `parts` are those of the body, with a pause before each. `waits_for`: set when it may begin. `breaks`: the
-    connection ends without the end of the body.
-    """
-
-    parts: Sequence[bytes] = ()
+    parts: Iterable[bytes] = ()  # of the body
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    pause_s: float = 0.0
-    waits_for: threading.Event | None = None
-    breaks: bool = False
+    pause_s: float = 0.0  # before each part
+    breaks: bool = False  # the connection ends without the end of the body
 
 
 Script = Callable[[Call], Reply]
@@ -177,8 +172,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, reply: Reply) -> None:
         try:
-            if reply.waits_for is not None:
-                reply.waits_for.wait(30)
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)

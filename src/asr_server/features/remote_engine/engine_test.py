@@ -100,20 +100,29 @@ def test_vllm_gets_fields_of_its_own(engine_for):
         assert (fields["model"], fields["to_language"], fields["max_completion_tokens"]) == ("served", "de", "60")
         detected = _answer(engine, Utterance(TONE))
         assert (detected.text, detected.language, detected.prompt_tokens) == (answer.text, "English", 40)
+        cut = {"choices": [{"delta": {"content": "turn"}, "finish_reason": "length"}]}
+        server.script = lambda call: wire.events(cut)
+        assert _answer(engine, Utterance(TONE)).finish is Finish.BUDGET
 
 
 def test_servers_that_do_not_stream_answer_too(engine_for):
-    """Some ignore the field, and some refuse it, which are not asked for it again."""
+    """Some ignore the field, and some refuse it, which are not asked for it again. A recording that is refused in every
+    form says nothing about streams: the next one is asked for as a stream."""
 
     def strict(call):
         return wire.refusal(422) if "stream" in call.fields else wire.whole(call)
 
-    for script, calls in ((wire.whole, 2), (strict, 3)):
+    for script, streams in ((wire.whole, [True, True]), (strict, [True, False, False])):
         with ScriptedRemote(script) as server:
             engine = engine_for(server)
             for _ in range(2):
                 assert _answer(engine, Utterance(TONE)).text == server.calls[0].text
-            assert len(server.calls) == calls
+            assert ["stream" in call.fields for call in server.calls] == streams
+    with ScriptedRemote(lambda call: wire.refusal(400) if call.number < 2 else wire.openai(call)) as server:
+        engine = engine_for(server)
+        _error(engine)
+        _answer(engine, Utterance(TONE))
+        assert ["stream" in call.fields for call in server.calls] == [True, False, True]
 
 
 def test_text_arrives_while_it_is_written(remote, engine_for):
@@ -122,15 +131,14 @@ def test_text_arrives_while_it_is_written(remote, engine_for):
 
     def slow(call):
         reply = wire.openai(call)
-        first, *rest = reply.parts
 
-        class Parts(list):
-            def __iter__(self):
-                yield first
-                release.wait(_PATIENCE_S)
-                yield from rest
+        def parts():
+            first, *rest = reply.parts
+            yield first
+            release.wait(_PATIENCE_S)
+            yield from rest
 
-        return replace(reply, parts=Parts([first]))
+        return replace(reply, parts=parts())
 
     remote.script = slow
     engine = engine_for(remote)
@@ -174,19 +182,13 @@ def test_an_answer_that_repeats_itself_is_ended(remote, engine_for):
     _until(lambda: remote.broken == 2)
 
 
-def test_an_answer_that_the_server_cut_says_so(engine_for):
-    """The answer ends as one that used up its budget here."""
-    cut = {"choices": [{"delta": {"content": "turn"}, "finish_reason": "length"}]}
-    with ScriptedRemote(lambda call: wire.events(cut), owner="vllm") as server:
-        assert _answer(engine_for(server), Utterance(TONE)).finish is Finish.BUDGET
-
-
 # -- failures --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_server_is_not_asked_before_the_time_that_it_says(remote, engine_for, status):
-    """The second request follows the refusal after one second."""
+def test_a_busy_server_is_asked_again_when_it_says(remote, engine_for, status, monkeypatch):
+    """The second request follows the refusal after one second. Where it stays busy, the caller gets its status and
+    Retry-After: at most 30 seconds, and one second if it is no number."""
     asked_s = []
 
     def script(call):
@@ -194,19 +196,16 @@ def test_a_busy_server_is_not_asked_before_the_time_that_it_says(remote, engine_
         return wire.refusal(status, Retry_After=str(1 - call.number)) if call.number < 2 else wire.openai(call)
 
     remote.script = script
-    assert _answer(engine_for(remote), Utterance(TONE)).text == remote.calls[0].text
-    first_s, second_s, _ = asked_s
-    assert second_s - first_s >= 1.0
-
-
-def test_a_server_that_stays_busy_is_given_up(remote, engine_for, monkeypatch):
-    """The caller gets the server's status and Retry-After: at most 30 seconds, and one second if it is no number."""
-    monkeypatch.setattr("asr_server.features.remote_engine.endpoint._PATIENCE_S", {429: 0.25, 503: 0.25})
     engine = engine_for(remote)
-    remote.script = lambda call: wire.refusal(503, Retry_After="0")
-    assert isinstance(_error(engine), ModelUnavailable)
-    assert not engine.loaded
-    assert len(remote.calls) <= 3  # a tenth of a second lies between two requests, whatever the server asks for
+    assert _answer(engine, Utterance(TONE)).text == remote.calls[0].text
+    assert asked_s[1] - asked_s[0] >= 1.0
+    monkeypatch.setattr("asr_server.features.remote_engine.endpoint._PATIENCE_S", {429: 0.25, 503: 0.25})
+    if status == 503:
+        remote.script = lambda call: wire.refusal(503, Retry_After="0")
+        assert isinstance(_error(engine), ModelUnavailable)
+        assert not engine.loaded
+        assert len(remote.calls) <= 6  # a tenth of a second lies between two requests, whatever the server asks for
+        return
     for asked, told_s in (("0", 1), ("7", 7), ("3600", 30), ("Fri, 31 Dec 1999 23:59:59 GMT", 1)):
         remote.script = lambda call, asked=asked: wire.refusal(429, Retry_After=asked)
         error = _error(engine)
@@ -285,10 +284,8 @@ def test_a_server_that_is_gone_is_looked_for_again(engine_for):
     with ScriptedRemote() as server:
         engine = engine_for(server)
         assert "it serves served" in engine.info.options[0].reason
-        assert _answer(engine, Utterance(TONE))
     error = _error(engine)
     assert isinstance(error, ModelUnavailable)
-    assert "cannot be reached" in error.message
     assert not engine.loaded
     (option,) = engine.info.options
     assert (option.name, option.active, option.reason) == ("engine", False, error.message)
@@ -296,7 +293,6 @@ def test_a_server_that_is_gone_is_looked_for_again(engine_for):
         engine.load()
     with ScriptedRemote(port=server.port):
         engine.load()
-        assert engine.loaded
         assert _answer(engine, Utterance(TONE))
 
 
@@ -319,19 +315,3 @@ def test_a_server_without_a_model_is_not_loaded(remote, engine_for, models, mode
             engine_for(remote, model_id=model_id)
     else:
         assert _answer(engine_for(remote, model_id=model_id), Utterance(TONE))
-
-
-def test_the_key_is_shown_nowhere(remote):
-    """The plan does not have the key either, which tests and tools print."""
-    values = settings.load(_env_file=None, vllm_base_url=remote.url, vllm_api_key=KEY)
-    assert KEY not in repr(feature_list.resolve(values, MACHINE))
-
-
-def test_a_recording_that_is_refused_in_every_form_says_nothing_about_streams(remote, engine_for):
-    """The next one is asked for as a stream again."""
-    engine = engine_for(remote)
-    remote.script = lambda call: wire.refusal(400)
-    _error(engine)
-    remote.script = wire.openai
-    _answer(engine, Utterance(TONE))
-    assert ["stream" in call.fields for call in remote.calls] == [True, False, True]

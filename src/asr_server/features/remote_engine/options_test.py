@@ -17,22 +17,18 @@ def _resolved(machine, **values):
     return feature_list.resolve(settings.load(_env_file=None, **values), machine)
 
 
-def _option(resolved, name):
-    (found,) = (option for option in resolved.options if option.name == name)
-    return found
-
-
 VLLM = replace(NO_GPU, vllm="/usr/bin/vllm")
 ELSEWHERE = {"vllm_base_url": "http://model:8000/v1/"}
 
 
 def test_a_model_elsewhere_needs_nothing_here():
     """The packages of Qwen3-ASR are not needed: word times are then estimated. The model's name is that of the other
-    server."""
+    server. The key is not shown where tests and tools print a plan."""
     slim = replace(NO_GPU, qwen=False)
-    resolved = _resolved(slim, **ELSEWHERE, vllm_api_key="k")
+    resolved = _resolved(slim, **ELSEWHERE, vllm_api_key="secret")
+    assert "secret" not in repr(resolved)
     assert (resolved.engine, resolved.model_id, resolved.aligner_id) == ("remote", "remote", "")
-    assert (resolved.remote.url, resolved.remote.key, resolved.remote.model) == ("http://model:8000/v1", "k", "")
+    assert (resolved.remote.url, resolved.remote.key, resolved.remote.model) == ("http://model:8000/v1", "secret", "")
     assert (resolved.traits.aligns, resolved.traits.scores) == (False, False)
     assert _resolved(slim, **ELSEWHERE, model_id="demo").remote.model == "demo"
 
@@ -41,7 +37,7 @@ def test_words_of_a_model_elsewhere_are_placed_in_time_here():
     """The aligner that is set or the released one runs on the device of this machine."""
     resolved = _resolved(GPU, **ELSEWHERE, model_id="demo")
     assert (resolved.aligner_id, resolved.device) == ("Qwen/Qwen3-ForcedAligner-0.6B", "cuda")
-    assert "of the aligner" in _option(resolved, "device").reason
+    assert "of the aligner" in resolved.reason("device")
     assert resolved.max_batch == 32
 
 
@@ -69,7 +65,7 @@ def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
 def test_vllm_is_active_where_it_is_installed():
     """Its command has the model, its revision and the number format."""
     resolved = _resolved(VLLM, use_vllm=True)
-    assert _option(resolved, "use_vllm").active
+    assert resolved.is_active("use_vllm")
     command = ("/usr/bin/vllm", "serve")
     assert resolved.remote.command == (*command, "Qwen/Qwen3-ASR-0.6B", "--max-num-seqs=32")
     chosen = _resolved(VLLM, use_vllm=True, model_id="o/m@v2", dtype="bfloat16").remote

@@ -103,13 +103,18 @@ def _gone(pid):
         return True
 
 
-def test_it_runs_while_the_model_is_loaded(command, engine_for):
-    """The process has the arguments that follow from the settings, and is reached with a key that nobody else has."""
+def test_it_runs_while_the_model_is_loaded_and_again_after_a_crash(command, engine_for):
+    """The process has the arguments that follow from the settings, and is reached with a key that nobody else has. A
+    crash is an error of the row that was with it; the next load starts another one, also while it is still ending."""
     path, pids = command("time.sleep(1)")
     engine = engine_for(path)
     engine.load()
     assert _end(engine).value.text == "serve owner/model --max-num-seqs=3"
-    (pid,) = pids.read_text().split()
+    assert isinstance(_end(engine, Utterance(AUDIO.audio, context="crash")).error, ModelUnavailable)
+    assert not engine.loaded
+    engine.load()
+    assert isinstance(_end(engine), RowDone)
+    _, pid = pids.read_text().split()
     assert not _gone(pid)
     engine.unload()
     assert _gone(pid)
@@ -126,29 +131,17 @@ def test_its_port_is_none_that_the_kernel_may_give_away_before_it_listens(comman
     assert 1024 < port < first
 
 
-def test_it_is_started_again_after_a_crash(command, engine_for):
-    """The row that was with it gets an error; the next load starts another one, also while it is still ending."""
-    path, pids = command()
-    engine = engine_for(path)
-    engine.load()
-    crashed = _end(engine, Utterance(AUDIO.audio, context="crash"))
-    assert isinstance(crashed.error, ModelUnavailable)
-    assert not engine.loaded
-    engine.load()
-    assert isinstance(_end(engine), RowDone)
-    assert len(pids.read_text().split()) == 2
-
-
 @pytest.mark.parametrize(
     ("first", "word"),
     [
         ('print("x"); sys.exit("ValueError: no memory for the model")', "ValueError: no memory for the model"),
         ("sys.exit(3)", "ended with code 3"),
+        (None, "ended with code"),
     ],
 )
-def test_why_it_did_not_start_is_told(command, engine_for, first, word):
-    """The error has the last line of its output that names an error."""
-    path, _ = command(first)
+def test_why_it_did_not_start_is_told(command, engine_for, tmp_path, first, word):
+    """The error has the last line of its output that names an error. The file may be gone since the start."""
+    path = tmp_path / "none" if first is None else command(first)[0]
     with pytest.raises(ModelUnavailable, match=word):
         engine_for(path).load()
 
@@ -173,9 +166,3 @@ def test_it_ends_with_this_process(command):
     while not _gone(pid):
         assert time.monotonic() < give_up_s
         time.sleep(0.02)
-
-
-def test_a_file_that_cannot_be_run_is_reported(tmp_path, engine_for):
-    """The file is gone since the start of the server."""
-    with pytest.raises(ModelUnavailable, match="vllm ended with code"):
-        engine_for(tmp_path / "none").load()
