@@ -18,12 +18,11 @@ from asr_server.live.session import LiveSessionOptions
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
 from asr_server.live.speech_detection import VoiceDetector
-from asr_server.net.conftest import client, serve
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.ports import RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
-__all__ = ["Scripted", "client", "make", "opened", "processed", "serve", "speech", "until", "until_flush"]
+__all__ = ["Scripted", "make", "opened", "processed", "speech", "until", "until_flush"]
 
 
 class Scripted:
