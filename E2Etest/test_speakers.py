@@ -17,8 +17,8 @@ from tools.bench.speakers import FIRST_SEED, diarized, transcribed_words
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
 
-CONVERSATIONS = 10
-WORD_CONVERSATIONS = 4
+# Of 2, 3 and 4 people, in 2 to 4 minutes each. `make bench` measures twenty, of up to 10 minutes.
+SEEDS = range(FIRST_SEED, FIRST_SEED + 3)
 
 
 @pytest.fixture(scope="module")
@@ -62,27 +62,24 @@ def test_two_people_are_two_speakers_and_words_are_given_to_who_said_them(englis
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(1800)
 def test_conversations_of_two_to_four_people():
-    """The right number in nine of ten, and at most 8 % of errors, on conversations on which nothing was chosen."""
-    talks = [usual(seed) for seed in range(FIRST_SEED, FIRST_SEED + CONVERSATIONS)]
+    """The right number, and at most 8 % of errors, on conversations on which nothing was chosen."""
+    talks = [usual(seed) for seed in SEEDS]
     turns = [diarized(talk, "embedded").turns for talk in talks]
-    right = [
-        len({turn.speaker for turn in found}) == len(talk.speakers) for talk, found in zip(talks, turns, strict=True)
-    ]
-    assert sum(right) >= 0.9 * len(talks)
+    assert [len({turn.speaker for turn in found}) for found in turns] == [len(talk.speakers) for talk in talks]
     errors = [diarization_error(talk.speech, found, 0.25) for talk, found in zip(talks, turns, strict=True)]
     assert reduce(add, errors).rate <= 0.08
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 def test_words_of_people_who_speak_in_sentences(english):
     """The English model dates digits too badly to be measured by them: docs/use/speakers.md has that figure."""
-    talks = [usual(FIRST_SEED + place, among=SENTENCES) for place in range(WORD_CONVERSATIONS)]
-    words = reduce(add, (speaker_words(talk.words, transcribed_words(english, talk)) for talk in talks))
-    assert words.recognized > 0.5 * sum(len(talk.words) for talk in talks)
+    talk = usual(FIRST_SEED, among=SENTENCES)
+    words = speaker_words(talk.words, transcribed_words(english, talk))
+    assert words.recognized > 0.5 * len(talk.words)
     assert words.rate <= 0.04
 
 

@@ -57,6 +57,8 @@ def content(value):
             return recordings.silent_video()
         case {"tone": hertz, "s": seconds}:
             return recordings.wav(tone(hertz, seconds))
+        case {"tones": tones}:
+            return recordings.wav(np.concatenate([tone(hertz, seconds) for hertz, seconds in tones]))
         case {"sound": parts, "codec": [container, codec, rate]}:
             return recordings.encoded(container, codec, sound(parts), rate=rate)
         case {"sound": parts, "header": False}:

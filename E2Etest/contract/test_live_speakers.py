@@ -65,7 +65,7 @@ def test_labels_are_the_truth_when_they_are_settled_and_settled_ones_never_chang
     assert settled == {1: ["A"], 2: ["B"], 3: ["A"]}
 
 
-@pytest.mark.slow("loads the models of speakers")
+@pytest.mark.slow("streams a conversation of real length")
 def test_words_have_the_speakers_of_their_text(start, conversation):
     """Also those that were aligned after the final."""
     audio, turns = conversation
@@ -75,7 +75,7 @@ def test_words_have_the_speakers_of_their_text(start, conversation):
     assert (timed[1], timed[2]) == ({"A"}, {"B"})
 
 
-@pytest.mark.slow("loads the models of speakers")
+@pytest.mark.slow("streams a conversation of real length")
 def test_a_lost_process_is_reported_and_takes_no_word_away(start, conversation):
     """The texts and times are those of a session without speakers, and a client that comes back is told."""
     audio, turns = conversation
@@ -98,7 +98,7 @@ def test_a_lost_process_is_reported_and_takes_no_word_away(start, conversation):
     assert (_speakers(finals[3]), finals[3]["speakers_settled"]) == ([None], True)
 
 
-@pytest.mark.slow("loads the models of speakers")
+@pytest.mark.slow("streams a conversation of real length")
 def test_a_stored_voice_names_its_person_for_the_key_that_stored_it_and_for_no_other(start, conversation):
     """In place of the letter, before the label is settled."""
     audio, turns = conversation

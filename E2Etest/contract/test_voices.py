@@ -14,13 +14,14 @@ from E2Etest.drive import recordings
 from E2Etest.drive.process import FIRST, SECOND
 
 ANN, BOB = recordings.wav(tone(440, 3)), recordings.wav(tone(1_000, 3))
+TONES = ToneSpeakers()
 FIELDS = {"name": "Canary Ann", "consent": "canary note of 1 June"}
 
 
 @pytest.fixture(scope="module")
 def keyed(start):
     """Two keys; the directory is kept when it is started again."""
-    with start(speakers=ToneSpeakers(), API_KEYS=f"{FIRST},{SECOND}", MAX_UPLOAD_MB="4") as server:
+    with start(speakers=TONES, API_KEYS=f"{FIRST},{SECOND}", MAX_UPLOAD_MB="4") as server:
         yield server
 
 
@@ -103,10 +104,12 @@ def test_a_person_is_named_in_the_recordings_of_the_key_that_stored_the_voice(st
 
 
 def test_there_is_a_bound_for_each_key(keyed, monkeypatch):
-    """429 with what to do; another key has room."""
+    """429 with what to do, and nothing is computed; another key has room."""
     monkeypatch.setattr(voices_module, "MAX_VOICES_EACH", 1)
     assert enrol(keyed).status_code == 201
+    calls = TONES.calls
     answer = enrol(keyed, name="Bob")
+    assert TONES.calls == calls
     assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     assert "delete some" in answer.json()["error"]["message"]
     assert enrol(keyed, key=SECOND).status_code == 201

@@ -19,20 +19,14 @@ TWO = _speech(("a", 0, 10), ("b", 10, 20))
 @pytest.mark.parametrize(
     ("reference", "found", "seconds"),
     [
-        pytest.param(TWO, _speech(("x", 10, 20), ("y", 0, 10)), (20, 0, 0, 0), id="other names"),
         pytest.param(TWO, _speech(("x", 0, 12), ("y", 12, 20)), (20, 0, 0, 2), id="a late change"),
-        pytest.param(TWO, _speech(("x", 0, 20)), (20, 0, 0, 10), id="two people become one"),
         pytest.param(TWO, _speech(("x", 0, 10), ("y", 10, 17), ("z", 17, 20)), (20, 0, 0, 3), id="one becomes two"),
         pytest.param(TWO, _speech(("x", 0, 9), ("y", 13, 20)), (20, 4, 0, 0), id="missed"),
-        pytest.param(TWO, _speech(("x", 0, 10), ("y", 10, 25)), (20, 0, 5, 0), id="heard in silence"),
-        pytest.param(TWO, _speech(("x", 0, 12), ("y", 10, 20)), (20, 0, 2, 0), id="overlap that there is not"),
         pytest.param(
             _speech(("a", 0, 10), ("b", 6, 20)), _speech(("x", 0, 13), ("y", 13, 20)), (24, 4, 0, 3), id="overlap"
         ),
         pytest.param(TWO, _speech(("x", 0, 8), ("x", 5, 10), ("y", 10, 20)), (20, 0, 0, 0), id="overlap with itself"),
-        pytest.param(TWO, [], (20, 20, 0, 0), id="nothing found"),
         pytest.param([], _speech(("x", 1, 3)), (0, 0, 2, 0), id="nobody speaks"),
-        pytest.param([], [], (0, 0, 0, 0), id="nothing at all"),
     ],
 )
 def test_seconds_of_diarization_errors(reference, found, seconds):
@@ -64,15 +58,11 @@ def _words(text):
 @pytest.mark.parametrize(
     ("reference", "found", "recognized", "wrong"),
     [
-        pytest.param("a:one a:two b:three", "x:one x:two y:three", 3, 0, id="other names"),
         pytest.param("a:one a:two b:three b:four", "x:one x:two x:three y:four", 4, 1, id="on the border"),
         pytest.param("a:one a:two b:three", "x:one x:two x:three", 3, 1, id="two people become one"),
         pytest.param("a:one a:two b:three", "x:one x:too y:three", 2, 0, id="a word that was not recognised"),
-        pytest.param("a:one a:two b:three", "x:one y:so x:two y:three", 3, 0, id="a word too many"),
         pytest.param("a:one a:two b:three", "x:one -:two y:three", 3, 1, id="a word without a speaker"),
-        pytest.param("a:one", "-:one", 1, 1, id="no speaker at all"),
         pytest.param("a:one", "", 0, 0, id="no words"),
-        pytest.param("a:yes b:yes a:yes", "x:yes y:yes x:yes", 3, 0, id="the same word by turns"),
     ],
 )
 def test_words_with_the_wrong_speaker(reference, found, recognized, wrong):

@@ -52,18 +52,8 @@ _CODES = {
     "Macedonian": "mk",
 }
 _NAMES = {code: name for name, code in _CODES.items()}
-# Codes of ISO 639-2 and 639-3 for languages that have one of two letters, both where there is a bibliographic one.
-_TWO_LETTERS = {
-    **{"zho": "zh", "chi": "zh", "eng": "en", "ara": "ar", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr"},
-    **{"spa": "es", "por": "pt", "ind": "id", "ita": "it", "kor": "ko", "rus": "ru", "tha": "th", "vie": "vi"},
-    **{"jpn": "ja", "tur": "tr", "hin": "hi", "msa": "ms", "may": "ms", "zsm": "ms", "nld": "nl", "dut": "nl"},
-    **{"swe": "sv", "dan": "da", "fin": "fi", "pol": "pl", "ces": "cs", "cze": "cs", "tgl": "fil", "fas": "fa"},
-    **{"per": "fa", "pes": "fa", "ell": "el", "gre": "el", "ron": "ro", "rum": "ro", "hun": "hu", "mkd": "mk"},
-    "mac": "mk",
-}
 _ALIASES = {
     "mandarin": "Chinese",
-    "cmn": "Chinese",
     "cn": "Chinese",
     "tl": "Filipino",
     "tagalog": "Filipino",
@@ -111,7 +101,11 @@ def _lookup(text: str) -> str | None:
     primary, _, rest = text.partition("-")
     if primary == "zh" and not {"hk", "yue"}.isdisjoint(rest.split("-")):
         return "Cantonese"
-    known = _NAMES.get(primary) or _ALIASES.get(primary) or _NAMES.get(_TWO_LETTERS.get(primary, ""))
+    known = _NAMES.get(primary) or _ALIASES.get(primary)
+    if known is None and len(primary) == 3:  # CLDR knows the codes of ISO 639-2 and 639-3 besides those of two letters
+        from babel.core import get_global
+
+        known = _NAMES.get(get_global("language_aliases").get(primary, ""))
     return known or (text.title() if text.title() in _CODES else None)
 
 

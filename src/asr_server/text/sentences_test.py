@@ -152,18 +152,12 @@ def test_a_sentence_comes_as_soon_as_it_is_over(language, pieces, expected):
     assert [stream.push(piece) for piece in pieces] == expected
 
 
+# A run of one character see text_functions_test.
 HOSTILE = {
-    "no blank": "a",
-    "dots": ".",
-    "marks": "\u0301",
     "abbreviations": "Dr. ",
     "initials": "a. B. ",
-    "quotes": "“",
     "Chinese": "你好。",
-    "brackets": "((",
-    "lines": "\n",
     "short lines": "a\n",
-    "blanks": " ",
     "blanks between": " a" + " " * 399,
     "families": "👩‍👩‍👧",
 }

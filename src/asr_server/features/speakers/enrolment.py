@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asr_server.core.errors import DeadlineExceeded, InvalidInput
+from asr_server.features.speakers.diarization.clustering import mean_voice
 from asr_server.features.speakers.diarization.turns import VoicePrint
-from asr_server.features.speakers.voice_prints import OTHER_VOICE, mean, voice_print
+from asr_server.features.speakers.voice_prints import OTHER_VOICE, voice_print
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore, similarities
 from asr_server.processes.caller_work import FairShares
 
@@ -77,7 +78,7 @@ class Enrolment:
             )
         voice = EnrolledVoice(
             name=name,
-            voice_print=mean(prints, np.ones(len(prints))),
+            voice_print=mean_voice(np.stack(prints), np.ones(len(prints))),
             model=speakers.voice_model,
             consent=consent,
         )

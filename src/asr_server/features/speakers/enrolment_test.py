@@ -10,13 +10,11 @@ import pytest
 
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
-from asr_server.core.conftest import raises
-from asr_server.core.errors import DeadlineExceeded, Overloaded, SpeakersUnavailable
+from asr_server.core.errors import DeadlineExceeded, SpeakersUnavailable
 from asr_server.features.speakers import reference_audio
-from asr_server.features.speakers import voices as voices_module
 from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
 from asr_server.features.speakers.enrolment import Enrolment
-from asr_server.features.speakers.voices import VoiceStore, named
+from asr_server.features.speakers.voices import VoiceStore
 
 ANN, BOB = 440, 1_000
 PAUSE = np.zeros(8_000, np.int16)
@@ -60,40 +58,12 @@ def recording():
         yield make
 
 
-async def test_the_voice_of_a_person_is_recognised(enrolment, speakers, store, recording):
-    """In another recording, where it is beside somebody else's; the note is there, and who made the print."""
-    voice = await enrolment.enrol([recording(tone(ANN, 3)), recording(PAUSE, tone(ANN, 2, loudness=0.1))], **CANDIDATE)
-    assert (voice.name, voice.consent, voice.model) == ("Ann", "by letter", "tones")
-    assert np.linalg.norm(voice.voice_print) == pytest.approx(1)
-    elsewhere = np.concatenate([tone(BOB, 2), PAUSE, tone(ANN, 2)]) / np.float32(32_768)
-    found = await speakers.diarize(elsewhere)
-    assert named(found.voice_prints, store.voices("ann")) == [None, "Ann"]
-
-
-async def test_a_recording_that_is_refused_is_named(enrolment, store, recording):
-    """The error has its number, if there are several, and the reason. Nothing is stored."""
-    little = recording(PAUSE, tone(ANN, 0.9), PAUSE, PAUSE)
-    with raises("invalid_reference", match=r"\AThe recording has less than 1 s of speech"):
-        await enrolment.enrol([little], **CANDIDATE)
-    with raises("invalid_reference", match="Recording 2: The recording has more than one voice"):
-        await enrolment.enrol([recording(tone(ANN, 2)), recording(tone(BOB, 1.5), tone(ANN, 4))], **CANDIDATE)
-    assert store.voices("ann") == []
-
-
 async def test_a_word_of_somebody_else_is_no_second_voice(enrolment, recording):
     """And one person is not two because the diariser says so."""
     alone = await enrolment.enrol([recording(tone(ANN, 4))], **CANDIDATE)
     beside = await enrolment.enrol([recording(tone(ANN, 4), tone(BOB, 0.8))], **CANDIDATE)
     assert beside.voice_print @ alone.voice_print == pytest.approx(1, abs=1e-3)
     await enrolment.enrol([recording(tone(ANN, 3), tone(ANN + 31.25, 3))], **CANDIDATE)
-
-
-async def test_where_there_is_no_room_nothing_is_computed(enrolment, speakers, monkeypatch, recording):
-    """The bound is looked at first."""
-    monkeypatch.setattr(voices_module, "MAX_VOICES_EACH", 0)
-    with pytest.raises(Overloaded):
-        await enrolment.enrol([recording(tone(ANN, 3))], **CANDIDATE)
-    assert speakers.calls == 0
 
 
 class _Failing(ToneSpeakers):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples
     from asr_server.audio.segmentation import SpeechSpan
     from asr_server.features.speakers.diarization.client import SpeakerClient
-    from asr_server.features.speakers.diarization.turns import VoicePrint
     from asr_server.features.speakers.voices import VoiceStore
     from asr_server.recordings.pipeline import BeginStep, PrepareStep, RunOptions
     from asr_server.recordings.requests import RecordingRequest
@@ -102,9 +101,6 @@ def _tokens(segment: Segment, cuts: Sequence[int]) -> list[tuple[Token, ...]]:
     return [tuple(part) for part in parts]
 
 
-Name = Callable[[Sequence["VoicePrint"]], Awaitable[list[str]]]
-NameChannels = Callable[[Mapping[str, "Samples"]], Awaitable[dict[str, str]]]
-
 # Blocks of 2 s that wait for their analysis: the text may be that far ahead of the speakers.
 _WAITING_BLOCKS = 64
 # The speech by which the person of a channel is recognised. More speech helps little (diarization/live.py).
@@ -134,8 +130,8 @@ def _begin(
     group: asyncio.TaskGroup,
 ) -> RecordingStep:
     if signal.is_split:
-        return ChannelSpeakers(names.of_channels)
-    voices = RecordingSpeakers(client, count, names.of)
+        return ChannelSpeakers(names)
+    voices = RecordingSpeakers(client, count, names)
     group.create_task(voices.run())
     return voices
 
@@ -143,13 +139,12 @@ def _begin(
 class RecordingSpeakers(RecordingStep):
     """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording is not affected.
 
-    The blocks are a bounded queue: a recording that is decoded faster than its speakers are found waits. `name` finds
-    the names of voices.
+    The blocks are a bounded queue: a recording that is decoded faster than its speakers are found waits.
     """
 
-    def __init__(self, client: SpeakerClient, count: SpeakerCount, name: Name) -> None:
+    def __init__(self, client: SpeakerClient, count: SpeakerCount, names: RecordingNames) -> None:
         self._client = client
-        self._name = name
+        self._names = names
         self._count = count
         self._blocks: asyncio.Queue[Samples | None] = asyncio.Queue(_WAITING_BLOCKS)
         self._found: asyncio.Future[Diarization] = asyncio.get_running_loop().create_future()
@@ -183,18 +178,18 @@ class RecordingSpeakers(RecordingStep):
         if not found.voice_prints:  # nobody speaks for long enough to be distinguished from others
             names = [label(0)]
         else:
-            names = await self._name(found.voice_prints)
+            names = await self._names.of(found.voice_prints)
         # Hours of words and of turns of many people take half a second.
         return await in_thread(labelled, segments, found.turns, names)
 
 
 class ChannelSpeakers(RecordingStep):
-    """One recording whose channels are a person each. `name`: finds the names of channels by their speech."""
+    """One recording whose channels are a person each."""
 
-    def __init__(self, name: NameChannels) -> None:
-        self._name = name
+    def __init__(self, names: RecordingNames) -> None:
+        self._names = names
         self._speech: dict[str, Samples] = {}
-        self._names: dict[str, str] = {}
+        self._found: dict[str, str] = {}
 
     def hear(self, span: SpeechSpan) -> None:
         """Take the next span of any channel."""
@@ -204,15 +199,15 @@ class ChannelSpeakers(RecordingStep):
             self._speech[span.speaker] = np.concatenate((before, span.audio))[:_HEARD_SAMPLES]
 
     async def end(self) -> None:
-        self._names = await self._name(self._speech)
+        self._found = await self._names.of_channels(self._speech)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """The segments with names in place of the letters of their channels."""
         return [
             replace(
                 segment,
-                speaker=self._names.get(segment.speaker or ""),
-                words=tuple(replace(word, speaker=self._names.get(word.speaker or "")) for word in segment.words),
+                speaker=self._found.get(segment.speaker or ""),
+                words=tuple(replace(word, speaker=self._found.get(word.speaker or "")) for word in segment.words),
             )
             for segment in segments
         ]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from asr_server.features.speakers.diarization.turns import label
 from asr_server.features.speakers.speaker_names import RecordingNames, lettered
 from asr_server.features.speakers.voices import NamedVoice
 
@@ -38,6 +39,10 @@ def _names(known=(), stored=()):
 def test_who_has_no_name_gets_a_letter_that_nobody_has(names, shown):
     """Names are written in the order of the speakers."""
     assert lettered(names) == shown
+
+
+def test_letters_go_on_with_two():
+    assert [label(number) for number in (0, 25, 26, 51, 52, 701)] == ["A", "Z", "AA", "AZ", "BA", "ZZ"]
 
 
 async def test_the_callers_names_come_before_those_of_stored_voices():

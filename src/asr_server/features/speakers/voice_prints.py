@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers import reference_audio
-from asr_server.features.speakers.diarization.clustering import unit
+from asr_server.features.speakers.diarization.clustering import mean_voice
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, VoicePrint
 from asr_server.features.speakers.voices import similarities
 
@@ -53,10 +51,4 @@ def _only_voice(found: Diarization) -> VoicePrint:
             "The recording has more than one voice: send one in which only one person speaks.",
             code="invalid_reference",
         )
-    return mean(prints, np.where(is_other, 0, durations_ms))
-
-
-def mean(prints: Sequence[VoicePrint], weights: NDArray[np.float64]) -> VoicePrint:
-    """Return the direction of the weighted mean."""
-    centre: VoicePrint = unit(np.average(unit(np.stack(prints)), axis=0, weights=weights)[None])[0].astype(np.float32)
-    return centre
+    return mean_voice(np.stack(prints), np.where(is_other, 0, durations_ms))

@@ -22,7 +22,7 @@ import pytest
 
 from asr_server.core.settings import Settings
 from asr_server.features.translation.endpoint import ChatEndpoint
-from asr_server.features.translation.lines import TranslationConfig
+from asr_server.features.translation.prompt import TranslationConfig
 from asr_server.features.translation.translator import translate
 from asr_server.text import languages
 

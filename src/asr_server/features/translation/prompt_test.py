@@ -1,12 +1,12 @@
 """The prompts that are sent."""
 
 import json
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.features.translation.lines import TranslationConfig
-from asr_server.features.translation.prompt import batches, build_prompt
+from asr_server.features.translation.prompt import TranslationConfig, batches, build_prompt
 from asr_server.text import languages
 
 TEXTS = [f"line {i}" for i in range(10)]
@@ -18,18 +18,15 @@ def _content(asked, texts=TEXTS, **rest):
 
 
 def test_neighbours_go_along_as_context():
-    """Three lines before, two behind, and what lies between lines that are asked for."""
-    entries = [(next(iter(e)), e.get("text") or e["context"]) for e in _content([4, 6])["passage"]]
-    assert entries == [
-        ("context", "line 1"),
-        ("context", "line 2"),
-        ("context", "line 3"),
-        ("id", "line 4"),
-        ("context", "line 5"),
-        ("id", "line 6"),
-        ("context", "line 7"),
-        ("context", "line 8"),
+    """Three lines before and two behind, and not all that lies between lines that are far apart."""
+    assert [e.get("context", "") for e in _content([4, 6])["passage"]] == [
+        *("line 1", "line 2", "line 3"),
+        *("", "line 5", ""),
+        *("line 7", "line 8"),
     ]
+    texts = [f"line {i}" for i in range(1000)]
+    entries = [e.get("text") or e["context"] for e in _content([0, 999], texts)["passage"]]
+    assert entries == [texts[i] for i in (0, 1, 2, 996, 997, 998, 999)]
 
 
 def test_context_is_bounded():
@@ -60,16 +57,10 @@ def test_prompts_of_one_size_have_one_schema():
     assert build_prompt(TEXTS, [0, 1, 2], None, config).schema == build_prompt(TEXTS, [5, 6, 9], None, config).schema
 
 
-def test_what_lies_between_lines_far_apart_is_no_context():
-    """Two lines at the ends of a thousand others: five neighbours at most for each, not the whole transcript."""
-    texts = [f"line {i}" for i in range(1000)]
-    entries = [e.get("text") or e["context"] for e in _content([0, 999], texts)["passage"]]
-    assert entries == [texts[i] for i in (0, 1, 2, 996, 997, 998, 999)]
-
-
 @given(st.lists(st.integers(0, 6000), max_size=60), st.integers(1, 20), st.sets(st.integers(0, 59)))
 def test_every_line_is_in_one_batch_in_order_and_within_the_bounds(lengths, size, unwanted):
-    """All wanted lines and no others; a group exceeds the characters only where it is one line."""
+    """All wanted lines and no others; a group exceeds the characters only where it is one line, and ends only where the
+    next line has no room in it."""
     texts = ["x" * n for n in lengths]
     wanted = [i for i in range(len(texts)) if i not in unwanted]
     groups = batches(texts, wanted, size)
@@ -77,8 +68,5 @@ def test_every_line_is_in_one_batch_in_order_and_within_the_bounds(lengths, size
     for group in groups:
         assert 1 <= len(group) <= size
         assert len(group) == 1 or sum(lengths[i] for i in group) <= 4000
-
-
-def test_groups_are_as_large_as_they_may_be():
-    """Forty short lines in tens are four prompts."""
-    assert [len(g) for g in batches(["word"] * 40, range(40), 10)] == [10] * 4
+    for group, after in pairwise(groups):
+        assert len(group) == size or sum(lengths[i] for i in [*group, after[0]]) > 4000

@@ -13,8 +13,8 @@ from loguru import logger
 from asr_server.core.errors import InvalidInput, TranslationError, TranslationUnavailable
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.translation.endpoint import ChatEndpoint
-from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
-from asr_server.features.translation.translator import translate
+from asr_server.features.translation.prompt import TranslationConfig
+from asr_server.features.translation.translator import Reason, Translated, TranslatedLine, translate
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings import render
 from asr_server.recordings.pipeline import TranscriptTranslator

@@ -96,23 +96,12 @@ async def test_subtitles_are_translated_at_their_own_temperature(llm, translatin
     assert [call.body["temperature"] for call in llm.calls] == [0.1, 0.3]
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"openai_base_url": None}, ["OPENAI_BASE_URL"]),
-        ({"translate_model": ""}, ["TRANSLATE_MODEL"]),
-        ({"openai_base_url": None, "translate_model": ""}, ["OPENAI_BASE_URL", "TRANSLATE_MODEL"]),
-    ],
-)
-async def test_a_server_without_an_endpoint_says_what_to_set(translating, changes, named):
-    """The message names every setting that is missing; a caller may still ask for the source instead."""
-    async with translating(**changes) as translations:
-        with pytest.raises(TranslationUnavailable) as caught:
-            translations.check()
-        with pytest.raises(TranslationUnavailable):
+async def test_a_server_without_an_endpoint_says_what_to_set(translating):
+    """The message names the setting that is missing; a caller may still ask for the source instead."""
+    async with translating(translate_model="") as translations:
+        with pytest.raises(TranslationUnavailable, match=r"up: set TRANSLATE_MODEL to"):
             await _translated(translations, CUES)
         assert (await _translated(translations, CUES, KEPT)).failure
-    assert all(name in caught.value.message for name in named)
 
 
 async def test_the_callers_limit_counts(llm, translating):

@@ -11,19 +11,64 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
 from asr_server.core.errors import TranslationError, TranslationUnavailable
 from asr_server.features.translation.endpoint import NoResponse, PromptRefused
-from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
-from asr_server.features.translation.prompt import batches, build_prompt
+from asr_server.features.translation.prompt import TranslationConfig, batches, build_prompt
 from asr_server.text.scripts import LETTER_NAMES, TURNING, letter_names
 
 if TYPE_CHECKING:
     from asr_server.features.translation.endpoint import ChatEndpoint
     from asr_server.text.languages import LanguageTag
+
+
+class Reason(StrEnum):
+    """The reason why a line has no translation; `NONE` if it has one."""
+
+    NONE = ""
+    SAME_LANGUAGE = "same_language"  # it is in the target language already
+    NO_WORDS = "no_words"  # nothing in it can be translated
+    NO_ANSWER = "no_answer"  # no response had this line, or had its id exactly once
+    UNCHANGED = "unchanged"  # the response repeated the source
+    OTHER_SCRIPT = "other_script"  # the response was not written in the target's script
+    TOO_LONG = "too_long"  # the response was far longer than a translation can be
+    REFUSED = "refused"  # the endpoint refused the line
+    ENDPOINT = "endpoint"  # the endpoint failed
+    TIME = "time"  # the time limit was reached before
+
+
+# Reasons that are no failure.
+_EXPECTED = frozenset({Reason.NONE, Reason.SAME_LANGUAGE, Reason.NO_WORDS})
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedLine:
+    """A text to translate: a cue or a segment."""
+
+    text: str
+    language: LanguageTag | None = None  # its own, or None if unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """The outcome for one line."""
+
+    text: str  # the translation, on one line; or, with a `reason`, the source text unchanged
+    reason: Reason = Reason.NONE
+
+    @property
+    def translated(self) -> bool:
+        return self.reason is Reason.NONE
+
+    @property
+    def kept(self) -> bool:  # in the source language because the translation failed
+        return self.reason not in _EXPECTED
+
 
 # The reasoning that some models write first. Some servers cut off its opening tag, a used-up token budget the closing
 # one.

@@ -95,8 +95,7 @@ class _Analysis:
         sound_s = 0.0 if samples is None else samples_to_s(len(samples))
         self._heard_s += sound_s
         work_s = _PER_SOUND_S * sound_s + (_PER_RECORDING_S * self._heard_s if action == "finish" else 0.0)
-        content = {"action": action, **fields}  # of a `SpeakerRequest`
-        answer = await self._stream.request(content, data, is_live=self.is_live, work_s=work_s)
+        answer = await self._stream.request({"action": action, **fields}, data, is_live=self.is_live, work_s=work_s)
         if reason := answer.content.get("unusable"):
             logger.error("the models that tell speakers apart cannot be loaded", reason=reason)
             await self._stream.process.end()

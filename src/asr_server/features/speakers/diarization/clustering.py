@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.features.speakers.diarization.turns import SpeakerCount
+from asr_server.features.speakers.diarization.turns import SpeakerCount, VoicePrint
 
 Vectors = NDArray[np.float64]
 
@@ -163,3 +163,9 @@ def _members(groups: NDArray[np.intp], count: int | None = None) -> Vectors:
 
 def _means(directions: Vectors, weights: Vectors, shares: Vectors) -> Vectors:
     return unit((shares * weights[:, None]).T @ directions)
+
+
+def mean_voice(voices: Vectors, weights: Vectors) -> VoicePrint:
+    """Return the direction of the weighted mean of the directions of voices, (n, D)."""
+    mean: VoicePrint = _means(unit(voices), weights, np.ones((len(voices), 1)))[0].astype(np.float32)
+    return mean

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import strategies as st
 
 from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
@@ -178,6 +179,11 @@ def numbered(*parts):
     said = np.concatenate([np.full(round(seconds * SAMPLE_RATE), who, np.float32) for who, seconds in parts])
     noise = np.random.default_rng(len(said)).uniform(0, 0.5, len(said)).astype(np.float32)
     return np.where(said, said + noise, 0).astype(np.float32)
+
+
+CONVERSATIONS = st.lists(
+    st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 12, 23]), st.floats(0.05, 9.0)), min_size=1, max_size=10
+).map(lambda parts: numbered(*parts))
 
 
 @pytest.fixture(scope="package")

@@ -190,11 +190,8 @@ def _steps(pieces: list[Piece]) -> int:
 
 
 def _mean_voice(pieces: list[Piece]) -> VoicePrint:
-    """Return the mean direction, where a longer piece counts more, as in `Diarization.voice_prints`."""
-    durations_s = np.array([[piece.duration_s] for piece in pieces])
-    directions = clustering.unit(np.array([piece.voice for piece in pieces], np.float64))
-    mean: VoicePrint = clustering.unit((durations_s * directions).sum(axis=0, keepdims=True))[0].astype(np.float32)
-    return mean
+    voices = np.array([piece.voice for piece in pieces], np.float64)
+    return clustering.mean_voice(voices, np.array([piece.duration_s for piece in pieces]))
 
 
 def _most(counts: Counter[int]) -> int:

@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.speakers.diarization import live
-from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
+from asr_server.features.speakers.diarization.conftest import CONVERSATIONS, NumberedVoices, numbered
 from asr_server.features.speakers.diarization.live import HORIZON_S, VOICE_PRINT_S, LiveDiarizer
-
-SESSIONS = st.lists(
-    st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 12, 23]), st.floats(0.1, 9.0)), min_size=1, max_size=10
-).map(lambda parts: numbered(*parts))
 
 
 def blocks(sound, block_samples=4_000):
@@ -26,7 +22,7 @@ def blocks(sound, block_samples=4_000):
 
 @pytest.mark.slow("hears minutes of speech")
 @settings(max_examples=50)
-@given(SESSIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
+@given(CONVERSATIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
 def test_labels_behind_the_horizon_never_change(sound, block_samples):
     """No turn begins before what was settled already. The horizon only moves on, and is as late as promised. A voice is
     reported at most once for each step, also where pieces go to another speaker and back."""

@@ -8,13 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
+from asr_server.features.speakers.diarization.conftest import CONVERSATIONS, NumberedVoices, numbered
 from asr_server.features.speakers.diarization.recording import RecordingDiarizer
 from asr_server.features.speakers.diarization.turns import SpeakerCount
-
-CONVERSATIONS = st.lists(
-    st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 12, 23]), st.floats(0.05, 9.0)), min_size=1, max_size=10
-).map(lambda parts: numbered(*parts))
 
 
 def diarized(sound, block_samples=None, count=None):

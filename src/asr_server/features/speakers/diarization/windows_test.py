@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
+from asr_server.features.speakers.diarization.conftest import CONVERSATIONS, NumberedVoices
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES
 from asr_server.features.speakers.diarization.windows import SpeakerModels, analyse
 
@@ -52,11 +52,6 @@ def test_long_speech_is_cut_into_pieces_of_about_two_seconds():
     found = _analysed((0, 0, 10))
     assert [round(end - begin, 2) for begin, end, _ in found] == [2.0] * 5
     assert [round(voice[1] - voice[0], 2) for _, _, voice in found] == [3.0] * 5
-
-
-CONVERSATIONS = st.lists(
-    st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 12, 23]), st.floats(0.05, 9.0)), min_size=1, max_size=10
-).map(lambda parts: numbered(*parts))
 
 
 @settings(max_examples=50)

@@ -1,5 +1,7 @@
 """Messages between the server and the process that distinguishes speakers.
 
+A request has an `action` and the number of its `stream`, a recording or session; a start also `live`, True for a
+session, and a finish `at_least` and `at_most`, the number of speakers.
 The data are float32: samples in requests, voice vectors in answers. Two hours in which the speaker changes 30 times a
 second have 216,000 turns, 8 MB of JSON.
 """
@@ -7,7 +9,6 @@ second have 216,000 turns, 8 MB of JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,17 +18,6 @@ from asr_server.processes import messages
 from asr_server.processes.messages import Message
 
 Action = Literal["start", "push", "finish"]
-
-
-@dataclass(frozen=True, slots=True)
-class SpeakerRequest:
-    """A request to the process."""
-
-    action: Action
-    stream: int = 0  # which recording or session
-    live: bool = False  # with start: it is a session
-    at_least: int = 1  # with finish: the number of speakers
-    at_most: int = 1  # with finish: the number of speakers
 
 
 def answer(turns: Sequence[Turn], voices: Mapping[int, VoicePrint] | None = None, settled_ms: int = 0) -> bytes:

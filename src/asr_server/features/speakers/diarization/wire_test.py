@@ -7,7 +7,7 @@ import pytest
 
 from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import wire
-from asr_server.features.speakers.diarization.turns import Diarization, Turn
+from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.processes import messages
 
 
@@ -19,23 +19,16 @@ def received(message):
     return messages.Message(json.loads(body[:text_bytes]), body[text_bytes:])
 
 
-@pytest.mark.parametrize("speakers", [0, 1, 3])
-def test_a_diarization_arrives_as_it_was_sent(speakers):
-    prints = tuple(np.random.default_rng(0).normal(size=(speakers, 256)).astype(np.float32))
-    sent = Diarization((Turn(0, 5, 7_200_000), Turn(39, 6, 7)), prints)
-    found = received(wire.answer(sent.turns, dict(enumerate(sent.voice_prints))))
-    assert wire.turns(found) == sent.turns
-    assert np.array_equal(list(wire.voices(found).values()), sent.voice_prints)
-
-
 @pytest.mark.parametrize("speakers", [(), (3,), (0, 7)])
-def test_live_voices_arrive_as_they_were_sent(speakers):
+def test_turns_and_voices_arrive_as_they_were_sent(speakers):
     """A message with no voices differs from one without a change."""
     sent = {number: np.random.default_rng(number).normal(size=256).astype(np.float32) for number in speakers}
-    found = wire.voices(received(wire.answer((), sent)))
-    assert list(found) == list(speakers)
+    turns = (Turn(0, 5, 7_200_000), Turn(39, 6, 7))
+    answer = received(wire.answer(turns, sent))
+    found = wire.voices(answer)
+    assert (wire.turns(answer), list(found)) == (turns, list(speakers))
     assert all(np.array_equal(found[number], sent[number]) for number in speakers)
-    assert wire.voices(received(wire.answer((Turn(0, 5, 6),)))) is None
+    assert wire.voices(received(wire.answer(turns))) is None
 
 
 def test_the_longest_recording_fits():

@@ -57,17 +57,17 @@ def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
 
 
 def _answer(models: SpeakerModels, content: dict[str, Any], data: bytes, recordings: dict[int, Diarizer]) -> bytes:
-    request, samples = wire.SpeakerRequest(**content), np.frombuffer(data, np.float32)
-    match request.action, recordings.get(request.stream):
+    stream, samples = content["stream"], np.frombuffer(data, np.float32)
+    match content["action"], recordings.get(stream):
         case "start", _:
-            recordings[request.stream] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
+            recordings[stream] = LiveDiarizer(models) if content["live"] else RecordingDiarizer(models)
         case "push", LiveDiarizer() as session:
             changed = session.push(samples)
             return wire.answer(changed, session.take_voice_prints(), session.settled_ms)
         case "push", RecordingDiarizer() as recording:
             recording.push(samples)
         case "finish", RecordingDiarizer() as recording:
-            found = recording.finish(SpeakerCount(request.at_least, request.at_most))
+            found = recording.finish(SpeakerCount(content["at_least"], content["at_most"]))
             return wire.answer(found.turns, dict(enumerate(found.voice_prints)))
         case _:
             return messages.packed({"error": "unknown"})

@@ -1,7 +1,6 @@
 """Requests and answers without a process. Who speaks is in the samples; see client_test.py for the confined process."""
 
 import io
-from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import worker as speakers_worker
 from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
-from asr_server.features.speakers.diarization.wire import SpeakerRequest
 from asr_server.processes import messages, sandbox
 
 
@@ -20,9 +18,9 @@ def no_cpu_limit(monkeypatch):
 
 
 def answers(requests, models=None):
-    """The content of the answer to each request, which is a `SpeakerRequest` and perhaps samples."""
+    """The content of the answer to each request, which is its content and perhaps samples."""
     sent = b"".join(
-        messages.packed({**asdict(request), "dropped": []}, *(block.tobytes() for block in samples))
+        messages.packed({**request, "dropped": []}, *(block.tobytes() for block in samples))
         for request, *samples in requests
     )
     received = io.BytesIO()
@@ -35,21 +33,22 @@ def answers(requests, models=None):
 
 
 def recording(number, *blocks, live=False):
-    return [(SpeakerRequest("start", number, live),), *((SpeakerRequest("push", number), block) for block in blocks)]
+    start, push = ({"action": action, "stream": number} for action in ("start", "push"))
+    return [({**start, "live": live},), *((push, block) for block in blocks)]
 
 
-FINISH = SpeakerRequest("finish", 1, at_most=MAX_SPEAKERS)
+FINISH = {"action": "finish", "stream": 1, "at_least": 1, "at_most": MAX_SPEAKERS}
 
 
 def test_recordings_and_sessions_are_kept_apart():
     """Requests of several come in any order."""
     one, two = recording(1, numbered((1, 6))), recording(2, numbered((2, 6), (3, 6)))
     mixed = [request for pair in zip(one, two, strict=True) for request in pair]
-    found = answers([*mixed, *recording(3, numbered((4, 3)), live=True), (FINISH,), (replace(FINISH, stream=2),)])
+    found = answers([*mixed, *recording(3, numbered((4, 3)), live=True), (FINISH,), ({**FINISH, "stream": 2},)])
     assert [len(answer["voices"]) for answer in found[-2:]] == [1, 2]
     assert found[-3]["turns"] == [[0, 0, 2500]]
 
 
 @pytest.mark.parametrize("action", ["push", "finish"])
 def test_what_was_never_begun_is_unknown(action):
-    assert answers([(SpeakerRequest(action, 5), np.zeros(10, np.float32))]) == [{"error": "unknown"}]
+    assert answers([({"action": action, "stream": 5}, np.zeros(10, np.float32))]) == [{"error": "unknown"}]
