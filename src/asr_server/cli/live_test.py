@@ -3,9 +3,9 @@
 import asyncio
 import io
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -78,34 +78,30 @@ def _timed(number, text="turn on the lights"):
     return final, replace(final, words=words)
 
 
+def _written(*lines, wanted=Format.TEXT, **how):
+    """Show these lines, and return what is written after each, and at the end."""
+    out = io.StringIO()
+    writer = FinalsWriter(out, wanted, **how)
+    found = [writer.show(line) or out.getvalue() for line in lines]
+    writer.close()
+    return [*found, out.getvalue()]
+
+
 @pytest.mark.parametrize(("wanted", "read"), [(Format.SRT, parse_srt), (Format.VTT, parse_vtt)])
 def test_finals_become_cues_one_behind_the_other(wanted, read):
     """Cues come as soon as the times of the words are there. Numbers go on, and the file has one head."""
-    out = io.StringIO()
-    writer = FinalsWriter(out, wanted)
-    for number in (1, 2):
-        for line in (_line("turn", " on"), *_timed(number)):
-            writer.show(line)
-        assert len(read(out.getvalue())) == number
-    writer.close()
-    assert [(cue.start_ms, cue.text) for cue in read(out.getvalue())] == [
-        (3_600_000, "turn on the lights"),
-        (7_200_000, "turn on the lights"),
-    ]
-    assert out.getvalue().count("WEBVTT") == (wanted is Format.VTT)
-    assert "\n\n2\n" in out.getvalue() or wanted is Format.VTT
+    written = _written(_line("turn", " on"), *_timed(1), *_timed(2), wanted=wanted)
+    assert [len(read(text)) for text in written] == [0, 0, 1, 1, 2, 2]
+    assert [cue.start_ms for cue in read(written[-1])] == [3_600_000, 7_200_000]
+    assert {cue.text for cue in read(written[-1])} == {"turn on the lights"}
+    assert written[-1].count("WEBVTT") == (wanted is Format.VTT)
+    assert "\n\n2\n" in written[-1] or wanted is Format.VTT
 
 
 def test_a_final_without_times_is_a_cue_of_its_own():
     """The times of a final are lost where the connection breaks after it; its words are not."""
-    out = io.StringIO()
-    writer = FinalsWriter(out, Format.SRT)
-    writer.show(_timed(1, "lost times")[0])
-    for line in _timed(2):
-        writer.show(line)
-    writer.show(_timed(3, "the last")[0])
-    writer.close()
-    cues = parse_srt(out.getvalue())
+    lines = _timed(1, "lost times")[0], *_timed(2), _timed(3, "the last")[0]
+    cues = parse_srt(_written(*lines, wanted=Format.SRT)[-1])
     assert [cue.text for cue in cues] == ["lost times", "turn on the lights", "the last"]
     assert (cues[0].start_ms, cues[0].end_ms) == (3_600_000, 3_602_500)
 
@@ -132,21 +128,16 @@ def test_a_file_gets_the_finals_and_the_terminal_too(tmp_path, capsys):
     assert path.read_text() == "turn on\n"
 
 
+def _sound(devices=(), **stream):
+    """The library of the sound card."""
+    opened = MagicMock(**stream)
+    return SimpleNamespace(RawInputStream=opened, query_devices=lambda: devices, PortAudioError=RuntimeError)
+
+
 def test_a_microphone_that_is_not_there_is_answered_with_those_that_are(monkeypatch, capsys):
     """The answer has their names, and the one that was probably meant."""
-
-    class Sound:
-        PortAudioError = RuntimeError
-
-        @staticmethod
-        def RawInputStream(**options):
-            raise ValueError(f"No input device matching {options['device']!r}")
-
-        @staticmethod
-        def query_devices():
-            return [{"name": "Speakers", "max_input_channels": 0}, {"name": "USB Audio", "max_input_channels": 1}]
-
-    monkeypatch.setitem(sys.modules, "sounddevice", Sound)
+    devices = [{"name": name, "max_input_channels": inputs} for name, inputs in (("Speakers", 0), ("USB Audio", 1))]
+    monkeypatch.setitem(sys.modules, "sounddevice", _sound(side_effect=ValueError("No device."), devices=devices))
     with servers(_flushed) as url:
         assert live("--mic", "--device", "USB Audo", server=url) == 1
     assert "There are: USB Audio. Did you mean USB Audio?" in capsys.readouterr().err
@@ -162,17 +153,9 @@ def test_a_session_that_the_server_ends_early_is_a_failure(capsys):
 
 def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys):
     """The words until then are shown, and the command does not wait for more."""
-
-    blocks = iter([(b"12", False)])
-
-    class Unplugged(nullcontext):
-        def read(self, _):
-            for block in blocks:
-                return block
-            raise RuntimeError("device unavailable")
-
-    sound = SimpleNamespace(RawInputStream=lambda **_: Unplugged(), PortAudioError=RuntimeError)
-    monkeypatch.setitem(sys.modules, "sounddevice", sound)
+    microphone = MagicMock()
+    microphone.read.side_effect = [(b"12", False), RuntimeError("device unavailable")]
+    monkeypatch.setitem(sys.modules, "sounddevice", _sound(return_value=microphone))
     with servers(_flushed) as url:
         assert live("--mic", server=url) == 1
     printed = capsys.readouterr()
@@ -219,11 +202,8 @@ def test_a_file_waits_while_the_client_has_no_room(monkeypatch):
 
 def test_a_cue_has_the_words_of_one_speaker():
     """The last labels count, which may have come after the words."""
-    out = io.StringIO()
-    line = _timed(1)[1]
-    writer = FinalsWriter(out, Format.SRT)
-    writer.show(replace(line, speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights"))))
-    assert len(parse_srt(out.getvalue())) == 2
+    line = replace(_timed(1)[1], speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights")))
+    assert len(parse_srt(_written(line, wanted=Format.SRT)[0])) == 2
 
 
 def test_a_loud_recording_is_scaled_down_as_a_whole(tmp_path):
@@ -237,11 +217,6 @@ def test_a_loud_recording_is_scaled_down_as_a_whole(tmp_path):
 
 
 def test_a_file_waits_until_no_label_will_change():
-    """The display shows the same final before."""
-    in_file, shown = io.StringIO(), io.StringIO()
-    writers = FinalsWriter(in_file, speakers=True), LineView(shown, speakers=True)
-    for settled, written in ((False, ""), (True, "A: hello\n")):
-        for writer in writers:
-            writer.show(_labelled(1, [("A", "hello")], settled=settled))
-        assert in_file.getvalue() == written
-        assert shown.getvalue() == "A: hello\n"
+    """A display shows the final before, as above."""
+    lines = [_labelled(1, [("A", "hello")], settled=settled) for settled in (False, True)]
+    assert _written(*lines, speakers=True) == ["", "A: hello\n", "A: hello\n"]

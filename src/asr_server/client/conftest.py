@@ -121,7 +121,7 @@ class _Seen(list):
 @contextmanager
 def answering(body, status=200, *, before=(), **headers):
     """A server that answers with these bytes; yields its address, and the bodies and headers that it read. `before`:
-    the statuses of its first answers."""
+    the statuses of its first answers, None for a connection that it closes instead."""
     seen, statuses = _Seen(), list(before)
 
     class Handler(BaseHTTPRequestHandler):
@@ -133,7 +133,10 @@ def answering(body, status=200, *, before=(), **headers):
             self.do_GET()
 
         def do_GET(self):
-            self.send_response(statuses.pop(0) if statuses else status)
+            if (code := statuses.pop(0) if statuses else status) is None:
+                self.close_connection = True
+                return
+            self.send_response(code)
             own = {name.replace("_", "-"): value for name, value in headers.items()}
             for name, value in {"Content-Length": str(len(body)), "Connection": "close", **own}.items():
                 self.send_header(name, value)

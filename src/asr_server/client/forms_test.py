@@ -3,14 +3,15 @@
 import asyncio
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields
 
 import httpx
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from starlette.requests import Request as HttpRequest
 
 from asr_server.client.files import form
+from asr_server.core.errors import InvalidInput
 from asr_server.net import body
 from asr_server.recordings import forms as server_forms
 from asr_server.recordings.requests import (
@@ -31,20 +32,23 @@ from asr_server.text import languages
 # The server strips all texts, and a form ends its lines with CR LF.
 _TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r\n\0"), max_size=30).map(str.strip)
 _TERMS = _TEXTS.filter(bool)
-_LAYOUT = {"max_line_chars": st.integers(2, 200), "max_lines": st.integers(1, 4)}
-_RECORDING = {
+_NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=64).map(str.strip).filter(bool)
+_LANGUAGES = st.sampled_from(["", *languages.model_languages()])
+_STRATEGIES = st.builds(
+    ChunkingStrategy,
+    st.sampled_from(["auto", "server_vad"]),
+    threshold=st.floats(0.05, 1),
+    prefix_padding_ms=st.integers(0, 2_000),
+    silence_duration_ms=st.integers(32, 5_000),
+)
+_VALUES = {
     "model": st.sampled_from(["whisper-1", "demo", "Qwen/Qwen3-ASR-0.6B"]),
     "prompt": _TEXTS,
     "hotwords": st.lists(_TERMS, max_size=4).map(tuple),
+    "language": _LANGUAGES,
+    "languages": st.permutations(["English", "German", "Chinese"]).map(lambda names: (*names[:2],)),
     "temperature": st.floats(0, 1, allow_subnormal=False),
-    "chunking_strategy": st.just(ChunkingStrategy())
-    | st.builds(
-        ChunkingStrategy,
-        st.just("server_vad"),
-        threshold=st.floats(0.05, 1),
-        prefix_padding_ms=st.integers(0, 2_000),
-        silence_duration_ms=st.integers(32, 5_000),
-    ),
+    "chunking_strategy": _STRATEGIES.map(lambda chosen: chosen if chosen.type != "auto" else ChunkingStrategy()),
     "vad": st.sampled_from(VoiceDetection),
     "strict": st.booleans(),
     "text_format": st.sampled_from(TextFormat),
@@ -52,10 +56,19 @@ _RECORDING = {
     "redact": st.lists(st.sampled_from(PersonalData), unique=True).map(tuple),
     "mode": st.sampled_from(["accurate", "fast"]),
     "start": st.floats(0, 1e6, allow_subnormal=False),
+    "response_format": st.sampled_from(ResponseFormat),
+    "timestamp_granularities": st.lists(st.sampled_from(["segment", "word", "cue"]), unique=True).map(tuple),
+    "include": st.sampled_from([(), ("logprobs",)]),
+    "stream": st.booleans(),
+    "return_timestamps": st.booleans(),
+    "format": st.sampled_from(["srt", "vtt"]),
+    "max_line_chars": st.integers(2, 200),
+    "max_lines": st.integers(1, 4),
+    "source_language": _LANGUAGES,
+    "glossary": st.dictionaries(_TERMS, _TERMS, max_size=3),
+    "bilingual": st.booleans(),
+    "source_on_failure": st.booleans(),
 }
-_LANGUAGE = st.sampled_from(["", *languages.model_languages()])
-_NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=64).map(str.strip).filter(bool)
-_KNOWN = st.dictionaries(_NAMES, st.binary(min_size=1), max_size=4)
 _COUNTS = st.tuples(st.integers(1, 40), st.none() | st.integers(1, 40)).map(
     lambda pair: pair if pair[1] is None else tuple(sorted(pair))
 )
@@ -68,50 +81,32 @@ _SPEAKERS = st.builds(
         "known_speaker_references": tuple(known.values()),
     },
     _COUNTS,
-    _KNOWN,
+    st.dictionaries(_NAMES, st.binary(min_size=1), max_size=4),
 ) | st.just({"channel_mode": ChannelMode.SPLIT})
-_JSON = {"return_timestamps": st.booleans(), "include": st.sampled_from([(), ("logprobs",)])}
-_PARTS = st.lists(st.sampled_from(["segment", "word", "cue"]), unique=True).map(tuple)
-_OTHER = st.sampled_from([ResponseFormat(name) for name in ("text", "srt", "vtt", "docx")])
-_TRANSLATED = [one for one in ResponseFormat if one is not ResponseFormat.DIARIZED_JSON and not one.is_document]
-_TRANSCRIPTIONS = (
-    st.builds(TranscriptionRequest, **_RECORDING, language=_LANGUAGE, **_JSON)
-    | st.builds(TranscriptionRequest, **{**_RECORDING, "redact": st.just(())}, **_JSON, stream=st.just(True))
-    | st.builds(
-        TranscriptionRequest,
-        **_RECORDING,
-        response_format=st.just(ResponseFormat.VERBOSE_JSON),
-        timestamp_granularities=_PARTS,
-    )
-    | st.builds(TranscriptionRequest, **_RECORDING, response_format=_OTHER)
-)
-# One language of several is detected where none is forced.
-_DETECTED = st.builds(
-    TranscriptionRequest, languages=st.permutations(["English", "German", "Chinese"]).map(lambda names: (*names[:2],))
-)
-_SUBTITLES = st.builds(
-    SubtitleRequest,
-    **_RECORDING,
-    **_LAYOUT,
-    language=_LANGUAGE,
-    format=st.sampled_from(["srt", "vtt"]),
-)
-_TRANSLATIONS = st.builds(
-    TranslationRequest,
-    **_RECORDING,
-    **_LAYOUT,
-    response_format=st.sampled_from(_TRANSLATED),
-    source_language=_LANGUAGE,
-    language=st.sampled_from(["en", "de", "pt-BR", "zh-Hant"]),
-    glossary=st.dictionaries(_TERMS, _TERMS, max_size=3),
-    bilingual=st.booleans(),
-    source_on_failure=st.booleans(),
-)
 _PARSERS = {
     TranscriptionRequest: server_forms.transcription_request,
     SubtitleRequest: server_forms.subtitle_request,
     TranslationRequest: server_forms.translation_request,
 }
+
+
+@st.composite
+def _requests(draw):
+    """A request of any kind with some options, which do not contradict each other."""
+    kind = draw(st.sampled_from(list(_PARSERS)))
+    own = {one.name for one in fields(kind)}
+    stated = draw(st.sets(st.sampled_from(sorted(own & _VALUES.keys())), max_size=8))
+    options = {name: draw(_VALUES[name]) for name in sorted(stated)}
+    if kind is TranslationRequest:
+        options["language"] = draw(st.sampled_from(["en", "de", "pt-BR", "zh-Hant"]))
+    if draw(st.booleans()):
+        options |= {"speakers": True, **draw(_SPEAKERS)}
+        options |= {"speaker_style": draw(st.sampled_from(SpeakerStyle))} if "speaker_style" in own else {}
+    try:
+        kind(**options).checked()
+    except InvalidInput:
+        reject()
+    return kind(**options)
 
 
 async def _parsed(values, parse):
@@ -131,36 +126,14 @@ async def _parsed(values, parse):
         await received.close()
 
 
-def _check(request):
-    """The server parses the same request. No field is empty."""
+@settings(deadline=None)
+@given(_requests())
+def test_the_server_parses_the_same_request(request):
+    """The request goes over the bytes of a multipart body; names and recordings of speakers are what they were. The
+    server would ignore a field that it does not know, and to some servers an empty one is a value."""
     written = form(request)
     assert asyncio.run(_parsed(written, _PARSERS[type(request)])) == request.checked()
     assert all(written.values())
-
-
-@settings(deadline=None)
-@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS | _DETECTED)
-def test_the_server_parses_the_same_request(request):
-    """The request goes over the bytes of a multipart body. The server would ignore a field that it does not know, and
-    to some servers an empty one is a value."""
-    _check(request)
-
-
-@settings(deadline=None)
-@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS, _SPEAKERS, st.sampled_from(SpeakerStyle))
-def test_speakers_reach_the_server(request, speakers, style):
-    """The speakers come with every format that shows them: names and recordings are what they were, byte for byte."""
-    if isinstance(request, TranscriptionRequest):
-        if request.response_format in (ResponseFormat.JSON, ResponseFormat.TEXT) and "word" not in request.listed:
-            request = replace(request, response_format=ResponseFormat.DIARIZED_JSON, include=())
-    elif isinstance(request, TranslationRequest):
-        style = SpeakerStyle.NAME if style is SpeakerStyle.DASH else style
-        is_json = request.response_format is ResponseFormat.JSON
-        shown = ResponseFormat.TEXT if is_json else request.response_format
-        request = replace(request, response_format=shown, speaker_style=style)
-    else:
-        request = replace(request, speaker_style=style)
-    _check(replace(request, speakers=True, **speakers))
 
 
 def test_the_client_is_light_to_import():
