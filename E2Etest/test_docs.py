@@ -18,8 +18,7 @@ from asr_server.app import create_app
 from asr_server.cli.main import COMMANDS, EXTRAS
 from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
-from E2Etest.drive.process import ServerProcess
-from E2Etest.exposition import DOCUMENTED
+from E2Etest.drive.process import ready, until
 from tools import docs_tables
 
 ROOT = Path(__file__).parents[1]
@@ -147,20 +146,6 @@ NAMES = {
         {*re.findall(r'"(/[\w/-]+)"', CODE), "/v1/audio/speech/voices"},
     ),
     "commands": (r"\basr-server ([a-z]+)\b(?!/)", lambda: {*COMMANDS, *EXTRAS}, set()),
-    "metrics": (
-        r"\b(asr_[a-z_]*?[a-z])(?:_bucket|_sum|_count)?\b",
-        lambda: set(DOCUMENTED),
-        # Tables of the database, and packages.
-        {
-            *re.findall(r"\basr_job\w+", CODE),
-            "asr_server",
-            "asr_server_fake",
-            "asr_server_ray",
-            "asr_training",
-            "asr_webservice",
-        }
-        | {"asr_replicas_in_use", "asr_waiting_seconds"},
-    ),
 }
 
 
@@ -222,12 +207,9 @@ def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
     """Every shell block that says nothing else, in a folder of its own, against a server where the docs mean one."""
     assert len(RUN_HERE) > 1
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    server = ServerProcess(tmp_path / "log", port=8100, PRELOAD="true")
-    try:
-        server.wait_until_live()
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with ready(tmp_path / "log", port=8100) as server:
         # The warm-up comes after loading, and a page asks whether the server is ready.
-        server.wait_for(lambda _: server.client.get("/readyz").status_code == 200)
+        until(lambda: server.client.get("/readyz").status_code == 200)
         for number, (page, block) in enumerate(RUN_HERE):
             folder = tmp_path / str(number)
             folder.mkdir()
@@ -243,8 +225,6 @@ def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
             )
             assert done.returncode == 0, (page, done.stdout, done.stderr)
             assert sample[1] in done.stdout or "recording.wav" not in block
-    finally:
-        server.stop()
 
 
 @pytest.mark.slow("runs the commands of a page in a process each")

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from E2Etest.contract.test_jobs import events, long_recording, submit
-from E2Etest.drive.process import ServerProcess, running
+from E2Etest.drive.process import running
 
 pytestmark = pytest.mark.integration
 
@@ -15,17 +15,13 @@ pytestmark = pytest.mark.integration
 def test_a_killed_server_loses_no_job(tmp_path, sample, fake_sample):
     """After kill -9 in the middle: the finished result is there, and the unfinished job is done by the next server."""
     state = str(tmp_path / "state")
-    first = ServerProcess(tmp_path / "first", STATE_DIR=state, **fake_sample)
-    try:
-        first.wait_until_live()
+    with running(tmp_path / "first", STATE_DIR=state, **fake_sample) as first:
         short = submit(first, sample[0], response_format="text")
         assert events(first, short["id"])[-1]["status"] == "succeeded"
         long = submit(first, long_recording(20), response_format="text")
         with first.client.stream("GET", f"/v1/jobs/{long['id']}/events") as answer:
             next(line for line in answer.iter_lines() if '"running"' in line)
             first.process.send_signal(signal.SIGKILL)
-    finally:
-        first.stop()
     with running(tmp_path / "second", STATE_DIR=state, **fake_sample) as second:
         assert second.client.get(f"/v1/jobs/{short['id']}/result").text == sample[1] + "\n"
         assert events(second, long["id"])[-1]["status"] == "succeeded"
@@ -39,16 +35,12 @@ def test_a_killed_server_speaks_its_text_anew(tmp_path, fake_sample):
     sentences = (f"This is sentence number {number}, which is said once and never again." for number in range(200))
     wanted = {"input": " ".join(sentences), "response_format": "wav"}
     settings = {"STATE_DIR": str(tmp_path / "state"), "SPEECH": "espeak", **fake_sample}
-    first = ServerProcess(tmp_path / "first", **settings)
-    try:
-        first.wait_until_live()
+    with running(tmp_path / "first", **settings) as first:
         job = first.client.post("/v1/audio/speech/jobs", json=wanted).json()["id"]
         with first.client.stream("GET", f"/v1/jobs/{job}/events") as answer:
             states = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
             next(state for state in states if state["progress"]["done_characters"] > 6_000)
             first.process.send_signal(signal.SIGKILL)
-    finally:
-        first.stop()
     with running(tmp_path / "second", **settings) as second:
         uninterrupted = second.client.post("/v1/audio/speech/jobs", json=wanted).json()["id"]
         for one in (job, uninterrupted):

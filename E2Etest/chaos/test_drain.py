@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed
 
 from E2Etest.chaos import uploads
 from E2Etest.drive import recordings
-from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.process import ready
 from E2Etest.drive.session import data, open_session, receive
 from E2Etest.drive.wire import form
 
@@ -66,11 +66,8 @@ async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, m
     advice to connect again and 1001; exit code 0."""
     speech = np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
     body = form(recordings.wav(np.tile(speech, 3)))
-    server = ServerProcess(tmp_path / "log", PRELOAD="true")
     loop = asyncio.get_running_loop()
-    try:
-        await asyncio.to_thread(server.wait_until_live)
-        await asyncio.to_thread(server.wait_for, lambda health: health["model_loaded"], timeout_s=180)
+    with ready(tmp_path / "log") as server:
         words = (await uploads.sent(server, body)).body["text"]
         speakers, halves, wholes = await _under_work(server, body, speech)
 
@@ -83,8 +80,6 @@ async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, m
         ends = await asyncio.gather(*speakers)
         code = await asyncio.to_thread(server.process.wait, 120)
         ended_s = loop.time() - told_s
-    finally:
-        server.stop()
 
     assert recordings.sample()[1] in words
     assert [answer.body.get("text") for answer in answers] == [words] * UPLOADS
