@@ -146,30 +146,24 @@ def _ready(engine):
     return engine
 
 
-def test_rows_and_items_end_as_what_they_are_and_a_row_at_fault_alone(engine, transcriber):
-    """An utterance ends with what the engine says, an item with an alignment or the error that is its own."""
+def test_the_aligner_is_loaded_by_the_first_alignment_and_rows_and_items_end_as_what_they_are(
+    engine, words, transcriber
+):
+    """Transcription alone never loads it. The step that loads makes no pass: the state says loaded when the load is
+    over, and the thread must show that it moves before anything else is long. An item ends with an alignment or the
+    error that is its own."""
     transcriber.endless = False
     engine.admit(0, SPOKEN)
+    assert _ended(engine)[0].value == "text"
+    assert (words.loads, engine.info.aligner_state) == (0, AlignerState.UNLOADED)
     for key, text in enumerate(("1", "bad", "1"), 1):
         engine.admit(key, _item(text))
-    ended = _ended(engine)
-    assert ended[0].value == "text"
-    assert isinstance(ended[2].error, UnsupportedLanguage)
-    assert ended[1].value == ended[3].value == Alignment(())
-
-
-def test_the_aligner_is_loaded_by_the_first_alignment_and_not_before(engine, words, transcriber):
-    """Transcription alone never loads it. The step that loads makes no pass: the state says loaded when the load is
-    over, and the thread must show that it moves before anything else is long."""
-    transcriber.endless = False
-    engine.admit(1, SPOKEN)
-    _ended(engine)
-    assert (words.loads, engine.info.aligner_state) == (0, AlignerState.UNLOADED)
-    engine.admit(2, _item())
     while engine.info.aligner_state is not AlignerState.LOADED:
         list(engine.step())
     assert (words.loads, words.passes) == (1, [])
-    assert isinstance(_ended(engine)[2], RowDone)
+    ended = _ended(engine)
+    assert isinstance(ended[2].error, UnsupportedLanguage)
+    assert ended[1].value == ended[3].value == Alignment(())
 
 
 def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, transcriber):
@@ -247,20 +241,6 @@ def test_the_aligner_takes_about_half_of_the_time_beside_rows(step_ms, pass_ms):
     assert len(words.passes) * (pass_ms + step_ms) >= min(300 * step_ms, 300 * pass_ms) - pass_ms
 
 
-def test_a_caller_that_leaves_frees_its_place(engine, words):
-    """A dropped alignment is never made, a dropped row is dropped in the engine."""
-    free = engine.free_slots
-    engine.admit(1, _item("7"))
-    engine.admit(2, SPOKEN)
-    assert engine.free_slots == free - 2
-    engine.drop(1)
-    engine.drop(2)
-    engine.drop(3)
-    assert engine.free_slots == free
-    assert _ended(engine) == {}
-    assert words.passes == []
-
-
 def test_an_aligner_that_nobody_waits_for_is_not_being_loaded(engine, words):
     """While the aligner is being loaded the thread may stand still unsuspected, so that is not said for longer than it
     is true."""
@@ -304,14 +284,18 @@ def test_the_aligner_is_unloaded_on_its_own_clock_and_with_the_model(engine, wor
     assert not engine.loaded
 
 
-def test_alignments_of_a_whole_pass_keep_others_out(engine, transcriber):
-    """Later requests would wait for them, however many places there are."""
-    _ready(engine)
+def test_alignments_of_a_whole_pass_keep_others_out(engine, words, transcriber):
+    """Later requests would wait for them, however many places there are. A caller that leaves frees its place: its
+    alignment is never made, and its row is dropped in the engine."""
     engine.admit(1, _item("60"))
-    assert engine.free_slots == transcriber.free_slots - 1
-    engine.admit(2, _item("40"))
-    assert (engine.free_slots, transcriber.free_slots) == (0, 8)
-    assert engine.urgent_slots == 8
+    engine.admit(2, SPOKEN)
+    assert engine.free_slots == transcriber.free_slots - 1 == 6
+    engine.admit(3, _item("40"))
+    assert (engine.free_slots, engine.urgent_slots) == (0, 7)
+    for key in range(1, 5):
+        engine.drop(key)
+    assert engine.free_slots == 8
+    assert (_ended(engine), words.passes) == ({}, [])
 
 
 @pytest.mark.parametrize("where", ["locate", "load"])

@@ -86,26 +86,3 @@ def test_models_that_speak_have_names_apart():
     for name in ("both", "espeak", "tts-1", "tts-1-1106", "gpt-4o-mini-tts-2025-12-15", "Qwen/Qwen3-TTS-12Hz-0.6B"):
         assert catalog.find_speech(name).id == name
         assert catalog.retrieve(name).task is (Task.TRANSCRIPTION if name == "both" else Task.SPEECH)
-
-
-def test_a_name_of_the_other_kind_is_refused_with_its_purpose():
-    """As a name that nobody has, but saying where it belongs."""
-    catalog = Catalog("demo", aliases=("ours",), speech=("espeak",))
-    for name in ("espeak", "tts-1", "tts-1-1106"):
-        with raises("model_not_found", match=r"speaks: it is for POST /v1/audio/speech.*the names demo, whisper-1"):
-            catalog.find(name)
-    for name in ("demo", "whisper-1", "gpt-4o-audio-transcribe", "ours"):
-        with raises("model_not_found", match=r"for recordings.*the names espeak, tts-1"):
-            catalog.find_speech(name)
-    for name in ("", "bark"):
-        with raises("model_not_found", match=r"does not exist.*the names espeak, tts-1"):
-            catalog.find_speech(name)
-
-
-def test_a_silent_server_lists_no_model_that_speaks():
-    """Nor does it find one."""
-    silent = Catalog("demo")
-    assert not [model for model in silent.all() if model.task is Task.SPEECH]
-    for find in (silent.find, silent.find_speech, silent.retrieve):
-        with raises("model_not_found"):
-            find("tts-1")

@@ -25,7 +25,7 @@ from asr_server.core import settings
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine import core, plan
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.conftest import aligned
+from asr_server.engine.conftest import TEXTS, aligned
 from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance, Written
 from asr_server.features.encoders.options import CAUSAL_KEY
 from asr_server.features.remote_engine.conftest import ScriptedRemote
@@ -33,7 +33,6 @@ from asr_server.schedule.ports import RowDelta, RowDone
 
 SILENCE = np.zeros(16_000, np.float32)
 SLOTS = 8
-TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
 
 
 @dataclass(frozen=True)
@@ -153,14 +152,14 @@ def ask(engine, run):
 
 
 @pytest.fixture(scope="module")
-def alone(ask, clips):
-    return [ask(Utterance(clip))[0] for clip in clips]
+def clips(clips):
+    """All but the longest, which tests of single engines use."""
+    return [*clips[:3], *clips[4:]]
 
 
 @pytest.fixture(scope="module")
-def items(clips):
-    """Clips of many lengths, a quarter of a second to three encoder windows, each with some text."""
-    return [AlignItem(clip, TEXTS[n % len(TEXTS)], "English") for n, clip in enumerate([*clips, clips[0][:4_000]])]
+def alone(ask, clips):
+    return [ask(Utterance(clip))[0] for clip in clips]
 
 
 def _same(got, expected):
@@ -179,10 +178,18 @@ def test_the_answers_differ(alone):
 
 
 @pytest.mark.slow("loads a model and runs it")
-def test_rows_do_not_change_each_other(kind, engine, run, clips, alone):
-    """Any order and any batch size gives each clip the ids and the scores that it has alone."""
+def test_neither_other_rows_nor_another_load_change_a_row(kind, engine, run, clips, alone):
+    """Any order and any batch size gives each clip the ids and the scores that it has alone. An engine is not loaded
+    before a load; after an unload and another load no row is left."""
     small = core.build_engine(kind.plan(3))
+    assert (small.loaded, small.free_slots) == (False, 3)  # or nobody would load it
     small.load()
+    small.admit(1, Utterance(clips[0]))
+    small.drop(1)
+    small.unload()
+    assert not small.loaded
+    small.load()
+    assert (small.loaded, small.free_slots) == (True, 3)
     order = list(range(len(clips)))
     for seed, made in enumerate((small, engine)):
         random.Random(seed).shuffle(order)
@@ -235,7 +242,6 @@ def test_rows_join_and_leave_at_any_step(engine, clips, alone, operations):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_deltas_add_up_to_the_answer(kind, engine, speech, stream):
-    """The ids, scores and streamed text of all steps add up to the answer."""
     engine.admit(1, Utterance(speech, stream=stream))
     deltas, steps, outcomes = [], 0, []
     while not any(isinstance(outcome, RowDone) for outcome in outcomes):
@@ -280,7 +286,6 @@ def test_silence_is_no_speech(kind, ask, speech):
 
 
 def test_a_forced_language_is_the_result_and_costs_no_tokens(kind, ask, speech):
-    """The language's name is not generated, and the words are the same."""
     free, forced = ask(Utterance(speech), Utterance(speech, language="English"))
     assert free.language == forced.language == "English"
     assert forced.text == free.text
@@ -318,7 +323,7 @@ def test_context_is_part_of_the_prompt(kind, ask, speech):
 
 def test_sampling_is_repeatable_by_its_seed(ask, clips):
     """Another seed gives another answer now and then, the same one never."""
-    noisy = [Utterance(clips[5], temperature=1.0, seed=seed) for seed in range(8)]
+    noisy = [Utterance(clips[-1], temperature=1.0, seed=seed) for seed in range(8)]
     first, again = ask(*noisy), ask(*noisy)
     assert [answer.ids for answer in first] == [answer.ids for answer in again]
     assert len({answer.ids for answer in first}) > 1
@@ -343,7 +348,7 @@ def _drafts(answer, others):
 
 def test_no_draft_changes_an_answer(kind, ask, clips, alone):
     """Whatever it is, alone and in a batch; a right one takes one pass, and one that is right at first saves some."""
-    for i in (0, 2, 4):
+    for i in (0, 2):
         drafts = _drafts(alone[i].ids, alone[(i + 1) % len(alone)].ids)
         together = ask(*(Utterance(clips[i], draft=draft) for draft in drafts))
         for got in together:
@@ -358,7 +363,7 @@ def test_no_draft_changes_an_answer(kind, ask, clips, alone):
 def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(ask, clips, alone):
     """Forced ids stand first whatever the model would say; forcing its own changes nothing."""
     for clip, expected in zip(clips, alone, strict=True):
-        for n in (0, 3, len(expected.ids)):
+        for n in (3, len(expected.ids)):
             _same(ask(Utterance(clip, prefix=expected.ids[:n], draft=expected.ids))[0], expected)
     foreign = (*alone[0].ids[:4], alone[0].ids[5])
     for draft in ((), alone[0].ids):
@@ -367,9 +372,10 @@ def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(ask, cli
         assert beside.ids == alone[3].ids
 
 
-@pytest.mark.parametrize("language", [None, "English"])
-def test_the_words_of_another_model_are_a_draft_like_any_other(kind, ask, clips, language):
+@pytest.mark.parametrize(("language", "count"), [(None, 3), ("English", 2)])
+def test_the_words_of_another_model_are_a_draft_like_any_other(kind, ask, clips, language, count):
     """The text is read in the engine's own tokens: right words save steps, and no words change an answer."""
+    clips = clips[:count]
     plain = ask(*(Utterance(clip, language=language) for clip in clips))
     written = [Written(answer.text, answer.language) for answer in plain]
     for drafts in (written, [*written[1:], written[0]], [Written("unsaid words", "")] * len(clips)):
@@ -378,7 +384,7 @@ def test_the_words_of_another_model_are_a_draft_like_any_other(kind, ask, clips,
         for got, own in zip(told, plain, strict=True):
             _same(got, own)
             assert drafts is not written or got.passes < own.passes or not own.text or not kind.scores
-    assert sum(len(answer.ids) for answer in plain) > 20
+    assert sum(len(answer.ids) for answer in plain) > 10
 
 
 @pytest.mark.parametrize("language", [None, "English"])
@@ -409,24 +415,6 @@ def test_a_session_never_changes_an_answer(ask, clips):
 # -- the engine as a whole -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("loads a model and runs it")
-def test_it_can_be_unloaded_and_loaded_again(kind, run, speech, alone):
-    """The engine is not loaded before a load; after another one it answers as before, and no row is left."""
-    engine = core.build_engine(kind.plan(2))
-    assert not engine.loaded
-    assert engine.free_slots == 2  # or nobody would load it
-    engine.load()
-    engine.admit(1, Utterance(speech))
-    engine.drop(1)
-    engine.unload()
-    assert not engine.loaded
-    engine.load()
-    assert engine.loaded
-    assert engine.free_slots == 2
-    _same(run(engine, [Utterance(speech)])[0], alone[0])
-    engine.unload()
-
-
 def test_it_says_what_it_is(kind, engine):
     """The names are those of the plan; once the engine is loaded, its slots are what it takes."""
     resolved = kind.plan()
@@ -441,13 +429,14 @@ def test_it_says_what_it_is(kind, engine):
 
 
 def test_the_times_of_an_item_do_not_depend_on_its_batch(aligner, items):
-    """Alone, all together, and in random company."""
+    """Alone, all together, in random company, and after another load."""
     alone = [aligned(aligner, [item])[0] for item in items]
     assert aligned(aligner, items) == alone
-    rng = random.Random(0)
-    for _ in range(3):
-        order = rng.sample(range(len(items)), rng.randint(2, len(items)))
-        assert aligned(aligner, [items[n] for n in order]) == [alone[n] for n in order]
+    aligner.unload()
+    assert not aligner.loaded
+    aligner.load()
+    order = random.Random(0).sample(range(len(items)), 4)
+    assert aligned(aligner, [items[n] for n in order]) == [alone[n] for n in order]
 
 
 @hypothesis_settings(deadline=None)
@@ -474,12 +463,3 @@ def test_pieces_are_the_words_without_punctuation(aligner, speech):
         [],
         [],
     ]
-
-
-def test_the_aligner_can_be_unloaded_and_loaded_again(aligner, items):
-    """The aligner gives the same times as before."""
-    before = aligned(aligner, items[:2])
-    aligner.unload()
-    assert not aligner.loaded
-    aligner.load()
-    assert aligned(aligner, items[:2]) == before

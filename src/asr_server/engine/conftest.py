@@ -5,15 +5,27 @@ import wave
 import numpy as np
 import pytest
 
-from asr_server import demo
+from asr_server import demo, feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, core, plan
+from asr_server.engine import core
+from asr_server.engine.capabilities import Capabilities, probe
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import Utterance
+from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+
+TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
+
+
+NO_GPU = Capabilities(gpu=False, torch_cuda=False)
+GPU = Capabilities(gpu=True, torch_cuda=True)
+
+
+def planned(machine=NO_GPU, **values):
+    """Return the plan for these settings."""
+    return feature_list.resolve(settings.load(_env_file=None, **values), machine)
 
 
 def aligned(aligner, items):
@@ -54,7 +66,7 @@ def ends(engine, *utterances):
     for key, utterance in enumerate(utterances):
         engine.admit(key, utterance)
     found, deltas = {}, dict.fromkeys(range(len(utterances)), ())
-    for _ in range(600):
+    for _ in range(3_000):
         for outcome in engine.step():
             if isinstance(outcome, RowDelta):
                 deltas[outcome.key] += outcome.value.ids
@@ -94,6 +106,12 @@ def clips(speech):
     ]
 
 
+@pytest.fixture(scope="module")
+def items(clips):
+    """Clips of many lengths, a quarter of a second to three encoder windows, each with some text."""
+    return [AlignItem(clip, TEXTS[n % len(TEXTS)], "English") for n, clip in enumerate([*clips, clips[0][:4_000]])]
+
+
 @pytest.fixture(scope="session")
 def make_engine():
     """Loaded engines by batch size, each made once."""
@@ -101,10 +119,7 @@ def make_engine():
 
     def make(max_batch=8):
         if max_batch not in made:
-            resolved = plan.resolve(
-                settings.load(_env_file=None, model_id="demo", max_batch=max_batch), capabilities.probe()
-            )
-            made[max_batch] = core.build_engine(resolved)
+            made[max_batch] = core.build_engine(planned(probe(), model_id="demo", max_batch=max_batch))
             made[max_batch].load()
         return made[max_batch]
 

@@ -13,7 +13,6 @@ V1_GROUPS = "12:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/system.slice"
 
 @pytest.fixture
 def tree(tmp_path):
-    """Writes the files of a machine below an empty root, by their paths."""
 
     def made(files):
         for name, text in files.items():
@@ -74,7 +73,6 @@ def test_threads_of_one_core_count_once(tree):
 
 
 def test_this_machine_is_read():
-    """The affinity mask of the process bounds its threads."""
     assert 1 <= cpu.share().threads <= len(os.sched_getaffinity(0))
 
 

@@ -31,7 +31,6 @@ def _nvidia(driver, *cards, torch=CUDA_13, files=("dev/nvidiactl",)):
 
 @pytest.fixture
 def probe(tmp_path, monkeypatch):
-    """The facts of a machine, from files as it has them."""
 
     def probe(machine):
         if machine.driver:
@@ -150,7 +149,6 @@ def test_a_driver_that_is_too_old_stops_the_start_in_words(probe, device):
     ],
 )
 def test_a_gpu_that_is_asked_for_and_cannot_be_used_refuses(probe, machine, words):
-    """The error names driver and build, whichever is wrong."""
     with pytest.raises(plan.PlanError) as refusal:
         _resolve(probe(machine), device="cuda")
     assert all(word in str(refusal.value) for word in (*words, "DEVICE=cuda", "pip install '.[gpu]'"))

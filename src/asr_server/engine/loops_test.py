@@ -27,7 +27,6 @@ def test_every_loop_is_found_and_one_turn_is_kept(start, unit):
 
 @given(st.lists(st.integers(0, 1000), max_size=200, unique=True))
 def test_text_that_does_not_repeat_is_no_loop(ids):
-    """Distinct tokens never make one."""
     assert loops.loop(ids) == 0
 
 

@@ -194,7 +194,6 @@ def test_what_cannot_work_refuses(machine, values, words):
 
 
 def test_every_conflict_is_named():
-    """One error lists all conflicts, each with a way out."""
     with pytest.raises(plan.PlanError) as refusal:
         _resolved(NO_GPU, device="cuda", quantize="fp8", dual_model=True)
     text = str(refusal.value)

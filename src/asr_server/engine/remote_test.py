@@ -37,8 +37,6 @@ def _resolved(state_dir, **settings):
 
 
 class _Seen(SchedulerObserver):
-    """An observer of jobs, loads and steps, which keeps what it is told."""
-
     def __init__(self):
         self.begun, self.ends, self.steps, self.states = 0, [], 0, []
 
@@ -63,7 +61,6 @@ class _Server:
         self.engine = EngineClient(self.core.thread, resolved.traits)
 
     def ask(self, *, priority=Priority.INTERACTIVE, deadline_s=None, **options):
-        """Begin to transcribe; returns the stream."""
         return self.engine.stream(Utterance(SPEECH, **options), priority=priority, deadline_s=deadline_s)
 
     async def until(self, holds):
@@ -117,7 +114,6 @@ def _process():
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """Return a function that gives fake engines a script."""
     monkeypatch.setenv("FAKE_ENGINE_SCRIPT", str(tmp_path / "script.json"))
 
     def write(**fields):
@@ -149,7 +145,6 @@ async def connect(tmp_path, place):
 
 @pytest.fixture
 async def engine(place):
-    """Return a function that starts an engine at the socket."""
     engines = []
 
     def start(**settings):
@@ -269,8 +264,8 @@ async def test_a_row_that_ends_every_engine_fails_and_no_other(connect, engine, 
 
 
 async def test_rows_wait_for_an_engine_no_longer_than_a_start_may_take(connect, engine, script, monkeypatch):
-    """They fail with the reason; once it is there, rows are answered. At the end of the server they fail too, and none
-    is accepted any more."""
+    """They fail with the reason; once it is there, rows are answered. At the end of the server none is accepted any
+    more."""
     monkeypatch.setattr(remote, "START_S", 0.3)
     script(**SLOW)
     server = connect()
@@ -280,10 +275,7 @@ async def test_rows_wait_for_an_engine_no_longer_than_a_start_may_take(connect, 
     engine()
     await server.until(lambda snapshot: snapshot.state is not ModelState.FAILED)
     assert (await server.ask().result()).hypothesis.text == WORDS
-    waiting = server.ask()
     await server.close()
-    with pytest.raises(ShuttingDown):
-        await waiting.result()
     with pytest.raises(ShuttingDown):
         server.ask()
 
@@ -299,11 +291,13 @@ async def test_rows_and_leases_of_a_server_end_with_its_connection(connect, engi
         await asyncio.wrap_future(one.core.thread.load())
         await asyncio.sleep(0.6)
         assert shared.server.core.thread.snapshot().state is ModelState.LOADED
-        for _ in range(12):  # more than the batch has room for
-            one.ask()
+        lost = [one.ask() for _ in range(12)]  # more than the batch has room for
         stays = other.ask()
         await _until(lambda: shared.running == 7 and len(shared.server.rows) == 13)
         await one.close()
+        for stream in lost:
+            with pytest.raises(ShuttingDown):
+                await stream.result()
         await _until(lambda: len(shared.server.rows) == 1 and shared.running <= 1)
         assert (await stays.result()).hypothesis.text == WORDS
         await _until(lambda: shared.server.core.thread.snapshot().state is ModelState.UNLOADED)
@@ -462,7 +456,6 @@ async def test_a_process_that_hangs_is_replaced_and_one_that_loads_is_waited_for
 
 @pytest.fixture
 def run(tmp_path, place, script):
-    """Return a function that runs `asr-server engine`."""
     engines = []
 
     def run(**settings):

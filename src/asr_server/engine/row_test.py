@@ -92,7 +92,6 @@ def test_what_is_right_of_a_draft_is_verified_and_not_decoded(answer, most):
 
 
 def test_an_answer_elsewhere_is_not_pestered_with_guesses():
-    """Nothing is proposed while nothing matches."""
     draft = Draft([1, 2, 3])
     draft.follow([9], 1)
     assert draft.proposal(9) == []

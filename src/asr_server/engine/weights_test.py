@@ -14,7 +14,6 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture
 def tensors():
-    """Return tensors of every format that models have."""
     values = torch.randn(3, 40, 8, generator=torch.Generator().manual_seed(1))
     formats = (torch.float32, torch.float16, torch.bfloat16)
     made = {f"model.{n}.weight": value.to(kind) for n, (value, kind) in enumerate(zip(values, formats, strict=True))}
@@ -38,7 +37,6 @@ def test_numbers_are_those_of_the_file(tensors, tmp_path):
 
 
 def test_memory_that_was_given_back_is_read_again(tensors, tmp_path):
-    """The numbers are there afterwards, and nobody has written the file."""
     file = tmp_path / "model.safetensors"
     save_file(tensors, file)
     before, found = file.read_bytes(), StoredWeights(tmp_path)

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Return a directory with weights."""
     directory = tmp_path / "checkpoint"
     directory.mkdir()
     (directory / "model.safetensors").write_bytes(b"1234")
@@ -25,7 +24,6 @@ def checkpoint(tmp_path):
 
 @pytest.fixture
 def made():
-    """Return a function that makes two matrices and counts its calls."""
     calls = []
 
     def make():

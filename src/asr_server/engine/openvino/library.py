@@ -16,7 +16,7 @@ from asr_server.engine.openvino import few_bits
 from asr_server.engine.openvino.few_bits import Integers, Kept
 from asr_server.engine.openvino.text_graph import Matrix, Parts, own_format
 from asr_server.engine.protocol import Option
-from asr_server.engine.weights import Floats, StoredWeights, Weight
+from asr_server.engine.weights import StoredWeights, Weight
 
 # Kernels that are kept for shapes that passes had, of all layers together: steps have some two hundred, and each length
 # of a prompt brings a few. By default 5,000 are kept, which took 400 MB after 3,000 passes of random lengths, and grew.
@@ -118,14 +118,8 @@ def _difference(formats: NumberFormats, weight: Weight, made: Integers) -> float
     step = -(-weight.shape[0] // _OUTPUTS)
     noise = np.random.default_rng(0).standard_normal((_ROWS, weight.shape[1]), np.float32)
     exact = noise @ Weight(weight.numbers[::step], weight.format).floats().T
-    some = tuple(np.ascontiguousarray(part[: weight.shape[0] : step]) for part in made)
-    found = product(formats, some, noise)
+    some: Any = tuple(np.ascontiguousarray(part[: weight.shape[0] : step]) for part in made)
+    x = ops.parameter([-1, noise.shape[1]], ov.Type.f32)
+    graph = ov.Model([ops.matmul(x, few_bits.node(some), False, True)], [x], "product")
+    found = formats.compiled(graph)(noise)[0]
     return float(np.linalg.norm(found - exact) / max(np.linalg.norm(exact), np.finfo(np.float32).tiny))
-
-
-def product(formats: NumberFormats, matrix: Any, rows: Floats) -> Floats:
-    """Return the product of rows (n, in) with a matrix of integers, as graphs compute it: (n, out)."""
-    x = ops.parameter([-1, rows.shape[1]], ov.Type.f32)
-    graph = ov.Model([ops.matmul(x, few_bits.node(matrix), False, True)], [x], "product")
-    found: Floats = formats.compiled(graph)(rows)[0]
-    return found

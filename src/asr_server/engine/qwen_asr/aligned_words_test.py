@@ -23,7 +23,6 @@ _TEXTS = st.lists(_PARTS | st.text(max_size=4), max_size=8).map("".join)
 
 @pytest.fixture(scope="module")
 def sdk():
-    """The SDK's text processing."""
     from tools.sdk import Qwen3ForceAlignProcessor
 
     return Qwen3ForceAlignProcessor()
@@ -31,7 +30,6 @@ def sdk():
 
 @pytest.mark.parametrize("language", ["English", "Chinese"])
 def test_words_are_the_sdks(sdk, language):
-    """In texts of many scripts."""
 
     @settings(deadline=None)
     @given(_TEXTS)
@@ -43,7 +41,6 @@ def test_words_are_the_sdks(sdk, language):
 
 @pytest.mark.parametrize("text", ["東京に行きます。", "今日は、良い天気ですね", "X線を 2 回", ""])
 def test_japanese_words_are_the_sdks(sdk, text):
-    """By the same library."""
     assert aligned_words.words(text, "Japanese") == sdk.encode_timestamp(text, "Japanese")[0]
 
 
@@ -64,7 +61,6 @@ def test_korean_words_are_the_sdks(sdk, monkeypatch):
 
 
 def test_japanese_without_its_package_names_what_repairs_it(monkeypatch):
-    """The extra `ja`."""
     monkeypatch.setattr(aligned_words, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedLanguage, match=r"pip install '\.\[ja\]'"):
         aligned_words.words("東京", "Japanese")

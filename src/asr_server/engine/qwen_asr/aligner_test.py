@@ -20,8 +20,6 @@ from asr_server.engine.qwen_asr.torch_model import TorchAligner
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
-TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
-
 
 @pytest.mark.parametrize("library", [TORCH, OPENVINO])
 def test_a_long_pass_says_that_it_moves(library, items):
@@ -38,12 +36,6 @@ def test_a_long_pass_says_that_it_moves(library, items):
 @pytest.fixture(scope="module")
 def aligner():
     return loaded_aligner()
-
-
-@pytest.fixture(scope="module")
-def items(clips):
-    """Clips of many lengths, short of a second to three encoder windows, each with some text."""
-    return [AlignItem(clip, TEXTS[n % len(TEXTS)], "English") for n, clip in enumerate([*clips, clips[0][:4_000]])]
 
 
 def test_it_equals_the_sdk_where_that_needs_no_repair(aligner, items, speech):
@@ -118,7 +110,6 @@ def test_a_load_without_memory_says_so(monkeypatch):
 
 
 def test_unload_gives_the_weights_back(items, monkeypatch):
-    """Nothing holds the model after it."""
     models, load = [], torch_model.load_aligner
 
     def see(*given):

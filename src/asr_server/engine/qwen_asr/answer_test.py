@@ -146,7 +146,6 @@ _ANSWERS = st.tuples(
 
 @given(_ANSWERS, st.sampled_from([None, "", "German"]))
 def test_answers_are_parsed_as_the_sdk_parses_them(answer, language):
-    """With and without what repeats itself, whatever stands before the text."""
     named, tag, text, unit, times, between = answer
     raw = f"{named}{tag}{text}{between.join([unit] * times)}"
     found, expected = parse_asr_output(raw, user_language=language)

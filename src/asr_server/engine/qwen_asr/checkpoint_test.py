@@ -87,7 +87,6 @@ def test_what_cannot_be_loaded_is_refused(tmp_path, damage, words):
 
 
 def test_the_layout_of_transformers_5_is_whole_with_its_own_files(tmp_path):
-    """The processor is one file."""
     copy = _model(tmp_path)
     _flat(copy)
     (copy / "processor_config.json").write_text("{}")

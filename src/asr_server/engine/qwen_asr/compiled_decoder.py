@@ -98,10 +98,8 @@ class CompiledDecoder(Rows):
         limits = {place: np.array(ids) for place, ids in known.allowed.items() if tokens[place] != self._no_speech_id}
         for place, ids in limits.items():
             tokens[place] = ids[following.logits[place, ids].argmax()]
-        for row, end in zip(rows, begins[1:], strict=True):
-            if row.temperature:
-                # A sampled row has no draft: only the last of its places is open.
-                tokens[end - 1] = _drawn(row, following.logits[end - 1], limits.get(end - 1))
+        for place, row in known.sampled.items():
+            tokens[place] = _drawn(row, following.logits[place], limits.get(place))
         for place, token in known.forced.items():
             tokens[place] = token
         places = range(len(tokens))

@@ -75,7 +75,6 @@ def test_numbers_that_are_none_leave_no_trace_in_a_page(monkeypatch):
 
 @pytest.fixture(scope="module")
 def state_dir(tmp_path_factory):
-    """Return a directory in which a load leaves its matrices."""
     return tmp_path_factory.mktemp("state")
 
 
@@ -96,7 +95,6 @@ def first_load(state_dir):
 
 @pytest.fixture(scope="module")
 def eight_bits(first_load):
-    """Return an engine with matrices in 8 bits."""
     return first_load[0]
 
 

@@ -69,7 +69,6 @@ def test_pieces_of_a_growing_recording_are_convolved_once(monkeypatch):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Return an aligner as compiled graphs, in float32."""
     return loaded_aligner(runtime=OPENVINO)
 
 

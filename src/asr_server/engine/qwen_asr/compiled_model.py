@@ -20,7 +20,7 @@ from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 from asr_server.engine.qwen_asr.compiled_encoder import CompiledEncoder
 from asr_server.engine.qwen_asr.files import CheckpointFiles
-from asr_server.engine.qwen_asr.runtime import LoadedModel, aligner_bytes
+from asr_server.engine.qwen_asr.runtime import Runtime, aligner_bytes
 from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
 
 _TEXT, _HEAD = "thinker.model.", "thinker.lm_head.weight"
@@ -31,7 +31,7 @@ _BITS = {"": 0, Quantization.INT8: 8, Quantization.INT4: 4}
 _EIGHT_BITS, _FLOAT32 = 1, 4
 
 
-def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> LoadedModel:
+def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> Runtime:
     """Load a checked checkpoint. `on_progress` is called while graphs are made, with the share of the weights that is
     converted. Raises what loading raises."""
     found = files.read(directory)
@@ -44,7 +44,7 @@ def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> L
     capacity = capacity_now(plan, text.page_bytes // PAGE, aligner_bytes(plan, item_bytes), text.mapped)
     capacity = replace(capacity, rows_bytes=capacity.rows_bytes // text.page_bytes * text.page_bytes)
     decoder = CompiledDecoder(text, found.end_ids(), capacity, found.no_speech_id)
-    return LoadedModel(found, loaded, decoder, capacity, (*loaded.options, *made.options), release=made.kept.release)
+    return Runtime(found, loaded, decoder, capacity, (*loaded.options, *made.options), release=made.kept.release)
 
 
 def formats_of(plan: Plan) -> NumberFormats:

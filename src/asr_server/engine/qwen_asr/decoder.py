@@ -30,15 +30,6 @@ from asr_server.engine.torch.passes import Arena, AttentionShape, Capture, Layou
 _STATES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """A place where a token is drawn."""
-
-    place: int  # number of the hidden state
-    temperature: float  # above 0
-    generator: torch.Generator | None
-
-
 _NOTHING = Known()
 # Hidden states (n, d) to logits (n, vocabulary).
 Head = Callable[[torch.Tensor], torch.Tensor]
@@ -64,18 +55,17 @@ def choose(
     head: Head,
     states: torch.Tensor,
     watched: int,
-    draws: Sequence[Draw] = (),
     known: Known = _NOTHING,
     likeliest: Likeliest = likeliest,
 ) -> torch.Tensor:
-    """Return what follows each of the hidden states (n, d): the likeliest token but for `draws` and what is `known`.
+    """Return what follows each of the hidden states (n, d): the likeliest token but for what is `known`.
 
     On the device, (n, 3) in the order of `Choice`. Log-probabilities are those among all tokens.
     """
     found = []
     for begin in range(0, len(states), _STATES):
         logits = head(states[begin : begin + _STATES])
-        if not (draws or known.allowed or known.forced):
+        if not (known.sampled or known.allowed or known.forced):
             found.append(likeliest(logits, watched))
             continue
         logits = logits.float()
@@ -88,11 +78,11 @@ def choose(
         }
         for place, only in limited.items():
             tokens[place] = only.argmax()
-        for draw in draws:
-            if begin <= draw.place < begin + _STATES:
-                of = limited.get(draw.place - begin, logits[draw.place - begin])
-                weights = (of / max(draw.temperature, COLDEST)).softmax(-1)
-                tokens[draw.place - begin] = torch.multinomial(weights, 1, generator=draw.generator)[0]
+        for place, row in known.sampled.items():
+            if begin <= place < begin + _STATES:
+                of = limited.get(place - begin, logits[place - begin])
+                weights = (of / max(row.temperature, COLDEST)).softmax(-1)
+                tokens[place - begin] = torch.multinomial(weights, 1, generator=row.generator)[0]
         forced = {place - begin: token for place, token in known.forced.items() if begin <= place < begin + _STATES}
         if forced:
             places, ids = torch.tensor([list(forced), list(forced.values())], device=tokens.device)
@@ -303,12 +293,9 @@ class ArenaDecoder(Rows):
 
     def _choose(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], hidden: torch.Tensor) -> torch.Tensor:
         """Return what follows each of the hidden states (n, d), 1 + len(proposal) of each row; see `choose`."""
-        ends = list(accumulate(1 + len(own) for own in proposals))
-        # A sampled row has no draft: only the last of its states is open.
-        sampled = [(row, end - 1) for row, end in zip(rows, ends, strict=True) if row.temperature]
-        draws = [Draw(place, row.temperature, row.generator) for row, place in sampled]
-        known = known_tokens(rows, [0, *ends], proposals)
-        return choose(self._head, hidden, self._no_speech_id, draws, known, self._likeliest)
+        begins = accumulate((1 + len(own) for own in proposals), initial=0)
+        known = known_tokens(rows, list(begins), proposals)
+        return choose(self._head, hidden, self._no_speech_id, known, self._likeliest)
 
     def _pass(self, spans: Sequence[TokenSpan], ids: Sequence[int] = ()) -> Pass:
         return Pass(self.arena, Layout(self.arena, spans, ids))

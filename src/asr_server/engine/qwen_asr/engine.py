@@ -420,15 +420,13 @@ class QwenEngine:
 
 def _load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> Runtime:
     """Load a checked checkpoint. `on_progress` is called while graphs are made. Raises what loading raises."""
-    from asr_server.engine.qwen_asr.runtime import Runtime
-
     if plan.runtime == OPENVINO:
         from asr_server.engine.qwen_asr import compiled_model
 
-        return Runtime(compiled_model.load(directory, plan, on_progress))
+        return compiled_model.load(directory, plan, on_progress)
     from asr_server.engine.qwen_asr import torch_model
 
-    return Runtime(torch_model.load(directory, plan))
+    return torch_model.load(directory, plan)
 
 
 def _silence(seconds: float, **given: Any) -> Utterance:

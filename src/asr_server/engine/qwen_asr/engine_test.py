@@ -83,7 +83,6 @@ def _sdk(directory):
     [{}, {"language": "English"}, {"context": "kitchen, lights"}, {"language": "English", "context": "the bedroom"}],
 )
 def test_ids_are_the_sdks_up_to_one_window(make_engine, run, clips, options):
-    """The clips are prompted with every option."""
     sdk_ids, short = _sdk(demo.checkpoint_path()), [clip for clip in clips if len(clip) <= ONE_WINDOW]
     assert len(short) >= 3
     for clip in short:

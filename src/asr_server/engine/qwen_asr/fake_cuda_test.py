@@ -117,7 +117,6 @@ def _subscript(tensor, key):
 
 
 def _assign(tensor, key, value):
-    """`tensor[key] = value`, alike."""
     parts = key if isinstance(key, tuple) else (key,)
     plain = tuple(slice(None) if isinstance(part, torch.Tensor) else part for part in parts)
     kept = [part for part in parts if not isinstance(part, int)]

@@ -33,7 +33,6 @@ def _theirs(extractor, audio):
 
 @pytest.mark.parametrize("samples", [100, 7_999, 8_000, 8_001, 16_159, 16_160, 48_111])
 def test_it_is_the_extractors(mel, extractor, speech, samples):
-    """Any length gives the frames and values of the SDK's own feature extractor."""
     audio = np.resize(speech, samples)
     assert_allclose(mel(audio), _theirs(extractor, audio), atol=5e-5, rtol=1e-5)
 

@@ -25,7 +25,6 @@ def now_s():
 
 @pytest.fixture
 def store(now_s):
-    """Return a cache with room for three states."""
     return PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: now_s[0])
 
 
@@ -86,7 +85,6 @@ def test_prompts_push_out_no_session(store):
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_pushes_nobody_out(store):
-    """The state's own session is slower, and no other."""
     store.put("a", _state())
     store.put("b", _state(3 * STATE_BYTES + 1))
     assert _held(store, *"ab") == ["a"]

@@ -82,6 +82,7 @@ class Known:
     forced: Mapping[int, int] = field(default_factory=dict)  # the token at a place
     # the tokens that may come at a place; any at the others
     allowed: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    sampled: Mapping[int, AnswerRow] = field(default_factory=dict)  # the row whose token at a place is drawn
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -272,7 +273,7 @@ def note(
 
 def known_tokens(rows: Sequence[AnswerRow], begins: Sequence[int], proposals: Sequence[list[int]]) -> Known:
     """Return what is known of the tokens that follow the proposals of rows, whose places begin at `begins`."""
-    forced, allowed = dict[int, int](), dict[int, tuple[int, ...]]()
+    forced, allowed, sampled = dict[int, int](), dict[int, tuple[int, ...]](), dict[int, AnswerRow]()
     for row, begin, own in zip(rows, begins, proposals, strict=False):
         if not row.ids:
             # The log-probability of forced tokens is asked too: they are words that callers see.
@@ -280,4 +281,7 @@ def known_tokens(rows: Sequence[AnswerRow], begins: Sequence[int], proposals: Se
         if row.beginnings:
             ids = {begin + n: row.allowed(own[:n]) for n in range(1 + len(own))}
             allowed |= {place: tuple(sorted(some)) for place, some in ids.items() if some}
-    return Known(forced, allowed)
+        if row.temperature:
+            # It has no draft: only the last of its places is open.
+            sampled[begin + len(own)] = row
+    return Known(forced, allowed, sampled)

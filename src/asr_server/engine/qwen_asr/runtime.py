@@ -34,20 +34,6 @@ _RELEASED_ALIGNER = 920_000_000
 _REFUSED = Option("use_cuda_graphs", False, "", "steps cannot be recorded on this GPU; the log says why")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadedModel:
-    """The weights of a checkpoint with what computes with them, in one of the libraries."""
-
-    files: CheckpointFiles
-    encoder: LoadedEncoder
-    decoder: Rows
-    capacity: memory.Capacity
-    options: tuple[Option, ...] = ()  # the plan's options, completed by loading
-    recorders: tuple[Recorder, ...] = ()  # record more passes than the decoder's
-    # gives back what the first passes have read and made their own copy of
-    release: Callable[[], None] = lambda: None
-
-
 @dataclass(slots=True, eq=False)
 class Admitted:
     """An admitted utterance. The engine sets what follows `stream`."""
@@ -84,22 +70,28 @@ class Admitted:
         return self.prompt_tokens + self.expected_tokens
 
 
+@dataclass(eq=False)
 class Runtime:
-    """Weights with what runs them over rows, a prompt builder, and what is kept of sessions. Lives as long as the
-    weights do."""
+    """The weights of a checkpoint with what computes with them, in one of the libraries; a prompt builder, and what is
+    kept of sessions. Lives as long as the weights do."""
 
-    def __init__(self, model: LoadedModel) -> None:
-        files = model.files
-        self._encoder = model.encoder.encoder
-        self._positions = files.positions
+    files: CheckpointFiles
+    encoder: LoadedEncoder
+    decoder: Rows
+    capacity: memory.Capacity
+    options: tuple[Option, ...] = ()  # the plan's options, completed by loading
+    recorders: tuple[Recorder, ...] = ()  # record more passes than the decoder's
+    # gives back what the first passes have read and made their own copy of
+    release: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        files, self._encoder = self.files, self.encoder.encoder
         self.prompts = PromptBuilder(files.tokenizer, ChatTemplate.load(files.directory), files.audio_id)
         self.answers = answer.AnswerReader(files.tokenizer)
-        self._options, self.release, self._recorders = model.options, model.release, model.recorders
-        self.decoder, self.capacity = model.decoder, model.capacity
         self.prefill_policy = memory.PrefillPolicy()
         self._refused = False  # the device cannot record the decoder's passes
-        self.prefix_cache = PrefixCache(limit_bytes=model.capacity.prefix_cache_bytes)
-        self._audio = model.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)
+        self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
+        self._audio = self.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)
 
     def prepare(self, key: int, utterance: Utterance, budget: int) -> Admitted:
         """Front end and prompt of one row. Raises `InvalidInput` if prompt and audio exceed the model's positions."""
@@ -108,11 +100,11 @@ class Runtime:
             clip = self._audio.prepare(utterance, rendered.before)
         stream = answer.AnswerStream(self.answers, forced=utterance.language is not None) if utterance.stream else None
         work = Admitted(key, utterance, rendered, clip, budget, stream)
-        if work.row_tokens > self._positions:
+        if work.row_tokens > self.files.positions:
             raise InvalidInput("The prompt is too long for this model.", param="prompt")
         if work.row_tokens >= self.capacity.tokens:
             raise EngineOutOfMemory("The prompt and the audio take more memory than KV_BUDGET_MB allows.")
-        work.budget = min(budget, self._positions - work.prompt_tokens)
+        work.budget = min(budget, self.files.positions - work.prompt_tokens)
         return work
 
     def tokens(self, work: Admitted) -> int:
@@ -210,7 +202,7 @@ class Runtime:
         def record(recorder: Recorder) -> None:
             counts.append(recorder(capture, on_each))
 
-        for recorder in (self.decoder.record, *self._recorders):
+        for recorder in (self.decoder.record, *self.recorders):
             failure = self.attempt(partial(record, recorder))
             if failure is not None:
                 logger.opt(exception=failure.__cause__).warning("passes are not recorded", reason=failure.message)
@@ -266,7 +258,7 @@ class Runtime:
         """Return the fields of `EngineInfo` that are known once the model is loaded."""
         return {
             "dtype": self.dtype,
-            "options": (*self._options, *[_REFUSED] * self._refused),
+            "options": (*self.options, *[_REFUSED] * self._refused),
             "slots": self.capacity.rows,
             "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.prefix_cache_bytes) // memory.MIB,
             "kv_cache_mb": self.decoder.nbytes // memory.MIB,

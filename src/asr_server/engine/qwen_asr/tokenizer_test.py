@@ -46,7 +46,6 @@ def test_it_is_the_sdks(both):
 
 @given(TEXTS)
 def test_ids_and_text_are_the_sdks(both, parts):
-    """Both ways, for any text."""
     ours, theirs = both
     text = "".join(parts)
     ids = ours.ids(text)

@@ -18,11 +18,11 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.memory import capacity_now
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import loading
-from asr_server.engine.qwen_asr.aligner_model import PART_S, AlignerRow, Scores
+from asr_server.engine.qwen_asr.aligner import PART_S, AlignerRow, Scores
 from asr_server.engine.qwen_asr.decoder import ArenaDecoder, Likeliest, likeliest
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.loading import Parts
-from asr_server.engine.qwen_asr.runtime import LoadedModel, aligner_bytes
+from asr_server.engine.qwen_asr.runtime import Runtime, aligner_bytes
 from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
 from asr_server.engine.torch import device, linear, memory
 from asr_server.engine.torch.attention import EachRow, TokenSpan
@@ -31,7 +31,7 @@ from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.passes import AttentionShape
 
 
-def load(directory: Path, plan: Plan) -> LoadedModel:
+def load(directory: Path, plan: Plan) -> Runtime:
     """Load a checked checkpoint. Raises what loading raises."""
     dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize, threads=plan.cpu_threads)
     parts = loading.load(directory, device=plan.device, dtype=dtype)
@@ -45,7 +45,7 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
     weights = memory.addresses(parts.tower, parts.text, parts.head)
     capacity = capacity_now(plan, token_bytes, aligner_bytes(plan, dtype.itemsize), weights)
     decoder = ArenaDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id, chooser)
-    return LoadedModel(
+    return Runtime(
         parts.files,
         encoder,
         decoder,

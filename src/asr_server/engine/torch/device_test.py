@@ -13,7 +13,6 @@ BUILT_FOR = ["sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
 
 @pytest.fixture(autouse=True)
 def _switches():
-    """Put the process' own switches back."""
     backends = torch.backends
     before = (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark)
     yield
@@ -55,33 +54,23 @@ def test_the_switches_of_a_gpu(card):
 
 
 def test_a_cpu_leaves_the_switches_alone():
-    """Nothing is decided there."""
     torch.backends.cudnn.benchmark = True
     assert device.prepare("cpu", "bfloat16") == (torch.bfloat16, ())
     assert torch.backends.cudnn.benchmark
 
 
 @pytest.mark.parametrize(
-    ("capability", "hip", "expected"),
+    ("capability", "hip", "name", "expected"),
     [
-        ((9, 0), None, torch.bfloat16),
-        ((8, 0), None, torch.bfloat16),
-        ((7, 5), None, torch.float16),
-        ((7, 0), None, torch.float16),
-        ((6, 1), None, torch.float32),
-        ((9, 4), "6.4.2", torch.bfloat16),
+        ((7, 5), None, "Tesla T4", torch.float16),
+        ((7, 5), None, "NVIDIA GeForce GTX 1660 Ti", torch.float32),
+        ((9, 4), "6.4.2", "AMD Instinct MI300X", torch.bfloat16),
     ],
 )
-def test_the_number_format_follows_the_compute_capability(card, capability, hip, expected):
-    """T4 and V100 have no units for bfloat16, older cards none for float16."""
-    card(capability, [*BUILT_FOR, "sm_61"], hip)
+def test_the_number_format_follows_the_card(card, capability, hip, name, expected):
+    """By its compute capability, its name and its maker; `gpu_test` has the formats of all cards."""
+    card(capability, hip=hip, name=name)
     assert device.prepare("cuda", "auto")[0] is expected
-
-
-def test_a_card_that_is_known_for_nan_in_float16_gets_float32(card):
-    """Such a card has the compute capability of a T4."""
-    card((7, 5), name="NVIDIA GeForce GTX 1660 Ti")
-    assert device.prepare("cuda", "auto")[0] is torch.float32
 
 
 def test_a_format_that_is_set_is_taken_and_called_slow(card):
@@ -124,7 +113,6 @@ def test_a_gpu_that_is_not_there_is_refused_by_its_name():
 
 
 def test_without_any_gpu_the_remedy_is_said(monkeypatch):
-    """Another build, a driver, or the CPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelUnavailable, match=r"DEVICE=cuda: .* set DEVICE=cpu"):
         device.prepare("cuda", "auto")

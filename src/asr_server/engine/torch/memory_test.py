@@ -53,7 +53,6 @@ def test_the_plan_stays_within_its_budget(free_mb, budget_mb, max_batch, device)
 
 
 def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
-    """The number of rows follows the memory."""
     rows = [_capacity(gb * 1024 * MIB, "cuda").rows for gb in (1, 8, 80)]
     assert rows[0] < rows[1] < rows[2] == 64
 

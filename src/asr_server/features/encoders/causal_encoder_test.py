@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from asr_server import demo, feature_list
-from asr_server.core import settings
+from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import capabilities, core, plan
+from asr_server.engine import core, plan
+from asr_server.engine.capabilities import probe
+from asr_server.engine.conftest import planned
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.frontend import LogMel
@@ -75,8 +76,7 @@ def recording(speech):
 
 
 def _load(checkpoint, **values):
-    chosen = settings.load(_env_file=None, model_id=str(checkpoint), forced_aligner_id="demo", **values)
-    made = core.build_engine(feature_list.resolve(chosen, capabilities.probe()))
+    made = core.build_engine(planned(probe(), model_id=str(checkpoint), forced_aligner_id="demo", **values))
     made.load()
     return made
 
@@ -167,8 +167,7 @@ def test_the_checkpoint_alone_decides(checkpoint, engine, tmp_path):
     file.touch()
     with pytest.raises(plan.PlanError, match=r"ENCODER_PATH: .* is tuned for a causal encoder"):
         _load(checkpoint, encoder_path=str(file))
-    chosen = settings.load(_env_file=None, model_id=str(later), encoder_path=str(file))
-    made = core.build_engine(feature_list.resolve(chosen, capabilities.probe()))
+    made = core.build_engine(planned(probe(), model_id=str(later), encoder_path=str(file)))
     shutil.copytree(checkpoint, later)
     with pytest.raises(ModelUnavailable, match=r"ENCODER_PATH: .* is tuned for a causal encoder"):
         made.load()

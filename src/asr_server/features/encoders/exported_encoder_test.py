@@ -12,10 +12,11 @@ from onnx import numpy_helper
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from asr_server import demo, feature_list
-from asr_server.core import settings
+from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import capabilities, core
+from asr_server.engine import core
+from asr_server.engine.capabilities import probe
+from asr_server.engine.conftest import planned
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.features.encoders import exported_encoder, onnx_export
@@ -28,7 +29,6 @@ LENGTHS = [50, 99, 100, 101, 250, 800, 801, 1000, 2150]
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """The encoder of the bundled checkpoint."""
     output = tmp_path_factory.mktemp("onnx") / "encoder.onnx"
     onnx_export.export(demo.checkpoint_path(), output, int8=False)
     assert list(output.parent.iterdir()) == [output]
@@ -43,13 +43,8 @@ def _tower():
     return _parts().tower
 
 
-def _plan(file, **values):
-    chosen = settings.load(_env_file=None, model_id="demo", encoder_path=str(file), **values)
-    return feature_list.resolve(chosen, capabilities.probe())
-
-
 def _load(file, **values):
-    engine = core.build_engine(_plan(file, **values))
+    engine = core.build_engine(planned(probe(), model_id="demo", encoder_path=str(file), **values))
     engine.load()
     return engine
 
@@ -83,17 +78,8 @@ def test_the_graph_takes_any_number_of_windows(file):
         assert_close(together, own, atol=1e-3, rtol=0)
 
 
-def test_the_engine_answers_as_with_torchs_encoder_and_states_the_difference(file, clips, alone, run):
+def test_the_engine_answers_as_with_torchs_encoder_whose_weights_are_freed(file, clips, alone, run, monkeypatch):
     """The option of the plan shows what the comparison found."""
-    engine = _load(file)
-    assert [answer.ids for answer in run(engine, [Utterance(clip) for clip in clips])] == [own.ids for own in alone]
-    (option,) = (option for option in engine.info.options if option.name == "encoder_path")
-    assert option.active
-    assert option.reason.startswith("float32; its numbers differ from torch's")
-
-
-def test_torchs_weights_are_freed(file, monkeypatch):
-    """The encoder is in memory once."""
     kept, load = [], loading.load
 
     def seen(*args, **options):
@@ -106,7 +92,10 @@ def test_torchs_weights_are_freed(file, monkeypatch):
     gc.collect()
     assert len(kept) > 20
     assert not [weight for weight in kept if weight() is not None]
-    assert engine.loaded
+    assert [answer.ids for answer in run(engine, [Utterance(clip) for clip in clips])] == [own.ids for own in alone]
+    (option,) = (option for option in engine.info.options if option.name == "encoder_path")
+    assert option.active
+    assert option.reason.startswith("float32; its numbers differ from torch's")
 
 
 def test_another_checkpoint_is_refused(file, tmp_path):
@@ -135,7 +124,6 @@ def test_other_numbers_are_refused_with_the_difference(file, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no model at all"])
 def test_what_is_no_exported_encoder_is_refused(tmp_path, content):
-    """The error has the name of the file."""
     path = tmp_path / "x.onnx"
     path.write_bytes(content)
     with pytest.raises(ModelUnavailable, match=r"x\.onnx cannot be loaded"):

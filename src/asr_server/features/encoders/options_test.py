@@ -5,26 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server import feature_list
-from asr_server.core import settings
 from asr_server.engine import plan
-from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.conftest import GPU, NO_GPU, planned
 from asr_server.engine.gpu import Build, Driver, Gpus
 from asr_server.features.encoders.options import CAUSAL_KEY, TENSORRT_MAGIC
 
-NO_GPU = Capabilities(gpu=False, torch_cuda=False)
-GPU = Capabilities(gpu=True, torch_cuda=True)
 ROCM = replace(GPU, gpus=Gpus(driver=Driver.AMD, build=Build.ROCM))
 XEON = replace(NO_GPU, cpu_flags=frozenset(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")))
-
-
-def _resolved(machine, **values):
-    return feature_list.resolve(settings.load(_env_file=None, **values), machine)
-
-
-def _option(resolved, name):
-    (found,) = (option for option in resolved.options if option.name == name)
-    return found
 
 
 # What the files of encoders begin with.
@@ -52,31 +39,30 @@ def file(tmp_path, beginning):
 def test_encoders_that_cannot_run_refuse(file, model_id, machine, words):
     """Where their library or their checkpoint is missing."""
     with pytest.raises(plan.PlanError, match=f"ENCODER_PATH.*{words}"):
-        _resolved(machine, model_id=model_id, encoder_path=file)
+        planned(machine, model_id=model_id, encoder_path=file)
 
 
 def test_a_checkpoint_for_a_causal_encoder_has_it_where_torch_runs(tmp_path):
     """Any other model has the encoder with windows."""
-    assert not _option(_resolved(XEON, model_id="o/model"), "causal_encoder").active
+    assert not planned(XEON, model_id="o/model").is_active("causal_encoder")
     config = {"thinker_config": {"audio_config": {CAUSAL_KEY: 104}}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert _option(_resolved(XEON, model_id=str(tmp_path)), "causal_encoder").active
+    assert planned(XEON, model_id=str(tmp_path)).is_active("causal_encoder")
     with pytest.raises(plan.PlanError, match="tuned for a causal encoder, which needs torch"):
-        _resolved(replace(XEON, torch=False), model_id=str(tmp_path))
+        planned(replace(XEON, torch=False), model_id=str(tmp_path))
 
 
 def test_an_encoder_file_that_is_missing_refuses():
-    """The server refuses at start, not with the first request."""
     machine = replace(GPU, packages=frozenset(["tensorrt", "onnxruntime-gpu"]))
     with pytest.raises(plan.PlanError, match="ENCODER_PATH=/nowhere/x: there is no such file"):
-        _resolved(machine, encoder_path="/nowhere/x")
+        planned(machine, encoder_path="/nowhere/x")
 
 
 @pytest.mark.parametrize(("beginning", "machine"), [(ONNX, XEON), (ONNX, GPU), (TENSORRT, GPU)])
 def test_encoders_compose_with_8_bits_and_cuda_graphs(file, machine):
     """These are options of the language model, which none of the encoders touches."""
     machine = replace(machine, packages=frozenset(["tensorrt", "onnxruntime-gpu", "openvino"]))
-    resolved = _resolved(machine, model_id="o/model", encoder_path=file)
+    resolved = planned(machine, model_id="o/model", encoder_path=file)
     assert resolved.value("encoder_path") == file
-    assert _option(resolved, "quantize").active is (machine.gpu is False)
+    assert resolved.is_active("quantize") is (machine.gpu is False)
     assert resolved.is_active("use_cuda_graphs") is machine.gpu

@@ -142,7 +142,6 @@ def test_what_tensorrt_cannot_read_is_said(library, onnx_file, tmp_path):
 
 
 def test_without_the_library_the_command_says_so(onnx_file, tmp_path, capsys):
-    """This machine has no such library."""
     assert main(["export", "tensorrt", "--onnx", str(onnx_file), "--output", str(tmp_path / "x")]) == 1
     assert "the package tensorrt is not installed" in capsys.readouterr().err
 

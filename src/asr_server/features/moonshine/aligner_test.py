@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from asr_server import feature_list
-from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage
 from asr_server.engine import core
-from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.conftest import aligned
+from asr_server.engine.conftest import aligned, planned
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.features.moonshine.model import MoonshineModel
 from asr_server.subtitle import alignment
@@ -22,12 +19,10 @@ FOLDER = Path(__file__).parents[4] / "E2Etest" / "audio" / "aligned"
 
 @pytest.fixture(scope="module")
 def aligner():
-    resolved = feature_list.resolve(
-        settings.load(_env_file=None, model_id="moonshine-tiny-en"), Capabilities(gpu=False, torch_cuda=False)
-    )
-    engine = core.build_engine(resolved)
+    plan = planned(model_id="moonshine-tiny-en")
+    engine = core.build_engine(plan)
     engine.load()
-    made = core.build_aligner(resolved, engine)
+    made = core.build_aligner(plan, engine)
     made.load()
     return made
 

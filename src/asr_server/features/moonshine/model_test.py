@@ -59,7 +59,6 @@ def test_a_character_of_several_tokens_is_whole_or_not_there(tokenizer):
 
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1)).map(" ".join))
 def test_any_text_is_encoded(tokenizer, text):
-    """The ids read as the text."""
     assert tokenizer.read(tokenizer.encode(text)).text == text.replace("\u2581", " ").strip()
 
 

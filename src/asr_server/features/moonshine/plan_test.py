@@ -4,19 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server import feature_list
-from asr_server.core import settings
 from asr_server.engine import plan
-from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.conftest import GPU, NO_GPU, planned
 
-NO_GPU = Capabilities(gpu=False, torch_cuda=False)
-GPU = Capabilities(gpu=True, torch_cuda=True)
 SLIM = replace(NO_GPU, qwen=False)
 ENGLISH = "moonshine-tiny-en"
-
-
-def _resolved(machine, **values):
-    return feature_list.resolve(settings.load(_env_file=None, **values), machine)
 
 
 def _embedded(machine):
@@ -25,12 +17,12 @@ def _embedded(machine):
 
 def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
     """The CPU is used also where there is a GPU; another aligner that is named is taken, and none without a name."""
-    resolved = _resolved(GPU, model_id=ENGLISH)
+    resolved = planned(GPU, model_id=ENGLISH)
     assert (resolved.engine, resolved.device, resolved.dtype) == ("moonshine", "cpu", "float32")
     assert (resolved.aligner_id, resolved.traits.aligns) == (ENGLISH, True)
     assert resolved.traits.languages == ("English",)
     assert "no 8-bit layers" in resolved.reason("quantize")
-    named = _resolved(NO_GPU, model_id=ENGLISH, forced_aligner_id="demo")
+    named = planned(NO_GPU, model_id=ENGLISH, forced_aligner_id="demo")
     assert (named.aligner_id, named.traits.aligns) == ("demo", True)
 
 
@@ -49,13 +41,13 @@ def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
 )
 def test_what_cannot_run_refuses(machine, values, words):
     with pytest.raises(plan.PlanError, match=f"(?s){words}"):
-        _resolved(machine, **values)
+        planned(machine, **values)
 
 
 def test_what_concerns_one_model_is_not_asked_of_the_others():
     """Each has its own revision; the English model runs on the CPU also where the default runs on a GPU."""
     values = {"model_id": f"o/a@v1,{ENGLISH},o/b@v2", "device": "cuda"}
-    resolved = _resolved(GPU, **values, dtype="bfloat16")
+    resolved = planned(GPU, **values, dtype="bfloat16")
     english, other = resolved.others
     assert (english.device, english.dtype, other.device, other.dtype) == ("cpu", "float32", "cuda", "bfloat16")
     assert (resolved.model_revision, other.model_revision) == ("v1", "v2")
@@ -65,8 +57,8 @@ def test_what_concerns_one_model_is_not_asked_of_the_others():
 @pytest.mark.parametrize(("machine", "extra"), [(NO_GPU, "cpu"), (GPU, "gpu")])
 def test_auto_takes_the_embedded_model_without_the_packages_of_qwen(machine, extra):
     """The plan says how to install Qwen3-ASR, which is preferred where both are installed."""
-    resolved = _resolved(_embedded(machine))
+    resolved = planned(_embedded(machine))
     assert resolved.model_id == resolved.value("model") == ENGLISH
     assert f"pip install '.[{extra}]'" in resolved.reason("model")
     both = replace(NO_GPU, packages=frozenset({"openvino", "moonshine-voice"}))
-    assert _resolved(both).model_id == "Qwen/Qwen3-ASR-0.6B"
+    assert planned(both).model_id == "Qwen/Qwen3-ASR-0.6B"

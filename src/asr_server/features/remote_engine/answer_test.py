@@ -37,14 +37,12 @@ def _read(*events):
     ],
 )
 def test_a_whole_answer_has_the_text_and_the_language(body, text, language):
-    """The answer has them as far as the server tells them."""
     answer = _read(body)
     assert (answer.read(), answer.is_whole) == ((language, text), True)
 
 
 @pytest.mark.parametrize("body", [b"", b"turn on", b"[]", b'"text"', b"\xff"])
 def test_what_is_no_event_is_no_answer(body):
-    """The body is an error and not an empty text."""
     with pytest.raises(ValueError, match=r"."):
         added(Answer(), body)
 
@@ -86,7 +84,6 @@ def test_chunks_of_vllm_say_if_the_answer_was_cut():
 
 @pytest.mark.parametrize("event", [{"error": {"message": "x"}}, {"error": "x"}, {"type": "error"}])
 def test_an_error_in_the_stream_is_one(event):
-    """Whatever came before it."""
     with pytest.raises(AnswerRefused):
         _read(_chunk("turn"), event)
 

@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -22,6 +22,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from asr_server.engine import core
+from asr_server.engine.conftest import NO_GPU, planned
+
+SLIM = replace(NO_GPU, qwen=False)
 KEY = "sk-canary-0123456789"
 _WORDS = ("turn", "on", "the", "kitchen", "lights", "please", "and", "then", "play", "seven", "songs", "again")
 _QUIET = 0.01
@@ -198,3 +202,17 @@ def remote() -> Iterator[ScriptedRemote]:
     """A server that answers as OpenAI's."""
     with ScriptedRemote() as server:
         yield server
+
+
+@pytest.fixture
+def built() -> Iterator[Callable[..., Any]]:
+    """Return a function that builds engines; they are unloaded at the end."""
+    made: list[Any] = []
+
+    def build(machine=SLIM, **values):
+        made.append(core.build_engine(planned(machine, **values)))
+        return made[-1]
+
+    yield build
+    for engine in made:
+        engine.unload()

@@ -67,9 +67,7 @@ class RemoteEngine:
     def free_slots(self) -> int:
         return self._plan.max_batch - len(self._rows)
 
-    @property
-    def urgent_slots(self) -> int:
-        return self.free_slots
+    urgent_slots = free_slots
 
     def load(self) -> None:
         """Start the server if it is a process of ours, and ask for its models. Raises `ModelUnavailable`."""

@@ -7,61 +7,36 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asr_server import feature_list
-from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable, Overloaded, TranscriptionFailed
-from asr_server.engine import core
-from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.conftest import ends
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.features.remote_engine import conftest as wire
 from asr_server.features.remote_engine.conftest import KEY, Reply, ScriptedRemote
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.ports import RowDone, RowFailed
 
-MACHINE = Capabilities(gpu=False, torch_cuda=False, qwen=False)
 TONE = (0.3 * np.sin(np.arange(24_000) / 9)).astype(np.float32)
 _PATIENCE_S = 20.0
 
 
 @pytest.fixture
-def engine_for():
-    """Makes loaded engines for servers; they are unloaded at the end."""
-    made = []
+def engine_for(built):
 
     def make(server, **values):
-        found = {"vllm_base_url": server.url, "max_batch": 4, **values}
-        engine = core.build_engine(feature_list.resolve(settings.load(_env_file=None, **found), MACHINE))
-        made.append(engine)
+        engine = built(**{"vllm_base_url": server.url, "max_batch": 4, **values})
         engine.load()
         return engine
 
-    yield make
-    for engine in made:
-        engine.unload()
-
-
-def _end(engine, *utterances):
-    """The last outcome of each row, in order, and all deltas."""
-    for key, utterance in enumerate(utterances):
-        engine.admit(key, utterance)
-    ends, deltas, give_up_s = {}, [], time.monotonic() + _PATIENCE_S
-    while len(ends) < len(utterances):
-        assert time.monotonic() < give_up_s
-        for outcome in engine.step():
-            if isinstance(outcome, RowDelta):
-                deltas.append(outcome.value.text)
-            else:
-                ends[outcome.key] = outcome
-    return [ends[key] for key in range(len(utterances))], deltas
+    return make
 
 
 def _answer(engine, utterance):
-    (end,), _ = _end(engine, utterance)
+    (end,), _ = ends(engine, utterance)
     assert isinstance(end, RowDone), end.error
     return end.value
 
 
-def _error(engine, utterance=None):
-    (end,), _ = _end(engine, utterance or Utterance(TONE))
+def _error(engine):
+    (end,), _ = ends(engine, Utterance(TONE))
     assert isinstance(end, RowFailed), end
     return end.error
 
@@ -126,7 +101,6 @@ def test_servers_that_do_not_stream_answer_too(engine_for):
 
 
 def test_text_arrives_while_it_is_written(remote, engine_for):
-    """The first words before the server has sent the last."""
     release = threading.Event()
 
     def slow(call):
@@ -233,7 +207,7 @@ def test_a_failure_is_that_of_its_row(remote, engine_for, reply, kind, word):
     """The others go on, and the message has nothing of what the server said."""
     remote.script = lambda call: reply if call.fields.get("prompt") else wire.openai(call)
     engine = engine_for(remote)
-    (failed, done), _ = _end(engine, Utterance(TONE, context="fail"), Utterance(TONE))
+    (failed, done), _ = ends(engine, Utterance(TONE, context="fail"), Utterance(TONE))
     assert type(failed.error) is kind
     assert word in failed.error.message
     assert "secret" not in failed.error.message

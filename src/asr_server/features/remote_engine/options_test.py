@@ -4,18 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server import feature_list
-from asr_server.core import settings
 from asr_server.engine import plan
-from asr_server.engine.capabilities import Capabilities
-
-NO_GPU = Capabilities(gpu=False, torch_cuda=False)
-GPU = Capabilities(gpu=True, torch_cuda=True)
-
-
-def _resolved(machine, **values):
-    return feature_list.resolve(settings.load(_env_file=None, **values), machine)
-
+from asr_server.engine.conftest import GPU, NO_GPU, planned
 
 VLLM = replace(NO_GPU, vllm="/usr/bin/vllm")
 ELSEWHERE = {"vllm_base_url": "http://model:8000/v1/"}
@@ -25,17 +15,17 @@ def test_a_model_elsewhere_needs_nothing_here():
     """The packages of Qwen3-ASR are not needed: word times are then estimated. The model's name is that of the other
     server. The key is not shown where tests and tools print a plan."""
     slim = replace(NO_GPU, qwen=False)
-    resolved = _resolved(slim, **ELSEWHERE, vllm_api_key="secret")
+    resolved = planned(slim, **ELSEWHERE, vllm_api_key="secret")
     assert "secret" not in repr(resolved)
     assert (resolved.engine, resolved.model_id, resolved.aligner_id) == ("remote", "remote", "")
     assert (resolved.remote.url, resolved.remote.key, resolved.remote.model) == ("http://model:8000/v1", "secret", "")
     assert (resolved.traits.aligns, resolved.traits.scores) == (False, False)
-    assert _resolved(slim, **ELSEWHERE, model_id="demo").remote.model == "demo"
+    assert planned(slim, **ELSEWHERE, model_id="demo").remote.model == "demo"
 
 
 def test_words_of_a_model_elsewhere_are_placed_in_time_here():
     """The aligner that is set or the released one runs on the device of this machine."""
-    resolved = _resolved(GPU, **ELSEWHERE, model_id="demo")
+    resolved = planned(GPU, **ELSEWHERE, model_id="demo")
     assert (resolved.aligner_id, resolved.device) == ("Qwen/Qwen3-ForcedAligner-0.6B", "cuda")
     assert "of the aligner" in resolved.reason("device")
     assert resolved.max_batch == 32
@@ -58,15 +48,15 @@ def test_words_of_a_model_elsewhere_are_placed_in_time_here():
 def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
     """The error names the setting; packages that this installation lacks are refused too."""
     with pytest.raises(plan.PlanError) as refusal:
-        _resolved(machine, **values)
+        planned(machine, **values)
     assert all(word in str(refusal.value) for word in words)
 
 
 def test_vllm_is_active_where_it_is_installed():
     """Its command has the model, its revision and the number format."""
-    resolved = _resolved(VLLM, use_vllm=True)
+    resolved = planned(VLLM, use_vllm=True)
     assert resolved.is_active("use_vllm")
     command = ("/usr/bin/vllm", "serve")
     assert resolved.remote.command == (*command, "Qwen/Qwen3-ASR-0.6B", "--max-num-seqs=32")
-    chosen = _resolved(VLLM, use_vllm=True, model_id="o/m@v2", dtype="bfloat16").remote
+    chosen = planned(VLLM, use_vllm=True, model_id="o/m@v2", dtype="bfloat16").remote
     assert chosen.command == (*command, "o/m", "--max-num-seqs=32", "--dtype=bfloat16", "--revision=v2")

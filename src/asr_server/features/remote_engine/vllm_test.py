@@ -5,18 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from asr_server import feature_list
-from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import core
-from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.conftest import ends
 from asr_server.engine.protocol import Utterance
-from asr_server.schedule.ports import RowDone, RowFailed
+from asr_server.features.remote_engine.conftest import SLIM
+from asr_server.schedule.ports import RowDone
 
 # Answers with its arguments, to a caller with the key; `crash` in the prompt ends it, its connections first. Writes its
 # process id to a file.
@@ -70,29 +69,13 @@ def command(tmp_path):
 
 
 @pytest.fixture
-def engine_for():
-    """Makes engines for commands; they are unloaded at the end."""
-    made = []
-
-    def make(path, **values):
-        machine = Capabilities(gpu=False, torch_cuda=False, qwen=False, vllm=str(path))
-        found = settings.load(_env_file=None, use_vllm=True, model_id="owner/model", max_batch=3, **values)
-        made.append(core.build_engine(feature_list.resolve(found, machine)))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.unload()
+def engine_for(built):
+    return lambda path: built(replace(SLIM, vllm=str(path)), use_vllm=True, model_id="owner/model", max_batch=3)
 
 
 def _end(engine, utterance=AUDIO):
-    engine.admit(0, utterance)
-    give_up_s = time.monotonic() + _PATIENCE_S
-    while True:
-        assert time.monotonic() < give_up_s
-        for outcome in engine.step():
-            if isinstance(outcome, RowDone | RowFailed):
-                return outcome
+    (end,), _ = ends(engine, utterance)
+    return end
 
 
 def _gone(pid):
