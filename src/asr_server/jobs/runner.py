@@ -161,7 +161,7 @@ when_answered = partial(unless_refused, JobsUnavailable)
 # Between two renewals of shared claims.
 _RENEW_S = 1.0
 # Between two looks for what another server has left, for requests that are due, or at a database that did not answer;
-# and between two counts of shared jobs.
+# and between two counts that nothing asks for.
 _LOOK_S, _COUNT_S = 1.0, 5.0
 _SWEEP_S = 60.0
 _RELEASE_S = 5.0
@@ -391,12 +391,14 @@ class JobRunner:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S if looks_again else None):
                     await self._look.wait()
+            is_woken = self._look.is_set()
             self._look.clear()
             with suppress(JobsUnavailable):
                 while len(self._running) < AT_ONCE and await self._take_one():
                     pass
                 await self.follow_ups.begin_due()
-                if not self.is_shared or time.monotonic() - self._counted_s >= _COUNT_S:
+                # All that comes and ends in a store that is not shared wakes this loop.
+                if (is_woken and not self.is_shared) or time.monotonic() - self._counted_s >= _COUNT_S:
                     await self._store.count()
                     self._counted_s = time.monotonic()
 
