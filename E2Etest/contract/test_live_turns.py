@@ -1,6 +1,7 @@
 """The end of turns as a live client sees it: the real model and real speech, with the scripted recogniser."""
 
 import asyncio
+import re
 
 import numpy as np
 import pytest
@@ -38,21 +39,28 @@ def _messages(server, audio, **query):
         return upto_flush(socket)
 
 
+@pytest.fixture(scope="module")
+def judged(server, sentence):
+    """All messages of a client that asks for nothing."""
+    return _messages(server, sentence)
+
+
 def _ended_by_pauses(messages):
     return [m for m in messages if m.get("is_final") and m["ending"] == "pause"]
 
 
 @pytest.mark.slow("judges pauses with a model")
-def test_a_pause_inside_a_sentence_does_not_end_the_utterance(server, sentence):
-    """By its length alone it does. The final says how sure the end was."""
-    judged, timed = _messages(server, sentence), _messages(server, sentence, endpointing="pause")
+def test_a_pause_inside_a_sentence_does_not_end_the_utterance(server, sentence, judged):
+    """By its length alone it does. The final says how sure the end was. Estimates are counted."""
+    timed = _messages(server, sentence, endpointing="pause")
     assert len(_ended_by_pauses(judged)) < len(_ended_by_pauses(timed))
     assert _ended_by_pauses(judged)[-1]["end_of_turn"] >= 0.5
     assert not [message for message in timed if "end_of_turn" in message]
+    assert re.search(r'asr_live_end_of_turn_total{estimate="estimated"} [1-9]', server.client.get("/metrics").text)
 
 
 @pytest.mark.slow("judges pauses with a model")
-def test_who_asks_for_it_is_told_before_the_final(server, sentence):
+def test_who_asks_for_it_is_told_before_the_final(server, sentence, judged):
     """Nobody else is."""
     told = _messages(server, sentence, turn_events="true")
     likely = [n for n, message in enumerate(told) if message.get("type") == "turn.likely"]
@@ -62,7 +70,7 @@ def test_who_asks_for_it_is_told_before_the_final(server, sentence):
     assert 0.5 <= first["probability"] <= 1
     final = next(n for n, m in enumerate(told) if m.get("is_final") and m["utterance"] == first["utterance"])
     assert likely[0] < final
-    assert not [message for message in _messages(server, sentence) if message.get("type") == "turn.likely"]
+    assert not [message for message in judged if message.get("type") == "turn.likely"]
 
 
 def test_a_server_without_the_model_refuses_it(start, monkeypatch):
@@ -93,17 +101,3 @@ def test_semantic_vad_of_the_realtime_protocol_is_the_same_estimate(server, sent
             talk.until("input_audio_buffer.cleared")
             turns[kind] = sum(event.type == STOPPED for event in talk.events)
     assert 0 < turns["semantic_vad"] < turns["server_vad"]
-
-
-@pytest.mark.slow("judges pauses with a model")
-def test_the_estimates_are_counted(server, sentence):
-    """As `estimated`, where none had to be skipped."""
-
-    def count():
-        lines = server.client.get("/metrics").text.splitlines()
-        (line,) = [line for line in lines if line.startswith('asr_live_end_of_turn_total{estimate="estimated"}')]
-        return float(line.split()[-1])
-
-    before = count()
-    _messages(server, sentence)
-    assert count() > before

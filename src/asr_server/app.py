@@ -59,7 +59,7 @@ from asr_server.recordings.segmenter import RecordingMetrics
 from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU, Admission
 from asr_server.schedule.job import DEFAULT
-from asr_server.server_feature import CoreParts, LiveEndpoint
+from asr_server.server_feature import CoreParts
 from asr_server.services import FeatureParts, Machinery, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
@@ -131,12 +131,10 @@ def _routed(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], ru
     )
     for router in (health.router, metrics_route.router, health.models_router, recordings.router, jobs.router):
         app.include_router(router)
-    endpoint: LiveEndpoint = live.transcribe
     for feature in SERVER_FEATURES:
-        endpoint = feature.live_endpoint(endpoint)
         for router in feature.routers:
             app.include_router(router)
-    app.include_router(live.router(endpoint))
+    app.include_router(live.router)
     app.include_router(page.router)
     app.state.health_sections = tuple(feature.health for feature in SERVER_FEATURES)
     app.router.default = errors.not_found

@@ -6,14 +6,13 @@ that runs without a server, is built: to resolve a plan imports no routes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client import CollectorRegistry
-    from starlette.websockets import WebSocket
 
     from asr_server.audio.decode import Decoder
     from asr_server.core.errors import EngineFailed
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from asr_server.schedule.ports import Batch
     from asr_server.schedule.thread import Scheduler
     from asr_server.services import FeatureParts
-
-LiveEndpoint = Callable[["WebSocket"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +43,4 @@ class ServerFeature:
 
     routers: Sequence[APIRouter] = ()
     health: HealthSection = lambda services: {}
-    live_endpoint: Callable[[LiveEndpoint], LiveEndpoint] = lambda endpoint: endpoint  # wraps that of live sessions
     build: Callable[[CoreParts], FeatureParts] | None = None  # None where it has no parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from asr_server.engine.protocol import EngineInfo
     from asr_server.jobs.follow_ups import FollowUpSender
     from asr_server.jobs.runner import JobKind, JobRunner
-    from asr_server.live.outbox import OpeningReader
+    from asr_server.live.outbox import Decode, OpeningReader
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.access import EphemeralKeys
     from asr_server.net.request_log import RequestMetrics
@@ -68,6 +69,7 @@ class FeatureParts:
     # Raises `InvalidInput` for a text that the feature cannot rewrite, before anything is decoded.
     check_rewriting: Callable[[RecordingRequest], None] | None = None
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
+    opus: Callable[[int], AbstractAsyncContextManager[Decode]] | None = None  # opens a stream of live audio at a rate
     jobs: Sequence[JobKind] = ()
     follow_ups: FollowUpSender | None = None  # of jobs
     idle_owners: Sequence[IdleOwner] = ()  # their processes are ended when they are idle

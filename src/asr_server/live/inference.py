@@ -27,7 +27,6 @@ from asr_server.recordings.span import (
     part_of,
     retry,
     rival,
-    stopped,
     time_words,
 )
 from asr_server.schedule.job import Priority
@@ -164,15 +163,13 @@ def _result(request: Transcribe, hypothesis: Hypothesis) -> TranscribeResult:
         hypothesis.pieces,
         # A final that is still truncated after the retry is kept, since no better one will come.
         truncated=request.kind is ResultKind.PARTIAL and hypothesis.finish is not Finish.END,
-        cut_short=stopped(hypothesis),
     )
 
 
 def _joined(request: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResult:
     text = scripts.join(half.text for half in halves)
     language = next((half.language for half in halves if half.language), "")
-    cut_short = next(filter(None, map(stopped, halves)), None)
-    return TranscribeResult(request.ticket, text, language, detached=True, cut_short=cut_short)
+    return TranscribeResult(request.ticket, text, language, detached=True)
 
 
 @dataclass(frozen=True, slots=True)

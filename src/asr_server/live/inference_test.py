@@ -63,17 +63,6 @@ async def test_each_part_of_an_utterance_is_aligned_with_its_own_audio():
     assert found[2].start_ms >= 5_000
 
 
-async def test_whoever_ends_a_session_can_wait_for_the_words_under_way():
-    """The words of the last final are sent then."""
-    sent = asyncio.Queue()
-    words = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, sent.put_nowait)
-    words.on_request(_request(1))
-    words.on_final(Final(1, "one", "English", 0, 16_000, Ending.FLUSH, (FinalPart(0, 16_000, "one"),)))
-    assert sent.empty()
-    await words.wait()
-    assert sent.get_nowait().utterance == 1
-
-
 class _Engine:
     """Finds English in long audio and French in short, half as probable, unless it may find one language only."""
 

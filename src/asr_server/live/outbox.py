@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ from asr_server.live.machine.events import (
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from asr_server.live.actions import Query
     from asr_server.live.machine.utterance import Frame
+    from asr_server.live.route import Query
 
 # Together with the socket's own buffer this stays under 2 MiB a session.
 LIMIT_BYTES = 1024 * 1024
@@ -103,12 +103,8 @@ class SessionPart:
     def on_frame(self, frame: Frame) -> None:
         """Take the session's next audio, mono at 16 kHz. The array may be replaced later."""
 
-    def shown(self, message: Message) -> Message | None:
-        """Return the message to send instead of this one, or None to send nothing."""
-        return message
-
     def completed(self, outgoing: Outgoing) -> Outgoing:
-        """Return a message that will be sent, with this part's additions."""
+        """Return a message that will be sent, with this part's changes and additions."""
         return outgoing
 
     def close(self) -> None:
@@ -119,6 +115,8 @@ class SessionPart:
 MakePart = Callable[[str, Callable[[PartMessage], None]], SessionPart]
 # Reads a feature's options from the query, and returns what makes its part, if it has one. Raises `AsrError`.
 OpeningReader = Callable[["WebSocket", "Query"], MakePart | None]
+# Decodes the next frame of a client to 16-bit PCM.
+Decode = Callable[[bytes], Awaitable[bytes]]
 
 
 class Outbox:

@@ -93,24 +93,17 @@ async def test_all_finals_that_are_kept_are_given_out_however_long():
 
 
 class _Part(SessionPart):
-    """Adds its name to every final and drops partials."""
+    """Adds its name to every final."""
 
     def __init__(self, name):
         self._name = name
 
-    def shown(self, message):
-        match message:
-            case Partial():
-                return None
-            case Final(text=text):
-                return replace(message, text=f"{text} {self._name}")
-        return message
-
     def completed(self, outgoing):
-        if not isinstance(outgoing.message, Final):
+        if not isinstance(final := outgoing.message, Final):
             return outgoing
         before = outgoing.details.mood if outgoing.details is not None else ""
-        return replace(outgoing, details=_Mood(outgoing.message.utterance, before + self._name))
+        shown = replace(final, text=f"{final.text} {self._name}")
+        return replace(outgoing, message=shown, details=_Mood(final.utterance, before + self._name))
 
 
 async def _sent(connection):
@@ -120,11 +113,11 @@ async def _sent(connection):
 
 
 async def test_a_message_passes_the_parts_in_their_order(make, speech):
-    """Each part may change or drop the message, and add to it."""
+    """Each part may change the message, and add to it."""
     connection = await opened(make(Scripted()), parts=tuple(lambda *_, name=name: _Part(name) for name in "ab"))
     await connection.send(Audio(speech))
     await connection.session.finish()
-    (final,) = await _sent(connection)
+    final = (await _sent(connection))[-1]
     assert (final["text"], final["mood"]) == ("words a b", "ab")
 
 

@@ -1,19 +1,23 @@
-"""`WS /ws/transcribe`: audio and actions in, partial and final texts out."""
+"""`WS /ws/transcribe`: its query, audio and actions in, partial and final texts out."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import Any
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, WebSocket
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.types import Message
 
+from asr_server.audio import g711
 from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.setting_types import Endpointing
-from asr_server.live import actions
-from asr_server.live.actions import TURN_LIKELY
 from asr_server.live.inbox import RefusedAction
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
@@ -32,41 +36,192 @@ from asr_server.live.machine.events import (
     SessionError,
     TurnConfig,
 )
-from asr_server.live.outbox import MakePart, Outgoing, PartMessage
+from asr_server.live.outbox import Decode, MakePart, Outgoing, PartMessage
 from asr_server.live.session import LiveConnection, LiveSessionOptions
 from asr_server.live.sessions import PARTIAL_EVERY_BYTES
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import live_error_message
-from asr_server.recordings.requests import WordTimes
+from asr_server.recordings.requests import MAX_TEXT_CHARS, WordTimes
 from asr_server.services import Services
 from asr_server.text import languages
 
 _PATH = "/ws/transcribe"
+_MAX_TEXT_BYTES = 256 * 1024
 _WORD_TIMES = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 
 
-def router(endpoint: Callable[[WebSocket], Awaitable[None]]) -> APIRouter:
-    """Return the routes. `endpoint` serves a WebSocket, like `transcribe`."""
-    made = APIRouter(tags=["live"])
-    made.add_api_route(_PATH, websocket_io.refuse_plain_request, include_in_schema=False)
-    made.add_api_websocket_route(_PATH, endpoint)
-    return made
+def _from_floats(data: bytes) -> bytes:
+    """Clip to [-1, 1]. NaN becomes silence."""
+    samples = np.nan_to_num(np.frombuffer(data, "<f4"), nan=0.0).clip(-1.0, 1.0)
+    scaled = (samples * np.float32(32_768.0)).round().clip(-32_768, 32_767)
+    pcm: bytes = scaled.astype("<i2").tobytes()
+    return pcm
 
 
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """An encoding of the client's audio. Sessions get 16-bit PCM only."""
+
+    name: str = "pcm_s16le"  # as the first message has it
+    sample_bytes: int = 2
+    decode: Callable[[bytes], bytes] | None = None
+
+    def pcm(self, data: bytes) -> bytes:
+        """Raises `invalid_value` for half a sample of an encoding: the rest would be heard as noise."""
+        if self.decode is None:
+            return data
+        if len(data) % self.sample_bytes:
+            raise InvalidInput(
+                f"A frame of {self.name} has {self.sample_bytes} bytes for each sample.", param="encoding"
+            )
+        return self.decode(data)
+
+
+ENCODINGS = {
+    "pcmu": Encoding("pcmu", 1, functools.partial(g711.decode, law=g711.Companding.MU)),
+    "pcma": Encoding("pcma", 1, functools.partial(g711.decode, law=g711.Companding.A)),
+    "pcm_f32le": Encoding("pcm_f32le", 4, _from_floats),
+    "pcm_s16le": Encoding(),
+}
+ENCODINGS |= {"mulaw": ENCODINGS["pcmu"], "alaw": ENCODINGS["pcma"], "linear16": ENCODINGS["pcm_s16le"]}
+
+
+class _Endpointing(BaseModel):
+    """The end of utterances: at a pause or a flush, or only at a flush (`manual`). `use_server_vad` is an older name.
+
+    A pause counts by the speech before it (`semantic`) or by its length only (`pause`). `auto` leaves that to the
+    server.
+    """
+
+    endpointing: Literal["auto", "pause", "semantic", "manual"] | None = None
+    use_server_vad: bool | None = None
+
+    @property
+    def manual(self) -> bool | None:
+        """True if only a flush ends an utterance, None if the client does not say."""
+        if self.endpointing is not None:
+            return self.endpointing == "manual"
+        return None if self.use_server_vad is None else not self.use_server_vad
+
+    @property
+    def semantic(self) -> bool | None:
+        return {"semantic": True, "pause": False}.get(self.endpointing or "")
+
+
+class Query(_Endpointing):
+    """The query of the URL. Unknown parameters are ignored; proxies add their own."""
+
+    sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
+    encoding: Literal["pcm_s16le", "linear16", "pcmu", "mulaw", "pcma", "alaw", "pcm_f32le", "opus"] = "pcm_s16le"
+    language: str = ""
+    hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
+    words: Literal["none", "accurate", "fast"] = "none"
+    speakers: bool = False
+    model: str = Field("", max_length=200)
+    session_id: str = Field("", max_length=200)
+    received: int = Field(0, ge=0)
+    # The audio begins after the last final of a lost session: in a pause, or in the middle of speech.
+    reopened: Literal["pause", "speech"] | None = None
+    turn_events: bool = False
+
+    @property
+    def decoder(self) -> Encoding:
+        return ENCODINGS.get(self.encoding, ENCODINGS["pcm_s16le"])  # Opus is decoded before
+
+
+class ClientAction(_Endpointing):
+    """An action that a client asks for in a text frame."""
+
+    model_config = ConfigDict(strict=True)
+
+    action: Literal["flush", "reset", "config", "ping", "settled"]
+    language: str | None = None
+    hotwords: list[str] | str | None = None
+
+    @property
+    def words(self) -> str | None:
+        return ", ".join(self.hotwords) if isinstance(self.hotwords, list) else self.hotwords
+
+
+def parse_query(values: Mapping[str, str]) -> Query:
+    """Raises `invalid_value` with the parameter at fault."""
+    try:
+        return Query.model_validate({name: value for name, value in values.items() if value != ""})
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def parse_action(text: str) -> ClientAction:
+    """Raises `malformed_body` for anything but a JSON object, `invalid_value` for an unknown action or a wrong type."""
+    if len(text) > _MAX_TEXT_BYTES:
+        raise InvalidInput("The message is too long; audio belongs into binary frames.", code="malformed_body")
+    try:
+        values = websocket_io.parse_json(text)
+        json.dumps(values, ensure_ascii=False).encode()  # fails for unpaired surrogates, which no model can read
+    except (ValueError, RecursionError):
+        raise InvalidInput(
+            "The message is not valid JSON in UTF-8, or has too many values.", code="malformed_body"
+        ) from None
+    if not isinstance(values, dict):
+        raise InvalidInput("The message must be a JSON object with an 'action'.", code="malformed_body")
+    try:
+        action = ClientAction.model_validate(values)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    if len(action.words or "") > MAX_TEXT_CHARS:
+        raise InvalidInput(f"The hotwords are longer than {MAX_TEXT_CHARS} characters.", param="hotwords")
+    return action
+
+
+def _invalid(error: ValidationError) -> InvalidInput:
+    first = error.errors()[0]
+    param = str(first["loc"][0]) if first["loc"] else None
+    return InvalidInput(f"Invalid value for '{param}': {first['msg']}.", param=param)
+
+
+router = APIRouter(tags=["live"])
+router.add_api_route(_PATH, websocket_io.refuse_plain_request, include_in_schema=False)
+
+
+@router.websocket(_PATH)
 async def transcribe(socket: WebSocket) -> None:
     await socket.accept()
     await websocket_io.serve(socket, _run(socket, socket.app.state.services), live_error_message)
 
 
 async def _run(socket: WebSocket, services: Services) -> None:
-    query = actions.parse_query(socket.query_params)
-    read = [each.read_opening(socket, query) for each in services.features if each.read_opening is not None]
-    connection = await _connect(services, query, [part for part in reversed(read) if part is not None], socket)
+    query = parse_query(socket.query_params)
+    async with _decoding(services, query) as decode:
+        readers = filter(None, (feature.read_opening for feature in services.features))
+        parts = [part for read in readers if (part := read(socket, query)) is not None]
+        connection = await _connect(services, query, parts, socket)
+        await _serve(socket, services, connection, query, decode)
+
+
+def _decoding(services: Services, query: Query) -> AbstractAsyncContextManager[Decode]:
+    """Return what opens a decoder of the client's frames."""
+    if query.encoding != "opus":
+
+        async def decode(data: bytes) -> bytes:
+            return query.decoder.pcm(data)
+
+        return nullcontext(decode)
+    opus = next((feature.opus for feature in services.features if feature.opus is not None), None)
+    if opus is None or query.session_id:
+        # Positions are counted in bytes of PCM, which the client of such a session does not know.
+        reason = "This server does not decode Opus." if opus is None else "A session of Opus cannot be resumed."
+        raise InvalidInput(reason, code="unsupported_value", param="encoding")
+    return opus(int(query.sample_rate))
+
+
+async def _serve(
+    socket: WebSocket, services: Services, connection: LiveConnection, query: Query, decode: Decode
+) -> None:
     end: Message = {}
     try:
         await socket.send_json(_hello(services, connection, query))
-        reader, writer = _read(socket, services, connection, query.decoder), _write(socket, connection)
+        reader, writer = _read(socket, services, connection, decode), _write(socket, connection)
         end = await websocket_io.read_and_write(reader, writer) or {}
     except AsrError as error:
         # Sent before disconnecting from the session: at shutdown the server waits for the client to read it.
@@ -75,14 +230,11 @@ async def _run(socket: WebSocket, services: Services) -> None:
         services.live.disconnect(connection, clean=websocket_io.closed_cleanly(end))
 
 
-async def _connect(
-    services: Services, query: actions.Query, parts: Sequence[MakePart], socket: WebSocket
-) -> LiveConnection:
+async def _connect(services: Services, query: Query, parts: Sequence[MakePart], socket: WebSocket) -> LiveConnection:
     """Return a connection to a new session, or to the session that the query resumes."""
     caller: Caller = socket.state.caller
     if query.session_id:
         return await services.live.resume(query.session_id, query.received, caller.owner)
-    services.live.check_semantic(query.semantic)
     return await services.live.open(
         LiveSessionOptions(
             _rules(services, query),
@@ -97,7 +249,7 @@ async def _connect(
     )
 
 
-def _rules(services: Services, query: actions.Query) -> TurnConfig:
+def _rules(services: Services, query: Query) -> TurnConfig:
     model = services.catalog.find(query.model).resident if query.model else ""
     language = services.catalog.language(query.language, model)
     manual = services.settings.endpointing is Endpointing.MANUAL if query.manual is None else query.manual
@@ -106,7 +258,7 @@ def _rules(services: Services, query: actions.Query) -> TurnConfig:
     )
 
 
-def _hello(services: Services, connection: LiveConnection, query: actions.Query) -> dict[str, object]:
+def _hello(services: Services, connection: LiveConnection, query: Query) -> dict[str, object]:
     """The first message. For a resumed session it says what has arrived, and the client sends the rest again."""
     session, encoding = connection.session, query.decoder
     hello: dict[str, object] = {
@@ -129,16 +281,14 @@ def _hello(services: Services, connection: LiveConnection, query: actions.Query)
     return hello
 
 
-async def _read(
-    socket: WebSocket, services: Services, connection: LiveConnection, encoding: actions.Encoding
-) -> Message:
+async def _read(socket: WebSocket, services: Services, connection: LiveConnection, decode: Decode) -> Message:
     """Give every frame to the session. Return the message with which the client disconnected."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return message
         if (data := message.get("bytes")) is not None:
-            await connection.send(Audio(encoding.pcm(data)))
+            await connection.send(Audio(await decode(data)))
         else:
             await _act(socket, services, connection, message.get("text") or "")
 
@@ -146,7 +296,7 @@ async def _read(
 async def _act(socket: WebSocket, services: Services, connection: LiveConnection, text: str) -> None:
     """Perform the action of a text frame. An invalid one is answered with an error, and the session continues."""
     try:
-        action = actions.parse_action(text)
+        action = parse_action(text)
         if action.action == "ping":
             await socket.send_json({"status": "pong"})
             return
@@ -161,7 +311,7 @@ async def _act(socket: WebSocket, services: Services, connection: LiveConnection
         await connection.send(RefusedAction())
 
 
-def _event(services: Services, connection: LiveConnection, action: actions.ClientAction) -> Event:
+def _event(services: Services, connection: LiveConnection, action: ClientAction) -> Event:
     match action.action:
         case "flush":
             return Flush()
@@ -174,7 +324,7 @@ def _event(services: Services, connection: LiveConnection, action: actions.Clien
             return Configure(rules, asked_language=action.language or "")
 
 
-def _changed(services: Services, rules: TurnConfig, action: actions.ClientAction) -> TurnConfig:
+def _changed(services: Services, rules: TurnConfig, action: ClientAction) -> TurnConfig:
     if action.language is not None:
         language = languages.normalize(action.language)
         services.catalog.check_language(language, model=rules.model)
@@ -183,14 +333,8 @@ def _changed(services: Services, rules: TurnConfig, action: actions.ClientAction
         rules = replace(rules, context=action.words)
     if action.manual is None:
         return rules
-    services.live.check_semantic(action.semantic)
-    return services.live.turn_config(
-        manual=action.manual,
-        semantic=action.semantic,
-        language=rules.language,
-        context=rules.context,
-        model=rules.model,
-    )
+    endings = services.live.turn_config(manual=action.manual, semantic=action.semantic)
+    return replace(rules, manual=endings.manual, end_of_turn=endings.end_of_turn)
 
 
 async def _write(socket: WebSocket, connection: LiveConnection) -> None:
@@ -209,7 +353,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
             return {**_text(final, outgoing, final.text, ""), "ending": final.ending.value, **known}
         case EndOfTurnLikely(utterance=utterance, probability=probability, end_samples=end_samples):
             return {
-                "type": TURN_LIKELY,
+                "type": "turn.likely",
                 "utterance": utterance,
                 "probability": round(probability, 3),
                 "end": round(samples_to_s(end_samples), 3),

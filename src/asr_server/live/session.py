@@ -360,11 +360,6 @@ class LiveSession:
         self._machine_changed.set()
 
     def _send(self, message: Message, lag_ms: int = 0) -> None:
-        """Send a message as the parts show it, unless one of them hides it."""
-        for part in self.parts:
-            if (shown := part.shown(message)) is None:
-                return
-            message = shown
         outgoing = self._complete(Outgoing(message, lag_ms))
         if isinstance(message, Final):
             self._finals.append(outgoing)

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from asr_server.core.conftest import counts
-from asr_server.core.errors import AsrError, ShuttingDown
+from asr_server.core.errors import ShuttingDown
 from asr_server.engine.client import EngineClient
 from asr_server.live import inference, sessions
 from asr_server.live.conftest import Scripted, opened, processed, until, until_flush
@@ -16,7 +16,6 @@ from asr_server.live.machine.events import (
     Audio,
     Checkpoint,
     Configure,
-    Ending,
     Final,
     Flush,
     GetCheckpoint,
@@ -56,27 +55,6 @@ async def test_how_a_client_left_is_how_its_session_ended(make, how, outcome):
     live.disconnect(connection, resumable=False, **how)
     assert counts(registry, "asr_live_sessions_ended_total") == {(outcome,): 1}
     assert counts(registry, "asr_live_audio_seconds_total") == {(): 2.0}
-
-
-async def test_a_session_that_was_drained_or_failed_has_ended_so(make, speech, monkeypatch):
-    """However its client leaves behind that."""
-    registry = CollectorRegistry()
-    live = make(Scripted(), metrics=LiveMetrics(registry))
-    failed, drained = await opened(live), await opened(live)
-    monkeypatch.setattr(failed.session.machine, "receive", lambda *_: 1 / 0)
-    await failed.send(Audio(speech))
-    with pytest.raises(AsrError, match="server failed"):
-        await until_flush(failed)
-    live.disconnect(failed, clean=True, resumable=False)
-    draining = asyncio.create_task(live.drain())
-    with pytest.raises(ShuttingDown):
-        await until_flush(drained)
-    live.disconnect(drained, clean=False)
-    await draining
-    assert counts(registry, "asr_live_sessions_ended_total") == {
-        (SessionOutcome.FAILED,): 1,
-        (SessionOutcome.DRAINED,): 1,
-    }
 
 
 async def _until_shutdown(connection):
@@ -139,7 +117,7 @@ class _Estimates:
 
 
 async def test_nothing_goes_on_for_a_session_that_is_over(make, speech, monkeypatch):
-    """No task of its requests, estimates, word times and parts is left, and none of its audio."""
+    """No task of its requests, estimates, word times and parts is left, no row of the engine, and none of its audio."""
     monkeypatch.setattr(inference, "time_words", lambda *_, **__: asyncio.Event().wait())
     before = asyncio.all_tasks()
     estimates, is_hung = _Estimates(), threading.Event()
@@ -156,7 +134,7 @@ async def test_nothing_goes_on_for_a_session_that_is_over(make, speech, monkeypa
         await until(lambda: estimates.is_asked.is_set() and batch.rows)
         await connection.send(Audio(speech))
         live.disconnect(connection, clean=False, resumable=False)
-        await until(lambda: asyncio.all_tasks() == before)
+        await until(lambda: asyncio.all_tasks() == before and not batch.rows)
     finally:
         estimates.may_answer.set()
     assert (len(connection.session.inbox), live.shared.memory.held_bytes) == (0, 0)
@@ -186,20 +164,6 @@ async def test_a_client_that_comes_back_sees_the_open_utterance_as_it_stands(mak
     assert isinstance(first, Partial)
     assert (first.utterance, first.text) == (shown.utterance, shown.text)
     again.session.end()
-
-
-async def test_who_closes_in_silence_ends_no_utterance(make):
-    """There is none: the next flush has the first final."""
-    live = make(Scripted())
-    connection = await opened(live)
-    await connection.send(Audio(bytes(32_000)))
-    live.disconnect(connection, clean=True)
-    again = await live.resume(connection.session.id, 0)
-    await again.send(Flush())
-    await again.session.finish()
-    again.session.end()
-    finals = [sent.message async for sent in again.messages() if isinstance(sent.message, Final)]
-    assert [(final.utterance, final.ending) for final in finals] == [(1, Ending.FLUSH)]
 
 
 async def test_a_configuration_counts_from_when_it_was_sent(make, answers):

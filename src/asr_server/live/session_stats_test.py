@@ -4,7 +4,6 @@ from prometheus_client import CollectorRegistry
 
 from asr_server.core.conftest import counts
 from asr_server.live.machine.events import Ending, Final, Partial, ResetDone, UtteranceEnded, UtteranceStarted
-from asr_server.live.machine.utterance import AudioAccount
 from asr_server.live.session_stats import LiveMetrics, SessionStats
 
 
@@ -43,9 +42,3 @@ def test_nothing_is_kept_of_utterances_that_are_over_or_discarded():
     stats.count(ResetDone(None))
     assert not stats.committed
     assert not stats.stopped_s
-
-
-def test_a_session_without_words_has_no_percentiles():
-    """None, not 0: nothing was fast."""
-    line = SessionStats(LiveMetrics(), lambda end: 0.0).close(AudioAccount(0, 0, 0, 0, 0))
-    assert line["commit_p50_ms"] is line["commit_p95_ms"] is None

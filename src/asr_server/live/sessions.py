@@ -103,33 +103,30 @@ class LiveSessions:
     ) -> TurnConfig:
         """Return the configuration of the settings, with these changes.
 
-        `manual`: only a flush ends an utterance. `semantic`: judge a pause by the speech before it, if this server can,
-        or by its length only; None uses the setting.
+        `manual`: only a flush ends an utterance. `semantic`: judge a pause by the speech before it, or by its length
+        only; None uses the setting, if this server can. Raises `unsupported_value` if it cannot and should.
         """
         s = self._settings
+        if semantic and not self.judges_pauses:
+            raise InvalidInput(
+                "This server does not estimate the end of a turn: leave out endpointing=semantic.",
+                code="unsupported_value",
+                param="endpointing",
+            )
         if semantic is None:
-            semantic = s.endpointing is not Endpointing.PAUSE
+            semantic = self.judges_pauses and s.endpointing is not Endpointing.PAUSE
         return TurnConfig(
             manual,
             language,
             context,
             model=model,
             min_silence_ms=s.vad_min_silence_ms,
-            end_of_turn=EndOfTurnRules() if semantic and self.judges_pauses and not manual else None,
+            end_of_turn=EndOfTurnRules() if semantic and not manual else None,
         )
 
     @property
     def judges_pauses(self) -> bool:
         return self.shared.end_of_turn is not None
-
-    def check_semantic(self, wanted: bool | None) -> None:
-        """Raise `unsupported_value` if a client asks for an estimate of the end of a turn and this server has none."""
-        if wanted and not self.judges_pauses:
-            raise InvalidInput(
-                "This server does not estimate the end of a turn: leave out endpointing=semantic.",
-                code="unsupported_value",
-                param="endpointing",
-            )
 
     def prepare(self, rules: TurnConfig) -> None:
         """Start loading the engines of this configuration now. Log a warning for options without effect."""
@@ -179,6 +176,13 @@ class LiveSessions:
         raise InvalidInput(
             "No session of this id is kept; open a new one.", code="session_not_found", param="session_id"
         )
+
+    def owned(self, identity: str, owner: str) -> LiveSession:
+        """Return an open session. Raises `session_not_found`, also for a session of another owner."""
+        entry = self._open.get(identity)
+        if entry is None or entry.owner != owner or entry.session.ended:
+            raise InvalidInput("No session of this id is open here.", code="session_not_found", param="session_id")
+        return entry.session
 
     def _check_room(self) -> None:
         if self._draining:

@@ -6,10 +6,11 @@ import threading
 
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
 from asr_server.core import settings
 from asr_server.core.audio import FRAME_SAMPLES
-from asr_server.core.conftest import raises
+from asr_server.core.conftest import counts, raises
 from asr_server.core.errors import AsrError, Overloaded, ShuttingDown
 from asr_server.engine import capabilities, core, plan
 from asr_server.engine.client import EngineClient
@@ -18,6 +19,7 @@ from asr_server.live import sessions as live_sessions
 from asr_server.live.conftest import Scripted, opened, processed, until, until_flush
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, Reset, TranscribeResult
+from asr_server.live.session_stats import LiveMetrics, SessionOutcome
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.loop_time import ConnectionTime, loop_time, measure
 from asr_server.schedule.admission import Admission
@@ -126,7 +128,7 @@ async def _collect(connection, finals):
 
 async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_finals(make, speech):
     """Every open utterance gets its final; then the connection ends with `ShuttingDown`."""
-    live = make(Scripted())
+    live = make(Scripted(), metrics=LiveMetrics(registry := CollectorRegistry()))
     connection = await opened(live)
     await connection.send(Audio(speech[:64_000]))
     drained = asyncio.create_task(live.drain())
@@ -136,6 +138,7 @@ async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_f
     live.disconnect(connection, clean=False)
     await drained
     assert [(f.text, f.ending) for f in finals] == [("words", Ending.CLOSE)]
+    assert counts(registry, "asr_live_sessions_ended_total") == {(SessionOutcome.DRAINED,): 1}
     with pytest.raises(ShuttingDown):
         await opened(live)
 
@@ -165,7 +168,7 @@ async def test_a_reset_begins_another_stream(make, speech, monkeypatch):
 @pytest.mark.parametrize("event", [Audio, TranscribeResult])
 async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch, event):
     """Its client is told of the fault, also if nobody waits for the failed work, and opens another session."""
-    live = make(Scripted())
+    live = make(Scripted(), metrics=LiveMetrics(registry := CollectorRegistry()))
     connection = await opened(live)
     receive = connection.session.machine.receive
     monkeypatch.setattr(
@@ -174,9 +177,10 @@ async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch
     await connection.send(Audio(speech))
     with pytest.raises(AsrError, match="server failed"):
         await until_flush(connection)
-    live.disconnect(connection, clean=False)
     with raises("session_not_found"):
         await live.resume(connection.session.id, 0)
+    live.disconnect(connection, clean=True, resumable=False)
+    assert counts(registry, "asr_live_sessions_ended_total") == {(SessionOutcome.FAILED,): 1}
 
 
 async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_lost_the_session(make, answers):
@@ -390,14 +394,3 @@ async def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_wou
     await again.send(Flush())
     assert [m.ending for m in await until_flush(again) if isinstance(m, Final)] == [Ending.FLUSH]
     again.session.end()
-
-
-async def test_the_engine_leaves_the_requests_of_a_session_that_is_over(make, speech):
-    """Its rows are dropped although they would never end."""
-    batch = Scripted(lambda item: None)
-    live = make(batch)
-    connection = await opened(live)
-    await connection.send(Audio(speech[:64_000]))
-    await until(lambda: batch.rows)
-    live.disconnect(connection, clean=False, resumable=False)
-    await until(lambda: not batch.rows)

@@ -155,28 +155,17 @@ async def test_where_too_many_ask_the_pause_rule_decides_at_once():
 
 
 async def test_a_model_that_fails_costs_the_estimate_alone():
-    """The model is asked again: the fault may have been one of memory."""
-    model, registry = _Model(RuntimeError("out of memory")), CollectorRegistry()
+    """The model is asked again: the fault may have been one of memory. It is logged once, not in every pause."""
+    model, registry, lines = _Model(RuntimeError("out of memory")), CollectorRegistry(), []
     model.may_answer.set()
     estimator = EndOfTurnEstimator(model, LiveMetrics(registry))
+    sink = logger.add(lines.append, level="WARNING")
     assert [await estimator.probability(SPEECH) for _ in range(20)] == [None] * 20
+    logger.remove(sink)
+    assert len(lines) == 1
     model.error = None
     assert await estimator.probability(SPEECH) == 0.7
     assert counts(registry, "asr_live_end_of_turn_total") == {("failed",): 20, ("estimated",): 1}
-
-
-async def test_a_model_that_fails_is_logged_once():
-    """Sessions ask in every pause."""
-    model, lines = _Model(RuntimeError("out of memory")), []
-    model.may_answer.set()
-    estimator = EndOfTurnEstimator(model, LiveMetrics())
-    sink = logger.add(lines.append, level="WARNING")
-    try:
-        for _ in range(3):
-            assert await estimator.probability(SPEECH) is None
-    finally:
-        logger.remove(sink)
-    assert len(lines) == 1
 
 
 async def test_the_first_session_loads_the_model_and_waits_for_nothing():

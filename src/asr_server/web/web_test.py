@@ -18,8 +18,8 @@ from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.requests import SpeechRequest
 from asr_server.features.speech_output.route import VoiceBody
-from asr_server.live import actions as live_actions
 from asr_server.live import route
+from asr_server.live.route import ClientAction
 from asr_server.net import errors
 from asr_server.net.errors import TABLE
 from asr_server.ops.schemas import HealthBody, LimitsBody, OptionBody, QueueBody
@@ -182,7 +182,7 @@ def _read_of_the_server():
     messages = _used("live-connection.js", "message") | _used("live-socket.js", "message")
     yield "live messages", messages, sent | {"error", "message"}
     yield "live statuses", _found(r'(?:status|type) === "(\w+)"', SCRIPTS["live-socket.js"]), sent
-    actions = set(get_args(live_actions.ClientAction.model_fields["action"].annotation))
+    actions = set(get_args(ClientAction.model_fields["action"].annotation))
     yield "live actions", _found(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]), actions
     events = _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"}
     yield "events of a file", events, _found(r'"(\w+)":', _source(recordings_route))

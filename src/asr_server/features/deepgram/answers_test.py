@@ -27,10 +27,3 @@ def test_speakers_are_numbers_in_the_order_in_which_they_begin():
     ]
     assert [utterance["speaker"] for utterance in found["utterances"]] == [0, 1]
     assert found["channels"][0]["detected_language"] == "en"
-
-
-def test_without_scores_nothing_is_claimed():
-    """The confidence is 0, and a transcript without words has none."""
-    best = answers.alternative("hi", [_word("hi", 0, confidence=None)])
-    assert (best["confidence"], best["words"][0]["confidence"], "speaker" in best["words"][0]) == (0.0, 0.0, False)
-    assert answers.alternative("", [])["confidence"] == 0.0

@@ -1,5 +1,7 @@
 """Configurations: what merging and checking hold to."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from asr_server.features.realtime.config import Config, ServerDefaults, merge
 from asr_server.live.machine.events import EndOfTurnRules, TurnConfig
 
 DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
+JUDGING = replace(DEFAULTS, rules=replace(DEFAULTS.rules, end_of_turn=EndOfTurnRules()), judges_pauses=True)
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
 
 _KEYS = st.sampled_from("abcd")
@@ -91,49 +94,32 @@ def test_keywords_have_a_length_together():
     assert refused.value.param == "session.audio.input.transcription.keywords"
 
 
-def test_where_the_end_of_a_turn_is_estimated_eagerness_is_certainty_and_patience():
-    """The text does not count then. With `server_vad` pauses decide, and with null the commits."""
-    rules = TurnConfig(min_silence_ms=400, end_of_turn=EndOfTurnRules())
-    defaults = ServerDefaults(Catalog("demo"), rules, judges_pauses=True)
+def _rules(defaults=DEFAULTS, **heard):
+    return defaults.rules_of(_updated(defaults.initial(), **heard))
 
-    def rules_of(turn_detection):
-        return defaults.rules_of(_updated(defaults.initial(), turn_detection=turn_detection))
 
-    found = {
-        eagerness: rules_of({"type": "semantic_vad", "eagerness": eagerness})
-        for eagerness in ("low", "medium", "auto", "high")
-    }
-    assert {name: (each.end_of_turn.sure, each.end_of_turn.longest_ms) for name, each in found.items()} == {
-        "low": (0.9, 8_000),
-        "medium": (0.8, 4_000),
-        "auto": (0.8, 4_000),
-        "high": (0.5, 2_000),
-    }
-    assert {(each.min_silence_ms, each.sentence_silence_ms) for each in found.values()} == {(400, None)}
-    assert rules_of({"type": "server_vad"}).end_of_turn is None
-    assert rules_of(None).end_of_turn is None
+@pytest.mark.parametrize(
+    ("eagerness", "sure", "longest_ms"),
+    [("low", 0.9, 8_000), ("medium", 0.8, 4_000), ("auto", 0.8, 4_000), ("high", 0.5, 2_000)],
+)
+def test_eagerness_is_certainty_and_patience(eagerness, sure, longest_ms):
+    """Where the end of a turn is estimated, the text does not count. Elsewhere a pause after a sentence is short."""
+    turn_detection = {"type": "semantic_vad", "eagerness": eagerness}
+    timed = _rules(turn_detection=turn_detection)
+    assert (timed.end_of_turn, timed.min_silence_ms, timed.sentence_silence_ms) == (None, longest_ms, 400)
+    judged = _rules(JUDGING, turn_detection=turn_detection)
+    assert judged.end_of_turn == EndOfTurnRules(sure, longest_ms)
+    assert (judged.min_silence_ms, judged.sentence_silence_ms) == (400, None)
 
 
 def test_what_the_rules_say():
-    """Eagerness is patience, one language is forced, of several none, words and prompt are the context."""
-    waits = {
-        eagerness: DEFAULTS.rules_of(
-            _updated(DEFAULTS.initial(), turn_detection={"type": "semantic_vad", "eagerness": eagerness})
-        )
-        for eagerness in ("low", "medium", "auto", "high")
-    }
-    assert {name: rules.min_silence_ms for name, rules in waits.items()} == {
-        "low": 8_000,
-        "medium": 4_000,
-        "auto": 4_000,
-        "high": 2_000,
-    }
-    assert {rules.sentence_silence_ms for rules in waits.values()} == {400}
-    said = {"languages": ["de"], "keywords": ["Kran", "Bagger"], "prompt": "Baustelle"}
-    rules = DEFAULTS.rules_of(_updated(DEFAULTS.initial(), transcription=said))
+    """With `server_vad` pauses decide, and with null the commits. One language is forced, of several none. Words and
+    prompt are the context."""
+    for turn_detection in ({"type": "server_vad"}, None):
+        assert _rules(JUDGING, turn_detection=turn_detection).end_of_turn is None
+    rules = _rules(transcription={"languages": ["de"], "keywords": ["Kran", "Bagger"], "prompt": "Baustelle"})
     assert (rules.language, rules.context) == ("German", "Baustelle\nKran, Bagger")
-    several = DEFAULTS.rules_of(_updated(DEFAULTS.initial(), transcription={"languages": ["de", "en"]}))
-    assert several.language is None
+    assert _rules(transcription={"languages": ["de", "en"]}).language is None
 
 
 @pytest.mark.parametrize("depth", [100, 950, 5_000])

@@ -17,7 +17,7 @@ from asr_server.features.sharing.sharing import Sharing
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, content
 from asr_server.processes.caller_work import in_thread
-from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.server_feature import ServerFeature
 from asr_server.services import CallerDep, FeatureParts, ServicesDep
 from asr_server.web import CAPTIONS_PATH
 
@@ -60,7 +60,8 @@ _Event = Caption | dict[str, Any]
 async def share_session(request: Request, session_id: str, services: ServicesDep, caller: CallerDep) -> SharedBody:
     """Make a link for people who may read the session. It shows what is committed from now on."""
     wanted = body.validated(ShareBody, await body.read_json(request, _MAX_BODY_BYTES))
-    token = services.of(Sharing).share(session_id, caller.owner, wanted.expires_s)
+    session = services.live.owned(session_id, caller.owner)
+    token = services.of(Sharing).share(session, caller.owner, wanted.expires_s)
     shared = _SHARED.format(token=token)
     return SharedBody(
         token=token,
@@ -74,7 +75,7 @@ async def share_session(request: Request, session_id: str, services: ServicesDep
 @router.delete("/v1/live/{session_id}/share/{token}", status_code=204, responses=_ERRORS)
 async def revoke_link(session_id: str, token: str, services: ServicesDep, caller: CallerDep) -> None:
     """Revoke a link. Its readers are notified, and their streams end."""
-    services.of(Sharing).revoke(session_id, caller.owner, token)
+    services.of(Sharing).revoke(services.live.owned(session_id, caller.owner), token)
 
 
 @router.get(
@@ -134,9 +135,4 @@ def _number(last_event_id: str) -> int:
     return int(last_event_id)
 
 
-def _build(core: CoreParts) -> FeatureParts:
-    sharing = Sharing()
-    return FeatureParts([sharing], read_opening=sharing.read_opening)
-
-
-SERVER = ServerFeature(routers=[router], build=_build)
+SERVER = ServerFeature(routers=[router], build=lambda _: FeatureParts([Sharing()]))

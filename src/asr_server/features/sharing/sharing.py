@@ -18,13 +18,11 @@ from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import InvalidInput, Overloaded
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
 from asr_server.live.machine.events import Final, Partial, ResetDone
-from asr_server.live.outbox import MakePart, Message, Outgoing, SessionPart
+from asr_server.live.outbox import Message, Outgoing, SessionPart
 from asr_server.processes.caller_work import FairShares
 
 if TYPE_CHECKING:
-    from starlette.websockets import WebSocket
-
-    from asr_server.live.actions import Query
+    from asr_server.live.session import LiveSession
 
 _TOKEN_BYTES = 24
 _MAX_LINKS = 16  # of a session
@@ -39,11 +37,14 @@ _KEPT_AFTER_END_S, _MAX_ENDED_LINKS = 60, 200
 class Link:
     """A link to one session. It ends at its expiry, when it is revoked, and a minute after its session."""
 
-    session: SharedPart
-    captions: Captions
+    part: SharedPart
     expiry: asyncio.TimerHandle
     readers: set[Reader] = field(default_factory=set)
     is_ended: bool = False  # its session is
+
+    @property
+    def captions(self) -> Captions:
+        return self.part.captions
 
     def close(self, reason: EndReason) -> None:
         """End its readers."""
@@ -57,39 +58,33 @@ class Sharing:
     """The shared sessions of this server. For one event loop."""
 
     def __init__(self) -> None:
-        self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
         self._links: dict[bytes, Link] = {}  # by the digest of the token, so that lookup times do not leak tokens
         self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
         self._readers = FairShares(_MAX_READERS, _MAX_READERS)  # by the owners of their sessions
 
-    def read_opening(self, socket: WebSocket, _query: Query) -> MakePart:
-        """Return what makes the part of a session. It costs nothing until the session has a link."""
-        owner = socket.state.caller.owner
-        return lambda session_id, send: SharedPart(session_id, owner, self)
-
-    def share(self, session_id: str, owner: str, expires_s: float) -> str:
-        """Return the token of a new link to a session, which nothing else knows.
-
-        Raises `session_not_found`, also for another owner's session, and `Overloaded`.
-        """
-        session = self._session(session_id, owner)
-        if len(session.links) >= _MAX_LINKS:
+    def share(self, session: LiveSession, owner: str, expires_s: float) -> str:
+        """Return the token of a new link to the owner's session, which nothing else knows. Raises `Overloaded`."""
+        part = _part_of(session)
+        if part is None:
+            # Only now: what was said before the first link is not kept. Behind the other parts, so that it has the
+            # texts as the speaker gets them.
+            part = SharedPart(owner, self)
+            session.parts.append(part)
+        if len(part.links) >= _MAX_LINKS:
             raise Overloaded(f"A session has {_MAX_LINKS} links at most: revoke one first.", retry_after_s=_RETRY_S)
-        if session.captions is None:
-            session.captions = Captions()
-        server_name = session_id.partition("_")[0]  # a proxy may need it to find this server
+        server_name = session.id.partition("_")[0]  # a proxy may need it to find this server
         token = f"{server_name}_{secrets.token_urlsafe(_TOKEN_BYTES)}"
         digest = _digest(token)
-        timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, digest, EndReason.EXPIRED)
-        self._links[digest] = session.links[digest] = Link(session, session.captions, timer)
+        timer = asyncio.get_running_loop().call_later(expires_s, self._close, part, digest, EndReason.EXPIRED)
+        self._links[digest] = part.links[digest] = Link(part, timer)
         return token
 
-    def revoke(self, session_id: str, owner: str, token: str) -> None:
+    def revoke(self, session: LiveSession, token: str) -> None:
         """End a link of a session. Raises `session_not_found`, also for a link of another session."""
-        session, digest = self._session(session_id, owner), _digest(token)
-        if digest not in session.links:
+        part, digest = _part_of(session), _digest(token)
+        if part is None or digest not in part.links:
             raise InvalidInput("The session has no such link.", code="session_not_found", param="token")
-        self._close(session, digest, EndReason.REVOKED)
+        self._close(part, digest, EndReason.REVOKED)
 
     def link(self, token: str) -> Link:
         """Return the link of a token. Raises `session_not_found`."""
@@ -115,7 +110,7 @@ class Sharing:
         reader = Reader(link.captions, after)
         if link.is_ended:
             reader.end(EndReason.SESSION)
-        with self._readers.taken_now(link.session.owner, refusal):
+        with self._readers.taken_now(link.part.owner, refusal):
             link.readers.add(reader)
             of_session.add(reader)
             try:
@@ -124,17 +119,15 @@ class Sharing:
                 link.readers.remove(reader)
                 of_session.remove(reader)
 
-    def end(self, session: SharedPart) -> None:
-        """Forget a session that has ended, and end its links, which can be read for a minute more."""
-        if self.sessions.get(session.id) is session:
-            del self.sessions[session.id]
+    def end(self, part: SharedPart) -> None:
+        """End the links of a session that has ended. They can be read for a minute more."""
         loop = asyncio.get_running_loop()
-        for digest, link in session.links.items():
+        for digest, link in part.links.items():
             link.close(EndReason.SESSION)
             ends_s = min(link.expiry.when(), loop.time() + _KEPT_AFTER_END_S)
             link.expiry = loop.call_at(ends_s, self._forget, digest)
             self._ended[digest] = None
-        session.links.clear()
+        part.links.clear()
         while len(self._ended) > _MAX_ENDED_LINKS:
             self._forget(next(iter(self._ended)))
 
@@ -142,30 +135,27 @@ class Sharing:
         del self._ended[digest]
         self._links.pop(digest).expiry.cancel()
 
-    def _close(self, session: SharedPart, digest: bytes, reason: EndReason) -> None:
+    def _close(self, part: SharedPart, digest: bytes, reason: EndReason) -> None:
         del self._links[digest]
-        session.links.pop(digest).close(reason)
+        part.links.pop(digest).close(reason)
 
-    def _session(self, session_id: str, owner: str) -> SharedPart:
-        session = self.sessions.get(session_id)
-        if session is None or session.owner != owner:
-            raise InvalidInput("No session of this id is open here.", code="session_not_found", param="session_id")
-        return session
+
+def _part_of(session: LiveSession) -> SharedPart | None:
+    return next((part for part in session.parts if isinstance(part, SharedPart)), None)
 
 
 class SharedPart(SessionPart):
-    """The part of one session. It stands last, so that it has the texts as the speaker gets them."""
+    """The part of a session that has, or had, a link."""
 
-    def __init__(self, session_id: str, owner: str, sharing: Sharing) -> None:
-        self.id, self.owner = session_id, owner
+    def __init__(self, owner: str, sharing: Sharing) -> None:
+        self.owner = owner
         self.links: dict[bytes, Link] = {}
-        self.captions: Captions | None = None  # None before the first link: what was said before is not kept
+        self.captions = Captions()
         self._sharing = sharing
-        sharing.sessions[self.id] = self
 
     def completed(self, outgoing: Outgoing) -> Outgoing:
         """Give the committed words to the readers; the message stays as it is."""
-        if self.captions is not None and (caption := self._caption(outgoing.message, self.captions.open)) is not None:
+        if (caption := self._caption(outgoing.message, self.captions.open)) is not None:
             self.captions.put(caption)
         return outgoing
 

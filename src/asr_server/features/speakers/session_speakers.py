@@ -19,13 +19,13 @@ from asr_server.features.speakers.voices import NamedVoice, VoiceStore
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
 from asr_server.live.machine.utterance import Frame
-from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, MakePart, Message, Outgoing, PartMessage, SessionPart
+from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, MakePart, Outgoing, PartMessage, SessionPart
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from asr_server.features.speakers.diarization.client import LiveSpeakers, SpeakerClient
-    from asr_server.live.actions import Query
+    from asr_server.live.route import Query
     from asr_server.net.access import Caller
 
 Json = dict[str, Any]
@@ -93,19 +93,16 @@ class SessionSpeakers(SessionPart):
     def hello(self) -> Json:
         return {"speakers": not self.lost}
 
-    def shown(self, message: Message) -> Message:
-        """Return the message; words with their speakers."""
-        match message:
-            case WordTimestamps():
-                return self.labels.on_words(message)
+    def completed(self, outgoing: Outgoing) -> Outgoing:
+        """Return the message; a text or words with their speakers."""
+        match outgoing.message:
+            case Partial() | Final() as text:
+                return replace(outgoing, details=self.labels.on_text(text))
+            case WordTimestamps() as words:
+                return replace(outgoing, message=self.labels.on_words(words))
             case ResetDone(utterance=int(discarded)):
                 self.labels.discard(discarded)
-        return message
-
-    def completed(self, outgoing: Outgoing) -> Outgoing:
-        """Return the message; a text with its speakers."""
-        text = outgoing.message
-        return replace(outgoing, details=self.labels.on_text(text)) if isinstance(text, Partial | Final) else outgoing
+        return outgoing
 
     def on_frame(self, frame: Frame) -> None:
         """Take the next audio. If too much waits, speakers are not told apart any more."""

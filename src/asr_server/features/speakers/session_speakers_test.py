@@ -155,7 +155,7 @@ async def test_a_discarded_utterance_has_no_labels_that_could_change():
     """Its number is in no later message."""
     part = SessionSpeakers(ScriptedLiveSpeakers([]), _NO_VOICES.voices, lambda message: None)
     part.completed(Outgoing(Partial(1, "one two", "", "English", 0, 16_000), 0))
-    part.shown(ResetDone(1))
+    part.completed(Outgoing(ResetDone(1)))
     assert part.labels.on_turns([Turn(0, 0, 1_000)], 0) == []
     part.close()
 

@@ -24,12 +24,6 @@ def test_what_is_not_stated_is_the_bridges_language_and_the_servers_voice(voice,
     assert speech_fields(None, "") == {}  # the script of the text decides
 
 
-def test_fields_that_are_no_text_are_refused():
-    """JSON has other types."""
-    with pytest.raises(TypeError):
-        speech_fields(SynthesizeVoice(name=5), "")
-
-
 def test_languages_are_tags_and_come_once():
     """`cmn` is Chinese; a language that requests cannot name is left out."""
     assert language_tags(("cmn", "zh", "en", "en-gb", "qya", "pt-br")) == ("zh", "en", "en-GB", "pt-BR")

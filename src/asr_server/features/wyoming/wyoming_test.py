@@ -37,16 +37,6 @@ def _described(state):
     return Info.from_event(info(state))
 
 
-def test_every_voice_is_one_voice_for_each_of_its_languages():
-    """Home Assistant offers the voices of the language that its user picked."""
-    voices = (SpeakingVoice("vivian", "a woman", ("zh", "en")), SpeakingVoice("eric", "a man", ("en",)))
-    (program,) = _described(ServerState("", ("en",), voices)).tts
-    listed = {voice.name: voice.languages for voice in program.voices}
-    assert listed == {"vivian@zh": ["zh"], "vivian@en": ["en"], "eric@en": ["en"]}
-    assert program.supports_synthesize_streaming
-    assert all(part.installed for part in (program, *program.voices))
-
-
 def test_a_recogniser_that_failed_does_not_silence_the_server():
     """The two are different models."""
     voices = (SpeakingVoice("eric", "a man", ("en",)),)

@@ -40,6 +40,11 @@ def silence(ms):
     return np.zeros(ms * 16, np.int16)
 
 
+def pcm(*parts):
+    """Audio of int16 (n,), one after the other."""
+    return Audio(np.concatenate(parts).astype("<i2").tobytes())
+
+
 def probability(frame):
     """1 for a frame that is mostly not silent."""
     return float(np.mean(np.abs(frame) > _STEP / 2) > 0.5)
@@ -105,6 +110,12 @@ class Run:
         while self.pending and self.rng.random() >= self.delay:
             self.answer()
 
+    def say(self, *parts, size=512):
+        """Feed int16 (n,), one after the other, in pieces of `size` samples."""
+        whole = np.concatenate(parts)
+        for at in range(0, len(whole), size):
+            self.feed(pcm(whole[at : at + size]))
+
     def answer(self):
         """The oldest waiting request is answered, or fails."""
         request = self.pending.pop(0)
@@ -151,13 +162,21 @@ def chunks(data, rng):
         at += size
 
 
-def play(pcm, *, rng=None, close=True, **changes):
+def begun(**changes):
+    """A fresh session, whose answers come at once."""
+    return Run(LiveMachine(LiveMachineConfig(**changes)))
+
+
+def play(recording, *, rng=None, **changes):
     """A whole recording through a fresh session."""
-    run = Run(LiveMachine(LiveMachineConfig(**changes)), rng or random.Random(0))
-    data = pcm.astype("<i2").tobytes()
-    for piece in chunks(data, rng) if rng else [data[i : i + 1024] for i in range(0, len(data), 1024)]:
-        run.feed(Audio(piece))
-    run.finish(close=close)
+    run = begun(**changes)
+    if rng is None:
+        run.say(recording)
+    else:
+        run.rng = rng
+        for piece in chunks(recording.astype("<i2").tobytes(), rng):
+            run.feed(Audio(piece))
+    run.finish()
     return run
 
 

@@ -12,7 +12,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.transcript import Token, UnheardReason
+from asr_server.core.transcript import Token
 
 Samples = NDArray[np.float32]
 
@@ -100,7 +100,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End the open utterance, if there is one: no more audio comes. Later audio is counted as discarded."""
+    """End the open utterance, if there is one. No more audio or actions of the client follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,6 @@ class TranscribeResult:
     pieces: tuple[bytes, ...] = ()  # the bytes that each id writes, nothing for those that name the language
     truncated: bool = False  # the model looped or found no end, so words may be missing, and a final is requested again
     detached: bool = False  # made in pieces, so that it does not begin with the prefix
-    cut_short: UnheardReason | None = None  # of a final: why words may be missing for good
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +257,6 @@ class FinalPart:
     start_samples: int
     end_samples: int
     text: str
-    cut_short: UnheardReason | None = None  # why words of it may be missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,18 +133,15 @@ class LiveMachine:
             TurnAction.NOTHING: lambda: None,
             TurnAction.KEEP: self._keep,
             TurnAction.OPEN: self._open,
-            TurnAction.OPEN_PART: self._open,
             TurnAction.EXTEND: self._extend,
             TurnAction.EXTEND_PAUSE: self._extend_pause,
             TurnAction.END_PART: self._end_part,
             TurnAction.END: self._end,
             TurnAction.CUT: self._cut,
-            TurnAction.END_FULL: self._finish,
             TurnAction.FINISH: self._finish,
             TurnAction.ANSWER_FLUSH: self._answer_flush,
             TurnAction.COUNT_SILENCE: lambda: self._trim(0),
             TurnAction.DISCARD: self._discard,
-            TurnAction.IGNORE: self._ignore,
             TurnAction.CATCH_UP: lambda: self._requests.request_partial(self._current_part()),
         }
 
@@ -304,8 +301,6 @@ class LiveMachine:
     # -- frames ------------------------------------------------------------------------------------------------------
 
     def _signal(self, probability: float) -> Signal:
-        if self.state is State.CLOSED:
-            return Signal.SILENT
         signal = self._endpointer.signal(probability)
         if self.state is State.LISTENING or signal in (Signal.VOICED, Signal.ONSET):
             return signal
@@ -487,9 +482,6 @@ class LiveMachine:
         self._prefix_audio.clear()
         self._pause = _NO_SAMPLES
         self._endpointer.reset()
-
-    def _ignore(self) -> None:
-        self._discarded += len(self._frame.samples)
 
     @property
     def _open_samples(self) -> int:

@@ -1,5 +1,6 @@
 """Invariants of a session under random speech, chunking, late and failing results, and orders of events."""
 
+import functools
 import random
 
 import numpy as np
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.live.machine.conftest import Run, play, recognize, silence, speech, text_of
+from asr_server.live.machine.conftest import Run, begun, pcm, play, silence, speech, text_of
 from asr_server.live.machine.events import (
     Audio,
     Checkpoint,
@@ -38,13 +39,20 @@ def _talk(rng, sentences=6):
 
 
 _TALK = _talk(random.Random(1))
+_CUT_EARLY = {"max_utterance_samples": 2 * SAMPLE_RATE}
+
+
+@functools.cache
+def _finals(**changes):
+    """The finals of `_TALK` in one piece."""
+    return play(_TALK, **changes).finals
 
 
 @_SETTINGS
 @given(st.integers(0, 2**32), st.sampled_from([16_000, 8_000, 44_100]))
 def test_chunking_never_matters(seed, rate):
     """Re-chunkings of one recording give identical finals, also odd splits, single bytes, and through a resampler."""
-    whole = play(_TALK, input_rate_hz=rate).finals
+    whole = _finals(input_rate_hz=rate)
     assert len(whole) > 3 or rate != 16_000
     assert play(_TALK, rng=random.Random(seed), input_rate_hz=rate).finals == whole
 
@@ -91,7 +99,7 @@ def _fed(events, seed, **answers):
 def test_whatever_is_late_stale_failing_flushed_or_cut(events, seed):
     """Committed text is a prefix of all that follows. The account adds up after every event, and utterances with audio
     do not overlap. Each utterance that ends has one final, in order, and each flush its own. A request has a new
-    ticket, no more audio than an utterance, and begins with the committed words."""
+    ticket, no more audio than an utterance, and a draft that begins with the committed words."""
     run = _fed(events, seed)
     end = 0
     for stopped in run.of(UtteranceEnded):
@@ -120,7 +128,7 @@ def test_whatever_is_late_stale_failing_flushed_or_cut(events, seed):
     assert len({request.ticket for request in run.requests}) == len(run.requests)
     for request in run.requests:
         assert len(request.audio) <= 5 * SAMPLE_RATE
-        assert recognize(request.audio, request.prefix)[: len(request.prefix)] == request.prefix
+        assert request.draft[: len(request.prefix)] == request.prefix
 
 
 @_SETTINGS
@@ -143,7 +151,7 @@ def test_whoever_hears_the_audio_has_the_clock_of_the_session(events, seed):
     heard = []
     run = Run(LiveMachine(LiveMachineConfig(on_frame=lambda frame: heard.append(frame.samples))), random.Random(seed))
     going_on = [event for event in events if not isinstance(event, Close)]
-    for event in [*going_on, Audio(speech([1, 2, 3]).astype("<i2").tobytes())]:
+    for event in [*going_on, pcm(speech([1, 2, 3]))]:
         run.feed(event)
     whole = np.concatenate(heard)
     assert len(whole) == run.session.clock_samples
@@ -158,21 +166,19 @@ def test_cutting_the_connection_at_any_byte_loses_nothing(share):
     """Interrupted anywhere and gone on with the next byte, the finals are the same."""
     data = _TALK.astype("<i2").tobytes()
     cut = round(share * len(data))
-    run = Run(LiveMachine(LiveMachineConfig()))
+    run = begun()
     run.feed(Audio(data[:cut]))
     run.feed(Interrupted())
     run.feed(Audio(data[cut:]))
     run.finish()
-    assert run.finals == play(_TALK).finals
+    assert run.finals == _finals()
 
 
 def test_memory_is_bounded_in_endless_speech_without_a_pause():
-    """Four minutes: what is held stays within one utterance, whatever came before."""
-    limits = {"max_utterance_samples": 10 * SAMPLE_RATE, "partial_every_samples": 5 * SAMPLE_RATE}
-    run = Run(LiveMachine(LiveMachineConfig(**limits)))
-    minute = speech([i % 10 for i in range(214)]).astype("<i2").tobytes()
+    """What is held stays within one utterance, whatever came before."""
+    run = begun(max_utterance_samples=10 * SAMPLE_RATE, partial_every_samples=5 * SAMPLE_RATE)
     for _ in range(4):
-        run.feed(Audio(minute))
+        run.feed(pcm(speech([i % 10 for i in range(54)])))
         assert run.session.account.open <= 11 * SAMPLE_RATE
         assert run.session.backlog_samples == 0
         run.actions.clear()
@@ -186,16 +192,14 @@ def test_memory_is_bounded_in_endless_speech_without_a_pause():
 @given(st.floats(0, 1))
 def test_a_fresh_session_goes_on_from_where_one_is_settled(share):
     """Asked anywhere, in silence, speech or a pause, before or after a forced cut: the rest gives the same finals."""
-    data = _TALK.astype("<i2").tobytes()
-    changes = {"max_utterance_samples": 2 * SAMPLE_RATE}
-    whole = play(_TALK, **changes).finals
+    data, whole = _TALK.astype("<i2").tobytes(), _finals(**_CUT_EARLY)
     assert len(whole) > 4
-    run = Run(LiveMachine(LiveMachineConfig(**changes)))
+    run = begun(**_CUT_EARLY)
     run.feed(Audio(data[: round(share * len(data))]))
     run.feed(GetCheckpoint())
     (settled,) = run.of(Checkpoint)
     assert [f[0] for f in run.finals] == list(range(1, settled.utterance + 1))
-    rest = play(_TALK[settled.end_samples :], **changes).finals
+    rest = play(_TALK[settled.end_samples :], **_CUT_EARLY).finals
     shifted = [
         (number + settled.utterance, text, start + settled.end_samples, end + settled.end_samples, ending)
         for number, text, start, end, ending in rest
@@ -205,8 +209,9 @@ def test_a_fresh_session_goes_on_from_where_one_is_settled(share):
 
 def test_what_has_no_final_yet_is_not_settled():
     """While answers are outstanding, the place stays before the first utterance without a final."""
-    run = Run(LiveMachine(LiveMachineConfig()), delay=1.0)
-    run.feed(Audio(np.concatenate([speech([1, 2, 3]), silence(900), speech([4, 5]), silence(900)]).tobytes()))
+    run = begun()
+    run.delay = 1.0
+    run.feed(pcm(speech([1, 2, 3]), silence(900), speech([4, 5]), silence(900)))
     run.feed(GetCheckpoint())
     run.finish(close=False)
     run.feed(GetCheckpoint())

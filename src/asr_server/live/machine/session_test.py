@@ -8,8 +8,9 @@ import pytest
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.live.machine.conftest import (
-    Run,
+    begun,
     frames_of,
+    pcm,
     play,
     receive,
     recognize,
@@ -19,7 +20,6 @@ from asr_server.live.machine.conftest import (
 )
 from asr_server.live.machine.events import (
     Audio,
-    Close,
     Configure,
     Configured,
     Ending,
@@ -40,20 +40,6 @@ from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import Frame, LiveMachineConfig
 
 
-def _run(**changes):
-    return Run(LiveMachine(LiveMachineConfig(**changes)))
-
-
-def _pcm(*parts):
-    return Audio(np.concatenate(parts).astype("<i2").tobytes())
-
-
-def test_a_click_is_no_speech():
-    """A sound under 100 ms opens nothing."""
-    run = play(np.concatenate([silence(500), speech([3], word_ms=60), silence(1_500)]))
-    assert not run.actions
-
-
 def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
     """The audio begins 300 ms before the first voiced frame, or at the end of the one before."""
     first = play(talk).of(UtteranceStarted)[0]
@@ -71,7 +57,7 @@ def test_a_reset_forgets_half_a_sample():
 def _heard_late(late_frames, **changes):
     """A machine after 640 ms of speech, of which the first frames were not heard as such."""
     machine = LiveMachine(LiveMachineConfig(**changes))
-    frames = frames_of(machine.block(_pcm(speech([1, 2, 3], word_ms=320, gap_ms=0)[: 20 * FRAME_SAMPLES])))
+    frames = frames_of(machine.block(pcm(speech([1, 2, 3], word_ms=320, gap_ms=0)[: 20 * FRAME_SAMPLES])))
     scored = [Frame(samples, float(place >= late_frames)) for place, samples in enumerate(frames)]
     return machine, machine.receive(Audio(b""), scored)
 
@@ -95,7 +81,7 @@ def test_a_flush_takes_the_speech_that_is_not_heard_yet():
 
 def test_the_final_comes_with_the_endpoint_frame_when_the_pause_was_already_heard(talk):
     """Asked once the margin behind the speech is there, answered before the endpoint: nothing to wait for."""
-    run, data, finals = _run(), talk.astype("<i2").tobytes(), []
+    run, data, finals = begun(), talk.astype("<i2").tobytes(), []
     for at in range(0, len(data), 1_024):
         before = len(run.actions)
         run.feed(Audio(data[at : at + 1_024]))
@@ -108,9 +94,9 @@ def test_the_final_comes_with_the_endpoint_frame_when_the_pause_was_already_hear
 
 def test_an_unanswered_request_about_the_settled_pause_becomes_the_final(talk):
     """The endpoint neither cancels nor repeats a request that is about exactly this audio."""
-    run = _run()
+    run = begun()
     run.delay = 1.0
-    run.feed(_pcm(talk[: 16 * 3_800]))
+    run.feed(pcm(talk[: 16 * 3_800]))
     while not run.of(Final):
         run.answer()
     last = [a for a in run.requests if a.utterance == 1][-1]
@@ -120,10 +106,10 @@ def test_an_unanswered_request_about_the_settled_pause_becomes_the_final(talk):
 
 def test_one_request_at_a_time_and_the_newest_audio_wins():
     """While a result is outstanding nothing is requested; then one request covers all that came meanwhile."""
-    run = _run()
+    run = begun()
     run.delay = 1.0
     for _ in range(40):
-        run.feed(_pcm(speech([1, 2])))
+        run.feed(pcm(speech([1, 2])))
     assert len(run.requests) == 1
     run.answer()
     assert len(run.requests) == 2
@@ -132,9 +118,9 @@ def test_one_request_at_a_time_and_the_newest_audio_wins():
 
 def test_a_partial_is_requested_at_most_every_buffer_of_speech():
     """Between two requests lie at least `partial_every_samples` of audio."""
-    run = _run()
+    run = begun()
     for _ in range(30):
-        run.feed(_pcm(speech([1, 2])))
+        run.feed(pcm(speech([1, 2])))
     ends = [a.end_samples for a in run.requests if a.utterance == 1]
     assert len(ends) > 10
     assert min(np.diff(ends)) >= 7_200
@@ -142,9 +128,9 @@ def test_a_partial_is_requested_at_most_every_buffer_of_speech():
 
 def test_committed_words_are_forced_and_the_last_hypothesis_is_the_draft():
     """Each question carries what is committed as prefix, and all of the last answer as draft."""
-    run = _run()
+    run = begun()
     for i in range(12):
-        run.feed(_pcm(speech([i % 10])))
+        run.feed(pcm(speech([i % 10])))
     last = run.requests[-1]
     assert last.prefix
     assert last.draft[: len(last.prefix)] == last.prefix
@@ -153,10 +139,10 @@ def test_committed_words_are_forced_and_the_last_hypothesis_is_the_draft():
 
 def test_new_rules_hold_from_the_next_utterance_on(talk):
     """The open utterance keeps its language; the next has the new one."""
-    run = _run()
-    run.feed(_pcm(speech([1, 2, 3, 4])))
+    run = begun()
+    run.feed(pcm(speech([1, 2, 3, 4])))
     run.feed(Configure(TurnConfig(language="German", context="names")))
-    run.feed(_pcm(silence(900), speech([5, 6, 7]), silence(900)))
+    run.feed(pcm(silence(900), speech([5, 6, 7]), silence(900)))
     assert {a.language for a in run.requests if a.utterance == 1} == {None}
     assert {(a.language, a.context) for a in run.requests if a.utterance == 2} == {("German", "names")}
     assert run.of(Configured)[0].rules.language == "German"
@@ -165,22 +151,12 @@ def test_new_rules_hold_from_the_next_utterance_on(talk):
 @pytest.mark.parametrize("manual", [False, True])
 def test_a_turn_without_speech_is_empty(manual):
     """A turn without speech makes no request to the model, whoever ends it and however long it is."""
-    run = _run(rules=TurnConfig(manual=manual), max_utterance_samples=5 * SAMPLE_RATE)
+    run = begun(rules=TurnConfig(manual=manual), max_utterance_samples=5 * SAMPLE_RATE)
     for ms in (100, 3_000, 12_000):
-        run.feed(_pcm(silence(ms)))
+        run.feed(pcm(silence(ms)))
         run.feed(Flush())
     assert [(final.text, final.ending) for final in run.of(Final)] == [("", Ending.FLUSH)] * 3
     assert not run.requests
-
-
-def test_silence_in_a_turn_that_the_client_ends_is_not_sent():
-    """Neither before the speech nor after it: each request has the margins at most."""
-    run = _run(rules=TurnConfig(manual=True))
-    run.feed(_pcm(silence(6_000), speech([1, 2]), silence(4_000), speech([3, 4]), silence(6_000)))
-    run.feed(Flush())
-    (final,) = run.of(Final)
-    assert final.text == "one two three four"
-    assert max(len(request.audio) for request in run.requests) <= 16 * (560 + 2 * 300) + 3 * FRAME_SAMPLES
 
 
 @pytest.mark.parametrize("pause_ms", [560, 700, 900])
@@ -222,11 +198,11 @@ def test_nothing_is_committed_where_the_cut_may_fall():
 
 def test_after_a_short_pause_the_questions_cover_the_new_speech():
     """A pause that was already requested as if it were the end does not stop the audio."""
-    run = _run()
-    run.feed(_pcm(speech([1, 2, 3]), silence(300)))
+    run = begun()
+    run.feed(pcm(speech([1, 2, 3]), silence(300)))
     settled = run.requests[-1]
     assert settled.kind is ResultKind.FINAL
-    run.feed(_pcm(speech([4, 5, 6])))
+    run.feed(pcm(speech([4, 5, 6])))
     assert run.requests[-1].kind is ResultKind.PARTIAL
     assert run.requests[-1].end_samples >= settled.end_samples + 7_200
     assert run.of(Partial)[-1].text.startswith("one two three four")
@@ -234,9 +210,9 @@ def test_after_a_short_pause_the_questions_cover_the_new_speech():
 
 def test_a_final_that_fails_once_is_requested_again():
     """The words are worth a second try, and nobody hears of the first."""
-    run = _run()
+    run = begun()
     run.delay = 1.0
-    run.feed(_pcm(speech([1, 2, 3, 4])))
+    run.feed(pcm(speech([1, 2, 3, 4])))
     run.feed(Flush())
     run.session.receive(TranscribeFailed(run.requests[-1].ticket - 1, "x", "stale"))
     again = run.session.receive(TranscribeFailed(run.requests[-1].ticket, "transcription_failed", "injected"))
@@ -247,17 +223,17 @@ def test_a_final_that_fails_once_is_requested_again():
 
 def test_a_failed_final_after_a_cut_claims_no_word_of_the_next_utterance():
     """What was tentative lay perhaps behind the cut: only committed words close the utterance."""
-    run = _run(max_utterance_samples=5 * SAMPLE_RATE)
+    run = begun(max_utterance_samples=5 * SAMPLE_RATE)
     for word in range(12):
-        run.feed(_pcm(speech([5 + word % 5])))
-    run.feed(_pcm(silence(110)))
+        run.feed(pcm(speech([5 + word % 5])))
+    run.feed(pcm(silence(110)))
     for word in range(5):
-        run.feed(_pcm(speech([5 + word % 5])))
+        run.feed(pcm(speech([5 + word % 5])))
     assert not run.of(UtteranceEnded)
     assert len(run.of(Partial)[-1].text.split()) > 12
     committed = run.of(Partial)[-1].committed
     run.failures = 1.0
-    run.feed(_pcm(speech([6, 7, 8])))
+    run.feed(pcm(speech([6, 7, 8])))
     assert run.of(UtteranceEnded)[0].ending is Ending.CUT
     assert run.of(Final)[0].text == committed
     assert committed
@@ -265,66 +241,45 @@ def test_a_failed_final_after_a_cut_claims_no_word_of_the_next_utterance():
 
 def test_a_failed_partial_is_reported_once_and_the_session_goes_on():
     """The error never becomes text, and the final is whole."""
-    run = _run()
+    run = begun()
     run.failures = 1.0
-    run.feed(_pcm(speech([1, 2, 3, 4, 5, 6])))
-    run.feed(_pcm(speech([7])))
+    run.feed(pcm(speech([1, 2, 3, 4, 5, 6])))
+    run.feed(pcm(speech([7])))
     run.failures = 0.0
-    run.feed(_pcm(speech([8])))
+    run.feed(pcm(speech([8])))
     run.feed(Flush())
     assert [t.utterance for t in run.of(SessionError)] == [1]
-    assert [f.text for f in run.of(Final)] == ["one two three four five six seven eight"]
+    assert [(f.text, f.error) for f in run.of(Final)] == [("one two three four five six seven eight", None)]
 
 
 def test_a_final_that_fails_twice_closes_with_what_was_known():
-    """The error is reported, then the utterance is closed with the last text that was known."""
-    run = _run()
-    run.feed(_pcm(speech([1, 2, 3, 4])))
+    """The error is reported, then the utterance is closed with the last text that was known, and with the error."""
+    run = begun()
+    run.feed(pcm(speech([1, 2, 3, 4])))
     known = run.of(Partial)[-1].text
     run.failures = 1.0
-    run.feed(_pcm(speech([5])))
+    run.feed(pcm(speech([5])))
     run.feed(Flush())
     assert isinstance(run.actions[-2], SessionError)
-    assert run.actions[-1].text == known
+    assert (run.actions[-1].text, run.actions[-1].error) == (known, run.actions[-2])
     run.failures = 0.0
-    run.feed(_pcm(speech([6, 7])))
+    run.feed(pcm(speech([6, 7])))
     run.feed(Flush())
     assert run.of(Final)[-1].text == "six seven"
 
 
-def test_an_interrupted_session_is_transcribed_and_goes_on_as_if_nothing_had_been():
-    """All audio is requested at once; the utterance stays open and ends with all its words."""
-    run = _run()
-    run.feed(_pcm(speech([1, 2, 3]), speech([4])[:1_000]))
+def test_all_audio_of_an_interrupted_session_is_requested_at_once():
+    """The utterance stays open."""
+    run = begun()
+    run.feed(pcm(speech([1, 2, 3]), speech([4])[:1_000]))
     run.feed(Interrupted())
     assert run.requests[-1].end_samples == run.session.clock_samples
     assert run.session.current_partial.text.startswith("one two three")
-    run.feed(_pcm(speech([4])[1_000:], speech([5]), silence(900)))
-    assert [f.text for f in run.of(Final)] == ["one two three four five"]
-
-
-def test_after_close_audio_is_counted_and_not_heard():
-    """Nothing opens any more, and nothing raises."""
-    run = play(speech([1, 2, 3]))
-    run.feed(_pcm(speech([4, 5, 6]), silence(900)))
-    run.feed(Close())
-    assert [f.text for f in run.of(Final)] == ["one two three"]
-    assert run.session.account.discarded >= 3 * 16 * 280 - 512
-
-
-def test_a_final_from_a_lesser_engine_is_requested_again():
-    """With two engines, an answer made for a partial never closes an utterance."""
-    run = _run(separate_final_engine=True, rules=TurnConfig(manual=True), partial_every_samples=512)
-    run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
-    assert run.requests[-1].kind is ResultKind.PARTIAL
-    run.feed(Flush())
-    assert run.requests[-1].kind is ResultKind.FINAL
-    assert run.requests[-1].audio.shape == run.requests[-2].audio.shape
 
 
 def _spoken_with_two_engines(words, **changes):
     """A run in which the lesser engine hears each "nine" as "zero"; the words in a row, and no pause behind them."""
-    run = _run(separate_final_engine=True, partial_every_samples=2_048, **changes)
+    run = begun(separate_final_engine=True, partial_every_samples=2_048, **changes)
     answer = run.answer
 
     def answer_by_kind():
@@ -337,9 +292,7 @@ def _spoken_with_two_engines(words, **changes):
         run.feed(result_for(request.ticket, (*request.prefix, *ids[len(request.prefix) :])))
 
     run.answer = answer_by_kind
-    pcm = np.concatenate([speech([word]) for word in words])
-    for at in range(0, len(pcm), 512):
-        run.feed(Audio(pcm[at : at + 512].astype("<i2").tobytes()))
+    run.say(*(speech([word]) for word in words))
     return run
 
 
@@ -370,8 +323,8 @@ def test_without_a_pause_the_better_engine_confirms_the_words_now_and_then():
 def test_another_model_of_the_session_makes_its_own_partials():
     """Only the default has a lesser engine beside it: a partial on all audio serves as the final."""
     rules = TurnConfig(manual=True, model="other")
-    run = _run(separate_final_engine=True, rules=rules, partial_every_samples=512)
-    run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
+    run = begun(separate_final_engine=True, rules=rules, partial_every_samples=512)
+    run.feed(pcm(speech([1, 2])[: 512 * 10]))
     run.feed(Flush())
     assert {(request.kind, request.model) for request in run.requests} == {(ResultKind.PARTIAL, "other")}
     assert run.of(Final)
@@ -380,9 +333,9 @@ def test_another_model_of_the_session_makes_its_own_partials():
 @pytest.mark.parametrize("flushed_first", [True, False])
 def test_a_rough_answer_closes_no_utterance(flushed_first):
     """Words may be missing from it: the final is requested, once, although nothing new was said."""
-    run = _run(rules=TurnConfig(manual=True), partial_every_samples=512)
+    run = begun(rules=TurnConfig(manual=True), partial_every_samples=512)
     run.delay = 1.0
-    run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
+    run.feed(pcm(speech([1, 2])[: 512 * 10]))
     run.answer()  # of the first frame; the question that waits now is about all of them
     (request,) = run.pending
     truncated = replace(result_for(request.ticket, recognize(request.audio)), truncated=True)
@@ -401,14 +354,14 @@ def test_a_rough_answer_closes_no_utterance(flushed_first):
 @pytest.mark.parametrize("rate", [8_000, 24_000, 44_100, 48_000])
 def test_a_change_of_the_input_rate_keeps_what_was_said(rate):
     """The new rate holds from the next byte on: utterances are as long as they are at the rate of the models."""
-    pcm = np.concatenate([speech([3, 4, 5]), silence(1_000)])
+    talk = np.concatenate([speech([3, 4, 5]), silence(1_000)])
 
     def lengths(new_rate):
-        run = _run()
-        run.feed(_pcm(speech([1, 2]), silence(900)))
+        run = begun()
+        run.feed(pcm(speech([1, 2]), silence(900)))
         run.feed(Configure(TurnConfig(), new_rate))
-        places = (np.arange(len(pcm) * new_rate // SAMPLE_RATE) * SAMPLE_RATE / new_rate).astype(int)
-        run.feed(_pcm(pcm[places]))
+        places = (np.arange(len(talk) * new_rate // SAMPLE_RATE) * SAMPLE_RATE / new_rate).astype(int)
+        run.feed(pcm(talk[places]))
         run.finish()
         assert run.of(Final)[0].text == "one two"
         return [final.end_samples - final.start_samples for final in run.of(Final)]

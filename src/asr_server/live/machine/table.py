@@ -18,7 +18,7 @@ class State(StrEnum):
     SPEAKING = "speaking"
     PAUSING = "pausing"  # open, and silent for less than an endpoint takes
     WAITING = "waiting"  # open, between two parts: the silence is too long for one request
-    CLOSED = "closed"
+    CLOSED = "closed"  # takes no more audio and no more actions of the client
 
 
 class Signal(StrEnum):
@@ -42,19 +42,16 @@ class TurnAction(StrEnum):
 
     NOTHING = "nothing"
     KEEP = "keep the frame as a possible prefix; older frames count as silence"
-    OPEN = "open an utterance at the onset, including the prefix"
+    OPEN = "open an utterance at the onset, including the prefix; in an open one, a new part, including the margin"
     EXTEND = "add the frame; request a partial after enough new speech"
     EXTEND_PAUSE = "add the frame; once the margin after the speech is complete, request the final in advance"
     END_PART = "end a part of the utterance after its margin and request its final; the next speech begins a new part"
-    OPEN_PART = "begin a new part of the utterance at the onset, including the margin"
     END = "end the utterance after its margin; the rest may be the prefix of the next one"
     CUT = "cut at the quietest point of the last third; the next utterance opens there"
-    END_FULL = "end the utterance in the current pause, as at an endpoint"
-    FINISH = "end the utterance here"
+    FINISH = "end the utterance here; in a pause after its margin"
     ANSWER_FLUSH = "answer with an empty final"
     COUNT_SILENCE = "count the kept frames as silence"
     DISCARD = "discard the open utterance and the kept frames"
-    IGNORE = "count the frame as discarded"
     CATCH_UP = "request a partial for all of the audio"
 
 
@@ -86,22 +83,17 @@ TABLE: dict[tuple[State, Signal], tuple[TurnAction, State]] = {
     (_P, Signal.PAUSED): (TurnAction.EXTEND_PAUSE, _P),
     (_P, Signal.LONG_PAUSE): (TurnAction.END_PART, _W),
     (_P, Signal.ENDPOINT): (TurnAction.END, _L),
-    (_P, Signal.FULL): (TurnAction.END_FULL, _L),
+    (_P, Signal.FULL): (TurnAction.FINISH, _L),
     (_P, Signal.FLUSH): (TurnAction.FINISH, _L),
     (_P, Signal.RESET): (TurnAction.DISCARD, _L),
     (_P, Signal.INTERRUPTED): (TurnAction.CATCH_UP, _P),
     (_P, Signal.CLOSE): (TurnAction.FINISH, _C),
     (_W, Signal.SILENT): (TurnAction.KEEP, _W),
-    (_W, Signal.ONSET): (TurnAction.OPEN_PART, _S),
+    (_W, Signal.ONSET): (TurnAction.OPEN, _S),
     (_W, Signal.ENDPOINT): (TurnAction.END, _L),
     (_W, Signal.FULL): (TurnAction.FINISH, _L),
     (_W, Signal.FLUSH): (TurnAction.FINISH, _L),
     (_W, Signal.RESET): (TurnAction.DISCARD, _L),
     (_W, Signal.INTERRUPTED): (TurnAction.NOTHING, _W),
     (_W, Signal.CLOSE): (TurnAction.FINISH, _C),
-    (_C, Signal.SILENT): (TurnAction.IGNORE, _C),
-    (_C, Signal.FLUSH): (TurnAction.NOTHING, _C),
-    (_C, Signal.RESET): (TurnAction.NOTHING, _C),
-    (_C, Signal.INTERRUPTED): (TurnAction.NOTHING, _C),
-    (_C, Signal.CLOSE): (TurnAction.NOTHING, _C),
 }

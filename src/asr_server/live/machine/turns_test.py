@@ -1,18 +1,14 @@
 """What a session does for callers that end turns by commits or by sentences, and what its finals carry."""
 
-import numpy as np
 import pytest
 
 from asr_server.core.transcript import Token
-from asr_server.live.machine.conftest import play, receive, recognize, result_for, silence, speech
+from asr_server.live.machine.conftest import pcm, receive, recognize, result_for, silence, speech
 from asr_server.live.machine.events import (
-    Audio,
     Ending,
     Final,
     Flush,
-    SessionError,
     Transcribe,
-    TranscribeFailed,
     TranscribeResult,
     TurnConfig,
     UtteranceEnded,
@@ -22,10 +18,6 @@ from asr_server.live.machine.table import Signal
 from asr_server.live.machine.utterance import LiveMachineConfig
 
 SENTENCES = TurnConfig(min_silence_ms=2_000, sentence_silence_ms=500)
-
-
-def _pcm(*parts):
-    return Audio(np.concatenate(parts).astype("<i2").tobytes())
 
 
 def _fed(session, events, mark):
@@ -58,24 +50,9 @@ def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(rules, margin_sa
     """Of 0.8 s, with 2 s as the longest pause: the full stop decides."""
     session = LiveMachine(LiveMachineConfig(rules=rules, margin_samples=margin_samples))
     pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
-    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
+    frames = [pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
     actions = _fed(session, frames, mark)
     assert [e.ending for e in actions if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
-
-
-def test_a_final_that_failed_carries_the_error_and_others_do_not(talk):
-    """A partial that failed is no reason to doubt the final."""
-    assert {final.error for final in play(talk).of(Final)} == {None}
-    session = LiveMachine(LiveMachineConfig())
-    actions = receive(session, _pcm(speech([1, 2, 3])))
-    (request,) = [e for e in actions if isinstance(e, Transcribe)]
-    actions = session.receive(TranscribeFailed(request.ticket, "transcription_failed", "partial"))
-    actions += receive(session, Flush())
-    for _ in range(2):
-        request = [e for e in actions if isinstance(e, Transcribe)][-1]
-        actions = session.receive(TranscribeFailed(request.ticket, "transcription_failed", "final"))
-    (final,) = [e for e in actions if isinstance(e, Final)]
-    assert final.error == SessionError("transcription_failed", "final", 1)
 
 
 def _answers(request, pieces):
@@ -86,13 +63,13 @@ def _answers(request, pieces):
 def test_a_final_carries_the_tokens_that_wrote_it(known_before):
     """From the answer to the final, or from the hypothesis that was known; those that name the language left out."""
     session = LiveMachine(LiveMachineConfig())
-    actions = receive(session, _pcm(speech([1, 2]), silence(300 if known_before else 0)))
+    actions = receive(session, pcm(speech([1, 2]), silence(300 if known_before else 0)))
     actions += receive(session, Flush()) if not known_before else []
     pieces = (b"", b"one", b" two")
     finals = []
     while requests := [e for e in actions if isinstance(e, Transcribe)]:
         actions = session.receive(_answers(requests[-1], pieces))
-        actions += receive(session, _pcm(silence(600))) if known_before else []
+        actions += receive(session, pcm(silence(600))) if known_before else []
         finals += [e for e in actions if isinstance(e, Final)]
     (final,) = finals
     assert final.tokens == (Token(b"one", -0.2), Token(b" two", -0.3))

@@ -15,7 +15,7 @@ import numpy as np
 
 from asr_server.audio.segmentation import cut_cost, off_threshold, quietest_frame
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.transcript import Token, UnheardReason
+from asr_server.core.transcript import Token
 from asr_server.live.machine.agreement import Agreement, CommitRules, following
 from asr_server.live.machine.events import (
     Action,
@@ -131,7 +131,6 @@ class Part:
         self.result_samples = 0
         self.result_kind = ResultKind.FINAL
         self.result_truncated = False
-        self._cut_short: UnheardReason | None = None  # of the last hypothesis that may be the final
         self.confirmed_samples = 0  # of the last hypothesis that may commit words
         self.attempts = 0
         self.agreement = Agreement(commit)
@@ -224,7 +223,6 @@ class Part:
         if may_commit:
             self.confirmed_samples = samples
         self.result_samples, self.result_kind, self.result_truncated = samples, kind, result.truncated
-        self._cut_short = result.cut_short
         self._tokens = _tokens(result)
 
     @property
@@ -261,11 +259,8 @@ class Part:
         else:
             text, tokens = known.committed, self._tokens[: len(known.committed_ids)]
         whole = self.utterance
-        cut_short = self._cut_short if result is None else result.cut_short
-        if self.attempts >= _FINAL_ATTEMPTS:
-            cut_short = UnheardReason.FAILED
         if self.samples:
-            whole.parts.append(FinalPart(self.start_samples, self.end_samples, text, cut_short))
+            whole.parts.append(FinalPart(self.start_samples, self.end_samples, text))
         whole.tokens += [token for token in tokens if token.written]
         if not whole.language and text:
             whole.language = self.language
