@@ -7,7 +7,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,13 +55,11 @@ def _events(server, audio):
 def test_a_recording_goes_on_in_the_next_process(server, long):
     """Killed while spans are in the batch: the stream has each word once, and those of a calm one."""
     _, calm = _events(server, long)
-    told = []
-    reader = threading.Thread(target=lambda: told.append(_events(server, long)))
-    reader.start()
-    server.wait_for(lambda health: health["queue"]["running"])
-    pid = kill_engine(server)
-    reader.join()
-    deltas, text = told[0]
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(_events, server, long)
+        server.wait_for(lambda health: health["queue"]["running"])
+        pid = kill_engine(server)
+        deltas, text = told.result()
     assert text == "".join(deltas) == calm
     assert engine_of(server) != pid
 
@@ -87,20 +84,14 @@ def test_a_live_session_goes_on_in_the_next_process(server, speech):
 def test_the_engine_process_ends_with_its_server(tmp_path):
     """However it ends, and in the middle of a row."""
     script = fake_model(tmp_path, live=False, text="word " * 50)
-    with running(tmp_path / "log", ENGINE_PROCESS="true", **script) as server:
-        asking = threading.Thread(target=_ask, args=(server,))
-        asking.start()
+    with running(tmp_path / "log", ENGINE_PROCESS="true", **script) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.transcribe, recordings.sample()[0])
         server.wait_for(lambda health: health["queue"]["running"] == 1)
         pid = engine_of(server)
         os.kill(server.process.pid, signal.SIGKILL)
         wait_until_gone(pid)
-        asking.join()
-        server.process.wait()
-
-
-def _ask(server):
-    with pytest.raises(httpx.TransportError):
-        server.transcribe(recordings.sample()[0])
+        with pytest.raises(httpx.TransportError):
+            asked.result()
 
 
 @pytest.mark.slow("starts a server and its engine process")
@@ -108,16 +99,13 @@ def _ask(server):
 def test_the_server_ends_in_order_with_its_engine_process(tmp_path):
     """SIGTERM drains: the request under way is answered, and both processes are gone."""
     script = fake_model(tmp_path, live=False, text="word " * 10)
-    with running(tmp_path / "log", ENGINE_PROCESS="true", **script) as server:
+    with running(tmp_path / "log", ENGINE_PROCESS="true", **script) as server, ThreadPoolExecutor(1) as pool:
         server.transcribe(recordings.sample()[0])
         pid = engine_of(server)
-        answers = []
-        asking = threading.Thread(target=lambda: answers.append(server.transcribe(recordings.sample()[0])))
-        asking.start()
+        asked = pool.submit(server.transcribe, recordings.sample()[0])
         server.wait_for(lambda health: health["queue"]["audio_held_s"] > 0)
         server.process.send_signal(signal.SIGTERM)
-        asking.join()
-        assert answers[0].status_code == 200
+        assert asked.result().status_code == 200
         assert server.process.wait(timeout=60) == 0
         wait_until_gone(pid)
 

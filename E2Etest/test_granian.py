@@ -3,11 +3,13 @@ under it with `USE_GRANIAN=true` in the environment."""
 
 import socket
 import subprocess
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from asr_server.cli.conftest import tls
 from E2Etest.drive.process import fake_model, running
 from E2Etest.drive.session import act, data, open_session, receive
 
@@ -30,11 +32,9 @@ def test_it_serves_and_says_so(tmp_path, fake_sample, sample):
 
 def test_it_serves_tls(tmp_path, fake_sample, sample):
     """With certificate and key in two files or in one, from TLS 1.2 on."""
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
-    (tmp_path / "both.pem").write_text((tmp_path / "cert.pem").read_text() + (tmp_path / "key.pem").read_text())
-    for number, files in enumerate((f"{tmp_path}/cert.pem,{tmp_path}/key.pem", f"{tmp_path}/both.pem")):
+    two, one = tls(tmp_path)["SSL_CERTFILE"], tmp_path / "both.pem"
+    one.write_text("".join(Path(file).read_text() for file in two.split(",")))
+    for number, files in enumerate((two, str(one))):
         with running(tmp_path / f"log{number}", **fake_sample, **GRANIAN, SSL_CERTFILE=files) as server:
             assert server.transcribe(sample[0]).json()["text"] == sample[1]
 
@@ -42,20 +42,21 @@ def test_it_serves_tls(tmp_path, fake_sample, sample):
 def test_running_work_is_finished_at_the_end(tmp_path, sample, speech):
     """After SIGTERM a recording gets its answer, a live session its final, and the process ends with 0."""
     slow = fake_model(tmp_path, script={"step_s": 0.5}, text="one two three four")
-    with running(tmp_path / "log", **slow, **GRANIAN, PRELOAD="true") as server, open_session(server) as talk:
+    with (
+        running(tmp_path / "log", **slow, **GRANIAN, PRELOAD="true") as server,
+        ThreadPoolExecutor(1) as pool,
+        open_session(server) as talk,
+    ):
         talk.send(data(speech[:32_000]))
-        answers = []
-        caller = threading.Thread(target=lambda: answers.append(server.transcribe(sample[0])))
-        caller.start()
+        asked = pool.submit(server.transcribe, sample[0])
         server.wait_for(lambda health: health["queue"]["running"] >= 1)
         act(talk, "status")
         server.process.terminate()
         messages = []
         while not messages or not messages[-1].get("is_final"):
             messages.append(receive(talk))
-        caller.join()
+        assert asked.result().json()["text"] == messages[-1]["text"] == "one two three four"
         assert server.process.wait(30) == 0
-    assert answers[0].json()["text"] == messages[-1]["text"] == "one two three four"
 
 
 def test_heads_and_readers_are_bounded(tmp_path, fake_sample):

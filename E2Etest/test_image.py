@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -120,15 +120,12 @@ class Container(Server):
 def running(service, built, folder, **options):
     """The service in a container of its own; killed at the end if it still runs."""
     mounted = image.output("buildah", "from", "--pull=never", built)
-    try:
+    with ExitStack() as stack:
+        stack.callback(image.output, "buildah", "rm", mounted)
         root = Path(image.output("buildah", "mount", mounted))
         container = Container(service, built, root, folder, **options)
-        try:
-            yield container
-        finally:
-            container.remove()
-    finally:
-        image.output("buildah", "rm", mounted)
+        stack.callback(container.remove)
+        yield container
 
 
 @pytest.fixture(scope="module", params=SERVERS)

@@ -1,6 +1,6 @@
 """Qwen3-TTS on a running server, beside the demonstration recogniser on the same thread. The weights are random."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -82,13 +82,11 @@ def test_an_engine_process_speaks_the_same_and_ends_when_idle(speaking, models, 
     wanted = speaking.client.post("/v1/audio/speech/clone", **form).content
     with ready(tmp_path / "log", GATEWAY_MODE="true", IDLE_TIMEOUT="5", **models) as server:
         assert _are_equal(_spoken(server), _spoken(speaking))
-        answers = []
-        asking = threading.Thread(target=lambda: answers.append(_spoken(server)))
-        asking.start()
-        server.wait_for(lambda health: health["queue"]["running"] or health["speech_queue"]["sentences_left"])
-        pid = kill_engine(server)
-        asking.join()
-        assert _are_equal(answers[0], _spoken(speaking))
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(_spoken, server)
+            server.wait_for(lambda health: health["queue"]["running"] or health["speech_queue"]["sentences_left"])
+            pid = kill_engine(server)
+            assert _are_equal(asked.result(), _spoken(speaking))
         assert _are_equal(server.client.post("/v1/audio/speech/clone", **form).content, wanted)
         assert engine_of(server) not in (pid, None)
         wait_until_gone(engine_of(server), wait_s=120)

@@ -2,14 +2,13 @@
 
 import importlib.util
 import signal
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 from E2Etest.drive import recordings
-from E2Etest.drive.process import ServerProcess, fake_model
+from E2Etest.drive.process import ServerProcess, fake_model, until
 
 _LOCAL = Path(__file__).parents[2] / "docs" / "run" / "cluster" / "local.yaml"
 _DEPLOY_S = 600.0
@@ -42,11 +41,7 @@ class Cluster(ServerProcess):
 
     def wait_until_deployed(self, number: int = 1) -> None:
         """Wait until this many configs were deployed."""
-        give_up_s = time.monotonic() + _DEPLOY_S
-        while self.log().count("deployed {") < number:
-            assert self.process.poll() is None, self.log()
-            assert time.monotonic() < give_up_s, self.log()
-            time.sleep(0.2)
+        until(lambda: self.log().count("deployed {") >= number, _DEPLOY_S, self.log)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +52,7 @@ class Replicas(Server):
                 stderr=sink,
                 cwd=folder,
             )
+        until(self._statistics.exists, START_TIMEOUT_S, self.log)
         self.start_engine()
 
     def start_engine(self) -> None:
@@ -120,20 +120,12 @@ class Replicas(Server):
 
     def _rows(self) -> dict[str, dict[str, str]]:
         """HAProxy's statistics of each server."""
-        give_up_s = time.monotonic() + START_TIMEOUT_S
-        while True:
-            assert self._haproxy.poll() is None, self.log()
-            with socket.socket(socket.AF_UNIX) as asking:
-                try:
-                    asking.connect(str(self._statistics))
-                except OSError:  # it has just been started
-                    assert time.monotonic() < give_up_s, self.log()
-                    time.sleep(0.05)
-                    continue
-                asking.sendall(b"show stat\n")
-                answer = b"".join(iter(lambda: asking.recv(65_536), b"")).decode()
-            rows = csv.DictReader(io.StringIO(answer.removeprefix("# ")))
-            return {row["svname"]: row for row in rows if row["pxname"] == "asr" and row["svname"] in self._ports}
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(str(self._statistics))
+            asking.sendall(b"show stat\n")
+            answer = b"".join(iter(lambda: asking.recv(65_536), b"")).decode()
+        rows = csv.DictReader(io.StringIO(answer.removeprefix("# ")))
+        return {row["svname"]: row for row in rows if row["pxname"] == "asr" and row["svname"] in self._ports}
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 import shutil
 import subprocess
-import time
 import uuid
 from contextlib import contextmanager
 
 import pytest
 
 from E2Etest.drive import recordings
+from E2Etest.drive.process import until
 from E2Etest.drive.session import pcm_of
 from E2Etest.telephony import phones
 from E2Etest.telephony.conftest import bridged
@@ -72,11 +72,7 @@ def _asterisk(folder, bridge, call, samples):
         subprocess.Popen([*program, "-f"], stdout=output, stderr=output) as process,
     ):
         try:
-            give_up_s = time.monotonic() + 60
-            while "booted" not in command("core waitfullybooted").stdout:
-                assert process.poll() is None, (folder / "output").read_text()
-                assert time.monotonic() < give_up_s, (folder / "output").read_text()
-                time.sleep(0.2)
+            until(lambda: "booted" in command("core waitfullybooted").stdout, state=(folder / "output").read_text)
             yield command
         finally:
             command("core stop now")
