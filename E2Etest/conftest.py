@@ -20,6 +20,11 @@ from tools import guarantees
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and the commands that they start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The marks of all tests of a folder, unless a module or a test says otherwise.
+_OF_FOLDERS = {
+    "chaos": (pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(900)),
+    "replicas": (pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)),
+}
 _NEED_PORTS = {"E2Etest/test_docs.py", "E2Etest/cli/test_docs.py"}
 _MEASUREMENT = pytest.StashKey[guarantees.Measurement]()
 _MEASUREMENTS = pytest.StashKey[list[guarantees.Measurement]]()
@@ -53,12 +58,19 @@ def pytest_xdist_make_scheduler(config, log):
     return _ByModule(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Note which test demonstrates which guarantee. A soak test runs only on request, and slow tests run first."""
+    """Mark the tests of some folders, and note which test demonstrates which guarantee.
+
+    A soak test runs only on request, and slow tests run first.
+    """
     only = {name for name in config.getoption("only_guarantees").split(",") if name}
     soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("guarantees")
     kept = []
     for item in items:
+        for mark in _OF_FOLDERS.get(item.path.parent.name, ()):
+            if item.get_closest_marker(mark.name) is None:
+                item.add_marker(mark)
         if reason := _reason_to_skip(item):
             item.add_marker(pytest.mark.skip(reason=reason))
         marker = item.get_closest_marker("guarantee")

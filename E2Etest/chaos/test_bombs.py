@@ -8,12 +8,7 @@ from E2Etest.chaos import bombs
 from E2Etest.drive.process import running
 from E2Etest.drive.procfs import growth
 
-pytestmark = [
-    pytest.mark.performance,
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.guarantee("decoded-cap"),
-]
+pytestmark = [pytest.mark.performance, pytest.mark.guarantee("decoded-cap")]
 
 LIMIT_S = 600  # twice its float32 samples are the bound on memory
 TEN_HOURS_S = 36_000

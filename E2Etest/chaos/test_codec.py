@@ -12,7 +12,7 @@ from E2Etest.chaos import bombs, hasty
 from E2Etest.drive.process import running
 from E2Etest.drive.procfs import decoder_at_work, decoders, fork_server
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("codec")]
+pytestmark = pytest.mark.guarantee("codec")
 
 PROGRAM = str(Path(hasty.__file__))
 LIMITS = {"MAX_AUDIO_S": "40000", "MAX_QUEUE_AUDIO_S": "100000", "IDLE_TIMEOUT": "0"}

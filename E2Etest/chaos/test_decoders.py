@@ -15,7 +15,7 @@ from E2Etest.chaos.neighbours import KEYS, Attack, Neighbour, under
 from E2Etest.drive.process import ready
 from E2Etest.drive.procfs import decoders, fork_server, resident_mb
 
-pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.integration]
+pytestmark = pytest.mark.performance
 
 AT_ONCE = 8
 TIMES = 9

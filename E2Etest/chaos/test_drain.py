@@ -13,7 +13,7 @@ from E2Etest.drive.process import ready
 from E2Etest.drive.session import data, open_session, receive
 from E2Etest.drive.wire import form
 
-pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.guarantee("drain"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.websocket, pytest.mark.guarantee("drain")]
 
 UPLOADS, SPEAKERS = 16, 4
 SPOKEN_S = 2.5
@@ -60,7 +60,6 @@ async def _under_work(server, body, speech):
     return speakers, halves, wholes
 
 
-@pytest.mark.nightly
 async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, measured, note):
     """Unready at once; every upload gets its words, also one that was still coming in; every speaker its final, the
     advice to connect again and 1001; exit code 0."""

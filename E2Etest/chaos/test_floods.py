@@ -24,13 +24,7 @@ from E2Etest.drive.process import ready
 from E2Etest.drive.procfs import growth
 from E2Etest.drive.session import data, pieces, stream
 
-pytestmark = [
-    pytest.mark.websocket,
-    pytest.mark.performance,
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.websocket, pytest.mark.performance]
 one_connection = pytest.mark.guarantee("one-connection")
 
 OTHER = "sk-another-key-of-the-server"

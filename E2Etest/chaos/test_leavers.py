@@ -15,14 +15,7 @@ from E2Etest.drive.process import at_rest, running, until
 from E2Etest.drive.wire import form
 
 # Half a minute on two cores, and several times that on a slow day.
-pytestmark = [
-    pytest.mark.performance,
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.slow,
-    pytest.mark.guarantee("leavers"),
-    pytest.mark.timeout(600),
-]
+pytestmark = [pytest.mark.performance, pytest.mark.slow, pytest.mark.guarantee("leavers")]
 
 PROGRAM = ("-P", str(Path(task_names.__file__)))
 LEAVERS, STAYERS = 100, 100

@@ -12,14 +12,7 @@ from E2Etest.drive import recordings
 from E2Etest.drive.process import ready
 from E2Etest.drive.session import data
 
-pytestmark = [
-    pytest.mark.websocket,
-    pytest.mark.performance,
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.guarantee("shares"),
-    pytest.mark.timeout(600),
-]
+pytestmark = [pytest.mark.websocket, pytest.mark.performance, pytest.mark.guarantee("shares")]
 
 MIB = 1024 * 1024
 SESSIONS = 32

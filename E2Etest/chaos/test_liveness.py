@@ -13,13 +13,7 @@ from E2Etest.drive.process import at_rest, fake_model, ready, until
 from E2Etest.drive.recordings import clips
 from E2Etest.drive.wire import form
 
-pytestmark = [
-    pytest.mark.performance,
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.guarantee("liveness"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.performance, pytest.mark.guarantee("liveness")]
 
 CALLERS = 24
 PROBES = 400

@@ -13,13 +13,7 @@ from E2Etest.drive import recordings
 from E2Etest.drive.session import data, pcm_of
 from E2Etest.live.crowd import spoken as words_of
 
-pytestmark = [
-    pytest.mark.websocket,
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.guarantee("mixing"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.websocket, pytest.mark.guarantee("mixing")]
 
 SESSIONS = 200
 RECORDINGS = 16

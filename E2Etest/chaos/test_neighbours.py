@@ -31,7 +31,7 @@ from E2Etest.drive.process import ready
 from E2Etest.drive.session import act, data, open_session, receive
 from E2Etest.drive.wire import frame
 
-pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.websocket
 
 ROUNDS = 3
 LONG = ("The bill of $999,999.99 was paid on 12 May. " * 500)[:19_900]

@@ -10,14 +10,7 @@ from E2Etest.drive.process import at_rest, running
 from E2Etest.drive.recordings import clips
 from E2Etest.drive.wire import form
 
-pytestmark = [
-    pytest.mark.performance,
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.slow,
-    pytest.mark.guarantee("admission"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.performance, pytest.mark.slow, pytest.mark.guarantee("admission")]
 
 AT_ONCE = 8  # recordings that the server may hold
 CALM_S, STORM_S = 6.0, 15.0

@@ -18,7 +18,7 @@ from E2Etest.chaos.soak_traffic import HANG_S, SHARES, Callers, Ledger, Traffic,
 from E2Etest.drive.process import at_rest, running
 from E2Etest.drive.procfs import fork_server, resident_mb
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 
 SOAK_S = float(os.environ.get("SOAK_S", "1200"))
 SEED = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(10**6))

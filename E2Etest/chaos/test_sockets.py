@@ -17,14 +17,7 @@ from E2Etest.drive.session import act, data, finals, open_session, pieces, strea
 from E2Etest.drive.wire import TEXT, frame, handshake
 from tools.guarantees import GUARANTEES
 
-pytestmark = [
-    pytest.mark.websocket,
-    pytest.mark.performance,
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.guarantee("sockets"),
-    pytest.mark.timeout(300),
-]
+pytestmark = [pytest.mark.websocket, pytest.mark.performance, pytest.mark.guarantee("sockets")]
 
 SHARE_MB = GUARANTEES["sockets"].bounds["held_mib"].limit
 TRIES = 3

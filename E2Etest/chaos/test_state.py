@@ -16,8 +16,6 @@ from E2Etest.contract.test_jobs import events, long_recording, submit
 from E2Etest.drive import recordings
 from E2Etest.drive.process import fake_model, running, until
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration]
-
 
 def _named(name):
     return f"job_{name:_<24}"

@@ -12,7 +12,7 @@ from E2Etest.chaos.neighbours import ATTACKER, KEYS, Neighbour, programs, use_pr
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready
 
-pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.websocket
 
 MARKS = "a" + "\u0301" * 50_000 + "\u0316" * 50_000
 TEXTS = ["a" + "(" * 250_000, MARKS, "the quick brown fox " * 14_000, '"' * 200_000]

@@ -11,7 +11,7 @@ from E2Etest.drive.process import running
 from E2Etest.drive.procfs import bytes_read, family, forget_peak, resident_mb
 from E2Etest.drive.wire import END, form, post
 
-pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.integration]
+pytestmark = pytest.mark.performance
 
 MIB = 1024 * 1024
 CHUNKED = b"Transfer-Encoding: chunked\r\n"

@@ -11,7 +11,7 @@ import pytest
 from E2Etest.drive import recordings
 from E2Etest.drive.process import running
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("vanished"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.guarantee("vanished")
 
 AT_ONCE = 4
 WATCHED_S = 30.0

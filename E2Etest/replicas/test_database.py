@@ -8,8 +8,6 @@ from E2Etest.postgres import postgres
 from E2Etest.replicas.load import Callers
 from E2Etest.replicas.rig import balanced
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
-
 
 @pytest.mark.guarantee("jobs-database")
 def test_a_database_that_is_killed_under_load_loses_no_job(tmp_path, scripted, note):

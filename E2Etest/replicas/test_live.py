@@ -7,13 +7,7 @@ import pytest
 from E2Etest.replicas.rig import balanced
 from E2Etest.replicas.speaker import Speaker, check
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.integration,
-    pytest.mark.websocket,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = pytest.mark.websocket
 
 SPEAKERS = 3
 

@@ -8,8 +8,6 @@ from E2Etest.drive.session import act, data, finals, open_session, upto_flush
 from E2Etest.replicas.load import Callers
 from E2Etest.replicas.rig import balanced
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
-
 
 def test_no_answer_looks_complete_that_is_not(tmp_path, scripted):
     """A server is killed under callers of every kind. The requests that it had accepted fail visibly, and all others
