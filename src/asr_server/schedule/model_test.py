@@ -139,12 +139,19 @@ def test_the_model_with_the_most_urgent_row_moves_first():
     assert bench.batches["a"].begin_s == [pytest.approx(0.25 / 3)]
 
 
-def test_the_queue_is_one_for_all_models():
-    """A final overtakes a partial of another model that came a moment before it."""
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"priority": Priority.PARTIAL}, {"priority": Priority.FINAL}),
+        ({}, {"queued_s": 0.5}),  # it continues the work of an earlier job, and does not wait again
+    ],
+)
+def test_the_queue_is_one_for_all_models(first, second):
+    """A job overtakes one of another model that came a moment before it."""
     bench = Bench()
-    bench.submit("a", 0, Priority.PARTIAL)
+    bench.submit("a", 0, **first)
     bench.now_s += 1
-    bench.submit("b", 0, Priority.FINAL)
+    bench.submit("b", 0, **second)
     bench.thread.turn()
     assert bench.memory.log[:2] == ["+b", "+a"]
 
@@ -222,13 +229,3 @@ def test_a_cancelled_row_leaves_the_batch_of_its_model():
     bench.thread.turn()
     assert (len(bench.batches["a"].rows), len(bench.batches["b"].rows)) == (1, 0)
     assert not kept.done()
-
-
-def test_a_job_may_take_the_place_of_an_earlier_one():
-    """A job that goes on with the work of another does not wait again."""
-    bench = Bench()
-    bench.now_s = 5.0
-    bench.submit("a", 0)
-    bench.submit("b", 0, queued_s=2.0)
-    bench.thread.turn()
-    assert bench.memory.log[:2] == ["+b", "+a"]
