@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from loguru import logger
@@ -22,11 +21,10 @@ from asr_server.engine import faults, memory
 from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
 from asr_server.engine.qwen_asr import aligned_words, checkpoint
+from asr_server.engine.qwen_asr.aligner_model import AlignerModel, AlignerRow, Scores
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.files import CheckpointFiles, Stamps
-    from asr_server.engine.qwen_asr.frontend import Frames
-    from asr_server.engine.qwen_asr.windows import Encoder
 
 _SAMPLES_PER_TOKEN = SAMPLE_RATE / 13
 _BYTES_PER_TOKEN = 4
@@ -43,37 +41,6 @@ LONGEST_S = 180.0
 _LEAST_CERTAINTY = 1e-9
 # The prompt around the audio, and what follows each word.
 _BEFORE, _AFTER, _STAMPS = "<|audio_start|>", "<|audio_end|>", "<timestamp><timestamp>"
-# How long a part of the work may take: live work waits for it.
-PART_S = 0.2
-
-Scores = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AlignerRow:
-    """An item as the model reads it."""
-
-    mel: Frames  # features (128, T)
-    words: tuple[str, ...]
-    before: tuple[int, ...]  # ids before the audio
-    after: tuple[int, ...]  # ids after it: each word with two stamps after it
-
-
-class AlignerModel(Protocol):
-    """The weights of an aligner with what computes with them."""
-
-    slots: int  # how many time slots the head knows
-
-    @property
-    def encoder(self) -> Encoder:
-        """Return the encoder, which says where log-mel frames are made."""
-
-    def scores(self, rows: Sequence[AlignerRow], stamp: int) -> Iterator[list[Scores] | None]:
-        """Yield None after each part of the work but the last, then the scores of the time slots at every `stamp` of
-        each row, (2 x words, slots), not normalised."""
-
-    def report_to(self, on_progress: Callable[[], None]) -> None:
-        """Call `on_progress` inside of passes that may take long, from now on."""
 
 
 class QwenAligner:

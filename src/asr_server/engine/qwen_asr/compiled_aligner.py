@@ -14,7 +14,7 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Pages, PageSpan, page_count
 from asr_server.engine.qwen_asr import compiled_model
-from asr_server.engine.qwen_asr.aligner import PART_S, AlignerRow, Scores
+from asr_server.engine.qwen_asr.aligner_model import PART_S, AlignerRow, Scores
 from asr_server.engine.qwen_asr.compiled_encoder import CompiledEncoder
 from asr_server.engine.qwen_asr.files import CheckpointFiles
 

@@ -18,7 +18,7 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.memory import capacity_now
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import loading
-from asr_server.engine.qwen_asr.aligner import PART_S, AlignerRow, Scores
+from asr_server.engine.qwen_asr.aligner_model import PART_S, AlignerRow, Scores
 from asr_server.engine.qwen_asr.decoder import ArenaDecoder, Likeliest, likeliest
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.loading import Parts
