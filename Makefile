@@ -7,7 +7,7 @@
 # make check      format, lint and types
 # make unit       the tests beside the modules
 # make contract   the protocols, in one process with a fake engine
-# make e2e        the tests of the running server, in E2Etest
+# make e2e        the protocols and the tests of the running server, in E2Etest
 # make browser    install Chromium for the tests of the page, as root
 # make pictures   pictures of every state of the page, in build/pictures
 # make nightly    what make test leaves out, the unit tests with more examples, and fuzzing; SOAK=1 adds the soak
@@ -133,7 +133,7 @@ cluster: $(VENV)/.cluster
 test: $(VENV)/.dev
 	@echo "Checks and tests, three parts at a time; each prints its output when it has ended."
 	@mkdir -p build && date +%s >build/test-times
-	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory --jobs 3 --output-sync=target unit-torch unit-plain check e2e contract
+	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory --jobs 3 --output-sync=target unit-torch unit-plain check e2e
 	@$(PY) -m tools.test_times build/test-times
 
 check: $(VENV)/.dev
@@ -166,7 +166,7 @@ contract: $(VENV)/.compiled
 	$(PYTEST) E2Etest/contract --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
 
 e2e: $(VENV)/.compiled browser
-	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
+	$(PYTEST) E2Etest --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
 
 # The page is tested in Debian's Chromium. Installed here only as root, as on a fresh container or a CI machine.
 browser:
