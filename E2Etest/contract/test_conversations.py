@@ -3,8 +3,9 @@
 The first step of a file says what it shows, and what a server of its own has: `settings`, the `script` of its engine,
 which a step may replace, and who speaks. `get` has all fields of the next message, `has` some of them, and `until` some
 of the first message with these values. A `request` has `files`, a `form`, a `query`, a JSON `body` or other `content`.
-Its answer has a `status`, `answers` (headers, or `lacks` some), a `text`, a `sound` (the SHA-256 of its bytes) or the
-`events` of a stream, in which deltas that follow each other are one; with `soon` a later answer may be the right one.
+Its answer has a `status`, `answers` (headers, or `lacks` some), a `text`, a `sound` (the SHA-256 of its bytes, or of
+the audio in its events) or the `events` of a stream, in which deltas that follow each other are one; with `soon` a
+later answer may be the right one.
 `each` has the rows of a table: every row is a step with the fields that all have and its own. In values
 - `$name` is the same throughout; `$said` are the words of the bundled recording; `${a * 9}` is `a` nine times;
 - `{all: VALUE}` is a list whose items have the value, `{rising: [NAME]}` one of objects whose numbers never fall;
@@ -128,7 +129,7 @@ class _Speech(_Live):
         message = json.loads(frame)
         documented = speech_socket.SERVER[message["type"]]  # the reference has each message, and all that it holds
         assert all(f"`{name}`" in documented for name in message if name != "type"), message
-        if message["type"] in ("flushed", "done"):
+        if message["type"] in ("flushed", "cancelled", "done"):
             message["sound"], self._sound = self._sound.hexdigest(), hashlib.sha256()
         return message
 
@@ -258,7 +259,7 @@ class _Conversation:
         if "text" in step:
             self._check(step["text"], answer.text)
         if "sound" in step:
-            self._check(step["sound"], hashlib.sha256(answer.content).hexdigest())
+            self._check(step["sound"], hashlib.sha256(_audio(answer)).hexdigest())
         if "events" in step:
             self._check(step["events"], _joined(events(answer)), whole=False)
         for name in step.keys() & {"get", "has"}:
@@ -327,6 +328,12 @@ class _Conversation:
                 assert found == pytest.approx(wanted, abs=0.1), where
             case _:
                 assert (self._filled(wanted), type(wanted)) == (found, type(found)), where
+
+
+def _audio(answer):
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        return answer.content
+    return b"".join(base64.b64decode(event["audio"]) for event in events(answer) if "audio" in event)
 
 
 def _joined(found):

@@ -52,14 +52,14 @@ class HoldingEngine(FakeSpeechEngine):
         time.sleep(0.001)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def encoder():
     made = AudioEncoder()
     yield made
     await made.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="package")
 async def speech(encoder):
     """A function that builds what speaks, over an engine with these rules. All of it must be free at the end."""
     built = []

@@ -20,46 +20,62 @@ def resolved(machine=MACHINE, **chosen):
     return plan.resolve(settings.load(_env_file=None, **values), machine, (FEATURE,))
 
 
-@pytest.fixture(autouse=True)
-def no_packaged_voice(monkeypatch):
-    """The voice of Piper is not installed, unless a test says so."""
-    monkeypatch.setattr(piper, "missing", lambda value: "it is ill")
+def values(found):
+    return tuple(found.value(name) for name in ("speech", "speech_other_languages", "speech_clone_model"))
 
 
-@pytest.mark.parametrize(("wanted", "value"), [("auto", "espeak"), ("espeak", "espeak"), ("fake", "fake"), ("off", "")])
-def test_speech_is_what_was_asked_for(wanted, value):
-    """`auto` is eSpeak NG where it is installed."""
-    found = resolved(speech=wanted)
-    assert (found.value("speech"), found.is_active("speech_clone_model")) == (value, False)
+def says(monkeypatch, reason):
+    """`reason`: why the voices of Piper cannot speak, "" if they can."""
+    monkeypatch.setattr(piper, "missing", lambda value: reason)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "missing", "expected"),
+    [
+        ({"speech": "auto"}, "it is ill", ("espeak", "", "")),
+        ({"speech": "espeak"}, "", ("espeak", "", "")),
+        ({"speech": "fake"}, "", ("fake", "", "")),
+        ({"speech": "off"}, "", ("", "", "")),
+        ({"speech": "espeak", "speech_clone_model": "fake"}, "", ("espeak", "", "fake")),
+        ({"speech": "auto"}, "", (piper.DEFAULT, "espeak", "")),
+        ({"speech": "piper"}, "", (piper.DEFAULT, "espeak", "")),
+        ({"speech": "piper/de_DE-x-low"}, "", ("piper/de_DE-x-low", "espeak", "")),
+    ],
+)
+def test_speech_is_what_was_asked_for(monkeypatch, chosen, missing, expected):
+    """`auto` is a voice of Piper where that can run, with eSpeak NG for what it does not speak; else eSpeak NG."""
+    says(monkeypatch, missing)
+    found = resolved(**chosen)
+    assert values(found) == expected
+    assert [option.name for option in found.options].count("speech") == 1
+    assert (found.speech_models, found.shares) == ({}, 1)
 
 
 def test_a_machine_without_espeak_is_silent_unless_it_is_named(monkeypatch):
     """The option has the reason, and what to install."""
+    says(monkeypatch, "it is ill")
     monkeypatch.setattr(package, "find", lambda: None)
-    (option,) = (option for option in resolved(speech="auto").options if option.name == "speech")
-    assert not option.active
-    assert "install the system's package espeak-ng" in option.reason
+    found = resolved(speech="auto")
+    assert not found.is_active("speech")
+    assert "install the system's package espeak-ng" in found.reason("speech")
     with pytest.raises(plan.PlanError, match="SPEECH=espeak: eSpeak NG is not there"):
         resolved(speech="espeak")
 
 
-def test_an_engine_imitates_beside_another():
-    """Each has a name of its own."""
-    found = resolved(speech="espeak", speech_clone_model="fake")
-    assert (found.value("speech"), found.value("speech_clone_model")) == ("espeak", "fake")
-
-
 @pytest.mark.parametrize(
-    ("chosen", "named"),
+    ("chosen", "said"),
     [
         ({"speech": "loudly"}, "SPEECH=loudly"),
-        ({"speech_clone_model": "owner/name"}, "SPEECH_CLONE_MODEL=owner/name"),
+        ({"speech": "piper"}, rf"\ASPEECH={piper.DEFAULT}: it is ill; or unset it\.\Z"),
         ({"speech": "off", "speech_clone_model": "fake"}, "SPEECH=off"),
+        ({"speech": "owner/name"}, "SPEECH=owner/name: .*make speech"),
+        ({"speech_clone_model": "owner/name"}, "SPEECH_CLONE_MODEL=owner/name: .*make speech"),
     ],
 )
-def test_what_cannot_run_is_refused(chosen, named):
-    """The conflict has the name of the setting."""
-    with pytest.raises(plan.PlanError, match=named):
+def test_what_cannot_run_is_refused(monkeypatch, chosen, said):
+    """The conflict has the name of the setting, and what to do."""
+    says(monkeypatch, "it is ill")
+    with pytest.raises(plan.PlanError, match=said):
         resolved(**chosen)
 
 
@@ -69,43 +85,14 @@ def test_a_script_is_for_any_scripted_engine(tmp_path, monkeypatch):
     assert resolved(speech="fake").fake_script == tmp_path
 
 
-@pytest.mark.parametrize("option", ["speech", "speech_clone_model"])
-def test_qwen3_tts_needs_its_sdk(option):
-    """A hub id or a directory is refused with what to install."""
-    with pytest.raises(plan.PlanError, match=rf"{option.upper()}=owner/name: .*make speech"):
-        resolved(**{option: "owner/name"})
-    assert resolved(WITH_SDK, **{option: "owner/name"}).value(option) == "owner/name"
-
-
 def test_models_that_speak_run_as_the_recogniser_does():
     """Speech models run in its formats and on its threads, each with a part of the memory; models other than the
     default have no voice."""
     found = resolved(WITH_SDK, model_id="o/large,o/small", speech="o/voices", speech_clone_model="o/base")
+    assert values(found) == ("o/voices", "", "o/base")
     assert found.speech_models.keys() == {"speech", "speech_clone_model"}
     for name, model in found.speech_models.items():
         assert (model.setting, model.device, model.dtype) == (name.upper(), found.device, found.dtype)
         assert model.cpu_threads == found.cpu_threads
     assert {found.shares, *(model.shares for model in found.speech_models.values())} == {4}
     assert not any(other.speech_models for other in found.others)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "value"), [("auto", piper.DEFAULT), ("piper", piper.DEFAULT), ("piper/de_DE-x-low", "piper/de_DE-x-low")]
-)
-def test_voices_of_piper_speak_first(wanted, value, monkeypatch):
-    """eSpeak NG speaks what they do not."""
-    monkeypatch.setattr(piper, "missing", lambda value: "")
-    found = resolved(speech=wanted)
-    assert (found.value("speech"), found.reason("speech")) == (value, piper.REASON)
-    assert found.value("speech_other_languages") == "espeak"
-    assert [option.name for option in found.options].count("speech") == 1
-    assert (found.speech_models, found.shares) == ({}, 1)
-
-
-def test_voices_of_piper_that_are_not_wanted_or_cannot_run():
-    """Another value of SPEECH means that alone; `auto` is what can run; asked for by name, they are refused."""
-    for wanted in ("espeak", "auto"):
-        found = resolved(speech=wanted)
-        assert (found.value("speech"), found.value("speech_other_languages")) == ("espeak", "")
-    with pytest.raises(plan.PlanError, match=rf"\ASPEECH={piper.DEFAULT}: it is ill; or unset it\.\Z"):
-        resolved(speech="piper")

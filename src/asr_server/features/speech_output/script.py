@@ -197,51 +197,50 @@ def _own(traits: SpeechTraits) -> list[str]:
 class ArrivingText:
     """The sentences of one text after the other, each as soon as its end is certain.
 
-    A text in any pieces has the sentences that it has as a whole. Its language is `language`; if that is None,
-    `language_of` decides by the first sentence, which is found by the rules of `default`.
+    A text in any pieces has the sentences that it has as a whole. `language_of` decides its language by the first
+    sentence, which is found by the rules of `default`.
     """
 
-    def __init__(self, language: str | None, default: str, language_of: Callable[[str], str]) -> None:
-        self._stated, self._default, self._language_of = language, default, language_of
+    def __init__(self, default: str, language_of: Callable[[str], str]) -> None:
+        self._default, self._language_of = default, language_of
         self.clear()
 
     @property
     def waiting_characters(self) -> int:
         """The number of characters that have arrived and whose sentence is not certain yet."""
-        return self._sentences.waiting_characters if self._language is not None else len(self._undecided)
+        return self._sentences.waiting_characters if self._undecided is None else len(self._undecided)
 
     def clear(self) -> None:
         """Forget what has arrived: the next piece begins another text."""
-        self._language = self._stated
-        self._sentences = SentenceStream(self._stated or self._default)
-        self._undecided = ""  # the whole text, while its language is not known
+        self._sentences = SentenceStream(self._default)
+        self._undecided: str | None = ""  # the whole text, until its language is known
 
     def push(self, piece: str) -> list[str]:
         """Add a piece and return the sentences that are certain now.
 
         Raises what `language_of` raises; the text is forgotten then.
         """
-        if self._language is not None:
+        if self._undecided is None:
             return self._sentences.push(piece)
         self._undecided += piece
-        return self._decided(self._sentences.push(piece))
+        return self._decided(self._undecided, self._sentences.push(piece))
 
     def end(self) -> list[str]:
         """End the text and return its last sentences. The next piece begins another text. Raises as `push`."""
-        found = [] if self._language is not None else self._decided(self._sentences.flush())
-        if self._language is not None:
+        found = [] if self._undecided is None else self._decided(self._undecided, self._sentences.flush())
+        if self._undecided is None:
             found += self._sentences.flush()
         self.clear()
         return found
 
-    def _decided(self, provisional: list[str]) -> list[str]:
+    def _decided(self, text: str, provisional: list[str]) -> list[str]:
         """Return the sentences so far by the rules of the text's language, once its first sentence is known."""
         if not provisional:
             return []
         try:
-            self._language = self._language_of(provisional[0])
+            self._sentences = SentenceStream(self._language_of(provisional[0]))
         except BaseException:
             self.clear()
             raise
-        self._sentences = SentenceStream(self._language)
-        return self._sentences.push(self._undecided)
+        self._undecided = None
+        return self._sentences.push(text)

@@ -54,7 +54,7 @@ class SpeechSession:
         self.closed = asyncio.Event()  # set by `SpeechSessions` once the connection has ended
         self.characters = self.cancels = 0
         # Counts of what was sent, over all texts of the session.
-        self.sentences_begun = self.sentences_done = self.sent_samples = 0
+        self._sentences_begun = self.sentences_done = self.sent_samples = 0
         self._processor, self._share = processor, share
         self._delivery: Delivery | None = None
         self._send = send
@@ -83,8 +83,7 @@ class SpeechSession:
                 "The session has started: 'start' is the first message or none.", code="invalid_event", param="type"
             )
         self._delivery = delivery = self._processor.delivery(options, "")
-        language = delivery.language if options.language else None
-        self._text = ArrivingText(language, delivery.language, self._language_of)
+        self._text = ArrivingText(delivery.language, self._language_of)
         audio = {"sample_rate": SPEECH_RATE, "format": options.response_format.value, "ignored": list(delivery.ignored)}
         await self._notify({"type": "started", "id": self.id, **audio})
 
@@ -166,14 +165,17 @@ class SpeechSession:
         """Send the message of an event, then count it."""
         try:
             match event:
-                case SentenceBegun(index=index, text=text, start_samples=start):
-                    await self._notify({"type": "sentence", "index": index, "text": text, "start_ms": _ms(start)})
-                    self.sentences_begun = index + 1
+                case SentenceBegun(text=text, start_samples=start):
+                    start_ms = _ms(self._file_begin_samples + start)
+                    begun = {"index": self._sentences_begun, "text": text, "start_ms": start_ms}
+                    await self._notify({"type": "sentence", **begun})
+                    self._sentences_begun += 1
                 case AudioChunk(data=data, end_samples=end_samples):
                     await self._notify(data)
-                    self.sent_samples = end_samples
-                case SentenceEnded(index=index, samples=samples):
-                    await self._notify({"type": "sentence_done", "index": index, "duration_ms": _ms(samples)})
+                    self.sent_samples = self._file_begin_samples + end_samples
+                case SentenceEnded(samples=samples):
+                    done = {"index": self._sentences_begun - 1, "duration_ms": _ms(samples)}
+                    await self._notify({"type": "sentence_done", **done})
                     self.sentences_done += 1
         except Exception as error:  # the client has left, so its text is cancelled and has not failed
             self._send_error = error
@@ -235,8 +237,7 @@ class SpeechSession:
         while True:
             item = await self.queue.first()
             if isinstance(item, QueuedSentence):
-                earlier = self.sentences_begun, self._file_begin_samples
-                spoken = await self._processor.speak_file(self.queue, self._emit, earlier)
+                spoken = await self._processor.speak_file(self.queue, self._emit)
                 self._file_begin_samples += spoken.encoded.samples
                 continue
             self.queue.begin(item)

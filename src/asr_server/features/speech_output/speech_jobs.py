@@ -84,11 +84,7 @@ def text_parts(chapters: tuple[Chapter, ...], language: str) -> list[TextPart]:
 
 
 def beginning(chapters: tuple[Chapter, ...]) -> str:
-    """Return the beginning of the text, by which its language is found."""
-    text = ""
-    for chapter in chapters:
-        text += chapter.text[: _BEGINNING_CHARS - len(text)]
-    return text
+    return "".join(chapter.text for chapter in chapters)[:_BEGINNING_CHARS]
 
 
 def expected_bytes(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> int:

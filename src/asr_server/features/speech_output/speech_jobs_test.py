@@ -1,6 +1,5 @@
-"""Texts as jobs, with the scripted engine: one that is interrupted runs again, and nothing shows that it was."""
+"""Texts as jobs, with the scripted engine: their files, and what fails and is spoken again without a trace."""
 
-import asyncio
 import io
 import json
 import tempfile
@@ -26,7 +25,7 @@ from asr_server.jobs.runner import JobRun
 from asr_server.text.sentences import sentences
 from asr_server_fake.script import Fault, SpeechRule
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 CHAPTERS = tuple(
     Chapter(title=f"Chapter {name}", text=" ".join(f"Sentence {number} is about {name}." for number in range(6)))
@@ -67,28 +66,6 @@ async def result(jobs, run):
     return outcome, outcome.content.read()
 
 
-async def test_a_job_that_was_interrupted_runs_again(speech, job):
-    """From the beginning, with the same bytes."""
-    made = speech()
-    jobs = SpeechJobs(made.processor)
-    outcome, whole = await result(jobs, job())
-    assert outcome.duration_s == len(whole) / 2 / SPEECH_RATE
-    assert made.registry.get_sample_value("asr_speech_first_audio_seconds_count") == 0  # as of all bulk work
-    run, far_enough = job(), asyncio.Event()
-
-    def report(done_characters, **progress):
-        if done_characters >= 210:
-            far_enough.set()
-
-    task = asyncio.create_task(SpeechJobs(speech().processor).process(replace(run, report=report)))
-    await far_enough.wait()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    again = speech()
-    assert (await result(SpeechJobs(again.processor), job()))[1] == whole
-    assert len(again.engine.seen) == 18
-
-
 async def test_progress_grows_with_every_sentence(speech, job):
     """In characters and in seconds, up to all of them."""
     seen = []
@@ -104,39 +81,30 @@ async def test_progress_grows_with_every_sentence(speech, job):
     assert seen[-1].duration_s == pytest.approx(seen[-1].done_s)
 
 
-@pytest.mark.parametrize("audio_format", [SpeechFormat.WAV, SpeechFormat.FLAC, SpeechFormat.M4B])
-async def test_every_kind_of_file_has_all_samples(speech, job, audio_format):
-    """Lossless files have those of PCM and state their length; lossy ones have a frame or two more."""
+@pytest.mark.slow("speaks and encodes chapters")
+async def test_every_kind_of_file_has_all_samples(speech, job):
+    """Lossless files have those of PCM and state their length; lossy ones have a frame or two more. Chapters of
+    audiobooks begin with the first sound of their text, and end where the next begins."""
     jobs = SpeechJobs(speech().processor)
     pcm = np.frombuffer((await result(jobs, job()))[1], "<i2")
-    outcome, content = await result(jobs, job(changed(response_format=audio_format)))
-    assert outcome.duration_s == len(pcm) / SPEECH_RATE
-    if audio_format in (SpeechFormat.WAV, SpeechFormat.FLAC):
+    for audio_format in (SpeechFormat.WAV, SpeechFormat.FLAC):
+        outcome, content = await result(jobs, job(changed(response_format=audio_format)))
+        assert outcome.duration_s == len(pcm) / SPEECH_RATE
         assert soundfile.info(io.BytesIO(content)).frames == len(pcm)
         assert np.array_equal(soundfile.read(io.BytesIO(content), dtype="int16")[0], pcm)
-    else:
+    for audio_format in (SpeechFormat.MP3, SpeechFormat.M4B):
+        outcome, content = await result(jobs, job(changed(response_format=audio_format)))
         with av.open(io.BytesIO(content)) as container:
-            (stream,) = container.streams.audio
-            decoded_s = sum(frame.samples / frame.sample_rate for frame in container.decode(stream))
+            marks = container.chapters()
+            decoded_s = sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
         assert -0.001 < decoded_s - outcome.duration_s < 0.2
-
-
-@pytest.mark.slow("speaks and encodes chapters")
-@pytest.mark.parametrize("audio_format", [SpeechFormat.MP3, SpeechFormat.M4B])
-async def test_audiobooks_have_chapters(speech, job, audio_format):
-    """They begin with the first sound of their text, and end where the next begins."""
-    request = changed(response_format=audio_format)
-    outcome, content = await result(SpeechJobs(speech().processor), job(request))
-    with av.open(io.BytesIO(content)) as container:
-        marks = container.chapters()
-    assert [mark["metadata"]["title"] for mark in marks] == [chapter.title for chapter in CHAPTERS]
-    assert [mark["end"] for mark in marks[:-1]] == [mark["start"] for mark in marks[1:]]
-    assert (marks[0]["start"], marks[-1]["end"] / 1000) == (0, pytest.approx(outcome.duration_s, abs=0.001))
-    pcm = np.frombuffer((await result(SpeechJobs(speech().processor), job()))[1], "<i2")
-    for mark in marks[1:]:
-        start = mark["start"] * SPEECH_RATE // 1000
-        assert not pcm[start - SPEECH_RATE : start - 100].any()  # a second of silence
-        assert pcm[start : start + 2_400].any()
+        assert [mark["metadata"]["title"] for mark in marks] == [chapter.title for chapter in CHAPTERS]
+        assert [mark["end"] for mark in marks[:-1]] == [mark["start"] for mark in marks[1:]]
+        assert (marks[0]["start"], marks[-1]["end"] / 1000) == (0, pytest.approx(outcome.duration_s, abs=0.001))
+        for mark in marks[1:]:
+            start = mark["start"] * SPEECH_RATE // 1000
+            assert not pcm[start - SPEECH_RATE : start - 100].any()  # a second of silence
+            assert pcm[start : start + 2_400].any()
 
 
 async def test_lost_work_is_done_again(speech, job):
@@ -150,17 +118,13 @@ async def test_lost_work_is_done_again(speech, job):
         await SpeechJobs(speech(always).processor).process(job())
 
 
-async def test_a_job_has_its_time_limit(speech, job):
-    """However far it is."""
-    hangs = SpeechRule(call=5, fault=Fault.HANG, hang_s=1.0)
+async def test_a_job_has_a_time_limit_of_its_own(speech, job):
+    """However far it is. A part of a long text may take longer than an answer that somebody waits for."""
+    jobs = SpeechJobs(speech(SpeechRule(call=5, fault=Fault.HANG, hang_s=0.6), timeout_s=0.3).processor)
+    await jobs.process(job())
+    jobs = SpeechJobs(speech(SpeechRule(call=5, fault=Fault.HANG, hang_s=1.0)).processor)
     with pytest.raises(DeadlineExceeded):
-        await SpeechJobs(speech(hangs).processor).process(job(timeout_s=0.3))
-
-
-async def test_the_time_limit_of_a_request_is_none_of_a_job(speech, job):
-    """A part of a long text may take longer than an answer that somebody waits for."""
-    slow = SpeechRule(call=5, fault=Fault.HANG, hang_s=0.6)
-    await SpeechJobs(speech(slow, timeout_s=0.3).processor).process(job())
+        await jobs.process(job(timeout_s=0.3))
 
 
 async def test_a_text_says_what_it_will_take():

@@ -73,7 +73,7 @@ class SentenceBegun:
     text: str
     start: int = 0  # its first character in the text of a request
     end: int = 0  # the character after its last
-    start_samples: int = 0  # samples before the sentence, of all files of a session
+    start_samples: int = 0  # samples of the file before the sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,13 @@ class AudioChunk:
     """The next bytes of the audio."""
 
     data: bytes
-    end_samples: int = 0  # samples up to the end of these bytes, of all files of a session
+    end_samples: int = 0  # samples of the file up to the end of these bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceEnded:
     """All samples of a sentence were made."""
 
-    index: int
     samples: int  # of the sentence and the pause before it
 
 
@@ -118,9 +117,6 @@ class SpokenFile:
     encoded: EncodedStream
     emit: EmitOfFile  # returns when the reader has taken the event
     metrics: SpeechMetrics
-    # How many there were in its session before this file.
-    earlier_sentences: int = 0
-    earlier_samples: int = 0
     sentences: int = 0
     cut_short: int = 0  # sentences that the engine stopped at its budget
     first_audio_s: float = 0.0  # after the arrival of its sentence
@@ -136,8 +132,8 @@ class SpokenFile:
     async def _speak(self, queued: QueuedSentence) -> None:
         self.queue.begin(queued)
         assert queued.stream is not None
-        span, index, begin = queued.span, self.earlier_sentences + self.sentences, self.encoded.samples
-        await self.emit(SentenceBegun(index, span.text, span.start, span.end, self.earlier_samples + begin))
+        span, begin = queued.span, self.encoded.samples
+        await self.emit(SentenceBegun(self.sentences, span.text, span.start, span.end, begin))
         encode_s = 0.0
         async for block in queued.stream:
             encode_s += await self._push(self.encoded.push(block))
@@ -147,7 +143,7 @@ class SpokenFile:
         self.sentences += 1
         self.cut_short += finish is SpeechFinish.BUDGET
         self.metrics.encoding.observe(encode_s)
-        await self.emit(SentenceEnded(index, self.encoded.samples - begin))
+        await self.emit(SentenceEnded(self.encoded.samples - begin))
 
     async def _push(self, pushing: Awaitable[bytes]) -> float:
         """Emit what is ready, and return the time in the encoder.
@@ -166,7 +162,7 @@ class SpokenFile:
             chunk = data[begin : begin + _CHUNK_BYTES]
             self.size_bytes += len(chunk)
             samples = self.size_bytes // 2 if is_pcm else self.encoded.samples
-            await self.emit(AudioChunk(chunk, self.earlier_samples + samples))
+            await self.emit(AudioChunk(chunk, samples))
         return ended_s - began_s
 
 
@@ -285,19 +281,15 @@ class SpeechProcessor:
         self,
         queue: SpeechQueue,
         emit: EmitOfFile,
-        earlier: tuple[int, int] = (0, 0),
         limit: AbstractAsyncContextManager[object] | None = None,
     ) -> SpokenFile:
-        """Speak the sentences of a queue up to its next mark, as one file. Raises as `speak`.
-
-        `earlier`: the sentences and samples of its session before this file.
-        """
+        """Speak the sentences of a queue up to its next mark, as one file. Raises as `speak`."""
         queued = await queue.first()
         assert isinstance(queued, QueuedSentence)
         encoding = queued.how.encoding
         with self._counted(encoding.format):
             async with limit or nullcontext(), self.encoder.stream(encoding) as encoded:
-                file = SpokenFile(queue, queued, encoded, emit, self._metrics, *earlier)
+                file = SpokenFile(queue, queued, encoded, emit, self._metrics)
                 await file.speak()
         return file
 

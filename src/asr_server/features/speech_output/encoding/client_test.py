@@ -76,13 +76,15 @@ async def test_ffmpeg_reads_every_format(encoder: AudioEncoder, speech_format: S
 
 
 async def test_a_wav_stream_is_read_to_its_end(encoder: AudioEncoder) -> None:
-    """Python and libsndfile read it, although its length is unknown."""
+    """Python and libsndfile read it, although its length is unknown. There is no file of 4 GiB."""
     numbers = np.rint(SOUND * 32768)
     file, _ = await encoded(encoder, EncodingOptions(SpeechFormat.WAV, trim=False))
     with wave.open(io.BytesIO(file)) as reader:
         assert (reader.getframerate(), reader.getnchannels(), reader.getsampwidth()) == (SPEECH_RATE, 1, 2)
         assert np.array_equal(np.frombuffer(reader.readframes(reader.getnframes()), "<i2"), numbers)
     assert np.array_equal(soundfile.read(io.BytesIO(file), dtype="int16")[0], numbers)
+    with pytest.raises(ValueError, match="do not fit"):
+        with_length(SpeechFormat.WAV, b"", 2**31 - 20)
 
 
 @pytest.mark.parametrize("speech_format", STREAMED_FORMATS)
@@ -113,7 +115,7 @@ async def test_many_files_beside_each_other(encoder: AudioEncoder) -> None:
     async def at_once(number: int) -> bytes:
         return (await encoded(encoder, options[number % len(options)], tone(200 + number, 0.3)))[0]
 
-    assert await asyncio.gather(*map(in_parts, range(100))) == [await at_once(number) for number in range(100)]
+    assert await asyncio.gather(*map(in_parts, range(40))) == [await at_once(number) for number in range(40)]
 
 
 def resident_mib(encoder: AudioEncoder) -> float:
@@ -156,12 +158,11 @@ async def test_the_process_is_confined(encoder: AudioEncoder) -> None:
     assert os.getpriority(os.PRIO_PROCESS, encoder.pid or 0) >= 5
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-async def test_samples_that_are_not_finite_fail_their_own_file(encoder: AudioEncoder, bad: float) -> None:
+async def test_samples_that_are_not_finite_fail_their_own_file(encoder: AudioEncoder) -> None:
     """The file fails for good; the others go on."""
     async with encoder.stream(PCM) as good, encoder.stream(PCM) as stream:
         with pytest.raises(EncoderUnavailable, match="this answer"):
-            await stream.push(np.array([0, bad], np.float32))
+            await stream.push(np.array([0, np.nan], np.float32))
         with pytest.raises(EncoderUnavailable):
             await stream.push(SOUND)
         assert len(await good.push(SOUND, ends_sentence=True)) == 2 * len(SOUND)
@@ -179,16 +180,6 @@ async def test_a_lost_process_ends_its_files_and_the_next_one_has_another(encode
         assert len(file) == 2 * len(SOUND)
         with pytest.raises(EncoderUnavailable):  # it is not continued in another process
             await stream.push(SOUND)
-
-
-async def test_an_idle_process_is_ended_and_one_in_use_is_not(encoder: AudioEncoder) -> None:
-    async with encoder.stream(PCM) as stream:
-        await asyncio.sleep(0.01)
-        await end_expired([encoder])
-        await stream.push(SOUND)
-    await asyncio.sleep(0.01)
-    await end_expired([encoder])
-    assert encoder.pid is None
 
 
 async def test_closing_ends_what_is_under_way_for_good() -> None:
@@ -230,6 +221,11 @@ async def test_a_request_has_a_second_of_sound_at_most(encoder: AudioEncoder, mo
     assert asked == [(SPEECH_RATE, False), (SPEECH_RATE, False), (SPEECH_RATE // 2, True)]
 
 
-async def test_there_is_no_wav_file_of_4_gib():
-    with pytest.raises(ValueError, match="do not fit"):
-        with_length(SpeechFormat.WAV, b"", 2**31 - 20)
+async def test_an_idle_process_is_ended_and_one_in_use_is_not(encoder: AudioEncoder) -> None:
+    async with encoder.stream(PCM) as stream:
+        await asyncio.sleep(0.01)
+        await end_expired([encoder])
+        await stream.push(SOUND)
+    await asyncio.sleep(0.01)
+    await end_expired([encoder])
+    assert encoder.pid is None

@@ -24,13 +24,6 @@ def shared():
     made.end()
 
 
-@pytest.fixture
-def espeak():
-    made = EspeakProcess(package.find())
-    yield made
-    made.end()
-
-
 def spoken(one, request=HELLO):
     return np.concatenate(list(one.speak(request)))
 

@@ -7,10 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from asr_server.features.speech_output.engines.espeak import package
-from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
 from asr_server.features.speech_output.engines.espeak.worker import SpeakRequest
 from asr_server.processes.conftest import assert_confined
 
@@ -53,23 +49,18 @@ os._exit(0)
 """
 
 
+def run(script):
+    command, env = [sys.executable, "-c", script], {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=60, check=False)
+
+
 def test_a_child_can_do_nothing_but_write_its_samples():
     """The child chose its voice from a file before; afterwards it opens, connects, starts, signals and reads
     nothing."""
-    env = {"PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=60, check=False
-    )
+    done = run(SCRIPT)
     denied = "PermissionError"
     assert done.stdout.decode() == repr([denied, denied, denied, denied, denied, "OSError", "OSError", "MemoryError"])
     assert done.returncode == 0
-
-
-@pytest.fixture
-def espeak():
-    made = EspeakProcess(package.find())
-    yield made
-    made.end()
 
 
 def test_the_child_that_speaks_is_confined(espeak):
@@ -85,9 +76,7 @@ def test_the_child_that_speaks_is_confined(espeak):
 
 def test_a_child_whose_process_has_ended_does_not_begin():
     """The child would have nobody to speak to, and nothing would end it."""
-    script = SCRIPT.replace(", os.getppid())\n", ", 1)\n")
-    env = {"PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=env, timeout=60, check=False)
+    done = run(SCRIPT.replace(", os.getppid())\n", ", 1)\n"))
     assert (done.returncode, done.stdout) == (1, b"")
 
 

@@ -144,7 +144,7 @@ class PiperEngine(SpeechEngine):
             self.process.end()
             self.process = None
         self.process = self.process or EspeakProcess(library)
-        own = language in voice.languages
+        own = language in voice.traits.languages
         return self.process.clauses(text, voice.espeak_voice if own else voices.languages(library.data)[language])
 
 

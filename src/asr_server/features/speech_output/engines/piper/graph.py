@@ -21,12 +21,11 @@ _GRAPH = 7
 _NODE, _INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 1, 5, 11, 12
 _NODE_INPUT, _NODE_OUTPUT, _OPERATION = 1, 2, 4
 _TENSOR_NAME, _VALUE_NAME = 8, 1
-_FLOAT, _INT64 = 1, 7  # TensorProto.DataType
+_FLOAT = 1  # TensorProto.DataType
 
 OUTPUT = "output"
 FRAMES = "frames"
 NOISES = ("duration_noise", "frame_noise")
-_ORIGIN = "origin"  # (0, 0, 0)
 
 
 class UnknownGraph(ValueError):
@@ -76,7 +75,6 @@ def _divide(model: memoryview) -> DividedGraph:
         elif number == _GRAPH_INPUT:
             inputs[_text(message, _VALUE_NAME)] = message
     nodes = _with_noise_as_input(nodes)
-    weights[_ORIGIN] = memoryview(_origin())
     frames = _input_of_vocoder(nodes)
     declared = {**inputs, **{name: memoryview(_value(name)) for name in (*NOISES, FRAMES)}}
     vocoder = [_made("Identity", (FRAMES,), (frames,)), *_needed_for(OUTPUT, nodes, given={frames})]
@@ -89,19 +87,18 @@ def _divide(model: memoryview) -> DividedGraph:
 
 def _with_noise_as_input(nodes: list[_Node]) -> list[_Node]:
     """Return the nodes with each source of random numbers replaced by the beginning of an input of the same shape."""
-    found: list[_Node] = []
-    noises = list(NOISES)
-    for node in nodes:
-        if node.operation != "RandomNormalLike":
-            found.append(node)
-        elif noises:
-            shape = f"{node.outputs[0]}/shape"
-            found.append(_made("Shape", node.inputs, (shape,)))
-            found.append(_made("Slice", (noises.pop(0), _ORIGIN, shape), node.outputs))
-        else:
-            raise UnknownGraph("it draws random numbers more than twice")
-    if noises:
+    if sum(node.operation == "RandomNormalLike" for node in nodes) != len(NOISES):
         raise UnknownGraph("it does not draw random numbers twice")
+    found: list[_Node] = []
+    noises = iter(NOISES)
+    for node in nodes:
+        if node.operation == "RandomNormalLike":
+            shape, origin = f"{node.outputs[0]}/shape", f"{node.outputs[0]}/origin"
+            found.append(_made("Shape", node.inputs, (shape,)))
+            found.append(_made("Sub", (shape, shape), (origin,)))
+            found.append(_made("Slice", (next(noises), origin, shape), node.outputs))
+        else:
+            found.append(node)
     return found
 
 
@@ -133,15 +130,11 @@ def _made(operation: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> 
 
 
 def _node(message: memoryview) -> _Node:
-    inputs, outputs, operation = [], [], ""
+    texts: dict[int, list[str]] = {_NODE_INPUT: [], _NODE_OUTPUT: [], _OPERATION: []}
     for number, value, _ in _fields(message):
-        if number == _NODE_INPUT:
-            inputs.append(str(value, "utf-8"))
-        elif number == _NODE_OUTPUT:
-            outputs.append(str(value, "utf-8"))
-        elif number == _OPERATION:
-            operation = str(value, "utf-8")
-    return _Node(operation, tuple(inputs), tuple(outputs), bytes(message))
+        if number in texts:
+            texts[number].append(str(value, "utf-8"))
+    return _Node("".join(texts[_OPERATION]), tuple(texts[_NODE_INPUT]), tuple(texts[_NODE_OUTPUT]), bytes(message))
 
 
 def _model(
@@ -160,13 +153,8 @@ def _model(
 def _value(name: str) -> bytes:
     """Return a ValueInfoProto: a float32 tensor of three dimensions of any size."""
     shape = b"".join(_field(1, _field(2, f"{name}_{axis}".encode())) for axis in range(3))
-    tensor = _number(1, _FLOAT) + _field(2, shape)
+    tensor = _written(1 << 3 | _VARINT) + _written(_FLOAT) + _field(2, shape)
     return _field(_VALUE_NAME, name.encode()) + _field(2, _field(1, tensor))
-
-
-def _origin() -> bytes:
-    """Return a TensorProto: three zeros as int64."""
-    return _number(1, 3) + _number(2, _INT64) + _field(_TENSOR_NAME, _ORIGIN.encode()) + _field(9, bytes(24))
 
 
 def _text(message: memoryview, wanted: int) -> str:
@@ -214,10 +202,6 @@ def _written(number: int) -> bytes:
         written.append(number & 127 | 128)
         number >>= 7
     return bytes([*written, number])
-
-
-def _number(field: int, value: int) -> bytes:
-    return _written(field << 3 | _VARINT) + _written(value)
 
 
 def _field(field: int, value: bytes | memoryview) -> bytes:

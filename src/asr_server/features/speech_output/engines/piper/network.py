@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +45,6 @@ class PiperNetwork:
         except Exception as error:  # onnxruntime's exceptions have no common base class
             reason = str(error) if isinstance(error, ValueError) else type(error).__name__
             raise ModelUnavailable(f"The voice {voice.name} cannot be loaded: {reason}.") from error
-        self._takes_speaker = {one.name for one in self._acoustic.get_inputs()} >= {"sid"}
-        self._vocoder_takes_speaker = {one.name for one in self._vocoder.get_inputs()} >= {"sid"}
 
     def frames(self, phonemes: Sequence[str], speaker: int, speed: float, seed: Sequence[int]) -> NDArray[np.float32]:
         """Return the frames (1, channels, n) of phonemes that the voice knows. At speed 2 they are half as many."""
@@ -55,18 +53,15 @@ class PiperNetwork:
         random = np.random.default_rng(seed)
         length_scale = voice.length_scale / speed
         most_frames = int((_FRAMES_OF_A_PHONEME * len(phonemes) + _FRAMES_MORE) * max(1.0, length_scale))
-        values = {
+        values: dict[str, NDArray[Any]] = {
             "input": np.array([ids], np.int64),
             "input_lengths": np.array([len(ids)], np.int64),
             "scales": np.array([voice.noise_scale, length_scale, voice.duration_noise_scale], np.float32),
-            **_speaker(speaker if self._takes_speaker else None),
+            "sid": np.array([speaker], np.int64),
         }
-        lengths = {graph.NOISES[0]: len(ids), graph.NOISES[1]: most_frames}
-        for one in self._acoustic.get_inputs():
-            if one.name in lengths:
-                values[one.name] = random.standard_normal((1, _CHANNELS[one.name], lengths[one.name]), np.float32)
-        (frames,) = self._acoustic.run(None, values)
-        return np.asarray(frames, np.float32)
+        for name, length in zip(graph.NOISES, (len(ids), most_frames), strict=True):
+            values[name] = random.standard_normal((1, _CHANNELS[name], length), np.float32)
+        return _run(self._acoustic, values)
 
     def samples(self, frames: NDArray[np.float32], speaker: int) -> Iterator[NDArray[np.float32]]:
         """Yield the samples (n,) at the voice's rate, one window at a time."""
@@ -74,16 +69,17 @@ class PiperNetwork:
         while begin < count:
             end = min(count, begin + (windows.pop(0) if len(windows) > 1 else windows[0]))
             first, last = max(0, begin - _CONTEXT), min(count, end + _CONTEXT)
-            values = {graph.FRAMES: np.ascontiguousarray(frames[:, :, first:last])}
-            (found,) = self._vocoder.run(None, values | _speaker(speaker if self._vocoder_takes_speaker else None))
-            samples = np.asarray(found, np.float32).reshape(-1)
+            window = np.ascontiguousarray(frames[:, :, first:last])
+            samples = _run(self._vocoder, {graph.FRAMES: window, "sid": np.array([speaker], np.int64)}).reshape(-1)
             hop = len(samples) // (last - first)
             yield samples[(begin - first) * hop : (end - first) * hop]
             begin = end
 
 
-def _speaker(number: int | None) -> dict[str, NDArray[np.int64]]:
-    return {} if number is None else {"sid": np.array([number], np.int64)}
+def _run(part: onnxruntime.InferenceSession, values: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+    """Return the output for those of the values that are inputs of this part: a voice of one speaker takes no `sid`."""
+    (found,) = part.run(None, {one.name: values[one.name] for one in part.get_inputs()})
+    return np.asarray(found, np.float32)
 
 
 def session(model: bytes) -> onnxruntime.InferenceSession:

@@ -50,7 +50,6 @@ class PiperVoice:
     """A network and what is needed to use it."""
 
     path: Path
-    languages: tuple[str, ...]  # codes: of the dialect, and of its language
     espeak_voice: str  # eSpeak NG's name of the language; "" where the network reads letters
     rate: int  # Hz
     noise_scale: float
@@ -137,7 +136,6 @@ def _voice(path: Path, config: dict[str, Any], card: str) -> PiperVoice:
     inference = config.get("inference", {})
     return PiperVoice(
         path=path,
-        languages=languages,
         espeak_voice=espeak_voice,
         rate=int(_number(config["audio"], "sample_rate", 22_050, 8_000, 48_000)),
         noise_scale=_number(inference, "noise_scale", 0.667, 0.0, 2.0),

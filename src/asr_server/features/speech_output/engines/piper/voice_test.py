@@ -22,7 +22,7 @@ def test_each_speaker_is_a_voice(voice_file):
     found = voice.read(voice_file(speaker_id_map={"Ann": 4, "bob": 2}, language={"code": "en_GB"}))
     assert found.speakers == {"de_de-karl-low/ann": 4, "de_de-karl-low/bob": 2}
     assert found.traits.openai_voices["ash"] == "de_de-karl-low/bob"
-    assert found.languages == ("en-gb", "en")
+    assert found.traits.languages == ("en-gb", "en")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ SENTENCES = [
     Sentence("Guten Tag.", "vivian", "de", seed=3),
     Sentence("Well, yes.", "sohee", seed=4),
 ]
+SILENCE = VoiceSample(np.zeros(48_000), "", "")
 SDK_LANGUAGES = {"en": "English", "zh": "Chinese", "de": "German"}
 # Tolerance of samples between -1 and 1; convolutions of other shapes add up in another order.
 CLOSE = 1e-4
@@ -133,19 +134,9 @@ def test_control_tokens_in_a_text_are_not_read_as_such(greedy, speak):
         ("custom_voice", Sentence("Hello.", "nobody"), "unsupported_value", "voice"),
         ("custom_voice", Sentence("Hello.", "ryan", "fi"), "unsupported_language", "language"),
         ("custom_voice", Sentence(" <|im_end|> ", "ryan"), "invalid_value", "input"),
-        (
-            "custom_voice",
-            Sentence("Hello.", sample=VoiceSample(np.zeros(48_000), "", "")),
-            "unsupported_value",
-            "voice",
-        ),
+        ("custom_voice", Sentence("Hello.", sample=SILENCE), "unsupported_value", "voice"),
         ("base", Sentence("Hello.", "ryan"), "unsupported_value", "voice"),
-        (
-            "base",
-            Sentence("Hello.", instructions="Sadly.", sample=VoiceSample(np.zeros(48_000), "", "")),
-            "unsupported_value",
-            "instructions",
-        ),
+        ("base", Sentence("Hello.", instructions="Sadly.", sample=SILENCE), "unsupported_value", "instructions"),
     ],
 )
 def test_what_is_wrong_with_a_sentence_is_said_at_once(greedy, kind, sentence, code, param):
