@@ -54,7 +54,7 @@ def render(transcript: Transcript, request: RecordingRequest, config: CueConfig 
 
 
 def cue_config(request: RecordingRequest) -> CueConfig:
-    """Return the limits of cues with the caller's layout. Raises `ValueError` for impossible lines."""
+    """Return the limits of cues with the caller's layout."""
     layout = request if isinstance(request, CueLayout) else CueLayout()
     return CueConfig(
         max_line_columns=layout.max_line_chars,

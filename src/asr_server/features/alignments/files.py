@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from asr_server.features.alignments.alignments import AlignedText
@@ -16,8 +15,7 @@ from asr_server.subtitle.cues import CueConfig, SpeakerStyle
 from asr_server.text import languages, scripts
 
 
-def render(aligned: AlignedText, answer: AlignmentFormat, config: CueConfig) -> Result:
-    """Render the text in a format. `config` is for cues."""
+def render(aligned: AlignedText, answer: AlignmentFormat) -> Result:
     sources = {word.time.source.value for word in aligned.words if word.time}
     source = "mixed" if len(sources) > 1 else next(iter(sources), None)
     match answer:
@@ -28,7 +26,7 @@ def render(aligned: AlignedText, answer: AlignmentFormat, config: CueConfig) -> 
         case AlignmentFormat.TEXTGRID:
             content = _text_grid(aligned).encode()
         case _:
-            content = _subtitles(aligned, ResponseFormat(answer.value), config)
+            content = _subtitles(aligned, ResponseFormat(answer.value))
     return Result(content, TEXT, file_name=f"alignment.{answer.value}", time_source=source)
 
 
@@ -59,7 +57,7 @@ def _scored(words: Sequence[AlignedWord]) -> dict[str, float | None]:
     }
 
 
-def _subtitles(aligned: AlignedText, wanted: ResponseFormat, config: CueConfig) -> bytes:
+def _subtitles(aligned: AlignedText, wanted: ResponseFormat) -> bytes:
     """Return a file of the words that have times. No cue has words of two lines: each line is a speaker without a
     name."""
     passages = [
@@ -67,7 +65,7 @@ def _subtitles(aligned: AlignedText, wanted: ResponseFormat, config: CueConfig) 
         for number, (_, line) in enumerate(aligned.lines, start=1)
         if (words := [word.time for word in line if word.time])
     ]
-    config = replace(config, speaker_style=SpeakerStyle.NONE)
+    config = CueConfig(speaker_style=SpeakerStyle.NONE)
     return render_cues(cue_segmentation.cues(passages, config, aligned.transcript.duration_ms), wanted)
 
 

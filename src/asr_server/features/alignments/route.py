@@ -21,7 +21,6 @@ from asr_server.net.errors import content
 from asr_server.processes.caller_work import in_thread
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
-from asr_server.recordings.render import cue_config
 from asr_server.recordings.requests import DEFAULT_MODEL, Result
 from asr_server.recordings.route import Usage, answered
 from asr_server.server_feature import CoreParts, ServerFeature
@@ -113,8 +112,7 @@ async def _align(
     if not await in_thread(letters, wanted.text):
         raise InvalidInput("The text has no letters and no digits.", param="text")
     aligned = await services.of(Alignments).align(services.pipeline, file.file, wanted, run)
-    config = cue_config(wanted)
-    return await in_thread(render, aligned, wanted.answer, config), aligned.transcript
+    return await in_thread(render, aligned, wanted.answer), aligned.transcript
 
 
 def _request(form: FormData) -> AlignmentRequest:
