@@ -52,16 +52,10 @@ _CODES = {
     "Macedonian": "mk",
 }
 _NAMES = {code: name for name, code in _CODES.items()}
-_ALIASES = {
-    "mandarin": "Chinese",
-    "cn": "Chinese",
-    "tl": "Filipino",
-    "tagalog": "Filipino",
-    "farsi": "Persian",
-    "castilian": "Spanish",
-    "flemish": "Dutch",
-    "moldavian": "Romanian",
-    "moldovan": "Romanian",
+# Names in use, and two codes, that CLDR does not list or means otherwise, with their tags.
+_TAGS_OF_NAMES = {
+    **{"mandarin": "zh", "cn": "zh", "tl": "fil", "tagalog": "fil", "farsi": "fa", "castilian": "es", "flemish": "nl"},
+    **{"moldavian": "ro", "moldovan": "ro", "bokmal": "nb"},
 }
 # What clients send for a language that is not known, besides nothing: words, and codes of ISO 639 for several languages
 # and for one that is not determined.
@@ -101,7 +95,7 @@ def _lookup(text: str) -> str | None:
     primary, _, rest = text.partition("-")
     if primary == "zh" and not {"hk", "yue"}.isdisjoint(rest.split("-")):
         return "Cantonese"
-    known = _NAMES.get(primary) or _ALIASES.get(primary)
+    known = _NAMES.get(primary) or _NAMES.get(_TAGS_OF_NAMES.get(primary, ""))
     if known is None and len(primary) == 3:  # CLDR knows the codes of ISO 639-2 and 639-3 besides those of two letters
         from babel.core import get_global
 
@@ -116,8 +110,6 @@ def code(name: str) -> str:
 
 _TAG = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{1,8}){0,4}", re.IGNORECASE)
 _LONGEST_NAME = 60
-# Names in use that CLDR does not list, with their tags.
-_TAGS_OF_NAMES = {"mandarin": "zh", "cn": "zh", "farsi": "fa", "castilian": "es", "moldovan": "ro", "bokmal": "nb"}
 # Codes of CLDR that stand for no language.
 _NO_LANGUAGE = frozenset({"und", "mul", "mis", "zxx", "root"})
 
@@ -154,7 +146,7 @@ def find(value: str, *, param: str = "language") -> LanguageTag:
     text = " ".join(value.split())
     if not (key := _fold(text[: _LONGEST_NAME + 1])) or len(text) > _LONGEST_NAME:
         raise _invalid(param)
-    tag = _TAGS_OF_NAMES.get(key) or _codes_of_names().get(key)
+    tag = _codes_of_names().get(key) or _TAGS_OF_NAMES.get(key)
     if tag is None and not _TAG.fullmatch(text):
         raise _invalid(param) if re.search(r"[^\w\s'’().-]", text) else _unknown(param)
     found = _by_tag(tag or text)
