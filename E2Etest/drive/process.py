@@ -66,8 +66,8 @@ class Server:
         self.port, self.key, self.certificate, self.model = port, key, certificate, model
         self.base = base or f"http{'s' if certificate else ''}://127.0.0.1:{port}"
         self.live_url = self.base.replace("http", "ws", 1) + "/ws/transcribe"
-        # To read all public certificates takes 30 ms, and a server of this machine has none.
-        trusted = ssl.create_default_context(cafile=certificate) if certificate else bool(base)
+        # To read all public certificates takes 30 ms.
+        trusted = ssl.create_default_context(cafile=certificate) if certificate else self.base.startswith("https")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S, verify=trusted, headers=headers)
         self._clients = ExitStack()
