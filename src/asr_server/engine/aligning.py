@@ -30,12 +30,6 @@ RETRY_S = 60.0
 _PAUSE_S = 0.02
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
-    item: AlignItem  # the span whose words are to be placed
-    tokens: int  # what it takes of a pass
-
-
 @dataclass(slots=True, eq=False)
 class _Pass:
     """A pass of the aligner that is under way, in parts."""
@@ -75,7 +69,8 @@ class AligningEngine:
         self.idle: IdleTimer = beside.idle if beside is not None else IdleTimer(idle_timeout_s, clock)
         self._request_clock = request_clock or RequestClock()
         self._clock = clock
-        self._pending: dict[int, _Waiting] = {}
+        # Spans whose words are to be placed, and what each takes of a pass in tokens.
+        self._pending: dict[int, tuple[AlignItem, int]] = {}
         self._under_way: _Pass | None = None
         self._transcribing: set[int] = set()
         self._located: Future[None] | None = None
@@ -117,7 +112,7 @@ class AligningEngine:
         """
         if self._state is AlignerState.LOADING:
             return self._engine.free_slots
-        if sum(waiting.tokens for waiting in self._pending.values()) >= self._pass_tokens:
+        if sum(tokens for _, tokens in self._pending.values()) >= self._pass_tokens:
             return 0
         return max(0, self._engine.free_slots - len(self._pending))
 
@@ -146,7 +141,7 @@ class AligningEngine:
             raise ModelUnavailable("This model has no aligner, and FORCED_ALIGNER_ID is not set.")
         if self._error and self._clock() - self._failed_s < RETRY_S:
             raise ModelUnavailable(self._error)
-        self._pending[key] = _Waiting(item, self.aligner.cost(item))
+        self._pending[key] = item, self.aligner.cost(item)
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
         """Decode for every row, then make at most one part of a pass of the aligner, of one item where `begin_s` limits
@@ -196,7 +191,7 @@ class AligningEngine:
         began_s = self._clock()
         if self._under_way is None:
             keys = self._next_pass(pass_tokens)
-            self._under_way = _Pass(keys, aligner.align([self._pending.pop(key).item for key in keys]))
+            self._under_way = _Pass(keys, aligner.align([self._pending.pop(key)[0] for key in keys]))
         # Taken out meanwhile: a pass that raises is over.
         own, self._under_way = self._under_way, None
         results = next(own.parts)
@@ -212,8 +207,8 @@ class AligningEngine:
     def _next_pass(self, pass_tokens: int) -> list[int]:
         """Keys of the next pass: the oldest first, as many as `pass_tokens` allow, one at least."""
         keys, used = list[int](), 0
-        for key, waiting in self._pending.items():
-            used += waiting.tokens
+        for key, (_, tokens) in self._pending.items():
+            used += tokens
             if keys and used > pass_tokens:
                 break
             keys.append(key)

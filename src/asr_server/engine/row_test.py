@@ -47,16 +47,6 @@ def test_a_runaway_that_repeats_itself_ends_long_before_the_budget():
         assert len(row.ids) <= budget / 2.5
 
 
-def test_a_loop_is_looked_for_after_every_eighth_token(monkeypatch):
-    """Passes make one token certain, or several, or nine."""
-    searched = []
-    monkeypatch.setattr("asr_server.engine.row.loop", lambda ids: searched.append(len(ids)) or 0)
-    row = Row(key=0, budget=100)
-    for count in (*[1] * 12, 3, 9, 4):
-        row.note(range(count), [0.0] * count, frozenset())
-    assert searched == [8, 24]
-
-
 def _decode(answer, draft_ids):
     """Decode `answer` with a draft as the decoder does; the result and the number of forward passes."""
     draft, out, passes = Draft(draft_ids), [], 0

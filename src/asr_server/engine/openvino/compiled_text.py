@@ -114,8 +114,8 @@ class CompiledText:
         best = min(_EXACT_LOGITS, self.head.shape[0]) if formats.bits else 1
         # A pair (a, b) of halves of a head turns into (a cos - b sin, b cos + a sin). Positions have three axes, which
         # are equal for text and audio.
-        dim = text.sizes.dim
-        self._frequencies = (text.sizes.theta ** -(np.arange(0, dim, 2, dtype=np.float32) / dim)).astype(np.float32)
+        dim = text.dim
+        self._frequencies = (text.theta ** -(np.arange(0, dim, 2, dtype=np.float32) / dim)).astype(np.float32)
         self._compiled = formats.compiled(text_graph.build(text, best, matrix))
         self.request = self._compiled.create_infer_request()
         self._inputs = {one.get_any_name(): one for one in self._compiled.inputs}

@@ -31,10 +31,13 @@ HEAD = "head"
 _OWN = {"BF16": ov.Type.bf16, "F16": ov.Type.f16}
 
 
-@dataclass(frozen=True, slots=True)
-class TextSizes:
-    """The sizes of a language model."""
+@dataclass(frozen=True, slots=True, eq=False)
+class TextWeights:
+    """The sizes and the weights of a language model and of its head."""
 
+    weights: StoredWeights
+    prefix: str  # the beginning of the names of all weights but the head
+    head: str  # the name of the head
     layers: int
     heads: int  # of queries
     kv_heads: int  # of keys and of values
@@ -44,7 +47,7 @@ class TextSizes:
     theta: float  # the base of rotary frequencies
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> TextSizes:
+    def of(cls, config: dict[str, Any], weights: StoredWeights, prefix: str, head: str) -> TextWeights:
         """Read the sizes from a configuration. Raises `ModelUnavailable` for what this graph cannot compute."""
         activation, rope = config.get("hidden_act", "silu"), config.get("rope_scaling") or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
@@ -52,24 +55,17 @@ class TextSizes:
             raise ModelUnavailable(f"OpenVINO computes no language model with {activation} and {kind} positions here.")
         heads = int(config["num_attention_heads"])
         return cls(
-            int(config["num_hidden_layers"]),
-            heads,
-            int(config.get("num_key_value_heads") or heads),
-            int(config.get("head_dim") or config["hidden_size"] // heads),
-            int(config["hidden_size"]),
-            float(config.get("rms_norm_eps", 1e-6)),
-            float(config["rope_theta"]),
+            weights,
+            prefix,
+            head,
+            layers=int(config["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            dim=int(config.get("head_dim") or config["hidden_size"] // heads),
+            width=int(config["hidden_size"]),
+            eps=float(config.get("rms_norm_eps", 1e-6)),
+            theta=float(config["rope_theta"]),
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TextWeights:
-    """The weights of a language model and of its head."""
-
-    sizes: TextSizes
-    weights: StoredWeights
-    prefix: str  # the beginning of the names of all weights but the head
-    head: str  # the name of the head
 
     @property
     def embedding(self) -> Weight:
@@ -86,7 +82,7 @@ class TextWeights:
     def matrices(self) -> Parts:
         """Return the weights of each matrix; those that read the same input are one."""
         found: Parts = {HEAD: (self.head,)}
-        for number in range(self.sizes.layers):
+        for number in range(self.layers):
             attention, mlp = f"{self.layer(number)}self_attn.", f"{self.layer(number)}mlp."
             found[f"{number}.qkv"] = tuple(f"{attention}{one}_proj.weight" for one in "qkv")
             found[f"{number}.out"] = (f"{attention}o_proj.weight",)
@@ -123,7 +119,7 @@ def build(text: TextWeights, best: int, matrix: Matrix) -> ov.Model:
     """
     graph = _Graph(text, matrix)
     x = graph.embeds
-    for number in range(text.sizes.layers):
+    for number in range(text.layers):
         x = graph.layer(number, x)
     x = graph.norm(ops.gather(x, graph.places, _int64(0)), f"{text.prefix}norm.weight")
     logits = ops.matmul(x, matrix(HEAD), False, True)
@@ -140,11 +136,10 @@ class _Graph:
 
     def __init__(self, text: TextWeights, matrix: Matrix) -> None:
         self._text, self._matrix, self._parts = text, matrix, text.matrices()
-        sizes = text.sizes
         self.parameters: list[ov.Node] = []
-        self.embeds = self._input("embeds", [-1, sizes.width], ov.Type.f32)
-        self._cos = self._input("cos", [-1, 1, sizes.dim], ov.Type.f32)
-        self._sin = self._input("sin", [-1, 1, sizes.dim], ov.Type.f32)
+        self.embeds = self._input("embeds", [-1, text.width], ov.Type.f32)
+        self._cos = self._input("cos", [-1, 1, text.dim], ov.Type.f32)
+        self._sin = self._input("sin", [-1, 1, text.dim], ov.Type.f32)
         self.places = self._input("places", [-1], ov.Type.i64)
         self._rows = [self._input(name, [-1], ov.Type.i32) for name in ROWS]
         self._longest = self._input("max_context_len", [], ov.Type.i32)
@@ -157,9 +152,9 @@ class _Graph:
 
     def layer(self, number: int, x: ov.Node) -> ov.Node:
         """States (n, d) to those after a layer."""
-        sizes, prefix = self._text.sizes, self._text.layer(number)
+        text, prefix = self._text, self._text.layer(number)
         qkv = self._linear(self.norm(x, f"{prefix}input_layernorm.weight"), f"{number}.qkv")
-        widths = [sizes.heads * sizes.dim, *[sizes.kv_heads * sizes.dim] * 2]
+        widths = [text.heads * text.dim, *[text.kv_heads * text.dim] * 2]
         q, k, v = ops.variadic_split(qkv, _int64(-1), ops.constant(np.array(widths))).outputs()
         q, k = (self._rotated(part, f"{prefix}self_attn.{name}_norm.weight") for part, name in ((q, "q"), (k, "k")))
         x = ops.add(x, self._linear(self._attention(number, q, k, v), f"{number}.out"))
@@ -170,7 +165,7 @@ class _Graph:
     def norm(self, x: ov.Node, name: str) -> ov.Node:
         """RMS norm over the last axis."""
         mean = ops.reduce_mean(ops.power(x, _float(2)), _int64(-1), True)
-        inverse = ops.divide(_float(1), ops.sqrt(ops.add(mean, _float(self._text.sizes.eps))))
+        inverse = ops.divide(_float(1), ops.sqrt(ops.add(mean, _float(self._text.eps))))
         return ops.multiply(ops.multiply(x, inverse), ops.constant(self._text.weights[name].floats()))
 
     def _linear(self, x: ov.Node, name: str) -> ov.Node:
@@ -178,7 +173,7 @@ class _Graph:
 
     def _rotated(self, x: ov.Output, name: str) -> ov.Node:
         """Heads (n, heads * dim), normed and turned by their positions."""
-        heads = self.norm(ops.reshape(x, ops.constant(np.array([0, -1, self._text.sizes.dim])), True), name)
+        heads = self.norm(ops.reshape(x, ops.constant(np.array([0, -1, self._text.dim])), True), name)
         first, second = ops.split(heads, _int64(-1), 2).outputs()
         # The sine that is given is negative in its first half.
         y = ops.add(ops.multiply(heads, self._cos), ops.multiply(ops.concat([second, first], -1), self._sin))
@@ -186,19 +181,19 @@ class _Graph:
 
     def _attention(self, number: int, q: ov.Node, k: ov.Node, v: ov.Output) -> ov.Output:
         """Causal attention of each row over its pages, which get the keys and values: (n, heads * dim)."""
-        sizes = self._text.sizes
-        shape = [-1, sizes.kv_heads, -1, -1]
+        text = self._text
+        shape = [-1, text.kv_heads, -1, -1]
         pages = [self._input(f"{kind}_cache.{number}", shape, ov.Type.dynamic) for kind in ("key", "value")]
-        given = [q, k, v, *pages, *self._rows, _float(sizes.dim**-0.5), _int32(0), _none(np.float32), self._longest]
+        given = [q, k, v, *pages, *self._rows, _float(text.dim**-0.5), _int32(0), _none(np.float32), self._longest]
         # What follows is for windows of attention, for evicting and rotating pages, and for sparse attention.
         given += [_none(np.int32), _none(np.int32), _none(np.int32), _none(np.float32), _none(np.float32), _int32(0)]
         given += [_int32(8), ops.constant(np.zeros((0, 0, 0, 0), np.float32)), _int32(0)]
         given += [*(_none(np.int32) for _ in range(4)), _none(np.uint8), _none(np.int32)]
         node = PagedAttention([one if isinstance(one, ov.Output) else one.output(0) for one in given])
         for name in ("num_k_heads", "num_v_heads"):
-            node.get_rt_info()[name] = sizes.kv_heads
+            node.get_rt_info()[name] = text.kv_heads
         for name in ("k_head_size", "v_head_size"):
-            node.get_rt_info()[name] = sizes.dim
+            node.get_rt_info()[name] = text.dim
         return node.output(0)
 
 

@@ -15,7 +15,7 @@ from asr_server.engine.openvino import library
 from asr_server.engine.openvino.compiled_text import PAGE, CompiledText
 from asr_server.engine.openvino.encoder_graph import EncoderWeights
 from asr_server.engine.openvino.library import Matrices, NumberFormats
-from asr_server.engine.openvino.text_graph import TextSizes, TextWeights
+from asr_server.engine.openvino.text_graph import TextWeights
 from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 from asr_server.engine.qwen_asr.compiled_encoder import CompiledEncoder
@@ -65,7 +65,7 @@ def graphs(
         weights = found.weights()
         audio = found.thinker["audio_config"]
         head = _HEAD if _HEAD in weights else _TIED
-        text = TextWeights(TextSizes.of(found.thinker["text_config"]), weights, _TEXT, head)
+        text = TextWeights.of(found.thinker["text_config"], weights, _TEXT, head)
         encoder = EncoderWeights.of(audio, weights)
         parts = {**text.matrices(), **(encoder.matrices() if with_encoder else {})}
         few = text.layer_matrices

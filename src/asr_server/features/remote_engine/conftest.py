@@ -4,23 +4,19 @@ A real HTTP server on a loopback port, in threads of the test's process. Its "tr
 that an answer that ends up at the wrong recording shows.
 """
 
-from __future__ import annotations
-
 import email
 import json
 import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from asr_server.engine import core
 from asr_server.engine.conftest import NO_GPU, planned
@@ -34,15 +30,15 @@ _PAUSE_S = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A request as it arrived. `number` counts them from 0; `samples`: int16 (n,) of its WAV file."""
+    """A request as it arrived."""
 
-    number: int
-    fields: dict[str, str]
-    samples: NDArray[np.int16]
-    headers: dict[str, str]
+    number: int  # from 0 on
+    fields: dict
+    samples: np.ndarray  # int16 (n,) of its WAV file
+    headers: dict
 
     @property
-    def text(self) -> str:
+    def text(self):
         """The one right transcript: at least five words, "" for silence; another one for each seed of sampling."""
         if np.abs(self.samples).max(initial=0) < _QUIET * 32767:
             return ""
@@ -60,27 +56,23 @@ class Reply:
 
     parts: Iterable[bytes] = ()  # of the body
     status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict = field(default_factory=dict)
     pause_s: float = 0.0  # before each part
     breaks: bool = False  # the connection ends without the end of the body
 
 
-Script = Callable[[Call], Reply]
-
-
-def refusal(status: int, **headers: str) -> Reply:
+def refusal(status, **headers):
     """An error in OpenAI's envelope."""
     return Reply([b'{"error": {"message": "no"}}'], status, {name.replace("_", "-"): v for name, v in headers.items()})
 
 
-def events(*contents: dict[str, Any], pause_s: float = 0.0, done: bool = True, breaks: bool = False) -> Reply:
-    """An event stream."""
+def events(*contents, pause_s=0.0, done=True, breaks=False):
     parts = [f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode() for content in contents]
     head = {"content-type": "text/event-stream; charset=utf-8"}
     return Reply([*parts, b"data: [DONE]\n\n"] if done else parts, headers=head, pause_s=pause_s, breaks=breaks)
 
 
-def openai(call: Call) -> Reply:
+def openai(call):
     """Answer as OpenAI's newer models do: words one by one, then the whole text, the language and the usage."""
     words = [word if number == 0 else f" {word}" for number, word in enumerate(call.text.split())]
     deltas = [{"type": "transcript.text.delta", "delta": word} for word in words]
@@ -91,19 +83,16 @@ def openai(call: Call) -> Reply:
     return events(*deltas, last, pause_s=_PAUSE_S)
 
 
-def vllm(call: Call) -> Reply:
+def vllm(call):
     """Answer as `vllm serve` of Qwen3-ASR 0.14 does: the model's output, in pieces that split its marks."""
     written = call.text if "to_language" in call.fields else f"language English<asr_text>{call.text}"
-    chunks = [
-        {"object": "transcription.chunk", "choices": [{"delta": {"content": written[at : at + 7]}}]}
-        for at in range(0, len(written), 7)
-    ]
-    last = {"object": "transcription.chunk", "choices": [{"delta": {"content": ""}, "finish_reason": "stop"}]}
-    usage = {"object": "transcription.chunk", "choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 9}}
-    return events(*chunks, last, usage)
+    cut = [written[at : at + 7] for at in range(0, len(written), 7)]
+    choices = [*({"delta": {"content": piece}} for piece in cut), {"delta": {"content": ""}, "finish_reason": "stop"}]
+    usage = {"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 9}}
+    return events(*({"object": "transcription.chunk", "choices": [choice]} for choice in choices), usage)
 
 
-def whole(call: Call) -> Reply:
+def whole(call):
     """Answer as servers do that do not stream."""
     return Reply([json.dumps({"text": call.text}).encode()], headers={"content-type": "application/json"})
 
@@ -112,24 +101,22 @@ class ScriptedRemote:
     """Serves from `with` to its end; `script` may be replaced meanwhile. `calls`: what came; `broken`: how many clients
     left before their answer's end. `models`: the answer to `GET /v1/models`."""
 
-    def __init__(self, script: Script = openai, *, owner: str = "asr-server", port: int = 0) -> None:
-        self.script = script
-        self.models: Reply = Reply([json.dumps({"data": [{"id": "served", "owned_by": owner}]}).encode()])
-        self.calls: list[Call] = []
-        self.broken = 0
+    def __init__(self, script=openai, *, owner="asr-server", port=0):
+        self.script, self.calls, self.broken, self.connections = script, [], 0, []
+        self.models = Reply([json.dumps({"data": [{"id": "served", "owned_by": owner}]}).encode()])
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.remote = self
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/v1"
 
-    def __enter__(self) -> ScriptedRemote:
+    def __enter__(self):
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._server.shutdown()
         self._server.server_close()
-        for connection in self._server.connections:
+        for connection in self.connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
@@ -137,28 +124,20 @@ class ScriptedRemote:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    remote: ScriptedRemote
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.connections: list[socket.socket] = []
-
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request, client_address):
         """Note the connection, to end it with the server."""
-        self.connections.append(request)
+        self.remote.connections.append(request)
         super().process_request(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
 
-    def do_GET(self) -> None:
-        """The list of models."""
+    def do_GET(self):
         self._reply(self.server.remote.models)
 
-    def do_POST(self) -> None:
-        """A transcription."""
+    def do_POST(self):
         remote = self.server.remote
         body = self.rfile.read(int(self.headers["content-length"]))
         kind = f"content-type: {self.headers['content-type']}\r\n\r\n".encode()
@@ -174,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         remote.calls.append(call)
         self._reply(remote.script(call))
 
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply):
         try:
             self.send_response(reply.status)
             for name, value in reply.headers.items():
@@ -193,21 +172,21 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.remote.broken += 1
             self.close_connection = True
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Say nothing."""
 
 
 @pytest.fixture
-def remote() -> Iterator[ScriptedRemote]:
+def remote():
     """A server that answers as OpenAI's."""
     with ScriptedRemote() as server:
         yield server
 
 
 @pytest.fixture
-def built() -> Iterator[Callable[..., Any]]:
+def built():
     """Return a function that builds engines; they are unloaded at the end."""
-    made: list[Any] = []
+    made = []
 
     def build(machine=SLIM, **values):
         made.append(core.build_engine(planned(machine, **values)))
