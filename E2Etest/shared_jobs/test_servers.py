@@ -29,6 +29,16 @@ def settings(database, fake_sample):
     return {"JOBS_DATABASE_URL": database.url.replace("asr@", "asr:a-secret@"), **fake_sample}
 
 
+@pytest.fixture
+def two(tmp_path, settings):
+    """Two servers with the database."""
+    with (
+        running(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state")) as first,
+        running(tmp_path / "b", **settings, STATE_DIR=str(tmp_path / "b-state")) as second,
+    ):
+        yield first, second
+
+
 def ended(server, identity):
     """The body of a job that is over, asked again and again, also while the server says that jobs are off."""
     job = {}
@@ -104,63 +114,55 @@ def test_a_stopped_server_that_goes_on_writes_nothing(tmp_path, sample, settings
         assert database.query("SELECT claim, lost, record FROM asr_jobs") == before
 
 
-def test_many_jobs_are_each_done_once(tmp_path, sample, settings):
+def test_many_jobs_are_each_done_once(sample, two):
     """50 over two servers: both take part, and no job is done twice or not at all."""
-    with (
-        running(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state")) as first,
-        running(tmp_path / "b", **settings, STATE_DIR=str(tmp_path / "b-state")) as second,
-    ):
-        with ThreadPoolExecutor(4) as pool:
-            servers = [first, second] * 25
-            jobs = list(pool.map(lambda server: submit(server, sample[0], response_format="text")["id"], servers))
-        for job in jobs:
-            assert ended(second, job)["status"] == "succeeded"
-        for job in jobs:
-            assert words(first, job) == sample[1].split()
-        done = [(runs(first, job), runs(second, job)) for job in jobs]
-        assert {sum(each) for each in done} == {1}
-        assert all(sum(one) > 0 for one in zip(*done, strict=True))
+    first, second = two
+    with ThreadPoolExecutor(4) as pool:
+        servers = [first, second] * 25
+        jobs = list(pool.map(lambda server: submit(server, sample[0], response_format="text")["id"], servers))
+    for job in jobs:
+        assert ended(second, job)["status"] == "succeeded"
+    for job in jobs:
+        assert words(first, job) == sample[1].split()
+    done = [(runs(first, job), runs(second, job)) for job in jobs]
+    assert {sum(each) for each in done} == {1}
+    assert all(sum(one) > 0 for one in zip(*done, strict=True))
 
 
-def test_a_database_that_is_gone_for_a_while(tmp_path, sample, settings, database):
+def test_a_database_that_is_gone_for_a_while(sample, two, database):
     """Crashed and restarted under load: jobs are refused with a reason and nothing else is; what was accepted ends."""
-    with (
-        running(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state")) as first,
-        running(tmp_path / "b", **settings, STATE_DIR=str(tmp_path / "b-state")) as second,
-    ):
-        accepted, refused, stop = [], [], threading.Event()
+    first, second = two
+    accepted, refused, stop = [], [], threading.Event()
 
-        def submit_all_the_time(server):
-            while not stop.is_set():
-                fields = {"model": "whisper-1", "response_format": "text"}
-                answer = httpx.post(f"{server.base}/v1/jobs", files={"file": sample[0]}, data=fields, timeout=60)
-                (accepted if answer.status_code == 202 else refused).append(answer)
+    def submit_all_the_time(server):
+        while not stop.is_set():
+            fields = {"model": "whisper-1", "response_format": "text"}
+            answer = httpx.post(f"{server.base}/v1/jobs", files={"file": sample[0]}, data=fields, timeout=60)
+            (accepted if answer.status_code == 202 else refused).append(answer)
 
-        with ThreadPoolExecutor(2) as pool:
-            load = [pool.submit(submit_all_the_time, server) for server in (first, second)]
-            try:
-                until(lambda: len(accepted) >= 10)
-                database.stop()
-                until(lambda: len(refused) >= 10)
-                answer = first.client.get(f"/v1/jobs/{accepted[0].json()['id']}")
-                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
-                assert "retry-after" in answer.headers
-                assert first.transcribe(sample[0], response_format="text").text.split() == sample[1].split()
-                assert first.client.get("/readyz").status_code == 200
-                database.start()
-                count = len(accepted)
-                until(lambda: len(accepted) >= count + 10)
-            finally:
-                stop.set()
-            for one in load:
-                one.result(timeout=60)
-        assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {
-            (503, "jobs_unavailable")
-        }
-        for answer in accepted:
-            assert ended(second, answer.json()["id"])["status"] == "succeeded"
-        done = [runs(first, answer.json()["id"]) + runs(second, answer.json()["id"]) for answer in accepted]
-        assert set(done) <= {0, 1}  # 0: the connection broke behind the end of the transaction
+    with ThreadPoolExecutor(2) as pool:
+        load = [pool.submit(submit_all_the_time, server) for server in (first, second)]
+        try:
+            until(lambda: len(accepted) >= 10)
+            database.stop()
+            until(lambda: len(refused) >= 10)
+            answer = first.client.get(f"/v1/jobs/{accepted[0].json()['id']}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
+            assert "retry-after" in answer.headers
+            assert first.transcribe(sample[0], response_format="text").text.split() == sample[1].split()
+            assert first.client.get("/readyz").status_code == 200
+            database.start()
+            count = len(accepted)
+            until(lambda: len(accepted) >= count + 10)
+        finally:
+            stop.set()
+        for one in load:
+            one.result(timeout=60)
+    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {(503, "jobs_unavailable")}
+    for answer in accepted:
+        assert ended(second, answer.json()["id"])["status"] == "succeeded"
+    done = [runs(first, answer.json()["id"]) + runs(second, answer.json()["id"]) for answer in accepted]
+    assert set(done) <= {0, 1}  # 0: the connection broke behind the end of the transaction
 
 
 def test_a_server_starts_before_its_database(tmp_path, sample, settings, database):

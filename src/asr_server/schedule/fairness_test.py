@@ -151,7 +151,7 @@ def _p95(values):
 def test_thirty_sessions_that_ask_all_the_time_leave_recordings_a_fifth_of_the_time(kind, partial, slots):
     """Whatever a partial costs; and the sessions have most of it, but for a batch of one, where a span cannot be
     interrupted."""
-    load = Load(Machine(slots=slots), live=30, spans=16, spans_of=kind, partial=partial).run(200)
+    load = Load(Machine(slots=slots), live=30, spans=16, spans_of=kind, partial=partial).run(100)
     assert load.recordings_share > RECORDINGS_SHARE
     assert load.recordings_share < 0.5
     assert load.ended[False]

@@ -55,10 +55,6 @@ class ServedModel:
     load_ended_s: float = 0.0
 
     @property
-    def status(self) -> ModelStatus:
-        return ModelStatus(self.state, self.load_error, len(self.rows))
-
-    @property
     def has_bulk_only(self) -> bool:
         return bool(self.rows) and all(job.priority is Priority.BULK for job in self.rows.values())
 
@@ -87,9 +83,6 @@ class ServedModel:
         self.batch.unload()
         self._change(ModelState.UNLOADED, began_s)
 
-    def load_wait_s(self, queued_s: float) -> float:
-        return max(0.0, self.load_ended_s - max(self.load_began_s, queued_s))
-
     def _change(self, state: ModelState, began_s: float) -> None:
         # Before the state changes: without a load in progress, an old heartbeat counts as a hang.
         self.heartbeat.touch()
@@ -103,18 +96,6 @@ class ServedModels(dict[str, ServedModel]):
     @property
     def rows(self) -> list[AnyJob]:
         return [job for model in self.values() for job in model.rows.values()]
-
-    def with_live_slots(self) -> list[str]:
-        return [model.name for model in self.values() if model.batch.urgent_slots > 0]
-
-    def with_slots(self, reserve: int) -> list[str]:
-        # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
-        return [model.name for model in self.values() if model.batch.free_slots > (reserve if model.rows else 0)]
-
-    def in_turn(self) -> list[ServedModel]:
-        """Return those that have rows, the one with the most urgent rows first."""
-        at_work = [model for model in self.values() if model.rows]
-        return sorted(at_work, key=lambda model: min(job.priority for job in model.rows.values()))
 
     def ensure_loaded(self, name: str) -> None:
         """Load a model unless it is loaded. While there is no memory for it, the least recently used of the others that

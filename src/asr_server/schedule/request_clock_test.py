@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,29 +37,3 @@ def test_a_load_stops_it_for_the_patience_behind_every_sign_of_progress(steps):
             stands = bool(loads) and patience_s > 0
             patience_s -= stands
             assert clock.now_s() == before_s + (not stands)
-
-
-def test_threads_may_load_at_once():
-    """The engine and its aligner do: the clock stands while one of them loads, and afterwards it runs again."""
-    now = Now()
-    clock, began_s, all_load = RequestClock(clock=now), 100.0, threading.Barrier(5)
-
-    def load():
-        for _ in range(200):
-            with clock.loading():
-                clock.progress()
-        with clock.loading():
-            all_load.wait(10)
-            all_load.wait(10)
-
-    threads = [threading.Thread(target=load) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    all_load.wait(10)
-    now.s += 5
-    assert clock.now_s() == began_s
-    all_load.wait(10)
-    for thread in threads:
-        thread.join()
-    now.s += 3
-    assert clock.now_s() == began_s + 3

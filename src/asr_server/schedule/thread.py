@@ -40,7 +40,7 @@ from asr_server.schedule.job import (
     RequestClock,
     SchedulerObserver,
 )
-from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
+from asr_server.schedule.model import EngineSnapshot, ModelStatus, OnState, ServedModel, ServedModels
 from asr_server.schedule.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
@@ -233,7 +233,10 @@ class EngineThread:
 
     def snapshot(self) -> EngineSnapshot:
         with self._wake:
-            models = {name: model.status for name, model in self._models.items()}
+            models = {
+                name: ModelStatus(model.state, model.load_error, len(model.rows))
+                for name, model in self._models.items()
+            }
             return EngineSnapshot(
                 models=models,
                 running=sum(model.rows for model in models.values()),
@@ -336,9 +339,15 @@ class EngineThread:
     def _next_job(self) -> AnyJob | None:
         """Return the job to admit now; None when there is none, or no place for it."""
         while True:
-            live, recordings = self._models.with_live_slots(), self._models.with_slots(self._live_reserve)
+            models, reserve = self._models.values(), self._live_reserve
+            live = [model.name for model in models if model.batch.urgent_slots > 0]
+            # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
+            recordings = [model.name for model in models if model.batch.free_slots > (reserve if model.rows else 0)]
             with self._wake:
-                job = self._pop(live, recordings)
+                # Live work goes first, unless recordings have not had their share: then it waits until they have.
+                waits = self._share.behind and self._has_recordings
+                job = None if waits else self._queue.pop(live=True, models=live)
+                job = job or self._queue.pop(live=False, models=recordings)
             if job is None or not job.cancelled:
                 return job
             self._note_cancelled(job)
@@ -347,15 +356,6 @@ class EngineThread:
         # At its deadline the caller cancels the job: for the metrics it is late, and not given up.
         expired = job.expired(self.request_clock.now_s())
         self._watch.of(job).ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
-
-    def _pop(self, live: list[str], recordings: list[str]) -> AnyJob | None:
-        """Return the most urgent of the waiting jobs of both kinds for the models that have room for it. Live work goes
-        first, unless recordings have not had their share: then it waits until they have."""
-        if not (self._share.behind and self._has_recordings):
-            job = self._queue.pop(live=True, models=live)
-            if job is not None:
-                return job
-        return self._queue.pop(live=False, models=recordings)
 
     @property
     def _has_recordings(self) -> bool:
@@ -366,7 +366,7 @@ class EngineThread:
         self._heartbeat.touch()
         self._idle_touch(job.model)
         job.started_s = self.clock()
-        job.load_s = model.load_wait_s(job.queued_s)
+        job.load_s = max(0.0, model.load_ended_s - max(model.load_began_s, job.queued_s))
         self._watch.of(job).started(job)
         try:
             job.context.run(model.batch.admit, job.key, job.item, job.priority.is_live)
@@ -379,7 +379,9 @@ class EngineThread:
     def _step(self) -> None:
         """Run one step of each model that has rows, the one with the most urgent rows first. Those with bulk work only
         wait while another has more urgent rows, as a sentence that somebody listens for, unless they are behind."""
-        models, live_rows = self._models.in_turn(), any(job.priority.is_live for job in self._models.rows)
+        models = [model for model in self._models.values() if model.rows]
+        models.sort(key=lambda model: min(job.priority for job in model.rows.values()))
+        live_rows = any(job.priority.is_live for job in self._models.rows)
         with self._wake:
             has_live = live_rows or self._live_leases > 0 or self._queue.has_live
         urgent = [model for model in models if not model.has_bulk_only]
