@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from contextlib import suppress
-from functools import cache
-from functools import partial
+from functools import cache, partial
 
 import pytest
 from hypothesis import given, settings
