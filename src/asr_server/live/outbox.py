@@ -26,8 +26,8 @@ from asr_server.live.machine.events import (
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
+    from asr_server.live.actions import Query
     from asr_server.live.machine.utterance import Frame
-    from asr_server.live.route import Query
 
 # Together with the socket's own buffer this stays under 2 MiB a session.
 LIMIT_BYTES = 1024 * 1024

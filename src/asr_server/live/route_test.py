@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from asr_server.live.route import ENCODINGS
+from asr_server.live.actions import ENCODINGS
 
 
 def test_floats_beyond_the_range_are_clipped_and_no_number_is_silence():

@@ -19,7 +19,7 @@ from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.requests import SpeechRequest
 from asr_server.features.speech_output.route import VoiceBody
 from asr_server.live import route
-from asr_server.live.route import ClientAction
+from asr_server.live.actions import ClientAction
 from asr_server.net import errors
 from asr_server.net.errors import TABLE
 from asr_server.ops.schemas import HealthBody, LimitsBody, OptionBody, QueueBody

@@ -19,6 +19,7 @@ from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.features.deepgram import answers, options
 from asr_server.features.deepgram.options import ListenOptions, LiveListenOptions
+from asr_server.live.actions import ENCODINGS
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
@@ -32,7 +33,6 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.outbox import Message as LiveMessage
-from asr_server.live.route import ENCODINGS
 from asr_server.live.session import LiveConnection, LiveSessionOptions
 from asr_server.net import body, websocket_io
 from asr_server.net.body import while_connected

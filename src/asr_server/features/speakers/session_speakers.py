@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from asr_server.features.speakers.diarization.client import LiveSpeakers, SpeakerClient
-    from asr_server.live.route import Query
+    from asr_server.live.actions import Query
     from asr_server.net.access import Caller
 
 Json = dict[str, Any]
