@@ -303,11 +303,12 @@ def test_passages_share_a_cue_or_follow_each_other(passages, rules, shown):
     "rules", [RULES, CueConfig(max_lines=1), CueConfig(max_lines=3, max_line_columns=20), CueConfig(pause_ms=0), DASHES]
 )
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_neither_other_rules_nor_the_end_of_a_recording_break_a_rule(rules, cut_off):
+@pytest.mark.parametrize("count", [12, pytest.param(60, marks=pytest.mark.nightly)])
+def test_neither_other_rules_nor_the_end_of_a_recording_break_a_rule(rules, cut_off, count):
     """A fault that may not happen by the default numbers does not happen by others, nor where the recording is cut off
     after the last word: every word is there, and no cue with dashes is too wide."""
     for script in VOCABULARY:
-        for one in transcripts(script, 100 if rules is RULES and cut_off else 30, seed=2):
+        for one in transcripts(script, 100 if rules is RULES and cut_off else count, seed=2):
             over_ms = one.words[-1].end_ms + 30
             cues = cue_segmentation.cues(one.passages, rules, *[over_ms] * cut_off)
             violations = check(cues, rules)
