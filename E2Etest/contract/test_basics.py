@@ -116,7 +116,6 @@ def test_an_upload_over_the_cap_without_a_length(server):
 
     answer = server.client.post(WHOLE, content=body(), headers={"content-type": "multipart/form-data; boundary=b"})
     assert refusal(answer) == (413, "file_too_large", "file")
-    assert answer.headers["connection"] == "close"  # the rest is not read
 
 
 def test_azures_client_names_its_deployment_as_it_likes(server, sample):

@@ -138,6 +138,8 @@ def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp
     # The one that hung, and the one that came when all had their answer.
     assert grew("asr_queue_wait_seconds_count", **kind) == 2
     assert grew("asr_engine_jobs_total", **kind, end="done") == 1
+    assert grew("asr_errors_total") == grew("asr_errors_total", surface="http", code="deadline_exceeded") == queued + 1
+    assert grew("asr_recording_audio_seconds_total") == pytest.approx(len(recordings.samples()) / 16_000)
     measured("late_ms", 1000 * max(after_s for _, after_s in waited))
     note(f"{queued} requests in the queue; none ran")
 

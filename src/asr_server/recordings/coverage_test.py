@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE, samples_to_ms
-from asr_server.core.transcript import CoverageKind, CoveragePart, Segment, UnheardReason
+from asr_server.core.transcript import CoverageKind, Segment, UnheardReason
 from asr_server.recordings.segmenter import SoundLevels
 
 WORDS, SILENCE, SOUND, UNHEARD = CoverageKind
@@ -90,16 +90,6 @@ def test_every_millisecond_has_one_kind(total, spans, stretches):
         assert (part.confidence is None) == (part.kind is not SILENCE)
 
 
-def test_what_is_as_loud_as_speech_and_was_left_out_is_unheard():
-    """A voice on a radio that the detector does not know, before speech and a quiet room; the room alone is silence."""
-    found = levels((5 * SECOND, -22, 0.02), (5 * SECOND, -45, 0.1), (5 * SECOND, -24, 0.9), (5 * SECOND, -45, 0.3))
-    span = answer(round(10 * SECOND * FRAME_MS), round(15 * SECOND * FRAME_MS))
-    parts = found.coverage(round(20 * SECOND * FRAME_MS), [span])
-    assert kinds(parts) == [(UNHEARD, DETECTOR), (SILENCE, None), (WORDS, None), (SILENCE, None)]
-    assert parts[0].end_ms == pytest.approx(5_000, abs=100)
-    assert (parts[1].confidence, parts[3].confidence) == (pytest.approx(0.9, abs=0.01), pytest.approx(0.7, abs=0.01))
-
-
 @pytest.mark.parametrize("gain_db", [0, -30])
 def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db):
     """The level of the recording does not matter: noise of its room is silence, and sound as loud as speech is not."""
@@ -139,15 +129,6 @@ def test_the_louder_and_likelier_channel_counts():
     parts = found.coverage(round(2 * SECOND * FRAME_MS), [])
     assert kinds(parts) == [(UNHEARD, DETECTOR), (SILENCE, None)]
     assert parts[1].confidence == pytest.approx(0.9, abs=0.01)
-
-
-def test_a_part_is_listed_without_what_does_not_apply():
-    """Answers state times in seconds."""
-    silence = CoveragePart(0, 1_500, SILENCE, confidence=0.98)
-    assert silence.listed() == {"kind": "silence", "start": 0.0, "end": 1.5, "confidence": 0.98}
-    assert CoveragePart(0, 10, UNHEARD, LOOP).listed() == {
-        **{"kind": "unheard", "start": 0.0, "end": 0.01, "reason": "loop"}
-    }
 
 
 def test_an_hour_takes_a_quarter_of_a_megabyte():

@@ -9,12 +9,13 @@ import pytest
 
 from asr_server.core.conftest import raises
 from asr_server.core.errors import DeadlineExceeded
-from asr_server.engine.protocol import Finish
+from asr_server.engine.protocol import DEFAULT_TRAITS, Finish
 from asr_server.recordings.pipeline import RecordingStep, RunOptions, SegmentDone, SegmentLabelled
 from asr_server.recordings.pipeline_test import SAMPLE, Made, damage, eventually, file_of
 from asr_server.recordings.requests import TranscriptionRequest
 
 LIMIT_S = 20.0
+SHORT = replace(DEFAULT_TRAITS, max_audio_s=12.0)  # so that a minute has several spans
 SHOWN = RunOptions(streams=True)
 
 
@@ -28,7 +29,7 @@ async def slow(monkeypatch):
             one.thread.request_clock.passed_s += share * LIMIT_S
             return Finish.END
 
-        one = Made(answer, timeout_s=LIMIT_S, **limits)
+        one = Made(answer, timeout_s=LIMIT_S, traits=SHORT, **limits)
         one.batch.free_slots = 1
         clock = one.thread.request_clock
         clock.passed_s, now_s = 0.0, clock.now_s
@@ -45,7 +46,7 @@ async def slow(monkeypatch):
 
 @pytest.fixture
 def talk():
-    with file_of(*[SAMPLE] * 40) as file:
+    with file_of(*[SAMPLE] * 17) as file:
         yield file
 
 
@@ -103,7 +104,7 @@ async def test_what_is_finished_gets_its_speakers_though_time_is_up(slow, talk):
 
 
 async def test_what_is_finished_gets_its_speakers_though_the_rest_is_damaged(slow, talk, monkeypatch):
-    damage(monkeypatch, after_s=60)
+    damage(monkeypatch, after_s=30)
     made = slow(0.1)
     with raises("invalid_audio"):
         await made.transcribe(talk, *_by_speakers())

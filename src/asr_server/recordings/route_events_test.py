@@ -2,18 +2,17 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import anyio
 import pytest
 
 from asr_server.core.errors import EngineOutOfMemory
-from asr_server.core.transcript import Segment, Transcript, UnheardReason
+from asr_server.core.transcript import Segment, Transcript
 from asr_server.net import event_stream
-from asr_server.recordings.pipeline import Finished, SegmentDone, Started, TextDelta
+from asr_server.recordings.pipeline import Finished, Started, TextDelta
 from asr_server.recordings.requests import TranscriptionRequest
-from asr_server.recordings.route import OpenAiFrames, SegmentFrames
+from asr_server.recordings.route import OpenAiFrames
 
 SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
 FINISHED = Finished(Transcript("hello", "English", 1000, (SEGMENT,)))
@@ -117,12 +116,3 @@ async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_aga
         readers.cancel_scope.cancel()
     async with asyncio.timeout(5):
         await ended.wait()
-
-
-async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_):
-    """Also if the segment has no text, which the transcript leaves out."""
-    cut = replace(SEGMENT, cut_short=UnheardReason.BUDGET, text="")
-    bodies = _bodies(
-        await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), SegmentFrames(TranscriptionRequest()))
-    )
-    assert [b.get("complete") for b in bodies[1:]] == [False, True, False, None]
