@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import io
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,20 +23,12 @@ from asr_server.recordings.requests import (
 
 
 class _Scripted:
-    """Answers with the recording's own bytes. `failures`: the error for the recording with that content."""
+    """Answers with the recording's own bytes."""
 
-    def __init__(self, **failures):
-        self.failures = failures
+    def __init__(self):
         self.running = self.max_running = 0
-        self.left = 0
         self.forgotten = []
         self.two = asyncio.Event()  # set when two recordings are being processed
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
 
     async def forget(self, job):
         self.forgotten.append(job)
@@ -46,17 +39,11 @@ class _Scripted:
         self.max_running = max(self.max_running, self.running)
         if self.running == 2:
             self.two.set()
-        try:
-            show(Event(job=f"job_{text}"))
-            show(Event(duration_s=2.0))
-            await asyncio.sleep(3600 if text == "forever" else 0.001)
-            if text in self.failures:
-                raise self.failures[text]
-            show(Event(done_s=1.0))
-            return Result(text.encode(), "text/plain", untranslated=3 if text == "noteworthy" else None, duration_s=2.0)
-        finally:
-            self.running -= 1
-            self.left += 1
+        for event in (Event(job=f"job_{text}"), Event(duration_s=2.0), Event(done_s=1.0)):
+            show(event)
+        await asyncio.sleep(3600 if text == "forever" else 0.001)
+        self.running -= 1
+        return Result(text.encode(), "text/plain", untranslated=3 if text == "noteworthy" else None, duration_s=2.0)
 
 
 def _sources(tmp_path, *texts):
@@ -87,7 +74,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_so(tmp_path):
     sources = _sources(tmp_path, "forever", "two")
     batch, out = _batch(sources)
     with pytest.raises(KeyboardInterrupt, match="stopped: 1 of 2 recordings are finished and kept"):
-        batch.process(sources, Interrupting())
+        batch.process(sources, nullcontext(Interrupting()))
     assert out.getvalue().decode().split()[-1] == "two"
     assert "before a recording was finished, and no file" in Totals().kept(2)
 
@@ -102,7 +89,7 @@ async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
     backend, sources = _Scripted(), _sources(tmp_path, "one")
     batch, _ = _batch(sources, StdoutSink(sources, Full()))
     with pytest.raises(OSError, match="No space"):
-        await batch.run(sources, backend)
+        await batch.run(sources, nullcontext(backend))
     assert "/v1/jobs/job_one/result" in capsys.readouterr().err
     assert not backend.forgotten
 
@@ -113,7 +100,7 @@ async def test_so_many_recordings_run_at_a_time(tmp_path, jobs):
     sources = _sources(tmp_path, *["text"] * 10)
     backend = _Scripted()
     batch, _ = _batch(sources, jobs=jobs)
-    assert await batch.run(sources, backend) is Exit.DONE
+    assert await batch.run(sources, nullcontext(backend)) is Exit.DONE
     assert backend.max_running == min(jobs, 10)
 
 
@@ -122,7 +109,7 @@ async def test_notes_are_reported_unless_quiet(tmp_path, capsys, quiet):
     """Notes are not failures."""
     sources = _sources(tmp_path, "noteworthy")
     batch, _ = _batch(sources, quiet=quiet)
-    assert await batch.run(sources, _Scripted()) is Exit.DONE
+    assert await batch.run(sources, nullcontext(_Scripted())) is Exit.DONE
     assert ("3 lines could not be translated" in capsys.readouterr().err) is not quiet
 
 
@@ -139,7 +126,7 @@ async def test_the_jobs_of_a_cancelled_batch_go_on_and_are_named(tmp_path, capsy
     key.write_text("secret")
     given = {"server": server, "api_key_file": server and key}
     batch, _ = _batch(sources, formats=formats, **given)
-    task = asyncio.create_task(batch.run(sources, backend := _Scripted()))
+    task = asyncio.create_task(batch.run(sources, nullcontext(backend := _Scripted())))
     await backend.two.wait()
     await asyncio.sleep(0.05)
     task.cancel()
@@ -160,7 +147,7 @@ async def test_a_job_is_removed_after_its_result_is_delivered(tmp_path, capsys):
     filed = FileSink(places)
     filed.is_done = lambda source: not (tmp_path / "b.txt").write_text("in the way")
     batch, _ = _batch(sources, filed, jobs=1)
-    assert await batch.run(sources, backend) is Exit.FAILED
+    assert await batch.run(sources, nullcontext(backend)) is Exit.FAILED
     assert backend.forgotten == ["job_one"]
     assert "/v1/jobs/job_two/result" in capsys.readouterr().err
 

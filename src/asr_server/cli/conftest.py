@@ -1,9 +1,17 @@
-"""A certificate for tests of TLS; those in E2Etest use it too."""
+"""A terminal, and a certificate for tests of TLS; those in E2Etest use it too."""
 
 from __future__ import annotations
 
+import io
 import subprocess
 from pathlib import Path
+
+
+class Terminal(io.StringIO):
+    """An output that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def tls(folder: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.audio.conftest import read_all, tone, wav
+from asr_server.cli.conftest import Terminal
 from asr_server.cli.formats import Format
 from asr_server.cli.live import FinalsWriter, LineView, decoded
 from asr_server.cli.main import main
@@ -22,18 +23,13 @@ from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.subtitle.cues import parse_srt, parse_vtt
 
 
-class _Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def _line(committed, tentative, ending=""):
     return Line(1, committed, tentative, ending, "English", 0.0, 1.0, 10)
 
 
 def test_a_terminal_shows_the_open_line_with_committed_words_in_bold():
     """The line is replaced in place; a final stays on a line of its own."""
-    out = _Terminal()
+    out = Terminal()
     view = LineView(out)
     view.show(_line("turn on", " the"))
     view.show(_line("turn on the lights", "", "pause"))
@@ -42,7 +38,7 @@ def test_a_terminal_shows_the_open_line_with_committed_words_in_bold():
 
 def test_a_long_line_is_shown_by_its_end():
     """The line never wraps, or replacing it would leave pieces."""
-    out = _Terminal()
+    out = Terminal()
     LineView(out).show(_line("a" * 500, " new words"))
     shown = out.getvalue().removeprefix("\r\x1b[2K").replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert shown.endswith("a new words")

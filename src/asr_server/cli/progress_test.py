@@ -1,8 +1,8 @@
 """Pace as people read it; how bars look on a terminal is tested in E2Etest/cli."""
 
-import io
 import sys
 
+from asr_server.cli.conftest import Terminal
 from asr_server.cli.progress import Event, ProgressBars, remaining_text, speed_text
 
 
@@ -19,14 +19,9 @@ def test_speed_and_remaining_time():
         assert (speed_text(done_s, elapsed_s), remaining_text(done_s, total_s, elapsed_s)) == (speed, left)
 
 
-class _Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def test_what_is_reached_is_on_the_terminal_at_once(monkeypatch):
     """The line is there also for a recording that is over before the display's next tick."""
-    stream = _Terminal()
+    stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as show:

@@ -146,13 +146,6 @@ def test_the_order_of_what_is_printed_is_that_of_the_sources(order, ends):
     assert out.getvalue().decode() == "\n".join(expected)
 
 
-def test_the_longest_name_can_be_written(tmp_path):
-    """A file's name may have 255 bytes, and the temporary file next to it takes none of them."""
-    target = tmp_path / ("x" * 251 + ".txt")
-    FileSink({A: _text(target)}).deliver(A, _text("words"))
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["words"]
-
-
 def test_deltas_are_printed_at_once_and_their_line_is_ended():
     """The line is ended also when what follows fails."""
     out = io.BytesIO()
@@ -239,11 +232,12 @@ def test_force_replaces_what_a_link_leads_to(tmp_path):
 
 
 def test_a_new_file_has_the_rights_of_any_new_file(tmp_path):
-    """The rights are not those of a temporary file."""
-    FileSink({A: _text(tmp_path / "deep" / "a.txt")}).is_done(A)
-    FileSink({A: _text(tmp_path / "deep" / "a.txt")}).deliver(A, _text("x\n"))
-    (tmp_path / "plain").write_text("")
-    assert (tmp_path / "deep" / "a.txt").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    """Its directory is made. Its name may have 255 bytes: the temporary file next to it takes none of them."""
+    target, plain = tmp_path / "deep" / ("x" * 251 + ".txt"), tmp_path / "plain"
+    FileSink({A: _text(target)}).deliver(A, _text("words"))
+    plain.write_text("")
+    assert [path.read_text() for path in target.parent.iterdir()] == ["words"]
+    assert target.stat().st_mode == plain.stat().st_mode
 
 
 def test_a_file_that_came_meanwhile_is_kept(tmp_path):

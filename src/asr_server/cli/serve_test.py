@@ -2,10 +2,13 @@
 
 import io
 import sys
+from unittest.mock import Mock
 
 import pytest
+from huggingface_hub.errors import CacheNotFound
 from loguru import logger
 
+from asr_server.cli.conftest import Terminal
 from asr_server.cli.serve import announce
 from asr_server.core.settings import Settings
 
@@ -14,13 +17,8 @@ from asr_server.core.settings import Settings
 def no_model(monkeypatch, tmp_path):
     """An empty cache of the hub."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.scan_cache_dir", _empty)
-
-
-def _empty():
-    from huggingface_hub.errors import CacheNotFound
-
-    raise CacheNotFound("", cache_dir="")
+    empty = Mock(side_effect=CacheNotFound("", cache_dir=""))
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", empty)
 
 
 def _settings(**changed):
@@ -36,11 +34,6 @@ def log():
     logger.remove(number)
 
 
-class _Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 @pytest.mark.parametrize(
     ("changed", "page"),
     [
@@ -52,7 +45,7 @@ class _Terminal(io.StringIO):
 )
 def test_a_terminal_shows_the_address_to_open_and_the_missing_model(monkeypatch, changed, page):
     """The lines say what downloads it. An address that stands for all is not one to open."""
-    monkeypatch.setattr(sys, "stderr", shown := _Terminal())
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
     announce(_settings(**changed), 8202)
     assert page in shown.getvalue().splitlines()[-1]
     assert "o/model is not on this machine yet" in shown.getvalue()

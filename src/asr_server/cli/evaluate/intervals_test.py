@@ -29,13 +29,19 @@ def _coverage(speakers, each, *, spread, known):
 
 
 @pytest.mark.nightly
-def test_an_interval_has_the_true_rate_nearly_as_often_as_it_says():
-    """With few recordings somewhat less. Recordings of one speaker are not independent: drawn as if they were, two of
-    five intervals would be wrong."""
-    assert 0.85 <= _coverage(8, 1, spread=0, known=False) <= 0.98
-    assert 0.91 <= _coverage(50, 1, spread=0, known=False) <= 0.98
-    assert 0.90 <= _coverage(12, 20, spread=0.7, known=True) <= 0.98
-    assert _coverage(12, 20, spread=0.7, known=False) < 0.7
+@pytest.mark.parametrize(
+    ("speakers", "each", "spread", "known", "least", "most"),
+    [
+        (8, 1, 0, False, 0.85, 0.98),
+        (50, 1, 0, False, 0.91, 0.98),
+        (12, 20, 0.7, True, 0.90, 0.98),
+        # Drawn as if recordings of one speaker were independent, two of five intervals would be wrong.
+        (12, 20, 0.7, False, 0, 0.7),
+    ],
+)
+def test_an_interval_has_the_true_rate_nearly_as_often_as_it_says(speakers, each, spread, known, least, most):
+    """With few recordings somewhat less."""
+    assert least <= _coverage(speakers, each, spread=spread, known=known) <= most
 
 
 def test_too_little_has_no_interval():
