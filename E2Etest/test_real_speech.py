@@ -120,6 +120,7 @@ def test_live_words_are_right_and_none_is_taken_back(english):
         messages = stream(english, pieces(data(pcm), 16_000))
         laws(messages)
         assert _errors(" ".join(text for text, *_ in finals(messages)), clip) <= 2
+        assert any(message["committed"] for message in messages)
 
 
 @pytest.fixture(scope="module")
