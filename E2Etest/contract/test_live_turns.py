@@ -88,6 +88,7 @@ def test_a_server_without_the_model_refuses_it(start, monkeypatch):
             assert receive(socket) == {"status": "pong"}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow("judges pauses with a model")
 def test_semantic_vad_of_the_realtime_protocol_is_the_same_estimate(server, sentence):
     """A pause inside the sentence ends a turn by `server_vad`, and not by `semantic_vad`, also without a full stop."""

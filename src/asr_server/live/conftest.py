@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 import wave
+from contextlib import suppress
 
 import pytest
 
 from asr_server import demo
 from asr_server.core import settings
+from asr_server.core.errors import InvalidInput
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.live.inference import Engines
-from asr_server.live.machine.events import Audio, Ending, Final
+from asr_server.live.machine.events import Audio, Ending, Final, Flush
 from asr_server.live.session import LiveSessionOptions
 from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
@@ -22,7 +24,7 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.ports import RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
-__all__ = ["Scripted", "make", "opened", "processed", "speech", "until", "until_flush"]
+__all__ = ["Scripted", "make", "opened", "processed", "said", "speech", "until", "until_flush"]
 
 
 class Scripted:
@@ -68,9 +70,9 @@ def speech():
 
 
 @pytest.fixture
-def make():
+async def make():
     """Makes the sessions of a server over batches that answer by a script; `make.clients` are those of its engines."""
-    threads = []
+    threads, servers = [], []
 
     def build(batch, accurate=None, metrics=None, admission=None, end_of_turn=None, **changes):
         engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
@@ -78,9 +80,14 @@ def make():
         build.clients = clients = [EngineClient(engine) for engine in engines]
         values = settings.load(_env_file=None, model_id="demo", **changes)
         asked = Engines(clients[0], clients[-1], metrics or LiveMetrics())
-        return LiveSessions(values, asked, admission or Admission(1000.0), end_of_turn)
+        servers.append(LiveSessions(values, asked, admission or Admission(1000.0), end_of_turn))
+        return servers[-1]
 
     yield build
+    for live in servers:
+        for identity in live.ids:
+            with suppress(InvalidInput):  # it has ended
+                live.owned(identity, "").end()
     for thread in threads:
         thread.close()
 
@@ -116,6 +123,15 @@ async def processed(connection, audio):
 async def opened(live, **options):
     """A connection to a new session."""
     return await live.open(LiveSessionOptions(live.turn_config(), **options))
+
+
+async def said(connection, audio):
+    """Say this, and return the messages up to the final that answers a flush."""
+    for at in range(0, len(audio), 3_000):
+        await connection.send(Audio(audio[at : at + 3_000]))
+        await asyncio.sleep(0.003)
+    await connection.send(Flush())
+    return await until_flush(connection)
 
 
 async def until_flush(connection):

@@ -163,7 +163,6 @@ async def test_a_client_that_comes_back_sees_the_open_utterance_as_it_stands(mak
     (first,) = [(await anext(again.messages())).message]
     assert isinstance(first, Partial)
     assert (first.utterance, first.text) == (shown.utterance, shown.text)
-    again.session.end()
 
 
 async def test_a_configuration_counts_from_when_it_was_sent(make, answers):
@@ -174,7 +173,6 @@ async def test_a_configuration_counts_from_when_it_was_sent(make, answers):
     await connection.send(Configure(live.turn_config(manual=True, context="lamp")))
     rules = connection.session.rules
     assert (rules.manual, rules.context, connection.session.received_actions) == (True, "lamp", 1)
-    connection.session.end()
 
 
 async def test_audio_without_a_final_counts_in_what_all_sessions_hold(make, speech):
@@ -203,7 +201,6 @@ async def test_a_pause_is_answered_with_the_lag_of_its_audio(make, speech):
             break
     assert 300 <= lags[Final] < 20_000
     assert 300 <= lags[UtteranceEnded] < 20_000
-    connection.session.end()
 
 
 async def test_of_a_connection_that_ends_twice_the_first_end_counts(make):
@@ -216,7 +213,6 @@ async def test_of_a_connection_that_ends_twice_the_first_end_counts(make):
     assert (len(live), live.waiting, counts(registry, "asr_live_sessions_ended_total")) == (1, 1, {})
     await live.resume(connection.session.id, 0)
     assert live.waiting == 0
-    connection.session.end()
 
 
 async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech, monkeypatch):
@@ -233,4 +229,3 @@ async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech, mon
     await connection.send(Flush())
     await until_flush(connection)
     assert asked == {(False, Priority.PARTIAL), (True, Priority.FINAL)}
-    connection.session.end()

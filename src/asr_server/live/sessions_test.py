@@ -16,7 +16,7 @@ from asr_server.engine import capabilities, core, plan
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.live import sessions as live_sessions
-from asr_server.live.conftest import Scripted, opened, processed, until, until_flush
+from asr_server.live.conftest import Scripted, opened, processed, said, until, until_flush
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, Reset, TranscribeResult
 from asr_server.live.session_stats import LiveMetrics, SessionOutcome
@@ -66,11 +66,7 @@ async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, sp
     """With two engines each gets its own work, and the final comes from the accurate one."""
     fast, accurate = Scripted(lambda item: "quick words"), Scripted(lambda item: "right words")
     connection = await opened(make(fast, accurate))
-    for at in range(0, len(speech), 3_000):
-        await connection.send(Audio(speech[at : at + 3_000]))
-        await asyncio.sleep(0.003)
-    await connection.send(Flush())
-    messages = await until_flush(connection)
+    messages = await said(connection, speech)
     assert [m.text for m in messages if isinstance(m, Final)] == ["right words", ""]
     assert {m.text for m in messages if isinstance(m, Partial)} <= {"quick words", "right words"}
     assert len(fast.seen) >= 2
@@ -78,16 +74,14 @@ async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, sp
     assert not any(item.draft for item in (*fast.seen, *accurate.seen))
     assert accurate.seen[-1].draft_text.text in {"quick words", "right words"}
     assert {item.draft_text.text for item in fast.seen if item.draft_text} <= {"quick words", "right words"}
-    connection.session.end()
 
 
-@pytest.mark.parametrize("finish", [Finish.LOOP, Finish.BUDGET])
-async def test_a_final_that_loops_is_heard_in_halves(make, speech, finish):
+async def test_a_final_that_loops_is_heard_in_halves(make, speech):
     """Which lie end to end; the words of both come, as they do for a file."""
 
     def script(item):
         if item.session is not None:
-            return "first first first", finish
+            return "first first first", Finish.LOOP
         return "first" if np.array_equal(item.audio, whole().audio[: len(item.audio)]) else "last"
 
     def whole():
@@ -95,15 +89,10 @@ async def test_a_final_that_loops_is_heard_in_halves(make, speech, finish):
 
     batch = Scripted(script)
     connection = await opened(make(batch))
-    for at in range(0, len(speech), 3_000):
-        await connection.send(Audio(speech[at : at + 3_000]))
-        await asyncio.sleep(0.003)
-    await connection.send(Flush())
-    finals = [m for m in await until_flush(connection) if isinstance(m, Final)]
+    finals = [m for m in await said(connection, speech) if isinstance(m, Final)]
     assert [m.text for m in finals] == ["first last", ""]
     halves = [item for item in batch.seen if item.session is None][-2:]
     assert np.array_equal(np.concatenate([half.audio for half in halves]), whole().audio)
-    connection.session.end()
 
 
 @pytest.mark.nightly
@@ -118,7 +107,6 @@ async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, spe
     await asyncio.sleep(0.5)
     assert machine.backlog_samples < (120 + 31) * 16_000
     assert machine.clock_samples < 200 * 16_000
-    connection.session.end()
 
 
 async def _collect(connection, finals):
@@ -162,7 +150,6 @@ async def test_a_reset_begins_another_stream(make, speech, monkeypatch):
     before, after = heard
     assert max(before) > 0.5
     assert before == after
-    connection.session.end()
 
 
 @pytest.mark.parametrize("event", [Audio, TranscribeResult])
@@ -192,13 +179,12 @@ async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_los
     await asyncio.sleep(0)
     assert not late.done()
     assert session.received_bytes < 32 * 1024 * 1024
-    again = await live.resume(session.id, 0)
+    await live.resume(session.id, 0)
     told = session.received_bytes
     answers.set()
     with raises("session_taken"):
         await late
     assert session.received_bytes == told
-    again.session.end()
 
 
 async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monkeypatch):
@@ -295,7 +281,6 @@ async def test_audio_counts_at_the_rate_at_which_it_was_sent(make, answers):
     assert (admission.held_s, connection.session.priority) == (pytest.approx(12), Priority.INTERACTIVE)
     answers.set()
     await until(lambda: admission.held_s == 0)
-    connection.session.end()
 
 
 async def test_an_open_utterance_is_counted_until_its_final(make, speech):
@@ -321,8 +306,6 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make, reo
     for connection in (speaker, sender):
         live.disconnect(connection, clean=False)
     assert (speaker.session.priority, sender.session.priority) == (Priority.PARTIAL, Priority.BULK)
-    for connection in (speaker, sender):
-        connection.session.end()
 
 
 @pytest.mark.slow("waits for a caller's share of the event loop")
@@ -345,7 +328,6 @@ async def test_what_comes_faster_than_speech_waits_for_its_callers_time(make):
         await asyncio.sleep(0.3)
         assert machine.clock_samples < 16_000
     await until(lambda: machine.clock_samples >= 19 * 16_000)
-    sender.session.end()
 
 
 async def test_sessions_process_audio_in_turn(make):
@@ -360,8 +342,6 @@ async def test_sessions_process_audio_in_turn(make):
         await asyncio.sleep(0)
         clocks_s.append(sum(machine.clock_samples for machine in machines) / 16_000)
     assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 11 * 0.128
-    for connection in connections:
-        connection.session.end()
 
 
 async def test_abandoned_recordings_are_transcribed_one_after_the_other(make, speech):
@@ -378,8 +358,6 @@ async def test_abandoned_recordings_are_transcribed_one_after_the_other(make, sp
     sessions = {item.session.partition(":")[0] for item in batch.seen}
     assert speaker.session.id in sessions
     assert len(sessions) <= 2
-    for connection in (speaker, *connections):
-        connection.session.end()
 
 
 async def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_would_have(make):
@@ -393,4 +371,3 @@ async def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_wou
     assert first.session.id in live.ids
     await again.send(Flush())
     assert [m.ending for m in await until_flush(again) if isinstance(m, Final)] == [Ending.FLUSH]
-    again.session.end()

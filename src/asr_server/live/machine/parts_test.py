@@ -59,12 +59,15 @@ def test_the_audio_of_a_request_stays_as_it_is():
 
 @pytest.mark.parametrize("rules", [MANUAL, PATIENT])
 def test_an_utterance_with_a_long_pause_is_one_and_has_all_its_words_once(rules):
-    """No request has the pause, or the silence around. The final has the words of both parts, and where each lies."""
+    """No request has the pause, or the silence around. The final has the words of both parts, where each lies, and the
+    language of the first."""
     run = begun(rules=rules)
-    run.say(HOLE, FIRST, HOLE, SECOND, HOLE)
+    run.say(HOLE, FIRST, HOLE)
+    run.languages = ("German",)
+    run.say(SECOND, HOLE)
     run.feed(Flush())
     (final,) = run.of(Final)
-    assert (final.text, final.ending) == ("one two three four five", Ending.FLUSH)
+    assert (final.text, final.language, final.ending) == ("one two three four five", "English", Ending.FLUSH)
     assert [part.text for part in final.parts] == ["one two three", "four five"]
     assert final.start_samples > len(HOLE) - SAMPLE_RATE / 2
     assert final.end_samples < run.session.clock_samples - len(HOLE) + SAMPLE_RATE / 2

@@ -83,42 +83,38 @@ def _events(draw):
     return events + ([Close()] if rng.random() < 0.5 else [])
 
 
-def _fed(events, seed, **answers):
+@_SETTINGS
+@given(_events(), st.integers(0, 2**32))
+def test_whatever_is_late_stale_failing_flushed_or_cut(events, seed):
+    """Committed text is a prefix of all that follows, and its language stays. The account adds up after every event.
+    Utterances with audio do not overlap. Each utterance that ends has one final, in order, and each flush its own. A
+    request has a new ticket, no more audio than an utterance, and a draft that begins with the committed words."""
     limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
-    run = Run(LiveMachine(LiveMachineConfig(**limits)), random.Random(seed), delay=0.7, failures=0.1, **answers)
+    answers = {"delay": 0.7, "failures": 0.1, "languages": ("English", "German")}
+    run = Run(LiveMachine(LiveMachineConfig(**limits)), random.Random(seed), **answers)
     for event in events:
         run.feed(event)
         account = run.session.account
         assert account.received == account.in_utterances + account.in_silence + account.discarded + account.open
         assert account.open <= 9 * SAMPLE_RATE
-    return run
-
-
-@_SETTINGS
-@given(_events(), st.integers(0, 2**32))
-def test_whatever_is_late_stale_failing_flushed_or_cut(events, seed):
-    """Committed text is a prefix of all that follows. The account adds up after every event, and utterances with audio
-    do not overlap. Each utterance that ends has one final, in order, and each flush its own. A request has a new
-    ticket, no more audio than an utterance, and a draft that begins with the committed words."""
-    run = _fed(events, seed)
     end = 0
     for stopped in run.of(UtteranceEnded):
         assert stopped.start_samples <= stopped.end_samples
         if stopped.start_samples < stopped.end_samples:
             assert end <= stopped.start_samples
             end = stopped.end_samples
-    account = run.session.account
     in_all = sum(s.end_samples - s.start_samples for s in run.of(UtteranceEnded))
     assert account.in_utterances <= in_all <= account.in_utterances + account.in_silence
 
     run.finish(close=False)
-    committed = {}
+    known = {}
     for action in run.of(Partial | Final):
-        before = committed.get(action.utterance, "")
-        assert action.text.startswith(before)
-        if isinstance(action, Partial):
-            assert action.committed.startswith(before)
-            committed[action.utterance] = action.committed
+        committed, language = known.get(action.utterance, ("", action.language))
+        assert action.text.startswith(committed)
+        assert action.language == language
+        if isinstance(action, Partial) and action.committed:
+            assert action.committed.startswith(committed)
+            known[action.utterance] = action.committed, action.language
     numbers = [f.utterance for f in run.of(Final)]
     assert numbers == sorted(set(numbers))
     assert [s.utterance for s in run.of(UtteranceEnded)] == numbers
@@ -129,19 +125,6 @@ def test_whatever_is_late_stale_failing_flushed_or_cut(events, seed):
     for request in run.requests:
         assert len(request.audio) <= 5 * SAMPLE_RATE
         assert request.draft[: len(request.prefix)] == request.prefix
-
-
-@_SETTINGS
-@given(_events(), st.integers(0, 2**32))
-def test_a_language_stays_once_words_are_committed(events, seed):
-    """The language stays, whatever later answers name, in the same part of an utterance or in the next one."""
-    run = _fed(events, seed, languages=("English", "German"))
-    run.finish(close=False)
-    known = {}
-    for action in run.of(Partial | Final):
-        assert action.language == known.get(action.utterance, action.language)
-        if isinstance(action, Partial) and action.committed:
-            known[action.utterance] = action.language
 
 
 @_SETTINGS
