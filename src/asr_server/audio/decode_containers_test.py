@@ -230,7 +230,9 @@ async def test_no_audio_is_invalid(decoder):
 
 
 async def test_the_shortest_clip_lasts_a_tenth_of_a_second(decoder):
-    """A bare header and less than 0.1 s are `audio_too_short`."""
+    """A bare header and less than 0.1 s are `audio_too_short`; a file without a byte is `empty_file`."""
+    with open_bytes(b"") as file, raises("empty_file"):
+        await decoded(decoder, file)
     for count in (0, 1, 160, 1_599):
         with wav(bytes(2 * count)) as file, raises("audio_too_short"):
             await decoded(decoder, file)
