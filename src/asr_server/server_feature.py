@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.engine.feature import Plan
     from asr_server.ops.health import HealthSection
-    from asr_server.schedule.ports import Batch
+    from asr_server.schedule.model import Batch
     from asr_server.schedule.thread import Scheduler
     from asr_server.services import FeatureParts
 

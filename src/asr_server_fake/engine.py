@@ -33,7 +33,7 @@ from asr_server.engine.protocol import (
     Written,
     in_tokens,
 )
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 from asr_server_fake.script import FakeScript, Rule, Scripted, ScriptSource, strike
 
 # Audio whose loudest sample is below this is silence.

@@ -9,7 +9,7 @@ from asr_server.core import settings
 from asr_server.engine import core, plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 from asr_server_fake.engine import FakeEngine
 from asr_server_fake.script import FakeScript, Rule, ScriptError, read
 

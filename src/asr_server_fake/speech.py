@@ -28,7 +28,7 @@ from asr_server.features.speech_output.engines.protocol import (
     Voice,
     VoiceSample,
 )
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 from asr_server_fake.script import FakeScript, Scripted, SpeechRule, strike
 
 BLOCK_SAMPLES = SPEECH_RATE // 5

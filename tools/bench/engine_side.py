@@ -18,7 +18,7 @@ from unittest import mock
 
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 from tools.bench import engines
 from tools.bench.engines import SPAN_S
 

@@ -16,7 +16,7 @@ from asr_server.engine import capabilities
 from asr_server.engine.protocol import Hypothesis, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.row import Row
-from asr_server.schedule.ports import RowDone, RowFailed
+from asr_server.schedule.model import RowDone, RowFailed
 from E2Etest.drive import recordings
 
 RATE = 16_000

@@ -23,7 +23,7 @@ from asr_server.audio.segmentation import SegmentationConfig, SpanCutter, Speech
 from asr_server.core import settings
 from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import Engine, Utterance
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready
 from tools.bench.engine_ab import OLD_REVISION, ROOT, old_source

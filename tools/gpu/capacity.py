@@ -11,7 +11,7 @@ import torch
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 from tools.bench import engines
 from tools.checkpoints.recogniser import random_aligner
 from tools.gpu import server

@@ -22,7 +22,7 @@ from asr_server.core.idle import IdleTimer
 from asr_server.engine.protocol import Aligner, AlignerState, AlignItem, Alignment, Engine, EngineInfo, Utterance
 from asr_server.processes.caller_work import in_background
 from asr_server.schedule.job import RequestClock
-from asr_server.schedule.ports import Outcome, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDone, RowFailed
 
 # An aligner that could not be loaded is tried again at the first alignment after this time, not at every one.
 RETRY_S = 60.0

@@ -12,7 +12,7 @@ from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, Unsuppor
 from asr_server.engine.aligning import RETRY_S, AligningEngine
 from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Utterance
 from asr_server.schedule.job import RequestClock
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 WAIT_S = 10
 AUDIO = np.zeros(16_000, np.float32)

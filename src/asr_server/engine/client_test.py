@@ -12,7 +12,7 @@ from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed
 from asr_server.engine.client import EngineClient, ModelDrafts, until
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Finish, Hypothesis, Tokens, Utterance, Written
 from asr_server.schedule.job import Priority, RequestClock
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
 SAID = Hypothesis("said twice", "English", (1, 2), (-0.1, -0.1), Finish.END, 1, 1, 2)

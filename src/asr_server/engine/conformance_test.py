@@ -29,7 +29,7 @@ from asr_server.engine.conftest import TEXTS, aligned
 from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance, Written
 from asr_server.features.encoders.options import CAUSAL_KEY
 from asr_server.features.remote_engine.conftest import ScriptedRemote
-from asr_server.schedule.ports import RowDelta, RowDone
+from asr_server.schedule.model import RowDelta, RowDone
 
 SILENCE = np.zeros(16_000, np.float32)
 SLOTS = 8

@@ -18,8 +18,7 @@ from asr_server.engine.feature import OnProgress, Plan
 from asr_server.engine.plan import FAKE
 from asr_server.engine.protocol import Aligner, Engine, EngineInfo
 from asr_server.schedule.job import DEFAULT, RequestClock, SchedulerObserver
-from asr_server.schedule.model import ModelState, OnState
-from asr_server.schedule.ports import Batch
+from asr_server.schedule.model import Batch, ModelState, OnState
 from asr_server.schedule.thread import EngineThread, Scheduler
 
 OnFailure = Callable[[EngineFailed], None]

@@ -19,7 +19,7 @@ from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.decoder import ArenaDecoder
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.schedule.job import Job
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 from asr_server.schedule.thread import EngineThread
 
 pytestmark = pytest.mark.torch

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.model_cache import CachedModel
     from asr_server.engine.qwen_asr.windows import LoadedEncoder
     from asr_server.engine.torch.linear import MakeLinear
-    from asr_server.schedule.ports import Batch
+    from asr_server.schedule.model import Batch
 
 
 OnProgress = Callable[[], None]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from asr_server.core.audio import MAX_GAP_S, PAD_MS
 from asr_server.core.errors import AsrError
-from asr_server.schedule.ports import Batch
+from asr_server.schedule.model import Batch
 from asr_server.text.languages import model_languages
 
 

@@ -21,7 +21,7 @@ from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.sessions import LiveSessions
 from asr_server.live.speech_detection import VoiceDetector
 from asr_server.schedule.admission import Admission
-from asr_server.schedule.ports import RowDone, RowFailed
+from asr_server.schedule.model import RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
 __all__ = ["Scripted", "make", "opened", "processed", "said", "speech", "until", "until_flush"]

@@ -51,7 +51,7 @@ from asr_server.recordings.requests import (
 from asr_server.recordings.segmenter import RecordingMetrics, RecordingSignal
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
 REQUEST = TranscriptionRequest()

@@ -3,7 +3,7 @@
 import threading
 
 from asr_server.core.errors import EngineFailed, ModelUnavailable
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 WAIT_S = 10
 

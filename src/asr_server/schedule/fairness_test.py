@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from asr_server.schedule.job import RECORDINGS_SHARE, Job, Priority
-from asr_server.schedule.ports import RowDelta, RowDone
+from asr_server.schedule.model import RowDelta, RowDone
 from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
 
 PASS_S, ROW_S, TOKENS_PER_S = 0.031, 0.0056, 217.0

@@ -40,8 +40,18 @@ from asr_server.schedule.job import (
     RequestClock,
     SchedulerObserver,
 )
-from asr_server.schedule.model import EngineSnapshot, ModelStatus, OnState, ServedModel, ServedModels
-from asr_server.schedule.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import (
+    Batch,
+    EngineSnapshot,
+    ModelStatus,
+    OnState,
+    Outcome,
+    RowDelta,
+    RowDone,
+    RowFailed,
+    ServedModel,
+    ServedModels,
+)
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0

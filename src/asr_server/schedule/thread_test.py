@@ -13,8 +13,7 @@ from asr_server.core.errors import EngineFailed, ModelUnavailable, ShuttingDown,
 from asr_server.core.idle import IdleTimer
 from asr_server.schedule.conftest import WAIT_S, Clock, Scripted
 from asr_server.schedule.job import Job, JobEnd, Priority, SchedulerObserver
-from asr_server.schedule.model import ModelState
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import ModelState, RowDone
 from asr_server.schedule.thread import EngineThread
 
 ENDLESS = 10**9

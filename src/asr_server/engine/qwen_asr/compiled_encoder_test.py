@@ -120,7 +120,7 @@ from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 audio = np.frombuffer(demo.sample().recording.read_bytes()[44:], np.int16).astype(np.float32) / 32768
 plan = Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo", runtime=OPENVINO, quantize=sys.argv[1])
 engine = QwenEngine(plan)

@@ -29,7 +29,7 @@ from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import token_budget, without_loop
 from asr_server.engine.protocol import AS_SET, EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.rows import AnswerRow

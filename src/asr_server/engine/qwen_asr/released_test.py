@@ -9,7 +9,7 @@ from asr_server.engine.conftest import loaded_aligner, loaded_qwen
 from asr_server.engine.feature import OPENVINO
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import checkpoint, compiled_aligner, files
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 from tools.checkpoints.recogniser import SHAPES, random_aligner
 from tools.sentences import SENTENCES
 

@@ -23,7 +23,7 @@ from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 from asr_server.engine.qwen_asr.decoder import ArenaDecoder
 from asr_server.engine.qwen_asr.engine import RowLimit
 from asr_server.engine.qwen_asr.files import CheckpointFiles
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 

@@ -23,7 +23,7 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch.language_model import Room, TorchOperations
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
 

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from asr_server.engine.conftest import ends, loaded_qwen
 from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.protocol import Utterance
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 

@@ -11,7 +11,7 @@ from asr_server.engine import capabilities, core, plan
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import Utterance, Written
 from asr_server.features.hotwords.check import HotwordCheck, Terms
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 from asr_server.text import words
 from E2Etest.drive import recordings
 

@@ -16,7 +16,7 @@ from asr_server.engine.memory import free_bytes
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.row import Draft, Row, accepted
 from asr_server.features.moonshine import package
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
     from asr_server.features.moonshine.decoder import RowCache

@@ -12,7 +12,7 @@ from asr_server.engine.protocol import Finish, Utterance
 from asr_server.features.moonshine import package
 from asr_server.features.moonshine.engine import MoonshineEngine
 from asr_server.features.moonshine.model import MoonshineModel
-from asr_server.schedule.ports import RowFailed
+from asr_server.schedule.model import RowFailed
 
 
 def _engine(**values):

@@ -23,7 +23,7 @@ from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Option, T
 from asr_server.features.remote_engine.answer import Answer
 from asr_server.features.remote_engine.endpoint import Endpoint
 from asr_server.features.remote_engine.vllm import VllmProcess
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 from asr_server.text.scripts import LETTERS, continued
 
 # How long a step waits for an outcome. Jobs that arrive during the wait are admitted after it.

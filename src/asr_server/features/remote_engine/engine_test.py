@@ -12,7 +12,7 @@ from asr_server.engine.conftest import ends
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.features.remote_engine import conftest as wire
 from asr_server.features.remote_engine.conftest import KEY, Reply, ScriptedRemote
-from asr_server.schedule.ports import RowDone, RowFailed
+from asr_server.schedule.model import RowDone, RowFailed
 
 TONE = (0.3 * np.sin(np.arange(24_000) / 9)).astype(np.float32)
 _PATIENCE_S = 20.0

@@ -15,7 +15,7 @@ from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.conftest import ends
 from asr_server.engine.protocol import Utterance
 from asr_server.features.remote_engine.conftest import SLIM
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 
 # Answers with its arguments, to a caller with the key; `crash` in the prompt ends it, its connections first. Writes its
 # process id to a file.

@@ -24,7 +24,7 @@ from asr_server.features.speech_output.engines.protocol import (
     VoiceSample,
 )
 from asr_server.features.speech_output.options import NAMES
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 TEXTS = (
     "Hello.",

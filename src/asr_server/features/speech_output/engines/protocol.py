@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asr_server.core.audio import SPEECH_RATE as SPEECH_RATE
 from asr_server.schedule.admission import FIRST_GUESS_SPEED
-from asr_server.schedule.ports import Batch
+from asr_server.schedule.model import Batch
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,7 +20,7 @@ from asr_server.features.speech_output.engines.protocol import (
     SpeechFinish,
     SpokenSentence,
 )
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 
 # Blocks that come together are handed out together: the library's are 60 ms. The first goes out at once.
 _DELTA_SAMPLES = SPEECH_RATE // 2

@@ -5,7 +5,7 @@ import pytest
 from asr_server.features.speech_output.engines.espeak import package, voices
 from asr_server.features.speech_output.engines.espeak.engine import EspeakEngine
 from asr_server.features.speech_output.engines.protocol import Sentence
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 
 
 @pytest.mark.parametrize(

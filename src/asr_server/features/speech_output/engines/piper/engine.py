@@ -30,7 +30,7 @@ from asr_server.features.speech_output.engines.protocol import (
     SpeechFinish,
     SpokenSentence,
 )
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 from asr_server.text.scripts import normal_form
 
 # More than a few callers have under way: the one that comes last has heard least, and is next. A row has at most 4 MB.

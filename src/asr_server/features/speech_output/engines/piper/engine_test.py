@@ -14,7 +14,7 @@ from asr_server.features.speech_output.engines.piper import voice
 from asr_server.features.speech_output.engines.piper.conftest import small_graph
 from asr_server.features.speech_output.engines.piper.engine import MAX_PHONEMES, PiperEngine, utterances
 from asr_server.features.speech_output.engines.protocol import Sentence
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 VOICE = "en_us-small-low"
 LONG = Sentence("This is a sentence that is long enough to be spoken in several pieces, one after another.", VOICE)

@@ -9,7 +9,7 @@ import pytest
 from asr_server.features.speech_output.engines.protocol import VoiceSample
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
-from asr_server.schedule.ports import RowDone
+from asr_server.schedule.model import RowDone
 
 GREEDY = {"generation_config.json": {"do_sample": False, "subtalker_dosample": False}}
 

@@ -39,7 +39,7 @@ from asr_server.features.speech_output.engines.qwen_tts.model import (
     missing,
     traits_of_name,
 )
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
     import numpy as np
