@@ -50,6 +50,8 @@ TORCH := $(shell grep --only-matching 'torch==[0-9.]*' pyproject.toml)
 ENGINE := $(if $(strip $(GPU_DRIVER) $(TORCH_INDEX) $(filter torch,$(RUNTIME))),torch,runtime)
 # As many tests at once in each part, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 TEST_WORKERS ?= 2
+# Tests of servers, processes and pages wait more than they compute.
+E2E_WORKERS ?= 3
 PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # A fault that lets many tests run into their time limit ends a part of `make test` after this many seconds.
 LIMIT = --session-timeout 1500
@@ -128,12 +130,12 @@ serve: $(VENV)/.$(ENGINE)
 cluster: $(VENV)/.cluster
 	@MODEL_ID=$${MODEL_ID:-demo} $(VENV)/bin/serve run docs/run/cluster/local.yaml
 
-# Tests wait for timers and for processes that start, so three of these at once keep two cores busy. Each prints what it
-# has to say at its end.
+# Tests wait for timers and for processes that start, so three of these at once keep two cores busy, the longest first.
+# Each prints what it has to say at its end.
 test: $(VENV)/.dev
 	@echo "Checks and tests, three parts at a time; each prints its output when it has ended."
 	@mkdir -p build && date +%s >build/test-times
-	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory --jobs 3 --output-sync=target unit-torch unit-plain check e2e
+	@TEST_TIMES=build/test-times $(MAKE) --no-print-directory --jobs 3 --output-sync=target e2e unit-plain unit-torch check
 	@$(PY) -m tools.test_times build/test-times
 
 check: $(VENV)/.dev
@@ -166,7 +168,7 @@ contract: $(VENV)/.compiled
 	$(PYTEST) E2Etest/contract --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
 
 e2e: $(VENV)/.compiled browser
-	$(PYTEST) E2Etest --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
+	$(PYTEST) E2Etest --numprocesses $(E2E_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
 
 # The page is tested in Debian's Chromium. Installed here only as root, as on a fresh container or a CI machine.
 browser:

@@ -25,6 +25,7 @@ def test_a_file_is_its_words_on_stdout_and_nothing_else(cli_server, talks, words
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{words}\n", "")
 
 
+@pytest.mark.slow("tells speakers apart")
 @pytest.mark.parametrize("response_format", [one for one in ResponseFormat if one is not ResponseFormat.DOCX])
 def test_every_format_is_what_the_server_answers(cli_server, talks, sample, response_format):
     """The same text as over HTTP, with a newline at the end."""

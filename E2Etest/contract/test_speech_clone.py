@@ -72,4 +72,7 @@ def _head(server, size):
     )
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(request.encode())
-        return b"".join(iter(lambda: connection.recv(1024), b""))
+        answer = b""
+        while not answer.endswith(b"}}") and (part := connection.recv(1024)):
+            answer += part
+        return answer

@@ -67,6 +67,7 @@ def _script_tests():
     yield pytest.param(together, id="others")
 
 
+@pytest.mark.slow("starts Node, which loads every script")
 @pytest.mark.parametrize("paths", _script_tests())
 def test_the_scripts_own_tests_pass(paths):
     """Node runs the tests beside the scripts; without Node they fail, since passing would say that they ran."""

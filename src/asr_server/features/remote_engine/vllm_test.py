@@ -86,6 +86,7 @@ def _gone(pid):
         return True
 
 
+@pytest.mark.slow("starts processes and waits for them")
 def test_it_runs_while_the_model_is_loaded_and_again_after_a_crash(command, engine_for):
     """The process has the arguments that follow from the settings, and is reached with a key that nobody else has. A
     crash is an error of the row that was with it; the next load starts another one, also while it is still ending."""
