@@ -9,7 +9,6 @@ import tempfile
 import pytest
 
 from E2Etest.drive.process import ready
-from tools.gpu.__main__ import MORE, PARTS
 from tools.gpu.carry import MOST_BYTES, tracked
 
 
@@ -37,6 +36,8 @@ def test_without_a_gpu_nothing_is_measured_and_it_fails(tmp_path):
 @pytest.mark.timeout(1800)
 def test_its_parts_run_on_a_cpu(tmp_path):
     """All that a lease is for, on the demonstration model; the file says that no GPU was measured."""
+    from tools.gpu.__main__ import PARTS  # it imports torch, which takes seconds
+
     out = tmp_path / "gpu.json"
     done = _run("--device", "cpu", "--shape", "demo", "--seconds", "3600", "--out", str(out))
     assert done.returncode == 0, done.stderr
@@ -56,6 +57,8 @@ def test_its_parts_run_on_a_cpu(tmp_path):
 @pytest.mark.timeout(900)
 def test_the_parts_that_have_to_be_named_run_on_a_cpu(tmp_path):
     """They compare with the model's own package, and measure what is not carried."""
+    from tools.gpu.__main__ import MORE  # it imports torch, which takes seconds
+
     out = tmp_path / "gpu.json"
     done = _run("--device", "cpu", "--shape", "demo", "--seconds", "3600", "--out", str(out), *MORE)
     assert done.returncode == 0, done.stderr
@@ -66,6 +69,8 @@ def test_the_parts_that_have_to_be_named_run_on_a_cpu(tmp_path):
 @pytest.mark.nightly
 def test_no_part_begins_after_the_time_is_up_and_the_file_says_so(tmp_path):
     """A lease ends by itself: what is written by then is all there is."""
+    from tools.gpu.__main__ import PARTS  # it imports torch, which takes seconds
+
     out = tmp_path / "gpu.json"
     assert _run("--device", "cpu", "--shape", "demo", "--seconds", "0", "--out", str(out)).returncode == 0
     found = json.loads(out.read_text())
