@@ -13,8 +13,6 @@ from asr_server.text.words import CLOSING, GLUED, OPENING, measure
 
 
 class LintRule(StrEnum):
-    """The rules."""
-
     EMPTY = "empty"
     ORDER = "order"
     OVERLAP = "overlap"

@@ -17,7 +17,7 @@ SECRET = f"whsec_{base64.b64encode(KEY).decode()}"
 
 
 class Receiver:
-    """What has come."""
+    """The callbacks that have arrived."""
 
     def __init__(self) -> None:
         self.messages: list[dict] = []  # in the order in which they came, with their ids

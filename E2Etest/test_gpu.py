@@ -99,7 +99,7 @@ def test_a_machine_that_is_lent_takes_the_tree_and_the_packages():
 @pytest.mark.integration
 @pytest.mark.requires_gpu
 def test_a_gpu_hears_the_words_and_reports_its_memory(tmp_path, sample):
-    """In float32 the words are those of a CPU."""
+    """In float32 a GPU hears the same words as a CPU."""
     with ready(tmp_path / "log", DEVICE="cuda", DTYPE="float32") as server:
         assert server.transcribe(sample[0]).json()["text"] == sample[1]
         health = server.health()

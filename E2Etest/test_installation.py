@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / ".venv" / "tools" / "bin"
-# What is in the package's directory for its tests only.
+# Files of the package's directory that only the tests use.
 FOR_TESTS = ("*_test.py", "conftest.py", "*_test.mjs", "package.json", "words.flac", "*.mka")
 
 

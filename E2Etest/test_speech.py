@@ -67,7 +67,7 @@ def _allowed(model, texts, words):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("model", [ENGLISH, DEMO])
 def test_a_hundred_texts_are_understood(talker, model):
-    """The half of them that no bound was taken from."""
+    """Half of the texts: the bounds were taken from the other half."""
     texts = TEXTS[model][1::2]
     errors, words = _heard(talker, model, texts)
     allowed = _allowed(model, len(texts), words)

@@ -1,4 +1,4 @@
-"""What the flood tests send as fast as they can: WebSocket frames and messages, HTTP requests and bodies."""
+"""The data of the flood tests: WebSocket frames and messages, HTTP requests and bodies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def authorization(key: str) -> bytes:
 
 
 class Flood(NamedTuple):
-    """What a connection sends first, and then without end."""
+    """The first bytes of a connection, and the bytes that it repeats without end."""
 
     first: bytes
     piece: bytes
@@ -53,7 +53,7 @@ _REQUESTS = b"GET / HTTP/1.1\r\n" + _HEAD + b"\r\n"
 
 
 def _socket(path: str, headers: bytes, burst: bytes, beginning: bytes = b"", *, reads: bool = False) -> Flood:
-    """Frames behind a handshake, also behind one that is refused."""
+    """Return a flood of frames after a handshake, which the server may have refused."""
     return Flood(handshake(path, headers) + beginning, burst * max(1, BURST_BYTES // len(burst)), reads)
 
 
@@ -92,7 +92,7 @@ FLOODS = {
 
 _HOTWORDS = _event(action="config", hotwords="\u00e9" * 15_999)
 _ARMENIAN = _event(type="text", text=("\u0561\u0589 " * 6_700)[:19_900]) + _event(type="cancel")
-# What ten sockets of one key send at once.
+# Floods over ten sockets of one key at once.
 OF_TEN_SOCKETS = {
     name: _socket(path, AUTHORIZED, burst, beginning, reads=True)
     for name, (path, beginning, burst) in {
@@ -132,7 +132,7 @@ def pour(port: int, flood: Flood, over: Event) -> int:
 
 
 def pour_gently(port: int, flood: Flood, over: Event) -> None:
-    """Those who flood have machines of their own: take no processor time that others need."""
+    """Pour at the lowest priority: real attackers use their own processors, not the server's."""
     os.nice(19)
     pour(port, flood, over)
 

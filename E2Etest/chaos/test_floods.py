@@ -1,4 +1,4 @@
-"""Connections send as fast as they go, one by one, ten of a key and all at once: the others are served all the same."""
+"""Floods do not stop other callers: one connection at a time, ten of one key, and all of them at once."""
 
 import statistics
 import threading
@@ -34,7 +34,7 @@ PROBES = 100
 
 @contextmanager
 def _poured(server, flood, connections):
-    """The flood over so many connections until the block ends, of which each sends more than one burst."""
+    """Flood until the block ends. Each connection must have sent more than one burst by then."""
     over = threading.Event()
     with ThreadPoolExecutor(connections) as pool:
         floods = [pool.submit(pour, server.port, flood, over) for _ in range(connections)]
@@ -47,7 +47,7 @@ def _poured(server, flood, connections):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """It has served each kind once, so that all is loaded that one needs."""
+    """Start a server and send it one request of each kind, so that everything is loaded."""
     log = tmp_path_factory.mktemp("floods") / "log"
     with ready(log, API_KEYS=f"{KEY},{OTHER}", LOG_LEVEL="INFO", WS_RESUME_S="0") as server:
         stream(server, pieces(data(recordings.samples()), 32_000))
@@ -61,7 +61,7 @@ def server(tmp_path_factory):
 @one_connection
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_stops_nobody(server, name, measured, note):
-    """Nor does it take memory, whether its answers are read or not."""
+    """The server's memory does not grow either, whether the client reads the answers or not."""
     flood = FLOODS[name]
     with without_collection(), growth(server.process.pid) as grown, _poured(server, flood, flood.connections):
         took_ms = probed(server.port, PROBES)
@@ -72,7 +72,7 @@ def test_a_flood_stops_nobody(server, name, measured, note):
 
 @one_connection
 def test_all_floods_at_once_stop_nobody(server, measured, note):
-    """Each from a process of its own, beside many requests that are not read: what each may use is not added up."""
+    """Each flood runs in its own process, beside many requests whose answers nobody reads: shares do not add up."""
     works = [(pour_gently, server.port, flood) for flood in FLOODS.values() if flood.connections == 1]
     with without_collection(), programs(*works), _poured(server, FLOODS["requests, unread"], UNREAD):
         time.sleep(1)
@@ -83,7 +83,7 @@ def test_all_floods_at_once_stop_nobody(server, measured, note):
 
 
 def _recording_s(server):
-    """The median time of a recording by the other key, after one that is not counted."""
+    """Return the median time of the other key's recordings, without the first one."""
     with closing(Neighbour(server, OTHER)) as neighbour:
         return statistics.median(neighbour.recordings_s(10, 0.05)[1:])
 
@@ -91,7 +91,7 @@ def _recording_s(server):
 @pytest.mark.guarantee("floods")
 @pytest.mark.parametrize("name", OF_TEN_SOCKETS)
 def test_a_recording_beside_ten_sockets_of_another_key(server, name, measured, note):
-    """Compared with one next to two programs that only use the processor."""
+    """The recording takes at most 2.5 times as long as it does next to two programs that only use the processor."""
     with programs(*[(use_processor,)] * 2):
         time.sleep(1)
         control_s = _recording_s(server)

@@ -1,4 +1,4 @@
-"""Two hundred live sessions at once, whose network breaks: each gets its own words once, and nobody another one's."""
+"""Two hundred live sessions lose their connections and resume at once: each gets its own words, once."""
 
 import asyncio
 import itertools

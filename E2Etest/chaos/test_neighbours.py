@@ -239,7 +239,7 @@ def _empty_pages(server, number):
 
 @pytest.mark.guarantee("turns")
 def test_decoders_and_readers_are_taken_in_turns(attacked, neighbour):
-    """Six sockets of one key send Ogg pages without packets, and readers of one session take all places they may."""
+    """Six sockets of one key send empty Ogg pages, and the readers of one session take every place that they can."""
     with ExitStack() as held:
         session = held.enter_context(open_session(attacked))
         path = f"/v1/live/{session.hello['session_id']}/share"

@@ -1,4 +1,4 @@
-"""Ten times more work than can be done, for a while: the rest is refused at once, what is taken goes on."""
+"""Callers ask for ten times the work that the server can do: it refuses the rest at once, and finishes what it took."""
 
 import asyncio
 import statistics

@@ -36,7 +36,7 @@ def _ended(line, wait_ms):
 
 
 def _floods(line):
-    """Send speech and actions, and read nothing, until the server ends it; the seconds until then, and the bytes."""
+    """Send speech and actions without reading. Return the seconds and the bytes until the server closes the socket."""
     burst = frame(SPEECH[:3_200]) + frame(json.dumps({"action": "config", "language": "en"}).encode(), TEXT) * 100
     line.settimeout(1)
     began_s, sent = time.monotonic(), 0
@@ -52,7 +52,7 @@ def _floods(line):
 
 
 def _is_silent(line):
-    """Neither send nor read anything until the server ends it; the seconds until then, and all that came."""
+    """Stay silent. Return the seconds until the server closes the socket, and the bytes that it sent."""
     began_s, parts = time.monotonic(), []
     assert _ended(line, 1000 * GIVE_UP_S)
     took_s = time.monotonic() - began_s

@@ -57,7 +57,8 @@ def _beside(server, neighbour):
 
 @pytest.mark.guarantee("texts")
 def test_texts_of_one_key_stop_nobody(tmp_path, measured):
-    """Compared with a recording beside two programs that only use the processor, in turns. SIGTERM ends the server."""
+    """The baseline, measured in turns, is a recording beside two programs that only use the processor. SIGTERM ends
+    the server."""
     control_s, beside_s, probes_s = [], [], []
     with ready(tmp_path / "log", API_KEYS=KEYS, SPEAKERS="auto") as server, closing(Neighbour(server)) as neighbour:
         for use in (neighbour.is_transcribed, neighbour.is_spoken, neighbour.has_a_voice):

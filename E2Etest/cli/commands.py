@@ -57,7 +57,7 @@ def run(*arguments: object, stdin: bytes | None = b"", cwd: Path | None = None, 
 
 
 def _text(content: bytes) -> str | bytes:
-    """Audio is no text."""
+    """Return the output as text, or as bytes if it is audio."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -65,7 +65,7 @@ def _text(content: bytes) -> str | bytes:
 
 
 def command(*arguments: object, cwd: Path | None = None, **changes: str):
-    """The same as a process of its own: also what libraries write, and what they read when they are imported."""
+    """Run the command as its own process, whose libraries write to its output and read its environment at import."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         stdin=subprocess.DEVNULL,

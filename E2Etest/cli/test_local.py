@@ -36,7 +36,7 @@ def test_the_words_are_those_of_a_server(server, talks):
     ],
 )
 def test_options_reach_the_engine(server, talks, arguments):
-    """The answers are those of a server. Keys in the environment do not matter."""
+    """`--local` gives the answers of a server, and ignores keys in the environment."""
     local = run(*arguments, talks / "hello.wav", "--local", MODEL_ID="demo", API_KEYS="of-a-server")
     served = run(*arguments, talks / "hello.wav", "--server", server.base)
     assert local.stdout == served.stdout != ""
@@ -67,7 +67,7 @@ def test_settings_that_cannot_work_exit_with_2(talks, changes, word):
 
 @pytest.mark.nightly
 def test_settings_with_which_nothing_speaks_are_an_error_of_the_settings(tmp_path):
-    """The worker says which."""
+    """The worker names the setting that is wrong."""
     done = run("speak", "--local", "Hello.", "-o", "a.mp3", cwd=tmp_path, MODEL_ID="fake", SPEECH="off")
     assert done.returncode == 2
     assert "SPEECH=off" in done.stderr

@@ -59,7 +59,7 @@ def test_the_name_of_the_file_decides_the_format(speak, tmp_path, name, magic):
 
 
 def test_every_option_is_sent(speak, server, tmp_path):
-    """The file is what the route answers, also where its name says another format."""
+    """The file has the bytes of the route's answer, even if its name ends like another format."""
     options = {"voice": "nova", "speed": 1.5, "language": "de", "instructions": "Loud.", "seed": 4}
     given = [part for name, value in options.items() for part in (f"--{name}", value)]
     done = speak("Guten Tag.", "-f", "mp3", "-o", "a.flac", *given)
@@ -107,14 +107,14 @@ def test_what_is_wrong_is_said_and_leaves_no_file(speak, tmp_path, arguments, sa
 
 
 def test_a_missing_key_is_said_with_the_ways_to_give_one(speak):
-    """The name of the variable and of the option."""
+    """The error names the variable and the option."""
     done = speak("Hello.", "-o", "a.mp3", ASR_API_KEY="")
     assert (done.returncode, done.stderr.split(":")[1]) == (1, " missing_api_key")
     assert "ASR_API_KEY or --api-key-file" in done.stderr
 
 
 def test_a_file_is_replaced_only_if_that_is_said(speak, tmp_path):
-    """Directories of the file are made."""
+    """The command creates the directories of the file."""
     (tmp_path / "there.mp3").write_text("mine")
     assert speak("Hello.", "-o", "there.mp3", "--force").returncode == 0
     assert (tmp_path / "there.mp3").read_bytes()[:1] == b"\xff"

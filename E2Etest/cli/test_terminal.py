@@ -75,7 +75,6 @@ def test_no_bar_where_none_is_wanted(cli_server, talks, words, arguments):
 
 @pytest.mark.slow("runs the command in a process of its own")
 def test_the_doctor_has_colours():
-    """On a terminal."""
     code, terminal = on_terminal("doctor", "--quick", MODEL_ID="demo")
     assert code == 0
     assert "\x1b[32m" in terminal

@@ -20,7 +20,7 @@ def _transcribe(server, *arguments, **more):
 
 
 def test_a_file_is_its_words_on_stdout_and_nothing_else(cli_server, talks, words):
-    """So that a script can take them; the exit code is 0. As a process, with what its libraries write."""
+    """Scripts read the words from standard output. A real process also shows what its libraries would write there."""
     done = command("transcribe", "--server", cli_server.base, talks / "hello.wav")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{words}\n", "")
 

@@ -41,7 +41,7 @@ def _messages(server, audio, **query):
 
 @pytest.fixture(scope="module")
 def judged(server, sentence):
-    """All messages of a client that asks for nothing."""
+    """Return all messages that a client without options gets."""
     return _messages(server, sentence)
 
 
@@ -51,7 +51,7 @@ def _ended_by_pauses(messages):
 
 @pytest.mark.slow("judges pauses with a model")
 def test_a_pause_inside_a_sentence_does_not_end_the_utterance(server, sentence, judged):
-    """By its length alone it does. The final says how sure the end was. Estimates are counted."""
+    """Judged by its length, the pause would end it. The final reports the estimate, and estimates are counted."""
     timed = _messages(server, sentence, endpointing="pause")
     assert len(_ended_by_pauses(judged)) < len(_ended_by_pauses(timed))
     assert _ended_by_pauses(judged)[-1]["end_of_turn"] >= 0.5

@@ -65,7 +65,7 @@ def test_a_server_that_does_not_imitate_says_so_before_it_reads(live_server):
 
 
 def _head(server, size):
-    """The answer to a request whose body does not come."""
+    """Return the answer to a request whose body never arrives."""
     request = (
         f"POST {ROUTE} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: multipart/form-data; boundary=x\r\n"
         f"Authorization: Bearer {server.key}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"

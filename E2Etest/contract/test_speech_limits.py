@@ -157,7 +157,7 @@ def test_a_stop_speaks_what_was_accepted_to_its_end(start):
 
 @pytest.fixture(scope="module")
 def espeak(start):
-    """With eSpeak NG, loaded."""
+    """A server with eSpeak NG loaded."""
     with start() as server:
         assert speak(server).status_code == 200
         yield server
@@ -168,7 +168,7 @@ def pid_of(server, process):
 
 
 def test_callers_at_once_get_what_each_gets_alone(espeak):
-    """Other voices, texts and formats beside each other, four times."""
+    """Requests with different voices, texts and formats run beside each other, four times."""
     other = {"text": "Something else. And another thing.", "voice": "onyx", "response_format": "flac"}
     wanted = [{"voice": "nova", "response_format": "mp3"}, other]
     alone = [speak(espeak, **fields).content for fields in wanted]

@@ -86,7 +86,7 @@ def _slow_readers(server):
 
 
 def test_at_shutdown_the_present_sentence_is_finished(start):
-    """And no other; then the socket is closed with 1001."""
+    """The server sends no other sentence, and closes the socket with 1001."""
     with start() as server, opened(server) as peer:
         say(peer, "text", text=LONG)
         hear(peer, "sentence")

@@ -104,7 +104,7 @@ def test_a_person_is_named_in_the_recordings_of_the_key_that_stored_the_voice(st
 
 
 def test_there_is_a_bound_for_each_key(keyed, monkeypatch):
-    """429 with what to do, and nothing is computed; another key has room."""
+    """The answer is 429 and says what to do. Nothing is computed, and another key still has room."""
     monkeypatch.setattr(voices_module, "MAX_VOICES_EACH", 1)
     assert enrol(keyed).status_code == 201
     calls = TONES.calls

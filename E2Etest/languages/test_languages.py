@@ -52,7 +52,7 @@ def whisper(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, whisper):
-    """Our server in front of it."""
+    """Our server, which uses Whisper's as its remote engine."""
     with ready(tmp_path_factory.mktemp("server") / "log", VLLM_BASE_URL=whisper) as started:
         yield started
 

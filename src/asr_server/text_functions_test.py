@@ -94,7 +94,7 @@ _SPECIAL = "".join(
 
 @cache
 def _alphabet():
-    """Each special character, and one of each category. Who only collects the tests need not look at all characters."""
+    """Return each special character and one of each category. Scanning all characters takes a second."""
     by_category = {}
     for code in {*range(0x110000)} - {*range(0xD800, 0xE000)}:  # surrogates are refused where texts come in
         by_category.setdefault(unicodedata.category(chr(code)), []).append(chr(code))
@@ -102,7 +102,7 @@ def _alphabet():
 
 
 def _by_day():
-    """Of ASCII's letters and digits one of a kind."""
+    """Return the alphabet with one lower-case letter, one capital and one digit of ASCII."""
     return [char for char in _alphabet() if not (char.isascii() and char.isalnum()) or char in "aA0"]
 
 

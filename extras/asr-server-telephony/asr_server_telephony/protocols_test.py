@@ -66,7 +66,7 @@ _MEDIA = phones.twilio_media("inbound", 1, bytes(160))
     ids=["binary", "no base64", "track not announced", "second start", "media first", "half a frame"],
 )
 def test_a_message_that_nobody_sends_is_refused(reader, messages, code):
-    """Those before it are read."""
+    """The messages before the bad one are read."""
     *before, last = messages
     for message in before:
         list(reader.read(message))

@@ -19,7 +19,7 @@ LIMITS = DecodeLimits(max_audio_s=30.0)
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def decoder():
-    """A decoder that the tests of all modules use whose tests run on the event loop of the package."""
+    """One decoder for all tests of the package, which share an event loop."""
     decoder = Decoder(LIMITS)
     yield decoder
     await decoder.close()

@@ -170,7 +170,7 @@ def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
 
 
 def add_file_output(parser: argparse.ArgumentParser, allowed: Iterable[str], file: str, format_help: str) -> None:
-    """Add the place of one result: a `file`, or standard output."""
+    """Add the options that say where one result is written and in which format. `file`: the help of `--output`."""
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", metavar="FILE", help=file)
     group.add_argument("-f", "--format", choices=list(allowed), help=format_help)

@@ -149,9 +149,8 @@ def _ready(engine):
 def test_the_aligner_is_loaded_by_the_first_alignment_and_rows_and_items_end_as_what_they_are(
     engine, words, transcriber
 ):
-    """Transcription alone never loads it. The step that loads makes no pass: the state says loaded when the load is
-    over, and the thread must show that it moves before anything else is long. An item ends with an alignment or the
-    error that is its own."""
+    """Transcription never loads the aligner. The step that loads it makes no pass, so that the thread shows that it moves
+    before its next long work. Each item ends with an alignment or its own error."""
     transcriber.endless = False
     engine.admit(0, SPOKEN)
     assert _ended(engine)[0].value == "text"

@@ -71,7 +71,7 @@ class _Server:
 
 
 class _Engine:
-    """What `asr-server engine` runs, in this process."""
+    """The server of `asr-server engine`, in this process."""
 
     def __init__(self, place, **settings):
         self.server = EngineServer(*_resolved(place.parent, **settings))
@@ -181,7 +181,7 @@ async def test_answers_alignments_and_times_are_those_of_the_engine(connect, eng
 
 
 async def test_deadlines_wait_for_an_engine_that_comes_and_a_model_that_loads(connect, engine, script):
-    """Who asked in time is answered, although the load alone takes longer than the request may."""
+    """A request is answered although loading the model takes longer than the request may."""
     script(**QUICK, load_s=0.8)
     server = connect()
     stream = server.ask(stream=True, deadline_s=server.engine.clock.now_s() + 0.5)
@@ -211,7 +211,7 @@ async def test_who_leaves_or_is_late_leaves_the_engine(connect, engine, script):
 
 
 async def test_rows_go_on_in_the_next_engine(connect, engine, script):
-    """Rows go on with the words that were handed out, waiting ones as they are: no word is lost, doubled or changed."""
+    """A row resumes after the words that were sent; waiting rows start unchanged. No word is lost, doubled or changed."""
     script(**SLOW)
     first, server = engine(), connect()
     streams = [server.ask(stream=True) for _ in range(10)]  # two more than the batch has room for
@@ -284,7 +284,7 @@ async def test_rows_wait_for_an_engine_no_longer_than_a_start_may_take(connect, 
 
 
 async def test_rows_and_leases_of_a_server_end_with_its_connection(connect, engine, script):
-    """Rows of another server go on. While it holds a lease, the model is idle for longer than the timeout."""
+    """Rows of another server continue. While it holds a lease, the idle model stays loaded beyond its timeout."""
     script(**SLOW)
     shared, one, other = engine(idle_timeout=0.2), connect(), connect()
     with one.core.thread.lease(live=True):
@@ -365,7 +365,7 @@ def _row(number, model=""):
 
 @pytest.mark.parametrize("wrong", [_row(2, "another"), _row(1), wire.RowStarted(1)], ids=["model", "number", "kind"])
 async def test_a_server_that_sends_what_none_sends_loses_its_connection(connect, engine, script, place, wrong):
-    """The engine goes on."""
+    """The engine continues to serve the others."""
     script(**QUICK)
     shared, (frames, _, gone) = engine(), await _peer(place)
     frames.send(wire.Hello(shared.server.settings))

@@ -113,7 +113,7 @@ async def _sent(connection):
 
 
 async def test_a_message_passes_the_parts_in_their_order(make, speech):
-    """Each part may change the message, and add to it."""
+    """Each part of a session may change the message and add fields to it."""
     connection = await opened(make(Scripted()), parts=tuple(lambda *_, name=name: _Part(name) for name in "ab"))
     await connection.send(Audio(speech))
     await connection.session.finish()

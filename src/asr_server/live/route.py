@@ -66,7 +66,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
 
 
 def _decoding(services: Services, query: Query) -> AbstractAsyncContextManager[Decode]:
-    """Return what opens a decoder of the client's frames."""
+    """Return a context manager that opens the decoder of the client's frames."""
     if query.encoding != "opus":
 
         async def decode(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Access of callers: API keys and ephemeral keys, the rules for web pages and host names, and each caller's quota.
+"""Access control: API keys and ephemeral keys, the rules for web pages and host names, and each caller's quota.
 
 `net.edge` applies the rules. The bound of the server's work is in `schedule/admission.py`.
 

@@ -157,7 +157,7 @@ async def _whole(read):
     ],
 )
 async def test_an_upload_that_trickles_or_takes_for_ever_is_ended(monkeypatch, parts, left, said):
-    """A slow one after two minutes at most, although it never stops for long."""
+    """A slow upload is refused after two minutes at most, even if it never pauses for long."""
     read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
     with raises("upload_stalled", match=said):
         await _whole(read)

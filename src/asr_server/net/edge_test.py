@@ -120,7 +120,7 @@ async def test_a_place_is_taken_until_the_answer_is_written():
 
 
 async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():
-    """An unexpected error is counted too."""
+    """The metrics count an unexpected error too."""
     registry = CollectorRegistry()
     app = _app(Route("/broken", lambda _: 1 / 0), rules=_rules(key_max_requests=1))
     app.state.services = SimpleNamespace(request_metrics=RequestMetrics(registry))

@@ -24,7 +24,7 @@ def test_the_page_has_the_codes_with_their_statuses_and_close_codes():
 
 
 def test_every_error_has_its_place_on_the_wire():
-    """Its envelope has OpenAI's four keys, and 429 and 503 say when to come back. Clients repeat every 5xx, unless a
+    """The envelope has OpenAI's four keys, and 429 and 503 say when to come back. Clients repeat every 5xx, unless a
     header says that it is no use: a server that is not set up stays so, and a 504 would be sent twice more, each time
     for the whole limit."""
     final = set()

@@ -324,7 +324,7 @@ async def test_requests_behind_an_answer_wait_unparsed(opened):
     [("REQUEST_REST_S", (GET + b"\r\n") * 5, 4), ("SLICE_REST_S", POST + b"1\r\nx\r\n" * 4_000 + b"0\r\n\r\n", 5)],
 )
 async def test_who_sends_without_end_is_served_with_rests(opened, monkeypatch, name, data, count):
-    """The event loop goes on after each request ahead of its answer and after each slice; no more is read meanwhile."""
+    """The event loop serves others after each pipelined request and each slice, and reads nothing more meanwhile."""
     monkeypatch.setattr(http_protocol, name, 0.02)
     monkeypatch.setattr(http_protocol, "SLICE_S", 0)
     protocol, began_s = opened(), time.monotonic()

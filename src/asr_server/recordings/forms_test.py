@@ -282,7 +282,7 @@ def test_the_documented_fields_have_plain_types():
 
 
 def test_prompt_and_hotwords_become_one_context():
-    """Either may be missing."""
+    """Each of the two may be missing."""
     request = TranscriptionRequest(prompt=" about lights ", hotwords=("kitchen", "bedroom"))
     assert request.context == "about lights\nkitchen, bedroom"
     assert TranscriptionRequest().context == ""

@@ -132,7 +132,7 @@ _SEGMENTS = st.lists(
 
 @given(_SEGMENTS)
 def test_paragraphs_hold_the_whole_text_in_order_and_within_its_times(drawn):
-    """Each has one speaker, no long pause, and a length within the bound, and nothing else divides them."""
+    """A paragraph has one speaker, no long pause, and a bounded length. Nothing else starts a new one."""
     segments, start_ms = [], 0
     for text, pause_ms, speaker, timed in drawn:
         segments.append(_segment(text, start_ms + pause_ms, speaker=speaker, timed=timed))

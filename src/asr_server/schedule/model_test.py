@@ -195,7 +195,7 @@ def test_a_model_with_rows_is_never_unloaded_for_another():
 
 
 def test_a_failed_load_fails_only_what_waits_for_that_model():
-    """The others go on. All that wait for it are told, whatever their class: they would wait for ever."""
+    """Other models continue. Every job that waits for the failed one gets the error, whatever its class."""
     bench = Bench()
     bench.batches["b"].error = ModelUnavailable("no weights")
     lost, kept = [bench.submit("b", priority=priority) for priority in Priority], bench.submit("a")

@@ -316,7 +316,7 @@ class Slow(Scripted):
 
 
 def test_a_job_knows_its_times():
-    """It was queued, started and ended. Its wait for a load is its share of the load and no more: a job that came later
+    """The job was queued, started and ended. Its wait for a load is only its part of the load: a job that came later
     waited for none."""
     clock = Clock()
     thread = EngineThread(Slow(clock), idle_timeout_s=0, clock=clock, start=False)

@@ -118,7 +118,7 @@ def test_others_read_our_vtt(read, cues):
 @example(NASTY)
 @given(st.lists(st.text(min_size=1).filter(lambda text: text.strip() and JOINER not in text), max_size=5))
 def test_any_text_comes_back(texts):
-    """No text breaks a file: the cues are as before, but for what no line of a file can hold."""
+    """No text breaks a file: the cues come back unchanged, except characters that a file cannot hold."""
     cues = [cue for cue in _cues(texts) if cue.lines]
     for render, parse in KINDS:
         assert parse(render(cues)) == [Cue(cue.start_ms, cue.end_ms, _shown(cue)) for cue in cues]

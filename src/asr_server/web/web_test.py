@@ -57,7 +57,7 @@ def _used(script, *names):
 
 
 def _script_tests():
-    """Yield the scripts' tests in groups that one Node can run. A script that replaces global objects is alone."""
+    """Yield the scripts' tests in groups for one Node each. A script that replaces global objects has its own group."""
     together = []
     for path in sorted(FOLDER.glob("*_test.mjs")):
         if re.search(r"^(Object\.assign\(globalThis|globalThis\.)", path.read_text(), re.MULTILINE):

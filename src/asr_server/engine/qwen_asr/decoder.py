@@ -58,7 +58,7 @@ def choose(
     known: Known = _NOTHING,
     likeliest: Likeliest = likeliest,
 ) -> torch.Tensor:
-    """Return what follows each of the hidden states (n, d): the likeliest token but for what is `known`.
+    """Return what follows each of the hidden states (n, d): the likeliest token, or what `known` says instead.
 
     On the device, (n, 3) in the order of `Choice`. Log-probabilities are those among all tokens.
     """

@@ -103,7 +103,7 @@ def _rules(defaults=DEFAULTS, **heard):
     [("low", 0.9, 8_000), ("medium", 0.8, 4_000), ("auto", 0.8, 4_000), ("high", 0.5, 2_000)],
 )
 def test_eagerness_is_certainty_and_patience(eagerness, sure, longest_ms):
-    """Where the end of a turn is estimated, the text does not count. Elsewhere a pause after a sentence is short."""
+    """With an estimate of the end of a turn the text does not count. Without one a pause after a sentence is short."""
     turn_detection = {"type": "semantic_vad", "eagerness": eagerness}
     timed = _rules(turn_detection=turn_detection)
     assert (timed.end_of_turn, timed.min_silence_ms, timed.sentence_silence_ms) == (None, longest_ms, 400)

@@ -58,7 +58,7 @@ async def test_words_that_a_reset_takes_from_the_speaker_stay_with_the_readers()
 
 
 async def test_the_last_texts_can_be_read_for_some_time_after_the_session(monkeypatch):
-    """All readers are told that it has ended. Its part may be closed more than once."""
+    """Every reader gets the end of the session. Its part may be closed more than once."""
     monkeypatch.setattr(module, "_KEPT_AFTER_END_S", 0.01)
     sharing, _, part, token = shared()
     part.completed(final("turn on."))

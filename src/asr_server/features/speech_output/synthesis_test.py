@@ -77,7 +77,7 @@ async def test_a_reader_that_does_not_take_stops_the_engine_and_costs_no_time(sp
 
 
 async def test_the_time_limit_ends_the_text(speech):
-    """What it held is free."""
+    """The sentence's share of the admission is free again."""
     made = speech(SpeechRule(text="hangs", fault=Fault.HANG, hang_s=1.0))
     await events_of(made.processor, request("The encoder runs."))
     with pytest.raises(DeadlineExceeded):

@@ -18,7 +18,7 @@ def _content(asked, texts=TEXTS, **rest):
 
 
 def test_neighbours_go_along_as_context():
-    """Three lines before and two behind, and not all that lies between lines that are far apart."""
+    """The context is three lines before and two after, not everything between lines that are far apart."""
     assert [e.get("context", "") for e in _content([4, 6])["passage"]] == [
         *("line 1", "line 2", "line 3"),
         *("", "line 5", ""),

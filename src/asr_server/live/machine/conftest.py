@@ -163,7 +163,7 @@ def chunks(data, rng):
 
 
 def begun(**changes):
-    """A fresh session, whose answers come at once."""
+    """A new session whose requests are answered at once."""
     return Run(LiveMachine(LiveMachineConfig(**changes)))
 
 

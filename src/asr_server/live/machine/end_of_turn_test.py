@@ -119,7 +119,7 @@ def test_a_long_pause_inside_a_sentence_divides_the_utterance_into_parts():
 
 
 def test_how_the_bytes_were_cut_changes_nothing():
-    """In pieces of at most 128 ms, as a session feeds them."""
+    """Feed the audio in pieces of at most 128 ms, as a session does."""
     plain = _heard([0.1, 0.9, 0.9], 1_200)
     for seed in range(5):
         assert _heard([0.1, 0.9, 0.9], 1_200, rng=random.Random(seed)).finals == plain.finals

@@ -44,7 +44,7 @@ _CUT_EARLY = {"max_utterance_samples": 2 * SAMPLE_RATE}
 
 @functools.cache
 def _finals(**changes):
-    """The finals of `_TALK` in one piece."""
+    """Return the finals of `_TALK`, fed in one piece."""
     return play(_TALK, **changes).finals
 
 
@@ -158,7 +158,7 @@ def test_cutting_the_connection_at_any_byte_loses_nothing(share):
 
 
 def test_memory_is_bounded_in_endless_speech_without_a_pause():
-    """What is held stays within one utterance, whatever came before."""
+    """The machine never holds more audio than one utterance may have."""
     run = begun(max_utterance_samples=10 * SAMPLE_RATE, partial_every_samples=5 * SAMPLE_RATE)
     for _ in range(4):
         run.feed(pcm(speech([i % 10 for i in range(54)])))

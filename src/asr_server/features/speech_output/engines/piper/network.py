@@ -77,7 +77,7 @@ class PiperNetwork:
 
 
 def _run(part: onnxruntime.InferenceSession, values: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
-    """Return the output for those of the values that are inputs of this part: a voice of one speaker takes no `sid`."""
+    """Run a part on the values that it has inputs for, and return its output. A voice of one speaker has no `sid`."""
     (found,) = part.run(None, {one.name: values[one.name] for one in part.get_inputs()})
     return np.asarray(found, np.float32)
 
