@@ -149,7 +149,7 @@ def _ready(engine):
 def test_the_aligner_is_loaded_by_the_first_alignment_and_rows_and_items_end_as_what_they_are(
     engine, words, transcriber
 ):
-    """Transcription never loads the aligner. The step that loads it makes no pass, so that the thread shows that it moves
+    """Transcription never loads the aligner. The step that loads it makes no pass, so the thread shows that it moves
     before its next long work. Each item ends with an alignment or its own error."""
     transcriber.endless = False
     engine.admit(0, SPOKEN)

@@ -211,7 +211,7 @@ async def test_who_leaves_or_is_late_leaves_the_engine(connect, engine, script):
 
 
 async def test_rows_go_on_in_the_next_engine(connect, engine, script):
-    """A row resumes after the words that were sent; waiting rows start unchanged. No word is lost, doubled or changed."""
+    """A row resumes after the words that were sent, and waiting rows begin unchanged: no word is lost or doubled."""
     script(**SLOW)
     first, server = engine(), connect()
     streams = [server.ask(stream=True) for _ in range(10)]  # two more than the batch has room for
