@@ -55,6 +55,26 @@ async def test_an_outage_costs_nothing_but_time(run, process):
     assert (len(first.runs), len(second.runs)) == (1, 0)
 
 
+async def test_a_server_that_stands_still_in_a_transaction_keeps_no_job(run, server):
+    """The database ends the transaction after 10 s, and another server takes the job."""
+    frozen, work, state = Work(None), Work(), None
+
+    async def stopped(claim):
+        raise JobsUnavailable("stopped")
+
+    async with run(frozen) as one:
+        taken = await one.add(REQUEST, io.BytesIO(b"audio"))
+        await until(lambda: frozen.runs)
+        one.store.renew = stopped
+        await server.pass_time(LEASE_S + 1)
+        with pytest.raises(JobsUnavailable):
+            async with one.store.database.transaction() as statement:
+                await statement("SELECT id FROM asr_jobs FOR UPDATE")
+                async with run(work) as other:
+                    state = (await ended(other, taken.id)).state
+    assert state is RecordState.SUCCEEDED
+
+
 async def test_tables_of_another_version_are_left_alone(run, process):
     """A server that does not know them says so, and works when they are known again."""
     async with run(Work()) as jobs:

@@ -306,6 +306,11 @@ ALTER TABLE asr_job_chunks ALTER COLUMN content SET STORAGE EXTERNAL;
 # Of one server.
 _CONNECTIONS = 4
 _CONNECT_S, _STATEMENT_S, _CLOSE_S = 5.0, 10.0, 5.0
+_SESSION = {
+    "application_name": "asr-server",
+    # In milliseconds. A server that stands still in a transaction would keep its jobs from the others until it goes on.
+    "idle_in_transaction_session_timeout": "10000",
+}
 # Of a statement that may remove some GiB.
 _DELETE_S = 60.0
 
@@ -344,7 +349,7 @@ class Postgres(Database):
                     max_size=_CONNECTIONS,
                     timeout=_CONNECT_S,
                     command_timeout=_STATEMENT_S,
-                    server_settings={"application_name": "asr-server"},
+                    server_settings=_SESSION,
                     init=self._make_tables,
                 )
             async with self._pool.acquire(timeout=_STATEMENT_S) as connection, connection.transaction():
