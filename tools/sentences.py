@@ -1,9 +1,4 @@
-"""Sentences in each language of the model: the same two everywhere, written for this project.
-
-`ARTICLE_1` is the first article of the Universal Declaration of Human Rights in the two languages with the most tokens
-a word, as the United Nations publish it (ohchr.org, "Universal Declaration of Human Rights"); it is in the public
-domain.
-"""
+"""Sentences in each language of the model: the same two everywhere, written for this project."""
 
 from __future__ import annotations
 
@@ -122,16 +117,5 @@ SENTENCES = {
     "Macedonian": (
         "Возот тргнува утре наутро во седум и петнаесет, затоа те молам донеси ги билетите, нешто за пиење и "
         "топло палто. Покрај морето ќе биде студено, а дома ќе се вратиме дури навечер."
-    ),
-}
-
-ARTICLE_1 = {
-    "Hindi": (
-        "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है। उन्हें बुद्धि "
-        "और अन्तरात्मा की देन प्राप्त है और परस्पर उन्हें भाईचारे के भाव से बर्ताव करना चाहिए।"
-    ),
-    "Greek": (
-        "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια και τα δικαιώματα. Είναι προικισμένοι "
-        "με λογική και συνείδηση, και οφείλουν να συμπεριφέρονται μεταξύ τους με πνεύμα αδελφοσύνης."
     ),
 }

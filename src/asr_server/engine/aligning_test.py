@@ -149,8 +149,7 @@ def _ready(engine):
 def test_the_aligner_is_loaded_by_the_first_alignment_and_rows_and_items_end_as_what_they_are(
     engine, words, transcriber
 ):
-    """Transcription never loads the aligner. The step that loads it makes no pass, so the thread shows that it moves
-    before its next long work. Each item ends with an alignment or its own error."""
+    """Transcription never loads it. The step that loads it makes no pass, so the thread shows that it moves."""
     transcriber.endless = False
     engine.admit(0, SPOKEN)
     assert _ended(engine)[0].value == "text"
@@ -166,9 +165,13 @@ def test_the_aligner_is_loaded_by_the_first_alignment_and_rows_and_items_end_as_
 
 
 def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, transcriber):
-    """A download takes minutes: more than a pass of alignments waits for it. Rows have all their places and move with
-    every step, and then the alignments end."""
+    """Rows have all their places and move with every step. A wait of nobody is no load, in which a hang may last."""
     words.gate.clear()
+    engine.admit(1, _item())
+    list(engine.step())
+    assert engine.info.aligner_state is AlignerState.LOADING
+    engine.drop(1)
+    assert engine.info.aligner_state is AlignerState.UNLOADED
     engine.admit(0, SPOKEN)
     for key in range(1, 21):
         engine.admit(key, _item("50"))
@@ -184,8 +187,7 @@ def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, trans
 @pytest.mark.parametrize("where", ["locate", "load"])
 @pytest.mark.parametrize("error", [ModelUnavailable("no weights"), EngineOutOfMemory("full"), RuntimeError("odd")])
 def test_a_failed_aligner_costs_only_alignments_and_is_tried_again_after_a_while(engine, words, clock, where, error):
-    """All who wait get a domain error with the reason, the state shows it, and the engine still transcribes. Alignments
-    are refused at once for a minute, so that not each of them tries to fetch; then it is tried again."""
+    """All who wait get the reason. For a minute alignments are refused at once, so that not each of them fetches."""
     words.faults.append((where, error))
     for key, item in enumerate((SPOKEN, _item(), _item()), 1):
         engine.admit(key, item)
@@ -240,25 +242,8 @@ def test_the_aligner_takes_about_half_of_the_time_beside_rows(step_ms, pass_ms):
     assert len(words.passes) * (pass_ms + step_ms) >= min(300 * step_ms, 300 * pass_ms) - pass_ms
 
 
-def test_an_aligner_that_nobody_waits_for_is_not_being_loaded(engine, words):
-    """While the aligner is being loaded the thread may stand still unsuspected, so that is not said for longer than it
-    is true."""
-    words.gate.clear()
-    engine.admit(1, _item())
-    list(engine.step())
-    assert engine.info.aligner_state is AlignerState.LOADING
-    engine.drop(1)
-    assert engine.info.aligner_state is AlignerState.UNLOADED
-    engine.admit(2, _item())
-    list(engine.step())
-    assert engine.info.aligner_state is AlignerState.LOADING
-    words.gate.set()
-    assert isinstance(_ended(engine, 10_000)[2], RowDone)
-
-
 def test_the_aligner_is_unloaded_on_its_own_clock_and_with_the_model(engine, words, clock, transcriber):
-    """Rows at work keep the model, not the aligner. Its idle time begins with its last pass, and not with its load; it
-    is not idle while it is waited for."""
+    """Rows at work do not keep it. Its idle time begins with its last pass, and not with its load."""
     _ready(engine)
     engine.admit(9, SPOKEN)
     for key in range(1, 5):
@@ -284,8 +269,7 @@ def test_the_aligner_is_unloaded_on_its_own_clock_and_with_the_model(engine, wor
 
 
 def test_alignments_of_a_whole_pass_keep_others_out(engine, words, transcriber):
-    """Later requests would wait for them, however many places there are. A caller that leaves frees its place: its
-    alignment is never made, and its row is dropped in the engine."""
+    """Later requests would wait for them. A caller that leaves frees its place."""
     engine.admit(1, _item("60"))
     engine.admit(2, SPOKEN)
     assert engine.free_slots == transcriber.free_slots - 1 == 6
@@ -315,19 +299,9 @@ def test_no_time_limit_passes_while_the_aligner_is_fetched(transcriber, words, c
     assert (clock.now_s, limits.now_s()) == (400.0, before_s)
 
 
-def _in_parts(clock, parts, **values):
-    """Return an engine that has its aligner, whose passes have so many parts."""
-    transcriber, words = Transcriber(clock), Words(clock)
-    words.parts, words.loaded = parts, True
-    engine = AligningEngine(transcriber, words, pass_tokens=100, clock=clock, **values)
-    engine.load()
-    return engine, transcriber, words
-
-
-def test_rows_go_on_between_the_parts_of_a_pass(clock):
+def test_rows_go_on_between_the_parts_of_a_pass(engine, words, clock, transcriber):
     """Live work waits for one part, not for the pass; the times come with the last part."""
-    engine, transcriber, words = _in_parts(clock, 5, idle_timeout_s=0)
-    words.pass_s, transcriber.step_s = 5.0, 1.0
+    words.loaded, words.parts, words.pass_s, transcriber.step_s = True, 5, 5.0, 1.0
     engine.admit(1, SPOKEN)
     engine.admit(2, _item("7"))
     steps, done = [], False
@@ -340,10 +314,9 @@ def test_rows_go_on_between_the_parts_of_a_pass(clock):
     assert max(steps) == 2.0
 
 
-def test_who_leaves_during_a_pass_gets_nothing_and_the_others_theirs(clock):
-    """The pass goes on for those who wait. Once nobody does its other parts are not made, and the aligner is idle: who
-    asks and leaves costs one part of the work."""
-    engine, _, words = _in_parts(clock, 3, idle_timeout_s=5)
+def test_who_leaves_during_a_pass_gets_nothing_and_the_others_theirs(engine, words, clock):
+    """Once nobody waits for a pass, its other parts are not made, and the aligner is idle."""
+    words.loaded, words.parts = True, 3
     for key in (1, 2):
         engine.admit(key, _item("7"))
     outcomes = list(engine.step())
@@ -354,6 +327,6 @@ def test_who_leaves_during_a_pass_gets_nothing_and_the_others_theirs(clock):
     engine.admit(3, _item("7"))
     assert list(engine.step()) == []
     engine.drop(3)
-    clock.now_s += 6
+    clock.now_s += 11
     assert engine.poll_idle() is None
     assert not words.loaded

@@ -189,7 +189,6 @@ class JobStream(Generic[D, R]):
         return await self._future
 
     def cancel(self) -> None:
-        """Take the job out of the queue or out of the batch; does nothing if it is done."""
         if not self._future.cancel() and not self._future.cancelled():
             self._future.exception()  # now it counts as retrieved: asyncio does not log it
 

@@ -74,25 +74,16 @@ def _thread(batch=None, **values):
 
 
 async def test_a_stream_gives_its_text_in_order_and_then_its_result():
-    """Deltas without text are left out; the job is queued by the call itself, with its length in seconds of audio."""
-    thread = _thread()
+    """Deltas without text are left out. Waiting and running are told apart, by the clock of the thread."""
+    clock = iter(range(100))
+    thread = _thread(clock=lambda: next(clock))
     stream = EngineClient(thread).stream(Utterance(_audio(2.5), stream=True), priority=NOW)
     assert thread.snapshot().waiting_s == 2.5
     assert not stream.begun.is_set()
     thread.turn()
     assert [text async for text in stream] == ["said ", "twice"]
     assert stream.begun.is_set()
-    assert (await stream.result()).hypothesis == SAID
-
-
-async def test_a_transcription_says_where_its_time_went():
-    """Waiting and running apart, in seconds of the thread's own clock."""
-    clock = iter(range(100))
-    thread = _thread(clock=lambda: next(clock))
-    task = asyncio.create_task(EngineClient(thread).transcribe(Utterance(_audio()), priority=NOW))
-    await asyncio.sleep(0)
-    thread.turn()
-    done = await task
+    done = await stream.result()
     assert done.hypothesis == SAID
     assert min(done.queue_s, done.infer_s) >= 1
     assert done.load_s == 0
@@ -121,21 +112,6 @@ async def test_its_audio_is_freed_with_it(leaves):
         assert kept() is None
     finally:
         gc.enable()
-
-
-async def test_an_error_that_nobody_asks_for_is_not_reported():
-    """A cancelled stream whose job had failed already leaves nothing to the event loop's handler of lost errors."""
-    reported = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-    thread = _thread(Scripted(error=TranscriptionFailed("broken")))
-    stream = EngineClient(thread).stream(Utterance(_audio(), stream=True), priority=NOW)
-    thread.turn()
-    assert [text async for text in stream] == ["said ", "twice"]
-    stream.cancel()
-    del stream
-    gc.collect()
-    await asyncio.sleep(0)
-    assert not reported
 
 
 async def test_the_deadline_ends_a_job_though_the_engine_does_not_move():
@@ -177,8 +153,7 @@ async def test_a_limit_passes_by_its_clock_alone():
 
 
 async def test_the_transcript_of_the_small_model_is_the_draft_of_the_large_one():
-    """The draft has the words and their language, nothing else of the utterance changes, and what it saves is
-    counted."""
+    """It has the words and their language, nothing else of the utterance changes, and what it saves is counted."""
     pair = Pair()
     answer = await pair.ask(context="names", stream=True)
     (draft,), (asked,) = pair.small.asked, pair.large.asked
@@ -198,7 +173,6 @@ async def test_the_transcript_of_the_small_model_is_the_draft_of_the_large_one()
         {"session": "live", "last": False},
         {"language": "German"},
     ],
-    ids=["sampled", "has ids", "has words", "partial", "foreign"],
 )
 async def test_what_a_draft_cannot_help_has_none(values):
     """The small model, here of English, is not even asked."""
@@ -214,23 +188,6 @@ async def test_an_answer_needs_no_draft():
     assert (await pair.ask()).hypothesis.text == "said twice"
     assert pair.large.asked[0].draft_text is None
     assert pair.drafting.spans == 0
-
-
-async def test_who_had_a_draft_does_not_wait_again():
-    """The job keeps the place in the queue that the draft had: what came meanwhile is after it."""
-    pair = Pair()
-    stream = pair.client.stream(Utterance(_audio()), priority=NOW)
-    await asyncio.sleep(0)
-    later = Utterance(_audio(), draft=(1,))
-    pair.client.stream(later, priority=NOW)
-    pair.large.urgent_slots = pair.large.free_slots = 0
-    pair.thread.turn()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    pair.large.free_slots = 8
-    pair.thread.turn()
-    assert pair.large.asked[-1] is later
-    assert (await stream.result()).hypothesis.text == "said twice"
 
 
 async def test_cancelling_cancels_the_draft_and_what_would_have_followed():

@@ -1,8 +1,4 @@
-"""The contract of `engine.protocol`, held against every engine of the registry with its aligner.
-
-Guarantees of a single engine have tests next to it. `ask` runs utterances together; `alone` has what each gets when it
-has the engine for itself, which no company may change.
-"""
+"""The contract of `engine.protocol`, held against every engine of the registry with its aligner."""
 
 import atexit
 import json
@@ -37,17 +33,13 @@ SLOTS = 8
 
 @dataclass(frozen=True)
 class Kind:
-    """One engine of the registry: its MODEL_ID, and the function that gives an answer's budget.
-
-    `names_language`: its answers begin with the name of the language, and with none where there is no speech. `url`:
-    the address of the server that it needs. `options`: more settings.
-    """
+    """One engine of the registry."""
 
     model_id: str
-    budget: str
-    names_language: bool = True
-    url: str | None = None
-    options: Callable[[], dict] = dict
+    budget: str  # the function that gives an answer's
+    names_language: bool = True  # answers begin with the language's name, and with none where there is no speech
+    url: str | None = None  # of the server that it needs
+    options: Callable[[], dict] = dict  # more settings
 
     def plan(self, max_batch=SLOTS):
         chosen = {"model_id": self.model_id, "max_batch": max_batch, "vllm_base_url": self.url, **self.options()}
@@ -159,7 +151,10 @@ def clips(clips):
 
 @pytest.fixture(scope="module")
 def alone(ask, clips):
-    return [ask(Utterance(clip))[0] for clip in clips]
+    """The answers, which differ: otherwise equal ids would prove nothing."""
+    answers = [ask(Utterance(clip))[0] for clip in clips]
+    assert len({answer.ids for answer in answers}) > len(answers) / 2
+    return answers
 
 
 def _same(got, expected):
@@ -172,15 +167,9 @@ def _same(got, expected):
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_answers_differ(alone):
-    """Otherwise equal ids would prove nothing below."""
-    assert len({answer.ids for answer in alone}) > len(alone) / 2
-
-
 @pytest.mark.slow("loads a model and runs it")
 def test_neither_other_rows_nor_another_load_change_a_row(kind, engine, run, clips, alone):
-    """Any order and any batch size gives each clip the ids and the scores that it has alone. An engine is not loaded
-    before a load; after an unload and another load no row is left."""
+    """In any order and batch each clip has the ids and scores that it has alone. No row survives another load."""
     small = core.build_engine(kind.plan(3))
     assert (small.loaded, small.free_slots) == (False, 3)  # or nobody would load it
     small.load()
@@ -404,12 +393,11 @@ def test_the_words_of_another_model_can_be_what_an_answer_begins_with(ask, clips
 def test_a_session_never_changes_an_answer(ask, clips):
     """Growing audio under one key, with the last answer as the draft, is answered as from scratch."""
     draft = ()
-    for end in range(20_000, len(clips[2]), 30_000):
-        part = clips[2][:end]
-        (fresh,), (kept,) = ask(Utterance(part)), ask(Utterance(part, session="grow", draft=draft))
+    for end in (*range(20_000, len(clips[2]), 30_000), len(clips[2])):
+        part, last = clips[2][:end], end == len(clips[2])
+        (fresh,), (kept,) = ask(Utterance(part)), ask(Utterance(part, session="grow", last=last, draft=draft))
         assert kept.ids == fresh.ids
         draft = kept.ids
-    assert ask(Utterance(clips[2], session="grow", last=True))[0].ids == ask(Utterance(clips[2]))[0].ids
 
 
 # -- the engine as a whole -------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
@@ -149,12 +148,6 @@ def run():
 def alone(make_engine, run, clips):
     """Return each clip's hypothesis when it has the engine for itself."""
     return [run(make_engine(1), [Utterance(clip)])[0] for clip in clips]
-
-
-@pytest.fixture
-def endless(monkeypatch):
-    """No token ends an answer of a model that is loaded from now on."""
-    monkeypatch.setattr(CheckpointFiles, "end_ids", lambda files: frozenset())
 
 
 @pytest.fixture(scope="session")

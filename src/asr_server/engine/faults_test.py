@@ -75,8 +75,7 @@ def _cpu_allocation(*_):
     ],
 )
 def test_a_model_that_does_not_fit_says_so(monkeypatch, library, owner, name, error, kind):
-    """The error blames neither the audio that waited for the model nor the checkpoint, though torch's
-    allocator for CPUs and OpenVINO raise a RuntimeError. Nothing is half loaded."""
+    """The error blames no audio, though torch on a CPU and OpenVINO raise a RuntimeError. Nothing is half loaded."""
     engine = qwen(runtime=library)
     monkeypatch.setattr(owner, name, Mock(side_effect=error))
     with pytest.raises(kind, match=r"model|checkpoint"):
@@ -113,28 +112,19 @@ def _error_of(run):
     ("error", "meaning"),
     [
         (_cuda(700, "an illegal memory access was encountered"), EngineFailed),
-        (_cuda(710, "device-side assert triggered"), EngineFailed),
-        (_cuda(719, "unspecified launch failure"), EngineFailed),
-        (_cuda(214, "uncorrectable ECC error encountered"), EngineFailed),
         (_cuda(99999, "one that a later version has"), EngineFailed),
         (RuntimeError("CUDA driver error: device-side assert triggered"), EngineFailed),
         (torch.AcceleratorError("HIP error: unspecified launch failure\nHIP kernel errors might be"), EngineFailed),
         (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle`"), EngineFailed),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"), EngineFailed),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), EngineOutOfMemory),
         (_cuda(2, "out of memory"), EngineOutOfMemory),
         (RuntimeError("CUDA driver error: out of memory"), EngineOutOfMemory),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), EngineOutOfMemory),
         (MemoryError(), EngineOutOfMemory),
         (_error_of(_cpu_allocation), EngineOutOfMemory),
-        (_cuda(1, "invalid argument"), TranscriptionFailed),
         (_cuda(900, "operation not permitted when stream is capturing"), TranscriptionFailed),
-        (_cuda(908, "attempt to terminate a thread-local capture from another thread"), TranscriptionFailed),
-        (_cuda(701, "too many resources requested for launch"), TranscriptionFailed),
         (RuntimeError("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx`"), TranscriptionFailed),
-        (RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"), TranscriptionFailed),
         (ZeroDivisionError(), TranscriptionFailed),
-        (_cuda(46, "CUDA-capable device(s) is/are busy or unavailable"), ModelUnavailable),
         (_cuda(209, "no kernel image is available for execution on the device"), ModelUnavailable),
     ],
     ids=str,
@@ -169,7 +159,7 @@ def test_a_lost_accelerator_is_nobodys_fault_and_ends_the_thread(speech, clips, 
 
 @pytest.mark.nightly
 def test_a_model_that_leaves_the_range_of_float16_is_loaded_in_float32(speech):
-    """After three rows in sequence, once the row beside them has ended, and not where DTYPE says float16."""
+    """After three rows in sequence, or the first one if none was ever answered, unless DTYPE says float16."""
     for options, dtype in (((), "float32"), ((Option("dtype", True, "float16", AS_SET),), "float16")):
         engine = loaded_qwen(dtype="float16", options=options)
         assert engine.info.dtype == "float16"
@@ -182,11 +172,6 @@ def test_a_model_that_leaves_the_range_of_float16_is_loaded_in_float32(speech):
         engine.load()
         assert engine.info.dtype == dtype
         assert ends(engine, Utterance(speech))[0][0].value.text
-
-
-@pytest.mark.nightly
-def test_the_first_row_is_enough_where_none_was_ever_answered():
-    """Weights that overflow do so with any audio."""
     engine = loaded_qwen(dtype="float16")
     ends(engine, LOST)
     assert not engine.loaded

@@ -110,7 +110,6 @@ class Plan:
         return any(one.name == option and one.active for one in self.options)
 
     def encoder(self, directory: Path, load: LoadParts) -> LoadedEncoder | None:
-        """Return the encoder of a feature that the plan names; see `Feature.load_encoder`."""
         return next(filter(None, (one.load_encoder(self, directory, load) for one in self.features)), None)
 
 

@@ -1,7 +1,7 @@
-"""The facts that files and metadata tell of a machine's GPU, and the plan that follows: one row for each kind of
-machine."""
+"""The GPU of a machine by files and metadata, and the plan that follows: one row for each kind of machine."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,22 +37,17 @@ def probe(tmp_path, monkeypatch):
             text = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {machine.driver}  Tue Jun  6 22:20:39 UTC 2023\n"
             _write(tmp_path / "proc/driver/nvidia/version", text + "GCC version:  gcc version 12.3.0\n")
         for number, name in enumerate(machine.cards):
-            _write(
-                tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information", f"Model: \t\t {name}\nIRQ: 1\n"
-            )
+            card = tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information"
+            _write(card, f"Model: \t\t {name}\nIRQ: 1\n")
         for file in machine.files:
             _write(tmp_path / file, "")
         lines = [f"{line.replace(' =', ': Optional[str] =')}" for line in machine.torch.splitlines()]
         _write(tmp_path / "site/torch/version.py", "\n".join(["__version__ = '2.13.0'", "debug = False", *lines]))
 
-        class Distribution:
-            def locate_file(self, path):
-                return tmp_path / "site" / path
-
         def distribution(name):
             if not machine.torch:
                 raise gpu.metadata.PackageNotFoundError
-            return Distribution()
+            return SimpleNamespace(locate_file=lambda path: tmp_path / "site" / path)
 
         monkeypatch.setattr(gpu.metadata, "distribution", distribution)
         gpus = gpu.probe(tmp_path, str(tmp_path / "nvidia-smi"))
@@ -75,26 +70,19 @@ def _resolve(gpus, **values):
 @pytest.mark.parametrize(
     ("machine", "device", "dtype"),
     [
-        (_nvidia(NEW, "NVIDIA H100 80GB HBM3"), "cuda", "bfloat16"),
         (_nvidia(NEW, "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"), "cuda", "bfloat16"),
-        (_nvidia(NEW, "NVIDIA L4"), "cuda", "bfloat16"),
         (_nvidia(NEW, "Tesla T4"), "cuda", "float16"),
-        (_nvidia(NEW, "Quadro RTX 3000"), "cuda", "float16"),
-        (_nvidia(NEW, "Quadro RTX 4000"), "cuda", "float16"),
         (_nvidia(NEW, "Quadro RTX 5000 with Max-Q Design"), "cuda", "float16"),
         (_nvidia(NEW, "NVIDIA RTX 5000 Ada Generation"), "cuda", "bfloat16"),
         (_nvidia(NEW, "NVIDIA GeForce GTX 1650 SUPER"), "cuda", "float32"),
-        (_nvidia(OLD, "Tesla V100-SXM2-16GB", torch=CUDA_12), "cuda", "float16"),
         (_nvidia(OLD, "Tesla P100-PCIE-16GB", torch=CUDA_12), "cuda", "float32"),
         (_nvidia(NEW, "Some Card of Tomorrow"), "cuda", "auto"),
         (_nvidia(NEW, "Tesla T4", "NVIDIA L4"), "cuda", "auto"),
         (_nvidia(NEW, files=("usr/bin/nvidia-modprobe",)), "cuda", "auto"),
         (Machine(CUDA_12, files=WSL), "cuda", "auto"),
         (Machine(ROCM, files=("dev/kfd",)), "cuda", "bfloat16"),
-        (_nvidia(NEW, "NVIDIA H100 80GB HBM3", torch=CPU), "cpu", "float32"),
         (_nvidia(NEW, "NVIDIA H100 80GB HBM3", torch=ROCM), "cpu", "float32"),
         (Machine(CUDA_13, files=("dev/kfd",)), "cpu", "float32"),
-        (Machine(CUDA_13), "cpu", "float32"),
         (Machine(CPU, files=("dev/dxg",)), "cpu", "float32"),
         # A container that was given no GPU, on a machine that has one.
         (_nvidia(NEW, "NVIDIA H100 80GB HBM3", files=()), "cpu", "float32"),
@@ -126,26 +114,21 @@ def test_the_memory_of_cards_is_asked_of_nvidias_program(probe, tmp_path, script
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_a_driver_that_is_too_old_stops_the_start_in_words(probe, device):
-    """The error names the driver, the version that torch needs, and the ways out; newer libraries of the driver are
-    tried."""
+    """The error names the driver, the version that is needed, and the ways out. Newer libraries of it are tried."""
     machine = _nvidia(OLD, "NVIDIA H100 80GB HBM3")
     with pytest.raises(plan.PlanError) as refusal:
         _resolve(probe(machine), device=device)
     assert all(word in str(refusal.value) for word in ("535.54.3", "CUDA 13.0", "580", "Update", "DEVICE=cpu"))
     assert _resolve(probe(machine), device="cpu").device == "cpu"
-    compatible = _nvidia(
-        OLD, "NVIDIA H100 80GB HBM3", files=("dev/nvidiactl", "usr/local/cuda-13.0/compat/libcuda.so.1")
-    )
-    assert _resolve(probe(compatible), device=device).device == "cuda"
+    files = "dev/nvidiactl", "usr/local/cuda-13.0/compat/libcuda.so.1"
+    assert _resolve(probe(_nvidia(OLD, "NVIDIA H100 80GB HBM3", files=files)), device=device).device == "cuda"
 
 
 @pytest.mark.parametrize(
     ("machine", "words"),
     [
         (Machine(CPU), ("no NVIDIA or AMD driver", "CPU build")),
-        (_nvidia(NEW, "Tesla T4", torch=CPU), ("CPU build",)),
         (_nvidia(NEW, "Tesla T4", torch=ROCM), ("ROCm build",)),
-        (Machine(CUDA_13), ("no NVIDIA or AMD driver",)),
     ],
 )
 def test_a_gpu_that_is_asked_for_and_cannot_be_used_refuses(probe, machine, words):

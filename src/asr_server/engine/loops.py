@@ -28,7 +28,7 @@ _TEXT_LOOP = re.compile(rf"(\S(?:.{{0,{_TEXT_UNIT_CHARS - 1}}}?))(?:\s*\1){{{_TE
 _BLANKS = re.compile(rf"\s{{{_TEXT_REPEATS}}}")
 
 # Fast speech, 11.8 syllables a second, has 36 tokens a second in Greek, 26 in Hindi and at most 22 in every other
-# language of the model (`row_test`). A loop is ended long before.
+# language of the model. A loop is ended long before.
 _TOKENS_PER_S = 40.0
 # People who read aloud, 184 words a minute, stay below this in all languages but Greek and Hindi.
 _EXPECTED_TOKENS_PER_S = 12.0

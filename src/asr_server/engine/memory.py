@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asr_server.engine.feature import Plan
 
 MIB = 1024 * 1024
-# Activations of a pass of the released models in 16 bits; a test counts them by the shapes of the tensors.
+# Activations of a pass of the released models in 16 bits.
 PASS_BYTES = 512 * MIB
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -410,7 +410,6 @@ class EngineProcess:
     # -- jobs --------------------------------------------------------------------------------------------------------
 
     def _leave(self, job: AnyJob) -> None:
-        """Forget a job that its caller has cancelled."""
         if job.key in self._rows:
             self._forget(job)
             self._send(wire.CancelRow(job.key))

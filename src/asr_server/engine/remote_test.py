@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -58,16 +56,14 @@ class _Server:
         self.seen = _Seen()
         watch = Watch(self.seen, lambda model, state, took_s: self.seen.states.append(state))
         self.core = remote.build(chosen, resolved, watch)
-        self.engine = EngineClient(self.core.thread, resolved.traits)
+        self.thread = self.core.thread
+        self.engine = EngineClient(self.thread, resolved.traits)
 
     def ask(self, *, priority=Priority.INTERACTIVE, deadline_s=None, **options):
         return self.engine.stream(Utterance(SPEECH, **options), priority=priority, deadline_s=deadline_s)
 
     async def until(self, holds):
-        await _until(lambda: holds(self.core.thread.snapshot()))
-
-    async def close(self):
-        await asyncio.to_thread(self.core.thread.close)
+        await _until(lambda: holds(self.thread.snapshot()))
 
 
 class _Engine:
@@ -130,7 +126,7 @@ def place(tmp_path):
 
 @pytest.fixture
 async def connect(tmp_path, place):
-    """Return a function that makes a server, of the engine at the socket unless its settings say otherwise."""
+    """Makes servers, of the engine at the socket unless their settings say otherwise."""
     servers = []
 
     def connect(**settings):
@@ -139,7 +135,7 @@ async def connect(tmp_path, place):
 
     yield connect
     for one in servers:
-        await one.close()
+        await asyncio.to_thread(one.thread.close)
     assert _process() is None
 
 
@@ -176,7 +172,7 @@ async def test_answers_alignments_and_times_are_those_of_the_engine(connect, eng
     assert [piece.text for piece in placed.pieces] == ["two", "words"]
     await server.until(lambda _: server.seen.steps)
     assert server.seen.states == [ModelState.LOADING, ModelState.LOADED]
-    assert server.core.thread.with_recordings_s > 0
+    assert server.thread.with_recordings_s > 0
     assert server.core.infos()[DEFAULT].slots == 8
 
 
@@ -235,14 +231,14 @@ async def test_models_and_leases_are_in_the_next_engine_too(connect, engine, scr
     """A model that was loaded is loaded again, before anybody asks, and stays while it is leased."""
     script(**QUICK)
     first, server = engine(idle_timeout=0.2), connect()
-    with server.core.thread.lease(live=True):
-        await asyncio.wrap_future(server.core.thread.load())
+    with server.thread.lease(live=True):
+        await asyncio.wrap_future(server.thread.load())
         await first.end()
         await server.until(lambda snapshot: snapshot.state is ModelState.UNLOADED)
         engine(idle_timeout=0.2)
         await server.until(lambda snapshot: snapshot.state is ModelState.LOADED)
         await asyncio.sleep(0.6)
-        assert server.core.thread.snapshot().state is ModelState.LOADED
+        assert server.thread.snapshot().state is ModelState.LOADED
     await server.until(lambda snapshot: snapshot.state is ModelState.UNLOADED)
 
 
@@ -255,7 +251,7 @@ async def test_a_row_that_ends_every_engine_fails_and_no_other(connect, engine, 
         fatal = engine(max_batch=1)
         await server.until(lambda snapshot: snapshot.running == 1)
         await fatal.end()
-        await server.until(lambda _: not server.core.thread.is_running)
+        await server.until(lambda _: not server.thread.is_running)
     script(**QUICK)
     with pytest.raises(TranscriptionFailed):
         await bad.result()
@@ -264,18 +260,17 @@ async def test_a_row_that_ends_every_engine_fails_and_no_other(connect, engine, 
 
 
 async def test_rows_wait_for_an_engine_no_longer_than_a_start_may_take(connect, engine, script, monkeypatch):
-    """They fail with the reason; once it is there, rows are answered. At the end of the server none is accepted any
-    more."""
+    """They fail with the reason. Once it is there, rows are answered; at the end of the server none is accepted."""
     monkeypatch.setattr(remote, "START_S", 0.3)
     script(**SLOW)
     server = connect()
     with pytest.raises(EngineFailed, match="asr-server engine"):
         await server.ask().result()
-    assert server.core.thread.snapshot().state is ModelState.FAILED
+    assert server.thread.snapshot().state is ModelState.FAILED
     engine()
     await server.until(lambda snapshot: snapshot.state is not ModelState.FAILED)
     assert (await server.ask().result()).hypothesis.text == WORDS
-    await server.close()
+    await asyncio.to_thread(server.thread.close)
     with pytest.raises(ShuttingDown):
         server.ask()
 
@@ -287,14 +282,14 @@ async def test_rows_and_leases_of_a_server_end_with_its_connection(connect, engi
     """Rows of another server continue. While it holds a lease, the idle model stays loaded beyond its timeout."""
     script(**SLOW)
     shared, one, other = engine(idle_timeout=0.2), connect(), connect()
-    with one.core.thread.lease(live=True):
-        await asyncio.wrap_future(one.core.thread.load())
+    with one.thread.lease(live=True):
+        await asyncio.wrap_future(one.thread.load())
         await asyncio.sleep(0.6)
         assert shared.server.core.thread.snapshot().state is ModelState.LOADED
         lost = [one.ask() for _ in range(12)]  # more than the batch has room for
         stays = other.ask()
         await _until(lambda: shared.running == 7 and len(shared.server.rows) == 13)
-        await one.close()
+        await asyncio.to_thread(one.thread.close)
         for stream in lost:
             with pytest.raises(ShuttingDown):
                 await stream.result()
@@ -306,8 +301,7 @@ async def test_rows_and_leases_of_a_server_end_with_its_connection(connect, engi
 async def test_neither_live_work_nor_a_server_that_comes_last_waits_for_the_many_rows_of_another(
     connect, engine, script
 ):
-    """There is one heap: the final of a second server is the next to begin, and its six rows begin long before the
-    sixty that came first."""
+    """The final of a second server is the next to begin; its six rows begin long before the sixty that came first."""
     script(words_per_s=30, step_s=0.005)
     shared, one, other = engine(), connect(), connect()
     many = [one.ask(stream=True) for _ in range(60)]
@@ -336,15 +330,14 @@ async def test_steps_and_loads_are_reported_to_one_server(connect, engine, scrip
 
 
 async def test_a_server_of_another_model_or_version_is_refused(connect, engine, script, monkeypatch):
-    """Requests get the reason, and so does `/readyz`; `/livez` does not, as another start would not help. Rows of that
-    server are not read."""
+    """Requests get the reason, and so does `/readyz`; `/livez` does not, as another start would not help."""
     script(**QUICK)
     shared = engine(max_batch=3)
     monkeypatch.setattr(wire, "__version__", "0")
     server = connect()
     with pytest.raises(EngineFailed, match="another MAX_BATCH, VERSION than this server"):
         await server.ask().result()
-    snapshot = server.core.thread.snapshot()
+    snapshot = server.thread.snapshot()
     assert (snapshot.state, snapshot.failure) == (ModelState.FAILED, "")
     assert "another MAX_BATCH, VERSION" in snapshot.load_error
     assert (shared.server.connections, shared.server.rows) == ([], {})
@@ -393,22 +386,21 @@ async def test_a_process_of_another_user_is_refused(engine, script, place, monke
 
 @pytest.mark.slow("starts engine processes")
 async def test_in_gateway_mode_the_process_comes_with_a_row_and_goes_when_idle(connect, script):
-    """Neither a row of ten words, which take half a second, nor a lease lets it go. The next row starts another, which
-    loads the model again."""
+    """Neither a row nor a lease lets it go. The next row starts another, which loads the model again."""
     script(**SLOW)
     server = connect(engine_process="auto", gateway_mode=True, idle_timeout=0.3)
-    assert (_process(), server.core.thread.is_running) == (None, False)
+    assert (_process(), server.thread.is_running) == (None, False)
     assert (await server.ask().result()).hypothesis.text == WORDS
     pid = _process()
-    with server.core.thread.lease(live=True):
+    with server.thread.lease(live=True):
         await asyncio.sleep(1.0)
-        assert (_process(), server.core.thread.ends[ProcessEnd.STOPPED]) == (pid, 0)
+        assert (_process(), server.thread.ends[ProcessEnd.STOPPED]) == (pid, 0)
     await server.until(lambda snapshot: _process() is None and snapshot.state is ModelState.UNLOADED)
     await asyncio.sleep(0.3)
-    assert (_process(), server.core.thread.is_running) == (None, False)
+    assert (_process(), server.thread.is_running) == (None, False)
     assert (await server.ask().result()).hypothesis.text == WORDS
     assert server.seen.states[:3] == [ModelState.LOADING, ModelState.LOADED, ModelState.UNLOADED]
-    assert not server.core.thread.snapshot().failure
+    assert not server.thread.snapshot().failure
 
 
 @pytest.mark.nightly
@@ -454,54 +446,28 @@ async def test_a_process_that_hangs_is_replaced_and_one_that_loads_is_waited_for
     assert (_process() != pid) is replaced
 
 
-@pytest.fixture
-def run(tmp_path, place, script):
-    engines = []
-
-    def run(**settings):
-        command = [sys.executable, "-m", "asr_server", "engine", "--listen", str(place)]
-        environment = {**os.environ, "MODEL_ID": "fake", **settings}
-        engines.append(subprocess.Popen(command, env=environment, cwd=tmp_path))
-        return engines[-1]
-
-    yield run
-    for one in engines:
-        one.kill()
-        one.wait()
-
-
 @pytest.mark.slow("starts engine processes")
-@pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
-async def test_a_shared_engine_loads_at_its_start_unloads_when_idle_and_is_followed_by_another(
-    connect, run, script, end
+async def test_a_shared_engine_loads_at_its_start_unloads_when_idle_and_ends_when_it_hangs(
+    connect, script, tmp_path, place
 ):
-    """By its own PRELOAD and IDLE_TIMEOUT. Servers were there before it, and stay: each word is there once, although
-    the engine has been away for a while."""
-    script(**SLOW)
-    servers = [connect() for _ in range(2)]
-    shared = run(PRELOAD="true", IDLE_TIMEOUT="0.5")
-    for state in (ModelState.LOADED, ModelState.UNLOADED):
-        await servers[0].until(lambda snapshot, state=state: snapshot.state is state)
-    other, stream = [server.ask(stream=True) for server in servers]
-    told = [await anext(stream)]
-    assert (_process(), shared.poll()) == (None, None)
-    shared.send_signal(end)
-    assert await asyncio.to_thread(shared.wait, 20) == (0 if end is signal.SIGTERM else -end)
-    await asyncio.sleep(0.3)
-    run()
-    told += [piece async for piece in stream]
-    assert "".join(told) == (await stream.result()).hypothesis.text == WORDS
-    assert (await other.result()).hypothesis.text == WORDS
-    assert all(server.core.thread.is_running for server in servers)
-
-
-@pytest.mark.nightly
-async def test_a_shared_engine_that_hangs_ends(connect, run, script, tmp_path):
-    """Whatever runs it starts the next one, which gets its rows."""
+    """By settings of its own. Whatever runs it starts the next one, which gets its rows: each word is there once."""
     script(**SLOW, rules=[{**_HANG, "once_file": str(tmp_path / "once")}])
     server = connect()
-    shared = run(ENGINE_HANG_S="0.5")
-    stream = server.ask()
-    assert await asyncio.to_thread(shared.wait, 60) == 70
-    run()
-    assert (await stream.result()).hypothesis.text == WORDS
+    own = {"MODEL_ID": "fake", "PRELOAD": "true", "IDLE_TIMEOUT": "0.5", "ENGINE_HANG_S": "2"}
+
+    async def run():
+        command = sys.executable, "-m", "asr_server", "engine", "--listen", str(place)
+        return await asyncio.create_subprocess_exec(*command, env={**os.environ, **own}, cwd=tmp_path)
+
+    shared = await run()
+    for state in (ModelState.LOADED, ModelState.UNLOADED):
+        await server.until(lambda snapshot, state=state: snapshot.state is state)
+    stream = server.ask(stream=True)
+    async with asyncio.timeout(60):
+        assert await shared.wait() == 70
+    following = await run()
+    try:
+        assert "".join([piece async for piece in stream]) == (await stream.result()).hypothesis.text == WORDS
+    finally:
+        following.kill()
+        await following.wait()

@@ -8,14 +8,8 @@ from asr_server.core.audio import s_to_samples
 from asr_server.engine.loops import token_budget
 from asr_server.engine.protocol import Finish
 from asr_server.engine.row import MAX_PROPOSAL, Draft, Row, accepted
-from asr_server.text.words import syllables
-from tools.sentences import ARTICLE_1, SENTENCES
 
-# Syllables a second, 1.5 times the average of the fastest of seven languages, Japanese (Pellegrino, Coupé and Marsico,
-# "A cross-language perspective on speech information rate", Language 87, 2011).
-FAST = 1.5 * 7.84
 TOKENS = st.lists(st.integers(0, 6), max_size=40)
-TEXTS = [*SENTENCES.items(), *ARTICLE_1.items()]
 
 
 def test_the_budget_follows_the_audio():
@@ -23,19 +17,8 @@ def test_the_budget_follows_the_audio():
     assert [token_budget(16_000 * seconds) for seconds in (0, 1, 10, 30)] == [32, 40, 400, 1200]
 
 
-@pytest.mark.torch
-@pytest.mark.nightly
-def test_fast_speech_of_every_language_stays_inside_the_budget(released_tokenizer):
-    """In the tokens of the released models, with the words that name the language."""
-    for language, text in TEXTS:
-        spoken_s = sum(syllables(word, language) for word in text.split()) / FAST
-        answer = released_tokenizer(f"language {language}<asr_text>{text}").input_ids
-        assert len(answer) <= token_budget(s_to_samples(spoken_s)), language
-
-
 def test_a_runaway_that_repeats_itself_ends_long_before_the_budget():
-    """Behind 40 tokens, a loop of any length that is known for one ends after six turns or 48 tokens, and at most eight
-    more."""
+    """After six turns or 48 tokens of a loop of any length, and at most eight more."""
     budget = token_budget(s_to_samples(30))
     for unit in range(1, 65):
         row = Row(key=0, budget=budget)
@@ -79,9 +62,3 @@ D = list(range(100, 140))
 def test_what_is_right_of_a_draft_is_verified_and_not_decoded(answer, most):
     """After a changed word it takes a few plain steps, then there are proposals again."""
     assert _decode(answer, D[: max(24, len(answer))])[1] <= most
-
-
-def test_an_answer_elsewhere_is_not_pestered_with_guesses():
-    draft = Draft([1, 2, 3])
-    draft.follow([9], 1)
-    assert draft.proposal(9) == []

@@ -21,9 +21,7 @@ def _tokens(start, end):
 @pytest.mark.parametrize("cut", range(5))
 @pytest.mark.parametrize("again", [(0, 4), (0, 1, 4), (0, 1, 2, 3, 4)])
 def test_a_row_continues_with_the_tokens_that_were_passed_on(cut, again):
-    """Each token is passed on once, wherever the first engine ended and however the second divides its answer, which
-    begins with the prefix.
-    """
+    """Each is passed on once, wherever the first engine ended and however the second divides its answer."""
     told = []
     row = SentRow(Job(ITEM, on_delta=told.append))
     for n in range(cut):

@@ -71,9 +71,3 @@ async def test_work_that_is_cancelled_before_it_begins_ends_in_silence(monkeypat
         work.cancel()
         await asyncio.wait([work])
     assert seen == []
-
-
-def test_beginning_work_does_not_wait_for_its_thread(monkeypatch):
-    """On a busy machine a thread begins late. `Thread.start` waits for it."""
-    monkeypatch.setattr(threading.Thread, "start", None)
-    assert asyncio.run(in_thread(divmod, 7, 2)) == (3, 1)

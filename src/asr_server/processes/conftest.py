@@ -5,8 +5,7 @@ from pathlib import Path
 
 
 def assert_confined(pid):
-    """The process has a filter of system calls, no privileges and no resources, and is ended first if memory runs
-    short."""
+    """It has a filter of system calls, no privileges and no resources, and is the first to end if memory runs short."""
     process = Path(f"/proc/{pid}")
     status = dict(re.findall(r"^(\w+):\s+(.*)$", (process / "status").read_text(), re.MULTILINE))
     assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)

@@ -131,7 +131,6 @@ class Supervisor:
 
     @property
     def is_stopping(self) -> bool:
-        """True if the process is being ended on purpose, or was."""
         return self._cause is ProcessEnd.STOPPED
 
     async def run(self, wanted: asyncio.Event) -> None:
@@ -158,7 +157,6 @@ class Supervisor:
                 await asyncio.sleep(_FIRST_WAIT_S * 2 ** (crashes - 2))
 
     def ready(self) -> None:
-        """Note that the process has accepted a connection."""
         if self._ready_s is None and self._process is not None:
             self._ready_s = time.monotonic()
             took_s = round(self._ready_s - self._began_s, 3)
@@ -229,7 +227,6 @@ class Supervisor:
             log(f"{self._supervised.name} ended", pid=process.pid, code=code, cause=self._cause.value)
 
     async def _use(self, path: Path, exit_code: asyncio.Task[int]) -> None:
-        """Use the process over one connection after another until it has ended."""
         while not exit_code.done():
             with contextlib.suppress(OSError):
                 await self._supervised.use(path)

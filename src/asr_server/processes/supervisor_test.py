@@ -3,15 +3,12 @@
 import asyncio
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from itertools import pairwise
 
 import pytest
 
-from asr_server.core.idle import end_when_idle
-from asr_server.processes import supervisor, unix_sockets
+from asr_server.processes import supervisor
 from asr_server.processes.supervisor import WELL, Condition, HangDetector, ProcessEnd, Supervised, Supervisor
 
 
@@ -126,21 +123,6 @@ async def supervise(monkeypatch):
             process.end(0)  # closes its socket
 
 
-async def test_without_a_directory_for_its_socket_it_is_given_up_and_the_next_start_succeeds(
-    supervise, tmp_path, monkeypatch
-):
-    """The supervisor gives up, as for a program that cannot be started, until there is a directory again."""
-    monkeypatch.setattr(supervisor, "GIVE_UP_S", 0.1)
-    case = supervise()
-    case.wanted.set()
-    with monkeypatch.context() as patched:
-        patched.setattr(unix_sockets, "_SHARED_MEMORY", "/none")
-        patched.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-        await _until(lambda: case.reasons)
-    assert not case.processes
-    await case.used_by(1)
-
-
 async def test_a_process_starts_when_it_is_wanted_and_after_a_crash_also_if_nobody_asks(supervise):
     """One that nobody wants does not start, also after one was ended on purpose."""
     case = supervise(idle_s=0.05)
@@ -183,20 +165,6 @@ async def test_a_process_that_was_of_use_makes_up_for_crashes(supervise, fruit, 
         case.processes[-1].end(-9)
     await case.used_by(11)
     assert not case.reasons
-
-
-async def test_an_idle_process_is_ended_but_not_while_it_is_used(supervise):
-    """Use counts until it ends."""
-    case = supervise(idle_s=0.05)
-    watch = asyncio.create_task(end_when_idle([case.supervisor], 0.05))
-    case.supervisor.idle.hold()
-    await case.used_by(1)
-    await asyncio.sleep(0.3)
-    assert not case.processes[0].signals
-    case.supervisor.idle.release()
-    await _until(lambda: case.used == 2)  # it is wanted
-    watch.cancel()
-    assert case.processes[0].signals == ["TERM"]
 
 
 @pytest.mark.parametrize(("kind", "signals"), [("good", ["TERM"]), ("stubborn", ["TERM", "KILL"]), ("mute", ["TERM"])])
@@ -254,26 +222,6 @@ async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(super
     await _until(lambda: len(case.processes) == 2)
     assert case.processes[0].signals == ["KILL"]
     assert case.counted() == {ProcessEnd.HUNG: 1}
-
-
-CHILD = """
-import time
-from asr_server.processes.supervisor import end_with_parent
-end_with_parent()
-time.sleep(30)
-"""
-
-
-def test_it_ends_with_its_standard_input():
-    """The parent holds the other end, which closes with it, however it ends."""
-    ended = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        stdin=subprocess.DEVNULL,
-        env={"PYTHONPATH": ":".join(sys.path)},
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode < 0
 
 
 # -- hangs -----------------------------------------------------------------------------------------------------------

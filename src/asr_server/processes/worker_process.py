@@ -82,7 +82,6 @@ class WorkerProcess:
         return await asyncio.shield(exchange)
 
     def drop(self, number: int) -> None:
-        """Forget what the process knows under this number: it is not needed any more."""
         self._dropped.append(number)
 
     async def end(self) -> None:
@@ -163,7 +162,6 @@ class WorkerClient:
         self.idle = IdleTimer(idle_timeout_s)
 
     async def arguments(self) -> Sequence[str]:
-        """Return the command line of a new process; to be overridden."""
         return ()
 
     async def open(self) -> WorkerStream:

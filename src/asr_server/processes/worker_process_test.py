@@ -1,7 +1,4 @@
-"""One request at a time: their order, and the requests that are cancelled, fail or are never answered.
-
-The process here is a script that speaks the protocol. For real ones see the tests of `speakers` and `encoding`.
-"""
+"""Requests to a process, a script here: their order, and those that are cancelled, fail or get no answer."""
 
 from __future__ import annotations
 

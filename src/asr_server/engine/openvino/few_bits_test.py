@@ -39,18 +39,6 @@ def _same(found, expected):
     return all(np.array_equal(a, b) for name in expected for a, b in zip(found[name], expected[name], strict=True))
 
 
-def test_each_output_has_a_scale_of_its_own(monkeypatch):
-    """A large weight costs the other outputs no precision, whatever part of the matrix they are in."""
-    monkeypatch.setattr(few_bits, "OUTPUTS", 3)
-    weight = np.random.default_rng(2).standard_normal((10, 16), np.float32).astype(np.float16)
-    weight[4] *= 1000
-    weight[7] = 0
-    whole, scale = few_bits.integers([Weight(weight[:6], "F16"), Weight(weight[6:], "F16")])
-    assert (whole.dtype, scale.shape) == (np.int8, (10, 1))
-    exact = weight.astype(np.float32)
-    assert (np.abs(whole * scale - exact).max(1) <= np.abs(exact).max(1) / 250).all()
-
-
 def test_four_bits_are_off_by_half_a_step_of_their_group(monkeypatch):
     """Numbers come back from pairs, group by group, and a large weight costs its own group precision alone."""
     monkeypatch.setattr(few_bits, "OUTPUTS", 3)
@@ -70,8 +58,7 @@ def test_four_bits_are_off_by_half_a_step_of_their_group(monkeypatch):
 
 
 def test_a_second_load_makes_nothing(tmp_path, checkpoint, made):
-    """The second load reads what the first one has written, with its facts; a setting that is changed back finds what
-    was made before. Without a state directory the matrices are made in memory."""
+    """A setting that is changed back finds what was made before. Without a state directory memory holds it."""
     first, _, second, _ = (few_bits.kept(tmp_path, checkpoint, made, bits) for bits in (8, 4, 8, 4))
     assert made.calls == [1, 1]
     assert _same(second.matrices, first.matrices)
@@ -109,8 +96,7 @@ def test_damaged_files_are_made_again(tmp_path, checkpoint, made, damage):
 
 
 def test_what_was_made_of_earlier_weights_goes(tmp_path, checkpoint, made):
-    """New weights leave one folder for their checkpoint. Those of others stay; what a crash left an hour ago does
-    not."""
+    """Each checkpoint keeps one folder. What a crash left an hour ago does not stay."""
     other = tmp_path / "other"
     shutil.copytree(checkpoint, other)
     folder = tmp_path / few_bits.FOLDER

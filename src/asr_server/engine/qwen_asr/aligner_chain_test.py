@@ -39,8 +39,7 @@ def test_medians_are_those_of_all_sequences_in_order(weights):
 @given(st.integers(1, 300), st.integers(1, 400), st.integers(0, 2**32))
 @example(1_200, 2_250, 0)
 def test_medians_never_fall_and_stay_among_the_slots(rows, slots, seed):
-    """Long chains of contradicting certainties are tried too, whose product no number can hold: three minutes that make
-    no sense have more stamps than a number has room for their unlikelihood."""
+    """No number holds the product of long chains of contradicting certainties, as of three minutes of nonsense."""
     certain = np.random.default_rng(seed).integers(0, slots, rows)
     told = aligner.medians(np.eye(slots, dtype=np.float32)[certain])
     assert (np.diff(told) >= -1e-9).all()

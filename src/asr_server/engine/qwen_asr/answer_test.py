@@ -104,34 +104,6 @@ def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
     assert answer.offsets == ()
 
 
-class _Counting(TextTokenizer):
-    """A tokenizer with a count of the ids that it was asked about."""
-
-    looked_up = 0
-
-    def text(self, ids):
-        self.looked_up += len(ids)
-        return super().text(ids)
-
-    def token(self, number):
-        self.looked_up += 1
-        return super().token(number)
-
-
-@pytest.mark.parametrize("times", [1, 4])
-def test_the_work_grows_with_the_answer(released_tokenizer, times):
-    """Streaming looks up each id once, and the whole answer each id twice, however long the answer is."""
-    ids = _ids(released_tokenizer, " ".join([*SENTENCES.values()] * times))
-    tokenizer = _Counting(released_tokenizer.backend_tokenizer)
-    reader = AnswerReader(tokenizer)
-    stream = AnswerStream(reader, forced=False)
-    shown = "".join(stream.feed([token]) for token in ids)
-    assert tokenizer.looked_up <= len(ids)
-    answer = reader.read(ids, None)
-    assert tokenizer.looked_up <= 3 * len(ids)
-    assert answer.text == shown
-
-
 _ANSWERS = st.tuples(
     st.sampled_from(
         ["", " ", "language English", "language None", "language english\n", "language", "x\nlanguage Greek"]

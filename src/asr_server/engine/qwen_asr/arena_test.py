@@ -86,21 +86,9 @@ def test_each_row_keeps_what_it_holds_and_gets_its_room_where_there_is_enough(op
             assert torch.equal(decoder.copy(row, row.length).data, _written(numbers[id(row)], row.length))
 
 
-def test_a_row_has_as_many_places_as_planned_while_they_are_free():
-    """A row then grows without being moved; where others need the places, each has what it asks for."""
-    decoder, share = _decoder(), (TOKENS - 1) // ROWS
-    rows = [_row(9) for _ in range(3)]
-    for row in rows:
-        decoder.seat(row, _prompt(1))
-    assert [len(row.places) for row in rows] == [share] * 3
-    decoder.seat(_row(TOKENS - 51), _prompt(1))
-    assert [len(row.places) for row in rows] == [10] * 3
-
-
 @pytest.mark.parametrize("overflowed", [False, True])
 def test_what_is_no_number_is_not_left_to_other_rows(overflowed):
-    """Neither where a row was that leaves, nor where it was before others made it move. Nothing is known of a row whose
-    prompt is not at its end."""
+    """Neither where a row was that leaves, also in its prompt, nor where it was before others made it move."""
     decoder = _decoder()
     first, row = _row(1), _row(31)
     for seated in (first, row):

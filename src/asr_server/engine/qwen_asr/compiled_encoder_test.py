@@ -1,9 +1,5 @@
 """The encoder and the aligner as compiled graphs, against torch; and a process that has no torch."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -103,48 +99,3 @@ def test_a_long_item_is_aligned_in_parts(compiled, items, monkeypatch):
     whole, half = results.index(together[:1]), results.index(together[1:2])
     assert whole > half > 8
     assert together == at_once
-
-
-PROGRAM = """
-import json, sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "transformers"):
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Absent())
-import numpy as np
-from asr_server import demo
-from asr_server.engine.feature import OPENVINO, Plan
-from asr_server.engine.protocol import AlignItem, Utterance
-from asr_server.engine.qwen_asr.aligner import QwenAligner
-from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.schedule.model import RowDone
-audio = np.frombuffer(demo.sample().recording.read_bytes()[44:], np.int16).astype(np.float32) / 32768
-plan = Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo", runtime=OPENVINO, quantize=sys.argv[1])
-engine = QwenEngine(plan)
-engine.load()
-engine.admit(0, Utterance(audio))
-found = None
-while found is None:
-    found = next((one.value for one in engine.step() if isinstance(one, RowDone)), None)
-aligner = QwenAligner(plan)
-aligner.locate()
-aligner.load()
-*_, ((alignment),) = aligner.align([AlignItem(audio, found.text, "English")])
-engine.unload()
-aligner.unload()
-print(json.dumps([found.text, [piece.text for piece in alignment.pieces]]))
-"""
-
-
-@pytest.mark.parametrize("quantize", ["", "int8"])
-def test_nothing_needs_torch(quantize):
-    """A process without torch and transformers loads, transcribes, aligns and unloads."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, quantize], capture_output=True, text=True, check=True, timeout=110
-    )
-    text, words = json.loads(done.stdout)
-    assert text == demo.sample().text
-    assert words == text.split()

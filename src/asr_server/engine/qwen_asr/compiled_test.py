@@ -13,8 +13,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 def test_fused_operations_give_the_same_ids(make_engine, run, clips):
-    """The ids are equal in float32, alone and in a batch; each operation is one graph for many tokens and one for a
-    single one."""
+    """Alone and in a batch. Each operation is one graph for many tokens and one for a single one."""
     if not shutil.which("g++"):
         pytest.fail("a C++ compiler is needed, as for the option itself")
     plain, work = make_engine(), [Utterance(clip) for clip in clips]

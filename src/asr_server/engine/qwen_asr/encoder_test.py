@@ -61,8 +61,7 @@ def _sdk(tower, mel, monkeypatch, *, masked):
 
 @pytest.mark.parametrize("frames", LENGTHS)
 def test_it_equals_the_sdk_with_true_windows(tower, encode, monkeypatch, frames):
-    """Any length gives what the SDK gives when its windows are masked, under SDPA and eager, and as many tokens as
-    prompts have room for."""
+    """Any length, under SDPA and eager, if the SDK masks its windows; as many tokens as prompts have room for."""
     mel = _mel(frames)
     (ours,) = encode([mel])
     assert WindowedEncoder(copy.deepcopy(tower)).tokens(frames) == len(ours)

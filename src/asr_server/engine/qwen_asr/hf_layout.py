@@ -26,7 +26,6 @@ def is_hf(config: dict[str, Any]) -> bool:
 
 
 def is_aligner(config: dict[str, Any]) -> bool:
-    """True if config.json, given that it is of this layout, is that of a forced aligner."""
     return _ALIGNER in (config.get("architectures") or ())
 
 

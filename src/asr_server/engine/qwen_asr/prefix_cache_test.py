@@ -39,8 +39,7 @@ def _held(store, *keys):
     [("abcAd", "acd", 1), ("abcAde", "ade", 2), ("abca", "abc", 0), ("abcad", "acd", 1)],
 )
 def test_the_least_recently_used_session_leaves_first(store, events, kept, evictions):
-    """A letter puts a state of that session, a capital asks for it. A new state takes the place of the old one and
-    counts once; it does not push itself out."""
+    """A letter puts a state of that session, a capital asks for it. A new state takes the place of the old one."""
     for event in events:
         if event.islower():
             store.put(event, _state())

@@ -67,15 +67,3 @@ def test_no_language_is_taken_for_no_speech(found, processor):
     named = {processor.tokenizer(f"language {language}").input_ids[1] for language in model_languages()}
     assert found.no_speech_id not in named
     assert processor.tokenizer.decode([found.no_speech_id]) == " None"
-
-
-def test_a_prompt_is_rendered_once_for_a_context_and_a_language(found, monkeypatch):
-    """The engine's thread would render it for every partial, and the model waits meanwhile."""
-    rendered, template = [], ChatTemplate.load(found.directory)
-    render = template.render
-    monkeypatch.setattr(template, "render", lambda messages: rendered.append(messages) or render(messages))
-    prompts = PromptBuilder(found.tokenizer, template, found.audio_id)
-    for _ in range(3):
-        prompts.build(context="kitchen", language="English")
-    prompts.build(context="kitchen", language=None)
-    assert len(rendered) == 2

@@ -42,8 +42,7 @@ def _downloaded(cache, name, files, commit):
 
 @pytest.mark.nightly
 def test_a_reload_asks_no_hub_and_takes_the_same_model(cache, speech, run):
-    """The model stays if a newer one has come to the cache meanwhile; if the files are gone, they are looked for
-    again."""
+    """Though a newer one has come to the cache. If the files are gone, they are looked for again."""
     _downloaded(cache, "o/model", demo.checkpoint_path(), FIRST)
     engine = loaded_qwen("o/model", rows=2)
     engine.unload()
@@ -58,8 +57,7 @@ def test_a_reload_asks_no_hub_and_takes_the_same_model(cache, speech, run):
 
 
 def test_the_aligner_is_reloaded_without_the_hub_too(cache, speech):
-    """The second alignment after an idle time uses the same aligner, though a newer one, which could not be loaded, has
-    come to the cache."""
+    """Though a newer one, which could not be loaded, has come to the cache."""
     _downloaded(cache, "o/aligner", demo.aligner_path(), FIRST)
     aligner = loaded_aligner("o/aligner")
     aligner.unload()
@@ -72,8 +70,7 @@ def test_the_aligner_is_reloaded_without_the_hub_too(cache, speech):
 
 
 def test_the_aligners_memory_is_known_before_it_is_loaded(cache):
-    """The memory follows from the weights where they are on this machine, at the size that they will have; else it is
-    the released one's."""
+    """By the weights if they are on this machine, at the size that they will have; else of the released one."""
 
     def planned(aligner_id, item_bytes=4):
         plan = Plan("qwen", "demo", "cpu", "float32", 2, 0, (), aligner_id=aligner_id)

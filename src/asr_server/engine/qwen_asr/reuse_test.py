@@ -34,8 +34,7 @@ def fresh(make_engine, run, recording):
 
 @pytest.mark.parametrize("drafted", [False, True])
 def test_session_reuse_never_changes_an_id(make_engine, run, recording, fresh, drafted):
-    """Every partial of a growing utterance equals a run from scratch, also past a bang that moves the log-mel clamp,
-    and with the last partial as its draft."""
+    """Every partial equals a run from scratch, also past a bang that moves the log-mel clamp, and with a draft."""
     engine, draft = make_engine(1), ()
     for part, ids in zip(_partials(recording), fresh, strict=True):
         (got,) = run(engine, [Utterance(part, session=f"grow {drafted}", draft=draft)])
@@ -63,15 +62,6 @@ def test_a_prompt_that_comes_again_is_not_run_again(make_engine, run, clips):
     assert runtime.tokens(runtime.prepare(0, other, 32)) == first
     runtime.prefix_cache.clear()
     assert run(engine, [utterances[2]])[0].ids == run(engine, [utterances[2]])[0].ids == run(engine, utterances)[2].ids
-
-
-def test_sessions_side_by_side_do_not_mix(make_engine, run, recording, fresh):
-    """Three sessions at different places in one batch, in changing order, each as if alone."""
-    engine, parts = make_engine(8), _partials(recording)
-    for i in range(0, len(parts), 2):
-        places = {f"s{shift}": (i + 4 * shift) % len(parts) for shift in range(3)}
-        got = run(engine, [Utterance(parts[p], session=f"{name}-mix") for name, p in places.items()])
-        assert [g.ids for g in got] == [fresh[p] for p in places.values()]
 
 
 def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch):
@@ -116,8 +106,7 @@ def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engin
 
 @pytest.mark.parametrize("last", [False, True])
 def test_a_session_that_goes_on_after_a_pause_runs_only_what_is_new(make_engine, run, recording, fresh, last):
-    """The closed windows are still there, also after a final: it may be asked for in a pause after which the speaker
-    goes on."""
+    """Also after a final: it may be asked for in a pause after which the speaker goes on."""
     engine, key = make_engine(1), f"pause {last}"
     run(engine, [Utterance(_partials(recording)[8], session=key, last=last)])
     longer = Utterance(_partials(recording)[9], session=key)

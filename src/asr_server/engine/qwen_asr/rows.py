@@ -124,7 +124,6 @@ class Rows(ABC):
         return nullcontext()
 
     def figures(self) -> dict[str, Any]:
-        """Return what is known of the device, as fields of `EngineInfo`."""
         return {}
 
     def prompt(self, before: Sequence[int], windows: Sequence[Any], after: Sequence[int], tail: int) -> RowInput:

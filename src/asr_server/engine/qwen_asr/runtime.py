@@ -66,7 +66,6 @@ class Admitted:
 
     @property
     def row_tokens(self) -> int:
-        """Tokens that the row is expected to come to in all."""
         return self.prompt_tokens + self.expected_tokens
 
 
@@ -255,7 +254,6 @@ class Runtime:
         return str(self.decoder.model.dtype).removeprefix("torch.")
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields of `EngineInfo` that are known once the model is loaded."""
         return {
             "dtype": self.dtype,
             "options": (*self.options, *[_REFUSED] * self._refused),

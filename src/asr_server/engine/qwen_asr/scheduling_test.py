@@ -1,7 +1,4 @@
-"""Which rows of a batch a step seats, runs and fails: one claim for both libraries, made with the compiled one.
-
-Where the two keep their rows differently, each is held to the claim.
-"""
+"""Which rows of a batch a step seats, runs and fails, in the compiled library, or both where they differ."""
 
 import json
 
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed
-from asr_server.engine.conftest import ends, loaded_qwen, until_decoding
+from asr_server.engine.conftest import ends, loaded_qwen
 from asr_server.engine.feature import OPENVINO, TORCH
 from asr_server.engine.memory import Capacity, PrefillPolicy
 from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, page_count
@@ -22,8 +19,7 @@ from asr_server.engine.qwen_asr import compiled_decoder, compiled_model, torch_m
 from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 from asr_server.engine.qwen_asr.decoder import ArenaDecoder
 from asr_server.engine.qwen_asr.engine import RowLimit
-from asr_server.engine.qwen_asr.files import CheckpointFiles
-from asr_server.schedule.model import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDone, RowFailed
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
@@ -128,8 +124,7 @@ def test_a_row_that_breaks_a_pass_fails_alone(engine, clips, alone, monkeypatch,
 
 
 def test_numbers_out_of_range_fail_their_row_and_leave_nothing_behind(library, speech, clips, alone):
-    """A row whose logits are no numbers fails, one leaves in the middle of its prompt, and the next rows in all slots
-    have their own ids: a mask does not hide such numbers."""
+    """The next rows in all slots have their own ids: a mask does not hide such numbers."""
     engine = loaded_qwen(runtime=library)
     lost = Utterance(np.full(len(speech), np.nan, np.float32))
     found, _ = ends(engine, Utterance(speech), lost, Utterance(clips[1]), lost)
@@ -186,60 +181,7 @@ def test_a_row_without_room_to_grow_begins_again_later(library, run, make_engine
     assert any(restarts)
 
 
-def test_a_row_that_has_no_room_yet_lets_others_go_before_it_but_not_without_end(clips, endless, monkeypatch):
-    """A long prompt waits for the slots of three rows; of what comes after it, two may be seated meanwhile."""
-    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.MOST_OVERTAKING", 2)
-    monkeypatch.setattr("asr_server.engine.memory.ROW_TOKENS", 400)
-    engine = loaded_qwen(runtime=OPENVINO, rows=6, budget_mb=16)
-    decoder, tokens = engine.runtime.decoder, engine.runtime.capacity.tokens
-
-    def seated():
-        for _ in range(20):
-            list(engine.step())
-        return {row.key for row in decoder.rows}
-
-    for key in range(3):
-        engine.admit(key, Utterance(clips[3]))
-    assert seated() == {0, 1, 2}
-    engine.admit(3, Utterance(clips[1], context="kitchen lights " * (tokens * 2 // 5)))
-    for key in (4, 5, 6):
-        engine.admit(key, Utterance(clips[3]))
-    assert seated() == {0, 1, 2, 4, 5}
-    for key in (0, 1, 2, 4, 5):
-        engine.drop(key)
-    assert 3 in seated()
-
-
 # -- order -----------------------------------------------------------------------------------------------------------
-
-
-def test_only_streamed_rows_report_every_step(engine, clips):
-    """Each step has one outcome, enough to divide its time among its rows; nobody reads the other rows' outcomes."""
-    for key, clip in enumerate(clips):
-        engine.admit(key, Utterance(clip, stream=key == 5))
-    keys, steps, done = [], 0, {}
-    while len(done) < len(clips):
-        decoding = bool(engine.runtime.decoder.decoding)
-        outcomes = list(engine.step())
-        done |= {outcome.key: outcome.value for outcome in outcomes if isinstance(outcome, RowDone)}
-        assert outcomes or not decoding
-        keys += [outcome.key for outcome in outcomes if isinstance(outcome, RowDelta)]
-        steps += 1
-    assert keys.count(5) >= done[5].passes - 1
-    assert len(keys) - keys.count(5) < steps + len(clips)
-
-
-def test_a_finished_row_is_handed_out_before_others_are_prefilled(clips, monkeypatch):
-    """The row is handed out in the step in which it finishes; in the rest of that step another takes its place."""
-    engine, prefills, before = loaded_qwen(runtime=OPENVINO, rows=1), [], []
-    engine.admit(0, Utterance(clips[1]))
-    until_decoding(engine)
-    _wrap(monkeypatch, CompiledDecoder, "prefill", lambda decoder, parts: prefills.append(parts))
-    engine.admit(1, Utterance(clips[1]))
-    while not before:
-        before += [(outcome.key, len(prefills)) for outcome in engine.step() if isinstance(outcome, RowDone)]
-    assert before == [(0, 0)]
-    assert len(prefills) == 1
 
 
 def test_urgent_rows_are_prefilled_first(engine, clips, monkeypatch):
@@ -302,13 +244,3 @@ def test_every_end_token_of_the_checkpoint_ends_an_answer(say, speech, place):
     assert len(end_ids) == 2
     hypothesis = say(speech, [1, 2, 3, end_ids[place], 4, 5])
     assert (hypothesis.finish, hypothesis.ids) == (Finish.END, (1, 2, 3))
-
-
-def test_an_answer_ends_where_the_models_positions_do(run, speech, endless, monkeypatch):
-    """A prompt that leaves fewer positions than the budget is answered in what is left."""
-    monkeypatch.setattr(CheckpointFiles, "positions", 100)
-    monkeypatch.setattr("asr_server.engine.row.loop", lambda ids: 0)
-    engine = loaded_qwen(runtime=OPENVINO, rows=1)
-    (answer,) = run(engine, [Utterance(speech[: 2 * SAMPLE_RATE])])
-    assert answer.finish is Finish.BUDGET
-    assert answer.prompt_tokens + answer.audio_tokens + len(answer.ids) == 100

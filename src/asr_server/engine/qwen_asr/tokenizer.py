@@ -62,7 +62,6 @@ class TextTokenizer:
         return cls(library)
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """Return the ids of a text; names of added tokens in it become those."""
         return tuple(self.library.encode(text).ids)
 
     def text(self, ids: Sequence[int]) -> str:

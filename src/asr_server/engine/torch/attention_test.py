@@ -125,21 +125,6 @@ def test_padding_is_written_to_the_last_place_alone(arena, way, query):
     assert written == own + [TOKENS - 1] * (way != "each row")
 
 
-def test_heads_that_share_keys_do_not_copy_them_and_rows_are_not_padded_to_each_other(monkeypatch):
-    """Kernels copy the keys for each head of queries, or refuse, if there are more of them. A row beside a long one
-    attends only to its own tokens."""
-    asked, attend = [], attention.F.scaled_dot_product_attention
-
-    def see(q, k, v, **given):
-        asked.append((q.shape[1] == k.shape[1] == v.shape[1], k.untyped_storage().data_ptr(), k.shape[2]))
-        return attend(q, k, v, **given)
-
-    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", see)
-    keys, values = torch.randn(2, 50, KV_HEADS, DIM).unbind()
-    attention.EachRow([TokenSpan(0, 0, 20), TokenSpan(20, 29, 1)])(torch.randn(21, HEADS, DIM), keys, values)
-    assert asked == [(True, keys.untyped_storage().data_ptr(), places) for places in (20, 30)]
-
-
 def _raised(error):
     def refuse(*given, **options):
         raise error
@@ -177,8 +162,7 @@ def _capture(run):
     ],
 )
 def test_it_is_tried_before_it_is_used(monkeypatch, found, capture, reason):
-    """A GPU or a torch whose kernels give other results, or none, or cannot be recorded, attends with torch's others.
-    CUDA is the border: the tensors of the trial are on the CPU."""
+    """Other results, none, or no record, mean torch's other kernels. CUDA is the border: the trial is on the CPU."""
     monkeypatch.setattr(attention, "flash", found)
     monkeypatch.setattr(passes, "CudaCapture", lambda device: capture)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
@@ -195,17 +179,3 @@ def test_flash_attention_takes_what_it_is_given(query):
     numbers = attention.Numbers(*torch.zeros(8, 3, dtype=torch.long, device="meta"))
     q, keys = (torch.zeros(size, heads, 64, dtype=torch.bfloat16, device="meta") for size, heads in ((5, 8), (100, 2)))
     assert attention.VariableLength(numbers, query, 64)(q, keys, keys).shape == (5, 8 * 64)
-
-
-@pytest.mark.parametrize(
-    ("device", "capability", "dtype", "reason"),
-    [
-        ("cpu", None, torch.bfloat16, "NVIDIA"),
-        ("cuda", (7, 5), torch.float16, "8.0"),
-        ("cuda", (9, 0), torch.float32, "16 bits"),
-    ],
-)
-def test_why_rows_of_any_lengths_do_not_attend_in_one_call(monkeypatch, device, capability, dtype, reason):
-    """FlashAttention has no kernels for these."""
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert reason in variable_length_problem(AttentionShape(28, 16, 8, 128), torch.device(device), dtype)

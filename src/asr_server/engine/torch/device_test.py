@@ -35,8 +35,7 @@ def card(monkeypatch):
 
 
 def test_the_switches_of_a_gpu(card):
-    """There is no search for algorithms at new shapes, no TF32, no plans of cuDNN for attention; another kernel is
-    there."""
+    """No search for algorithms at new shapes, no TF32, no plans of cuDNN for attention."""
     torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     card((9, 0))
     _, options = device.prepare("cuda", "auto")
@@ -53,12 +52,6 @@ def test_the_switches_of_a_gpu(card):
     assert device.attention_options("cuda", "")[0].value == "variable-length"
 
 
-def test_a_cpu_leaves_the_switches_alone():
-    torch.backends.cudnn.benchmark = True
-    assert device.prepare("cpu", "bfloat16") == (torch.bfloat16, ())
-    assert torch.backends.cudnn.benchmark
-
-
 @pytest.mark.parametrize(
     ("capability", "hip", "name", "expected"),
     [
@@ -71,16 +64,6 @@ def test_the_number_format_follows_the_card(card, capability, hip, name, expecte
     """By its compute capability, its name and its maker; `gpu_test` has the formats of all cards."""
     card(capability, hip=hip, name=name)
     assert device.prepare("cuda", "auto")[0] is expected
-
-
-def test_a_format_that_is_set_is_taken_and_called_slow(card):
-    """bfloat16 on a T4 is emulated; an operator who asks for it gets a warning, and no more."""
-    card((7, 5))
-    chosen, (option, *_) = device.prepare("cuda", "bfloat16")
-    assert (chosen, option.name) == (torch.bfloat16, "dtype")
-    assert "slow" in option.reason
-    card((8, 6))
-    assert "slow" not in device.prepare("cuda", "bfloat16")[1][0].reason
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import Option, Utterance
-from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch.language_model import Room, TorchOperations
-from asr_server.schedule.model import RowDone
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -119,8 +115,7 @@ def test_a_sum_and_its_norm_are_as_precise_as_torch(run, sizes, n, random):
 
 
 class Attention:
-    """A layer's inputs of n tokens, and a buffer of keys and values that holds sevens. One token in eight is padding,
-    all of which is written to the last place."""
+    """A layer's inputs, and a buffer of sevens. One token in eight is padding, written to the last place."""
 
     def __init__(self, sizes, n, random):
         self.kv_heads, dim = sizes.num_key_value_heads, sizes.head_dim
@@ -151,8 +146,7 @@ def attention(request, n, random):
 
 
 def test_heads_are_as_precise_as_torch_and_nothing_else_is_written(run, attention):
-    """Queries and keys have their own weights, and their numbers turn in pairs; values are kept as they are, each at
-    the place of its token. Other tokens, another layer and what is between the heads stay."""
+    """Values are kept as they are, each at the place of its token. Whatever is beside them stays."""
     q, keys, values = attention.run(run)
     found = q, keys[attention.places]
     for one, eager, exact in zip(found, attention.rotated(), attention.rotated(torch.float64), strict=True):
@@ -190,24 +184,10 @@ def _choice(logits, watched):
     return torch.cat([ids[:, :1].double(), logprobs.double()], -1)
 
 
-@pytest.mark.parametrize("words", [661, 4095, 8192, 151_936])
-def test_log_probabilities_are_as_precise_as_torch(run, words, n, random):
-    """A likely and an unlikely token are asked for, of vocabularies with and without a rest of a block."""
-    logits = random(n, words) * 4
-    found, eager, exact = (
-        run("likeliest", logits, words - 1),
-        _choice(logits.float(), words - 1),
-        _choice(logits.double(), words - 1),
-    )
-    assert found.dtype == torch.float64
-    assert torch.equal(found[:, 0], exact[:, 0])
-    assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max()
-
-
-@pytest.mark.parametrize("places", [(5, 6), (4095, 4096), (9000, 4), (0, 9999), (9999,)])
+@pytest.mark.parametrize("places", [(5, 6), (4095, 4096), (9000, 4), (151_935, 9999), (9999,)])
 def test_of_equal_logits_the_lowest_id_is_chosen(run, random, places):
     """In one block and in several; the token is also the one that is watched."""
-    logits = random(1, 10_000)
+    logits = random(1, 151_936)
     logits[0, list(places)] = 9.0
     ((token, logprob, watched),) = run("likeliest", logits, min(places)).tolist()
     assert token == min(places)
@@ -218,8 +198,7 @@ def test_of_equal_logits_the_lowest_id_is_chosen(run, random, places):
     ("bad", "place"), [*product([torch.nan, torch.inf], [0, 4096, 9999]), (-torch.inf, slice(None))]
 )
 def test_an_overflow_of_one_row_shows_in_its_log_probabilities(run, random, bad, place):
-    """Wherever that number is, and where no token is possible. The id is of the vocabulary, since it is embedded before
-    the host reads the result. A block of impossible tokens has no NaN in its sum."""
+    """Wherever it is, and if no token is possible. The id is one of the vocabulary, as it is embedded at once."""
     logits = random(3, 10_000)
     logits[1, place] = bad
     logits[2, :8192] = -torch.inf
@@ -243,10 +222,7 @@ def _turned(right, *given):
 # What is said where a function is replaced by another, which is given it first.
 WRONG = {
     "added": ("norms differ from torch's by ", lambda _, own, x, y, weight: (x + y, x + y)),
-    "heads": (
-        "keys differ from torch's by ",
-        _turned,
-    ),
+    "heads": ("keys differ from torch's by ", _turned),
     "gated": ("gates differ from torch's by ", lambda _, own, gate_up: gate_up.chunk(2, -1)[1]),
     "likeliest": ("choices differ from torch's by ", lambda right, logits, watched: right(logits, watched - 1)),
     "launch": ("RuntimeError: no compiler", _no_compiler),
@@ -268,39 +244,6 @@ def _problem_with(name):
     right, (_, wrong) = getattr(owner, name), WRONG[name]
     with patch.object(owner, name, lambda *given, **named: wrong(right, *given, **named)):
         return fused.problem(SIZES["demo"], torch.device("cpu"), torch.float32)
-
-
-def test_an_engine_with_the_kernels_gives_the_same_ids(interpreter, speech):
-    """The demonstration model in float32: prompts, steps, and tokens that are chosen, by each kernel."""
-    torch_ids, _ = interpreter.submit(_answered, speech, False).result()
-    ids, launched = interpreter.submit(_answered, speech, True).result()
-    assert ids == torch_ids
-    assert all(len(own) > 2 for own in ids)
-    assert launched == set(KERNELS)
-
-
-def _answered(speech, active):
-    """Return the ids of two rows, and the kernels that were launched for them."""
-    from asr_server.engine.torch import fused
-
-    engine = QwenEngine(
-        Plan("qwen", "demo", "cpu", "float32", 2, 16, (Option("fuse", active, "kernels" * active, ""),))
-    )
-    launched, launch = set(), fused.launch
-
-    def see(kernel, *given, **named):
-        launched.add(kernel.fn.__name__)
-        launch(kernel, *given, **named)
-
-    with patch.object(fused, "launch", see), patch.object(QwenEngine, "_warm_up"):
-        engine.load()
-        launched.clear()
-        for key, samples in enumerate((16_000, 24_000)):
-            engine.admit(key, Utterance(speech[:samples]))
-        done = {}
-        while len(done) < 2:
-            done |= {outcome.key: outcome.value.ids for outcome in engine.step() if isinstance(outcome, RowDone)}
-    return [done[0], done[1]], launched
 
 
 @pytest.fixture(scope="module")

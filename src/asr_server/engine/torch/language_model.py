@@ -140,7 +140,6 @@ class LanguageModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the format of activations, keys and values."""
         return self._embedding.dtype
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:

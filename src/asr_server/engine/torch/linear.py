@@ -19,7 +19,6 @@ MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 
 
 def plain(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """Return the layer as its weights (out, in) are."""
     return partial(F.linear, weight=weight, bias=bias)
 
 

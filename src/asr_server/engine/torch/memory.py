@@ -10,7 +10,6 @@ from torch import nn
 
 
 def addresses(*modules: nn.Module) -> dict[int, int]:
-    """Return the bytes of each weight by its address."""
     return {w.data_ptr(): w.nbytes for module in modules for w in module.parameters()}
 
 
@@ -31,7 +30,6 @@ def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a host tensor on the device, without waiting for the copy."""
     return pinned(tensor, device).to(device, non_blocking=True)
 
 

@@ -17,14 +17,6 @@ def _on_gpu():
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
 
 
-def _in_numpy():
-    raise MemoryError
-
-
-def _on_cpu():
-    torch.empty(1 << 50, dtype=torch.uint8)
-
-
 class Shortage(TorchDispatchMode):
     """Memory runs out `times` times from `begin` on, each at the `at`-th operation of a pass.
 
@@ -75,20 +67,6 @@ def _rest(engine, count):
     while len(found) < count:
         found |= {one.key: one.value.ids for one in engine.step() if isinstance(one, RowDone)}
     return [found[key] for key in range(count)]
-
-
-@pytest.mark.parametrize(("fail", "at"), [(_on_gpu, 120), (_in_numpy, 3), (_on_cpu, 60)])
-def test_a_failed_pass_is_gone_before_the_next_one(engine, clips, alone, fail, at):
-    """Everything that it had made is gone; then fewer rows decode together, and each has the ids that it has alone."""
-    with Shortage(fail) as shortage:
-        _admitted(engine, clips)
-        seated = len(engine.runtime.decoder.rows)
-        shortage.begin(at)
-        list(engine.step())
-        assert shortage.times == 0
-        assert len(engine.runtime.decoder.rows) <= seated / 2
-        assert _rest(engine, len(clips)) == [one.ids for one in alone]
-    assert shortage.left == [0]
 
 
 def test_what_is_kept_of_sessions_is_given_back_first(engine, clips, alone):

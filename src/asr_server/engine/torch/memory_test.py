@@ -52,14 +52,8 @@ def test_the_plan_stays_within_its_budget(free_mb, budget_mb, max_batch, device)
         assert found.rows_bytes + found.prefix_cache_bytes <= (budget_mb * MIB or free * 0.6)
 
 
-def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
-    rows = [_capacity(gb * 1024 * MIB, "cuda").rows for gb in (1, 8, 80)]
-    assert rows[0] < rows[1] < rows[2] == 64
-
-
 def test_the_aligners_memory_is_left_out_of_the_plan():
-    """Rows and sessions on a GPU of 8 GiB leave its bytes free, and activations their share; on a CPU it is part of
-    what all others have, unless that is too little."""
+    """On a GPU; on a CPU it is part of what all others have, unless that is too little."""
     free, aligner = 6 * 1024 * MIB, 2 * 1024 * MIB
     for device, most in (("cuda", 0.6 * (free - aligner)), ("cpu", 0.25 * free)):
         found = _capacity(free, device, 256, reserved_bytes=aligner)
@@ -97,18 +91,13 @@ def test_a_step_takes_the_time_that_it_may(machine, lengths):
 
 
 def test_live_work_nearby_makes_steps_shorter():
-    """Two rows of 30 s (500 tokens) share a step on two cores, and while live work waits a part of one; on a GPU many
-    do."""
+    """Two rows of 30 s share a step on two cores, and while live work waits a part of one; on a GPU many do."""
     slow, fast = policy(*MACHINES["cpu"]), policy(*MACHINES["large gpu"])
     assert slow.tokens(None) == pytest.approx(1050, abs=1)
     assert slow.tokens(0.25) == pytest.approx(87, abs=1)
     assert fast.tokens(0.1) > 8 * 500
     assert fast.tokens(None) == 4096
-
-
-def test_something_is_always_prefilled():
-    """The tokens are at least 32 before anything is measured, and where one token takes longer than the limit."""
-    assert PrefillPolicy().tokens(None) == 32
+    assert PrefillPolicy().tokens(None) == 32  # nothing is measured yet
     assert policy(1.0, 3).tokens(0.25) == 32
 
 

@@ -33,11 +33,9 @@ class AttentionShape:
 
     @property
     def groups(self) -> int:
-        """Heads of queries for each head of keys."""
         return self.heads // self.kv_heads
 
     def token_bytes(self, dtype: torch.dtype) -> int:
-        """Bytes of keys and values for one token."""
         return 2 * self.layers * self.kv_heads * self.dim * dtype.itemsize
 
     @classmethod
@@ -67,7 +65,6 @@ class Arena:
 
     @property
     def variable(self) -> bool:
-        """True if rows of any lengths attend in one call, without padding."""
         return not self.problem
 
     @property
@@ -76,7 +73,6 @@ class Arena:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the format of keys and values."""
         return self._held.dtype
 
     def layer(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -101,7 +97,6 @@ class Arena:
         return self._held[:, :, begin : begin + tokens].clone()
 
     def put(self, begin: int, kept: torch.Tensor) -> None:
-        """Write keys and values that `copy` returned."""
         self._held[:, :, begin : begin + kept.shape[2]] = kept
 
 

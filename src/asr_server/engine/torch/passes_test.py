@@ -10,12 +10,11 @@ import torch
 from loguru import logger
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from asr_server.engine.conftest import loaded_qwen, qwen, until_decoding
+from asr_server.engine.conftest import loaded_qwen, qwen
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.torch import memory as torch_memory
-from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.attention_test import by_formula
-from asr_server.engine.torch.passes import Arena, AttentionShape, CudaCapture, Pass, PassShapes
+from asr_server.engine.torch.passes import CudaCapture, Pass
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
@@ -60,8 +59,7 @@ def engine(request, monkeypatch):
 
 
 def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypatch):
-    """Rows of different lengths that come and go, with proposals that are right and wrong, and drawn from the hidden
-    states of a recorded step: each gets the ids and probabilities that it has without."""
+    """Rows that come and go, with proposals right and wrong, and drawn from the states of a recorded step."""
     said = alone[0].ids
     drafts = [(*said[:3], 5, *said[4:]), said]
     works = [*(Utterance(clips[0], draft=draft) for draft in drafts), *map(Utterance, clips)]
@@ -123,8 +121,7 @@ def test_a_step_is_launched_before_the_one_before_it_is_read(engine, run, clips,
 def test_no_step_is_launched_before_an_urgent_prompt_nor_before_what_it_needs_is_known(
     engine, clips, monkeypatch, given, ahead, urgent
 ):
-    """The prompt of an urgent row is run right after the step that was under way when the row came, others after one
-    more. A token that is drawn is known to the host first."""
+    """It is run after the step under way, others after one more. A token that is drawn is known to the host first."""
     _recorded(engine, monkeypatch)
     device = Device(monkeypatch)
     engine.admit(0, Utterance(clips[0], **given))
@@ -137,33 +134,6 @@ def test_no_step_is_launched_before_an_urgent_prompt_nor_before_what_it_needs_is
     assert len(engine.runtime.decoder.decoding) == 2
     # The prompt is the last pass that is read. The step after it is launched before.
     assert device.events == ("LRLR" if not ahead else "RLLR" if urgent else "LRLLR")
-
-
-def test_a_load_makes_replayed_steps_too(monkeypatch):
-    """Also one that is launched before another is read: on a GPU a kernel is loaded when it is first used."""
-    monkeypatch.setattr("asr_server.engine.torch.passes.WIDEST", 256)
-    monkeypatch.setattr("asr_server.engine.torch.passes.WIDEST_PROMPT", 256)
-    monkeypatch.setattr("asr_server.engine.torch.passes.CudaCapture", lambda device: traced)
-    # Its recorded passes take what a GPU's front end makes.
-    monkeypatch.setattr("asr_server.engine.qwen_asr.encoder.WindowedEncoder.record", lambda *_: 0)
-    device = Device(monkeypatch)
-    loaded_qwen(rows=2, options=(Option("use_cuda_graphs", True, "", ""),))
-    assert device.ahead
-
-
-def test_a_row_longer_than_planned_is_replayed_with_the_others(endless, engine, clips, monkeypatch):
-    """The row has more places than were planned for one, and no step of it or of the row beside it is made anew."""
-    monkeypatch.setattr("asr_server.engine.torch.passes.WIDEST", 4096)
-    eager, decoder = _recorded(engine, monkeypatch), engine.runtime.decoder
-    share = engine.runtime.capacity.share
-    engine.admit(0, Utterance(clips[0]))
-    engine.admit(1, Utterance(clips[1], context="kitchen lights " * (share // 2)))
-    until_decoding(engine, 2)
-    eager.clear()
-    for _ in range(5):
-        list(engine.step())
-    assert max(row.length for row in decoder.rows) > share
-    assert not eager
 
 
 def _refused():
@@ -190,8 +160,7 @@ def test_a_gpu_that_cannot_record_is_used_without(run, clips, alone, monkeypatch
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_capture_is_made_on_the_engines_gpu_and_leaves_the_stream_as_it_was(monkeypatch, fails):
-    """CUDA is the border: it is asked for the GPU, the graph and its memory, and the work is done twice. Where the end
-    of a capture fails, `torch.cuda.graph` does not go back by itself."""
+    """CUDA is the border. If the end of a capture fails, `torch.cuda.graph` does not go back by itself."""
     current, entered, ran = ["its own"], [], []
 
     @contextmanager
@@ -221,46 +190,3 @@ def test_a_capture_is_made_on_the_engines_gpu_and_leaves_the_stream_as_it_was(mo
         CudaCapture(torch.device("cuda", 1))(lambda: ran.append(list(entered)))
     assert ran == [[], [torch.device("cuda", 1), "pool"]]
     assert current == ["its own"]
-
-
-@pytest.mark.parametrize("end", [1, 500, 513, 4_097, 20_000])
-def test_rows_of_any_lengths_are_replayed_together(end, monkeypatch):
-    """One row with hundreds of hotwords does not make the steps of the others slow."""
-    monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: "")
-    arena = Arena(AttentionShape(1, 1, 1, 1), 30_000, device=torch.device("cpu"), dtype=torch.float32)
-    shapes = PassShapes(arena, 64, 384)
-    for rows in (1, 3, 64):
-        for tokens in (1, 13):
-            spans = [TokenSpan(0, end - 1, tokens), *(TokenSpan(400 * n + 21_000, 300, 1) for n in range(1, rows))]
-            shape = shapes.step(spans)
-            assert shape in shapes.steps()
-            assert shape.width >= spans[0].end
-            assert shape.rows >= rows
-
-
-@pytest.mark.parametrize("variable", [False, True])
-@pytest.mark.parametrize("rows", [1, 2, 4, 8, 32])
-def test_every_prompt_and_proposal_of_half_a_minute_has_a_recorded_shape(rows, variable, monkeypatch):
-    """On a card with room for 32 rows of 3,200 tokens: of up to four prompts, and of proposals of any rows."""
-    problem = "" if variable else "an older card"
-    monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: problem)
-    arena = Arena(AttentionShape(1, 1, 1, 1), 32 * 3_200, device=torch.device("cpu"), dtype=torch.float32)
-    shapes = PassShapes(arena, 32, 3_072)
-    prompts, steps = set(shapes.prompts()), set(shapes.steps())
-    for tokens in range(1, 512):
-        for start in (0, 130, 512):
-            shape = shapes.prompt([TokenSpan(0, start, tokens)] * rows)
-            fits = tokens * rows <= 4096 if variable else rows <= 4
-            assert (shape in prompts) is fits
-            assert not fits or shape.tokens >= rows * tokens
-    for tokens in range(1, 14):
-        for start in (60, 500, 1_000):
-            spans = [TokenSpan(3_072 * number, start, 1) for number in range(1, rows)]
-            shape = shapes.step([TokenSpan(0, start, tokens), *spans])
-            assert shape in steps
-            # One that is not where it was planned to be.
-            moved = shapes.step([TokenSpan(100, start, tokens), *spans])
-            assert (moved in steps) is (variable or tokens == 1)
-            # Where no row is padded to another, a step is at most twice as large as its tokens.
-            assert shape.tokens <= 2 * (rows - 1 + tokens) or not variable
-    assert len(prompts) + len(steps) <= (70 if variable else 210)

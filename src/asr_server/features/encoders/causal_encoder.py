@@ -147,11 +147,9 @@ class CausalEncoder(WindowedEncoder):
         self.left_tokens = int(getattr(tower.config, CAUSAL_KEY))
 
     def log_mel(self, settings: MelSettings) -> LogMel:
-        """See `Encoder`; the clamp is computed on the host."""
         return LogMel(settings)
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record nothing: its windows depend on what is kept of their streams."""
         return 0
 
     def tokens(self, frames: int) -> int:

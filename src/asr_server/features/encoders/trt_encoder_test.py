@@ -1,7 +1,4 @@
-"""The TensorRT encoder as far as it goes without the library: a stand-in has the documented calls that are made of it.
-
-The stand-in's context runs the ONNX file in ONNX Runtime, on the addresses and shapes that it is given.
-"""
+"""The TensorRT encoder with a stand-in for the library, which runs the ONNX file in ONNX Runtime."""
 
 import ctypes
 from contextlib import nullcontext
@@ -112,22 +109,19 @@ def _parts():
 
 @torch.inference_mode()
 def test_what_is_built_is_run_in_calls_of_at_most_so_many_windows(library, onnx_file, tmp_path):
-    """Built without TF32, with a profile for each input; loaded, compared, and run on the tensors that it is given."""
+    """Without TF32, with a profile for each input, in order as TensorRT requires. Another version cannot read it."""
     output = tmp_path / "encoder.engine"
     trt_encoder.export(onnx_file, output, max_windows=3)
     assert library.cleared == ["tf32"]
-    assert library.shapes == trt_encoder.profile(3)
+    assert library.shapes.keys() == TYPES.keys()
+    for least, usual, largest in library.shapes.values():
+        assert all(a <= b <= c for a, b, c in zip(least, usual, largest, strict=True))
+        assert largest[0] == 3
     encoder = TrtEncoder(output, _parts().tower, Target(torch.device("cpu"), torch.float32, 1))
     assert exported_encoder.compared(encoder, _parts()).startswith("float32; its numbers")
     windows = encoder.windows(torch.rand(128, 3700))
     exact = exported_encoder.exact_encoder(_parts())
     assert_close(torch.cat(encoder(windows)), torch.cat(exact(windows)), atol=1e-3, rtol=0)
-
-
-def test_another_version_of_the_library_is_named(library, onnx_file, tmp_path):
-    """Engines of another version cannot be read."""
-    output = tmp_path / "encoder.engine"
-    trt_encoder.export(onnx_file, output, max_windows=3)
     library.__version__ = "11.4"
     with pytest.raises(ModelUnavailable, match=r"was built by TensorRT 10.0, and 11.4 is installed"):
         TrtEncoder(output, _parts().tower, Target(torch.device("cpu"), torch.float32, 1))
@@ -144,14 +138,6 @@ def test_what_tensorrt_cannot_read_is_said(library, onnx_file, tmp_path):
 def test_without_the_library_the_command_says_so(onnx_file, tmp_path, capsys):
     assert main(["export", "tensorrt", "--onnx", str(onnx_file), "--output", str(tmp_path / "x")]) == 1
     assert "the package tensorrt is not installed" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("windows", [1, 3, 32])
-def test_the_usual_shape_is_between_the_least_and_the_largest(windows):
-    """TensorRT requires it of a profile."""
-    for least, usual, largest in trt_encoder.profile(windows).values():
-        assert all(a <= b <= c for a, b, c in zip(least, usual, largest, strict=True))
-        assert largest[0] == windows
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"asr-server encoder {}\n", b"asr-server encoder x\nengine"])

@@ -90,12 +90,3 @@ def test_an_item_that_fails_fails_alone(aligner, clips, monkeypatch):
     assert first == last
     assert isinstance(first, Alignment)
     assert [type(error) for error in errors] == [UnsupportedLanguage, TranscriptionFailed, EngineOutOfMemory]
-
-
-def test_the_weights_are_those_of_the_engine(aligner, monkeypatch):
-    """The weights are in memory once, so a load makes no model."""
-    aligner.unload()
-    assert not aligner.loaded
-    monkeypatch.setattr(MoonshineModel, "__init__", None)
-    aligner.load()
-    assert aligner.loaded

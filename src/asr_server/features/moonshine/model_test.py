@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.features.moonshine import package
-from asr_server.features.moonshine.model import Tokenizer, entries
+from asr_server.features.moonshine.model import Tokenizer
 
 
 @pytest.mark.slow("starts a process that loads the model")
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
-    """The runtime's builds keep reports below the home directory until they can send them: after a run there are
-    none."""
+    """Its builds keep reports below the home directory until they can send them: after a run there are none."""
     code = (
         "import numpy; from asr_server.features.moonshine import aligner, model, package;"
         "model.MoonshineModel(package.locate()).encode(numpy.zeros(16_000, 'f4'), 8)"
@@ -30,23 +29,6 @@ def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def tokenizer():
     return Tokenizer(package.locate().tokenizer)
-
-
-def _entry(piece):
-    length = [len(piece)] if len(piece) < 128 else [len(piece) % 128 + 128, len(piece) // 128]
-    return bytes(length) + piece
-
-
-@given(st.lists(st.binary(max_size=300).filter(lambda piece: "\u2581".encode() not in piece)))
-def test_entries_of_any_length_are_read(pieces):
-    """Entries are in order; U+2581 becomes a blank."""
-    assert entries(b"".join(map(_entry, pieces))) == pieces
-    assert entries(_entry("\u2581go".encode())) == [b" go"]
-
-
-def test_a_file_that_was_cut_short_is_refused():
-    with pytest.raises(ValueError, match="cut short"):
-        entries(_entry(b"hello")[:-1])
 
 
 def test_a_character_of_several_tokens_is_whole_or_not_there(tokenizer):

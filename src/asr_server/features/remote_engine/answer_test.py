@@ -74,14 +74,6 @@ def test_events_of_openai_bring_language_and_usage():
         assert answer.is_whole
 
 
-def test_chunks_of_vllm_say_if_the_answer_was_cut():
-    """Chunks say how many tokens the prompt had, too."""
-    last = _chunk("", finish_reason="length")
-    answer = _read(_chunk("turn"), last, {"choices": [], "usage": {"prompt_tokens": 40}}, DONE)
-    assert (answer.raw, answer.is_cut, answer.is_whole, answer.prompt_tokens) == ("turn", True, True, 40)
-    assert not _read(_chunk("turn"), _chunk("", finish_reason="stop")).is_cut
-
-
 @pytest.mark.parametrize("event", [{"error": {"message": "x"}}, {"error": "x"}, {"type": "error"}])
 def test_an_error_in_the_stream_is_one(event):
     with pytest.raises(AnswerRefused):
@@ -90,7 +82,9 @@ def test_an_error_in_the_stream_is_one(event):
 
 def test_that_an_answer_was_cut_stays_true_whatever_follows():
     """Some servers send a last chunk with an empty choice after the one that says so."""
-    answer = _read(_chunk("turn", finish_reason="length"), _chunk(""), _chunk("", finish_reason=None), DONE)
-    assert answer.is_cut
+    usage = {"choices": [], "usage": {"prompt_tokens": 40}}
+    answer = _read(_chunk("turn", finish_reason="length"), _chunk(""), _chunk("", finish_reason=None), usage, DONE)
+    assert (answer.raw, answer.is_cut, answer.is_whole, answer.prompt_tokens) == ("turn", True, True, 40)
+    assert not _read(_chunk("turn"), _chunk("", finish_reason="stop")).is_cut
     two = {"choices": [{"delta": {"content": "a"}, "finish_reason": "length"}, {"delta": {"content": "b"}}]}
     assert _read(two).is_cut

@@ -1,17 +1,11 @@
-"""A server with OpenAI's transcriptions that answers as told: rightly, or wrongly in the ways that real ones have.
-
-A real HTTP server on a loopback port, in threads of the test's process. Its "transcript" is made of the audio alone, so
-that an answer that ends up at the wrong recording shows.
-"""
+"""A server with OpenAI's transcriptions that answers as told. Its "transcript" is made of the audio alone."""
 
 import email
 import json
-import socket
 import threading
 import time
 import zlib
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -98,16 +92,14 @@ def whole(call):
 
 
 class ScriptedRemote:
-    """Serves from `with` to its end; `script` may be replaced meanwhile. `calls`: what came; `broken`: how many clients
-    left before their answer's end. `models`: the answer to `GET /v1/models`."""
+    """Serves from `with` to its end. `calls`: what came; `broken`: how many clients left before their answer's end."""
 
-    def __init__(self, script=openai, *, owner="asr-server", port=0):
-        self.script, self.calls, self.broken, self.connections = script, [], 0, []
+    def __init__(self, script=openai, *, owner="asr-server"):
+        self.script, self.calls, self.broken = script, [], 0
         self.models = Reply([json.dumps({"data": [{"id": "served", "owned_by": owner}]}).encode()])
-        self._server = _Server(("127.0.0.1", port), _Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.remote = self
-        self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}/v1"
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self):
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -116,19 +108,6 @@ class ScriptedRemote:
     def __exit__(self, *_):
         self._server.shutdown()
         self._server.server_close()
-        for connection in self.connections:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def process_request(self, request, client_address):
-        """Note the connection, to end it with the server."""
-        self.remote.connections.append(request)
-        super().process_request(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

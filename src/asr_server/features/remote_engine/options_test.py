@@ -12,8 +12,7 @@ ELSEWHERE = {"vllm_base_url": "http://model:8000/v1/"}
 
 
 def test_a_model_elsewhere_needs_nothing_here():
-    """The packages of Qwen3-ASR are not needed: word times are then estimated. The model's name is that of the other
-    server. The key is not shown where tests and tools print a plan."""
+    """Word times are then estimated. The key is not shown where tests and tools print a plan."""
     slim = replace(NO_GPU, qwen=False)
     resolved = planned(slim, **ELSEWHERE, vllm_api_key="secret")
     assert "secret" not in repr(resolved)
