@@ -1,7 +1,6 @@
 """An engine and an aligner on one thread. Both are scripted: faults and times are injected, as no real one does."""
 
 import threading
-from collections import deque
 
 import numpy as np
 import pytest
@@ -77,17 +76,17 @@ class Words:
         self.passes, self.loads = [], 0
         self.gate = threading.Event()
         self.gate.set()
-        self.faults = deque()
+        self.faults = {}  # by the method that raises them, once
 
     def locate(self):
         assert self.gate.wait(WAIT_S)
-        if self.faults and self.faults[0][0] == "locate":
-            raise self.faults.popleft()[1]
+        if error := self.faults.pop("locate", None):
+            raise error
 
     def load(self):
         self.loads += 1
-        if self.faults and self.faults[0][0] == "load":
-            raise self.faults.popleft()[1]
+        if error := self.faults.pop("load", None):
+            raise error
         self.loaded = True
 
     def unload(self):
@@ -188,7 +187,7 @@ def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, trans
 @pytest.mark.parametrize("error", [ModelUnavailable("no weights"), EngineOutOfMemory("full"), RuntimeError("odd")])
 def test_a_failed_aligner_costs_only_alignments_and_is_tried_again_after_a_while(engine, words, clock, where, error):
     """All who wait get the reason. For a minute alignments are refused at once, so that not each of them fetches."""
-    words.faults.append((where, error))
+    words.faults[where] = error
     for key, item in enumerate((SPOKEN, _item(), _item()), 1):
         engine.admit(key, item)
     ended = _ended(engine, 10_000)

@@ -1,5 +1,7 @@
 """Fixtures of the engine tests: the bundled checkpoint loaded once, and speech to feed it."""
 
+import json
+import shutil
 import wave
 
 import numpy as np
@@ -13,6 +15,7 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.features.encoders.options import CAUSAL_KEY
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
@@ -33,6 +36,16 @@ def aligned(aligner, items):
     return found
 
 
+def causal_checkpoint(directory, tokens):
+    """Make a copy of the demonstration model whose encoder is causal and attends to so many tokens; return its path."""
+    if not directory.exists():
+        shutil.copytree(demo.checkpoint_path(), directory)
+        config = json.loads((directory / "config.json").read_text())
+        config["thinker_config"]["audio_config"][CAUSAL_KEY] = tokens
+        (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
 def qwen(model_id="demo", *, rows=4, budget_mb=0, options=(), callbacks=(), **values):
     """Return an engine of Qwen3-ASR, not loaded: in torch, unless `values` of the plan name OpenVINO."""
     chosen = {"device": "cpu", "dtype": "float32", **values}
@@ -46,16 +59,11 @@ def loaded_qwen(model_id="demo", **values):
     return engine
 
 
-def qwen_aligner(aligner_id="demo", *, on_progress=lambda: None, **values):
-    """Return the aligner of Qwen3-ASR, located and not loaded; `values` of the plan."""
+def loaded_aligner(aligner_id="demo", *, on_progress=lambda: None, **values):
+    """Return the aligner of Qwen3-ASR; `values` of the plan."""
     plan = Plan("qwen", "demo", "cpu", "float32", 4, 0, (), str(aligner_id), **values)
     aligner = QwenAligner(plan, on_progress)
     aligner.locate()
-    return aligner
-
-
-def loaded_aligner(aligner_id="demo", **values):
-    aligner = qwen_aligner(aligner_id, **values)
     aligner.load()
     return aligner
 
@@ -74,12 +82,6 @@ def ends(engine, *utterances):
         if len(found) == len(utterances):
             break
     return [found[key] for key in deltas], list(deltas.values())
-
-
-def until_decoding(engine, rows=1):
-    """Make steps until so many prompts are run."""
-    while len(engine.runtime.decoder.decoding) < rows:
-        list(engine.step())
 
 
 @pytest.fixture(scope="session")

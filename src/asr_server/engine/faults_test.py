@@ -52,15 +52,6 @@ def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(clips, alone, monk
     assert engine.free_slots == 4
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("temperature", [1e-3, 1e-45, 5e-324])
-@pytest.mark.parametrize("library", [TORCH, OPENVINO])
-def test_hardly_any_temperature_is_greedy_and_disturbs_nobody(library, speech, alone, temperature):
-    """The least temperature that a number can say gives the greedy ids, and fails no pass."""
-    found, _ = ends(loaded_qwen(runtime=library), Utterance(speech), Utterance(speech, temperature=temperature))
-    assert [one.value.ids for one in found] == [alone[0].ids] * 2
-
-
 def _cpu_allocation(*_):
     torch.empty(1 << 50, dtype=torch.uint8)
 
@@ -102,12 +93,6 @@ def _cuda(code, words):
     return error
 
 
-def _error_of(run):
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - any
-        run()
-    return caught.value
-
-
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
@@ -121,7 +106,6 @@ def _error_of(run):
         (RuntimeError("CUDA driver error: out of memory"), EngineOutOfMemory),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), EngineOutOfMemory),
         (MemoryError(), EngineOutOfMemory),
-        (_error_of(_cpu_allocation), EngineOutOfMemory),
         (_cuda(900, "operation not permitted when stream is capturing"), TranscriptionFailed),
         (RuntimeError("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx`"), TranscriptionFailed),
         (ZeroDivisionError(), TranscriptionFailed),

@@ -12,6 +12,11 @@ UNITS = st.lists(st.integers(0, 99), min_size=1, max_size=40)
 SENTENCE = "thank you very much for watching this video"
 
 
+def test_the_budget_follows_the_audio():
+    """40 tokens a second, never under 32: no constant that truncates long speech."""
+    assert [loops.token_budget(16_000 * seconds) for seconds in (0, 1, 10, 30)] == [32, 40, 400, 1200]
+
+
 @given(st.lists(st.integers(100, 199), max_size=30), UNITS)
 def test_every_loop_is_found_and_one_turn_is_kept(start, unit):
     """Whatever came before, enough turns of a unit are a loop; what is kept ends within its first two turns."""

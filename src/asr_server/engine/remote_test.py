@@ -19,6 +19,7 @@ from asr_server.engine.client import EngineClient
 from asr_server.engine.core import Watch
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.serve import EngineServer, ServerConnection
+from asr_server.processes.conftest import until
 from asr_server.processes.supervisor import ProcessEnd
 from asr_server.schedule.job import DEFAULT, JobEnd, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
@@ -63,7 +64,7 @@ class _Server:
         return self.engine.stream(Utterance(SPEECH, **options), priority=priority, deadline_s=deadline_s)
 
     async def until(self, holds):
-        await _until(lambda: holds(self.thread.snapshot()))
+        await until(lambda: holds(self.thread.snapshot()))
 
 
 class _Engine:
@@ -88,12 +89,6 @@ class _Engine:
     @property
     def running(self):
         return self.server.core.thread.snapshot().running
-
-
-async def _until(holds):
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - what is waited for sets no event
-            await asyncio.sleep(0.01)
 
 
 def _process():
@@ -152,9 +147,6 @@ async def engine(place):
         await one.end()
 
 
-# -- answers ---------------------------------------------------------------------------------------------------------
-
-
 async def test_answers_alignments_and_times_are_those_of_the_engine(connect, engine, script):
     """The clock of both is the same, so that the times of a job add up. An error has its code."""
     script(**QUICK, rules=[{"context": "fail", "fault": "memory"}])
@@ -201,9 +193,6 @@ async def test_who_leaves_or_is_late_leaves_the_engine(connect, engine, script):
         await server.engine.transcribe(Utterance(SPEECH), priority=Priority.INTERACTIVE, deadline_s=deadline_s)
     await server.until(lambda snapshot: snapshot.running == 0)
     assert server.seen.ends == [JobEnd.CANCELLED, JobEnd.EXPIRED]
-
-
-# -- engines that end ------------------------------------------------------------------------------------------------
 
 
 async def test_rows_go_on_in_the_next_engine(connect, engine, script):
@@ -275,9 +264,6 @@ async def test_rows_wait_for_an_engine_no_longer_than_a_start_may_take(connect, 
         server.ask()
 
 
-# -- several servers -------------------------------------------------------------------------------------------------
-
-
 async def test_rows_and_leases_of_a_server_end_with_its_connection(connect, engine, script):
     """Rows of another server continue. While it holds a lease, the idle model stays loaded beyond its timeout."""
     script(**SLOW)
@@ -288,14 +274,14 @@ async def test_rows_and_leases_of_a_server_end_with_its_connection(connect, engi
         assert shared.server.core.thread.snapshot().state is ModelState.LOADED
         lost = [one.ask() for _ in range(12)]  # more than the batch has room for
         stays = other.ask()
-        await _until(lambda: shared.running == 7 and len(shared.server.rows) == 13)
+        await until(lambda: shared.running == 7 and len(shared.server.rows) == 13)
         await asyncio.to_thread(one.thread.close)
         for stream in lost:
             with pytest.raises(ShuttingDown):
                 await stream.result()
-        await _until(lambda: len(shared.server.rows) == 1 and shared.running <= 1)
+        await until(lambda: len(shared.server.rows) == 1 and shared.running <= 1)
         assert (await stays.result()).hypothesis.text == WORDS
-        await _until(lambda: shared.server.core.thread.snapshot().state is ModelState.UNLOADED)
+        await until(lambda: shared.server.core.thread.snapshot().state is ModelState.UNLOADED)
 
 
 async def test_neither_live_work_nor_a_server_that_comes_last_waits_for_the_many_rows_of_another(
@@ -309,7 +295,7 @@ async def test_neither_live_work_nor_a_server_that_comes_last_waits_for_the_many
     def begun():
         return sum(stream.begun.is_set() for stream in many)
 
-    await _until(lambda: begun() == shared.running == 7)  # one place in eight is kept for live work
+    await until(lambda: begun() == shared.running == 7)  # one place in eight is kept for live work
     await other.ask(priority=Priority.FINAL, stream=True).begun.wait()
     assert begun() == 7
     for stream in [other.ask(stream=True) for _ in range(6)]:
@@ -321,9 +307,9 @@ async def test_steps_and_loads_are_reported_to_one_server(connect, engine, scrip
     """So that the sum of what servers count is what the engine did."""
     script(**QUICK)
     shared, one, other = engine(), connect(), connect()
-    await _until(lambda: len(shared.server.connections) == 2)
+    await until(lambda: len(shared.server.connections) == 2)
     await other.ask().result()
-    await _until(lambda: one.seen.steps or other.seen.steps)
+    await until(lambda: one.seen.steps or other.seen.steps)
     told, silent = sorted((one.seen, other.seen), key=lambda seen: -seen.steps)
     assert told.states == [ModelState.LOADING, ModelState.LOADED]
     assert (silent.steps, silent.states) == (0, [])
@@ -343,45 +329,18 @@ async def test_a_server_of_another_model_or_version_is_refused(connect, engine, 
     assert (shared.server.connections, shared.server.rows) == ([], {})
 
 
-async def _peer(place):
-    """Return a connection to an engine, what came over it, and an event for its end."""
-    told, gone = [], asyncio.Event()
-    frames = wire.Frames(lambda message, samples: told.append(message), gone.set)
-    await _until(place.exists)
-    await asyncio.get_running_loop().create_unix_connection(lambda: frames, str(place))
-    return frames, told, gone
-
-
-def _row(number, model=""):
-    return wire.SubmitRow(number, Priority.INTERACTIVE, 2.0, model, "", 0.0, Utterance(SPEECH))
-
-
-@pytest.mark.parametrize("wrong", [_row(2, "another"), _row(1), wire.RowStarted(1)], ids=["model", "number", "kind"])
-async def test_a_server_that_sends_what_none_sends_loses_its_connection(connect, engine, script, place, wrong):
-    """The engine continues to serve the others."""
-    script(**QUICK)
-    shared, (frames, _, gone) = engine(), await _peer(place)
-    frames.send(wire.Hello(shared.server.settings))
-    frames.send(_row(1), SPEECH)
-    frames.send(wrong, SPEECH)
-    async with asyncio.timeout(20):
-        await gone.wait()
-    await _until(lambda: not shared.server.rows)
-    assert (await connect().ask().result()).hypothesis.text == WORDS
-
-
 async def test_a_process_of_another_user_is_refused(engine, script, place, monkeypatch):
     """Such a process gets nothing, and what it sends is not read."""
     script(**QUICK)
     monkeypatch.setattr("os.getuid", lambda: 4711)
-    shared, (frames, told, gone) = engine(), await _peer(place)
+    shared, told, gone = engine(), [], asyncio.Event()
+    frames = wire.Frames(lambda message, samples: told.append(message), gone.set)
+    await until(place.exists)
+    await asyncio.get_running_loop().create_unix_connection(lambda: frames, str(place))
     frames.send(wire.Hello(shared.server.settings))
     async with asyncio.timeout(20):
         await gone.wait()
     assert (told, shared.server.connections) == ([], [])
-
-
-# -- engine processes ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow("starts engine processes")

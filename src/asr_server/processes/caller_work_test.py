@@ -7,6 +7,7 @@ import threading
 import weakref
 
 from asr_server.processes.caller_work import current_caller, in_thread
+from asr_server.processes.conftest import until
 
 
 def _endless(begun, running, ended):
@@ -39,9 +40,7 @@ async def test_nothing_is_kept_of_a_text_that_was_refused():
         refused = True
         del text
     try:
-        async with asyncio.timeout(10):
-            while kept() is not None:  # noqa: ASYNC110 - the thread may still be ending
-                await asyncio.sleep(0.01)
+        await until(lambda: kept() is None)  # the thread may still be ending
     finally:
         gc.enable()
     assert refused

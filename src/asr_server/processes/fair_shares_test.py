@@ -96,19 +96,29 @@ async def test_the_total_is_never_exceeded():
     assert not any(held.values())
 
 
-async def test_urgent_waiters_go_first_and_the_others_are_not_starved():
-    """All wait for their next turn as soon as they have had one; capitals are urgent."""
+async def _turns(callers, count):
+    """Return their order. All wait for their next turn as soon as they have had one; capitals are urgent."""
     turns, order = FairShares(1, 1), []
 
     async def take(caller):
-        while len(order) < 60:
+        while len(order) < count:
             await turns.take(caller, urgent=caller.isupper())
             order.append(caller)
             await asyncio.sleep(0)
             turns.give_back(caller)
 
-    await asyncio.gather(*map(take, "abXYZ"))
-    assert "".join(order[1:12]) == "XYZXbYZXYaZ"
+    await asyncio.gather(*map(take, callers))
+    return "".join(order)
+
+
+async def test_callers_take_turns():
+    """One asks from six sockets, and another from one."""
+    assert (await _turns("AAAAAAB", 40)).count("B") >= 18
+
+
+async def test_urgent_waiters_go_first_and_the_others_are_not_starved():
+    order = await _turns("abXYZ", 60)
+    assert order[1:12] == "XYZXbYZXYaZ"
     shares = {name: order.count(name) for name in "abXYZ"}
     assert shares["a"] + shares["b"] == pytest.approx(len(order) / 5, abs=2)
     assert max(shares[name] for name in "XYZ") - min(shares[name] for name in "XYZ") <= 2

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from asr_server.processes import supervisor
+from asr_server.processes.conftest import until
 from asr_server.processes.supervisor import WELL, Condition, HangDetector, ProcessEnd, Supervised, Supervisor
 
 
@@ -59,12 +60,12 @@ class _Process:
 class _Case:
     """A supervisor and all its processes; `kinds` are what they are, the last one for all that follow."""
 
-    def __init__(self, kinds, conditions=(WELL,), **limits):
-        self._kinds, self._conditions = list(kinds), conditions
+    def __init__(self, kinds, **limits):
+        self._kinds = list(kinds)
         self.processes, self.used, self.reasons = [], 0, []
         limits = {"start_s": 5.0, "stop_s": 5.0, "idle_s": 0.0, "hang_s": 60.0, **limits}
         self.supervisor = Supervisor(
-            Supervised("one", self._spawn, self._use, self._probe, self.reasons.append, **limits)
+            Supervised("one", self._spawn, self._use, lambda: WELL, self.reasons.append, **limits)
         )
         self.wanted = asyncio.Event()
         self.run = asyncio.create_task(self.supervisor.run(self.wanted))
@@ -86,23 +87,13 @@ class _Case:
         finally:
             writer.close()
 
-    def _probe(self):
-        """Return the condition of the last process that was started."""
-        return self._conditions[min(len(self.processes), len(self._conditions)) - 1]
-
     async def used_by(self, number):
         """Wait until that many processes were used."""
         self.wanted.set()
-        await _until(lambda: self.used == number)
+        await until(lambda: self.used == number)
 
     def counted(self):
         return {end: count for end, count in self.supervisor.ends.items() if count}
-
-
-async def _until(holds):
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - what is waited for sets no event
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -131,7 +122,7 @@ async def test_a_process_starts_when_it_is_wanted_and_after_a_crash_also_if_nobo
     await case.used_by(1)
     case.wanted.clear()
     case.processes[0].end(-9)
-    await _until(lambda: case.used == 2)
+    await until(lambda: case.used == 2)
     await case.supervisor.close_idle()
     await asyncio.sleep(0.05)
     assert len(case.processes) == 2
@@ -143,7 +134,7 @@ async def test_a_crash_loop_is_given_up_for_a_while_and_again_after_one_more_cra
     monkeypatch.setattr(supervisor, "GIVE_UP_S", 0.1)
     case = supervise(kind)
     case.wanted.set()
-    await _until(lambda: len(case.reasons) == 2)
+    await until(lambda: len(case.reasons) == 2)
     assert case.reasons == ["The one does not stay up; the log says why."] * 2
     assert case.counted() == {ProcessEnd.CRASHED: 6}
     if kind == "dies":
@@ -172,7 +163,7 @@ async def test_closing_ends_the_process(supervise, kind, signals):
     """Also in the middle of its start. SIGTERM first, SIGKILL after the time for it."""
     case = supervise(kind, stop_s=0.05 if kind == "stubborn" else 5.0)
     case.wanted.set()
-    await _until(lambda: case.processes if kind == "mute" else case.used)
+    await until(lambda: case.processes if kind == "mute" else case.used)
     case.run.cancel()
     await asyncio.wait([case.run])
     assert case.processes[0].signals == signals
@@ -189,18 +180,8 @@ async def test_every_end_is_counted_by_its_cause(supervise):
     await case.used_by(2)
     case.wanted.clear()
     await case.supervisor.close_idle()
-    await _until(lambda: case.supervisor.ends[ProcessEnd.STOPPED])
+    await until(lambda: case.supervisor.ends[ProcessEnd.STOPPED])
     assert case.counted() == {ProcessEnd.LATE: 1, ProcessEnd.CRASHED: 1, ProcessEnd.STOPPED: 1}
-
-
-async def test_a_hung_process_is_killed_and_followed_by_another(supervise):
-    """As after a crash. That one may be silent for longer."""
-    case = supervise(conditions=[Condition("hung", 0.05), Condition("silent", 60.0)], hang_s=0.05)
-    await case.used_by(2)
-    assert case.processes[0].signals == ["KILL"]
-    await asyncio.sleep(0.3)
-    assert not case.processes[1].signals
-    assert case.counted() == {ProcessEnd.HUNG: 1}
 
 
 @pytest.fixture
@@ -217,9 +198,9 @@ async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(super
     """Nobody waits for what a signal has stopped."""
     case = supervise(kind, "good", start_s=60.0, hang_s=0.05)
     case.wanted.set()
-    await _until(lambda: case.processes)
+    await until(lambda: case.processes)
     case.processes[0].pid = stopped
-    await _until(lambda: len(case.processes) == 2)
+    await until(lambda: len(case.processes) == 2)
     assert case.processes[0].signals == ["KILL"]
     assert case.counted() == {ProcessEnd.HUNG: 1}
 

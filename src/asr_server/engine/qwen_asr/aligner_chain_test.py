@@ -14,24 +14,17 @@ WEIGHTS = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**32))
 )
 
 
-def _by_hand(weights):
-    """Marginals from all sequences that do not fall, weighed one by one."""
-    rows, slots = weights.shape
-    marginal = np.zeros_like(weights)
-    for places in itertools.combinations_with_replacement(range(slots), rows):
-        chance = np.prod(weights[range(rows), places])
-        for row, place in enumerate(places):
-            marginal[row, place] += chance
-    return marginal / marginal.sum(axis=1, keepdims=True)
-
-
 @settings(deadline=None)
 @given(WEIGHTS)
 def test_medians_are_those_of_all_sequences_in_order(weights):
     """Half of the weight lies on either side, fractions of a slot by straight lines."""
     weights = np.maximum(weights, 1e-6)
-    edges = np.arange(weights.shape[1] + 1) - 0.5
-    for told, marginal in zip(aligner.medians(weights), _by_hand(weights), strict=True):
+    rows, slots = weights.shape
+    marginals = np.zeros_like(weights)
+    for places in itertools.combinations_with_replacement(range(slots), rows):
+        marginals[range(rows), places] += np.prod(weights[range(rows), places])
+    edges = np.arange(slots + 1) - 0.5
+    for told, marginal in zip(aligner.medians(weights), marginals / marginals.sum(axis=1, keepdims=True), strict=True):
         assert np.interp(told, edges, np.concatenate(([0], marginal.cumsum()))) == pytest.approx(0.5, abs=1e-6)
 
 

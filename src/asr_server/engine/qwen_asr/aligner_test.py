@@ -12,7 +12,7 @@ import torch
 
 from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidInput, TranscriptionFailed, UnsupportedLanguage
-from asr_server.engine.conftest import aligned, loaded_aligner, qwen_aligner
+from asr_server.engine.conftest import aligned, loaded_aligner
 from asr_server.engine.feature import OPENVINO, TORCH
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen_asr import files, torch_model
@@ -92,15 +92,6 @@ def test_out_of_memory_halves_the_batch(aligner, items, monkeypatch):
     assert max(sizes) == len(items)
     monkeypatch.setattr(TorchAligner, "scores", Mock(side_effect=MemoryError))
     assert [type(one) for one in aligned(aligner, items[:3])] == [EngineOutOfMemory] * 3
-
-
-def test_a_load_without_memory_says_so(monkeypatch):
-    """The error names what to lower, and nothing is half loaded."""
-    aligner = qwen_aligner()
-    monkeypatch.setattr(torch_model.loading, "load", Mock(side_effect=MemoryError))
-    with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
-        aligner.load()
-    assert not aligner.loaded
 
 
 def test_unload_gives_the_weights_back(items, monkeypatch):

@@ -39,9 +39,6 @@ def test_the_released_layout_computes_what_torch_does(released_checkpoint, run, 
     assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=1e-3)
 
 
-# -- pages -----------------------------------------------------------------------------------------------------------
-
-
 def test_rows_use_the_pages_of_those_before_them():
     """A page takes memory from its first use on, so those that were given back last are taken first."""
     pages = Pages({"key": ([2, PAGE, 4], ov.Type.f32)}, 8 * PAGE)
@@ -66,14 +63,6 @@ def test_numbers_that_are_none_leave_no_trace_in_a_page(monkeypatch):
     assert not any(engine.runtime.decoder.pages.copy(pages).any() for pages in used)
 
 
-# -- a few bits ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def state_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("state")
-
-
 def _telling(state_dir):
     """Return an engine with matrices in 8 bits, and the shares of them that it told while it was loaded."""
     told = list[float]()
@@ -83,52 +72,27 @@ def _telling(state_dir):
     return engine, told
 
 
-@pytest.fixture(scope="module")
-def first_load(state_dir):
-    """Return what `_telling` does of the load that makes the matrices."""
-    return _telling(state_dir)
-
-
-@pytest.fixture(scope="module")
-def eight_bits(first_load):
-    return first_load[0]
-
-
-def test_words_stay_and_probabilities_move(eight_bits, make_engine, run, speech, clips):
-    """The option reaches the graph: without it the log-probabilities would be those of float32. Silence is silence."""
-    found, silent = run(eight_bits, [Utterance(speech), Utterance(clips[4])])
-    (exact,) = run(make_engine(), [Utterance(speech)])
-    assert (found.text, found.language) == (demo.sample().text, "English")
-    differences = [abs(a - b) for a, b in zip(found.logprobs, exact.logprobs, strict=True)]
-    assert 1e-5 < max(differences) < 0.3
-    assert found.no_speech_prob < 0.1 < 0.9 < silent.no_speech_prob
-
-
-def test_the_largest_difference_is_told(eight_bits):
-    """The figure covers four matrices a layer, the head, and three more of the encoder."""
-    config = files.read(demo.checkpoint_path()).thinker
-    count = 4 * (config["text_config"]["num_hidden_layers"] + config["audio_config"]["encoder_layers"]) + 4
-    (option,) = (option for option in eight_bits.info.options if option.name == "quantize")
-    assert (option.active, option.value) == (True, "int8")
-    assert option.reason.startswith(f"the outputs of {count} layers differ by at most ")
-
-
-def test_a_first_load_tells_how_far_it_is_and_the_next_maps_what_was_kept(first_load, state_dir, run, speech):
+def test_a_first_load_tells_how_far_it_is_and_the_next_maps_what_was_kept(tmp_path, run, speech):
     """`converted` rises to 1 and is 0 once the model is loaded. The next load has the same log-probabilities."""
-    (engine, told), (again, told_again) = first_load, _telling(state_dir)
+    (engine, told), (again, told_again) = _telling(tmp_path), _telling(tmp_path)
     assert engine.info.converted == again.info.converted == 0
     assert len({share for share in told if 0 < share < 1}) > 10
     assert sorted(told[: told.index(1.0)]) == told[: told.index(1.0)]
     assert not {share for share in told_again if 0 < share < 1}
     assert again.info.options == engine.info.options
+    config = files.read(demo.checkpoint_path()).thinker
+    count = 4 * (config["text_config"]["num_hidden_layers"] + config["audio_config"]["encoder_layers"]) + 4
+    (option,) = (option for option in engine.info.options if option.name == "quantize")
+    assert (option.active, option.value) == (True, "int8")
+    assert option.reason.startswith(f"the outputs of {count} layers differ by at most ")
     found = [run(one, [Utterance(speech)])[0].logprobs for one in (engine, again)]
     assert found[0] == found[1]
 
 
-def test_the_largest_logits_are_those_of_the_heads_own_weights(eight_bits):
+def test_the_largest_logits_are_those_of_the_heads_own_weights():
     """The likeliest token and its logit, and a sum of exponentials that they are part of."""
-    model = eight_bits.runtime.decoder.model
-    pages = eight_bits.runtime.decoder.pages.take(1)
+    decoder = loaded_qwen(runtime=OPENVINO, quantize="int8").runtime.decoder
+    model, pages = decoder.model, decoder.pages.take(1)
     following = model(model.embed([5, 6, 7]), [PageSpan(pages, 0, 3)], [0, 2])
     exact = model.request.get_output_tensor(3).data @ model.head.floats().T
     assert following.tokens.tolist() == exact.argmax(-1).tolist()
@@ -136,7 +100,6 @@ def test_the_largest_logits_are_those_of_the_heads_own_weights(eight_bits):
         assert following.logits[row, token] == pytest.approx(float(exact[row, token]), abs=1e-4)
     lse = np.log(np.exp(following.logits).sum(-1))
     assert following.lse.tolist() == pytest.approx(lse.tolist(), abs=1e-4)
-    eight_bits.runtime.decoder.pages.give(pages)
 
 
 def test_four_bits_are_those_of_the_language_models_layers(run, speech):

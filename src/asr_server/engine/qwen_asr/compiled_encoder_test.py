@@ -43,26 +43,6 @@ def test_embeddings_are_those_of_torch(directory):
             np.testing.assert_allclose(got, own, atol=1e-3, rtol=1e-3)
 
 
-def test_pieces_of_a_growing_recording_are_convolved_once(monkeypatch):
-    """A partial convolves what is new, and its embeddings are those of all of it at once; what is kept is bounded."""
-    found = files.read(demo.checkpoint_path())
-    _, encoder, _ = compiled_model.graphs(found, NumberFormats(0, False, 0), None, lambda share: None)
-    _, fresh, _ = compiled_model.graphs(found, NumberFormats(0, False, 0), None, lambda share: None)
-    counts, convolve = [], encoder.convolve
-    monkeypatch.setattr(encoder, "convolve", lambda pieces: counts.append(len(pieces)) or convolve(pieces))
-    frames = np.random.default_rng(1).standard_normal((128, 790), np.float32)
-    for end in (250, 340, 470, 790):
-        counts.clear()
-        (got,) = encoder(encoder.windows(frames[:, :end]))
-        np.testing.assert_allclose(got, fresh(fresh.windows(frames[:, :end]))[0], atol=1e-3, rtol=1e-3)
-        assert sum(counts) == {250: 3, 340: 2, 470: 2, 790: 4}[end]
-    monkeypatch.setattr("asr_server.engine.qwen_asr.compiled_encoder.KEPT_PIECES", 5)
-    for convolved in (0, 3):
-        counts.clear()
-        encoder(encoder.windows(frames))
-        assert sum(counts) == convolved
-
-
 @pytest.fixture(scope="module")
 def compiled():
     return loaded_aligner(runtime=OPENVINO)

@@ -19,13 +19,8 @@ def _state(nbytes=STATE_BYTES):
 
 
 @pytest.fixture
-def now_s():
-    return [0.0]
-
-
-@pytest.fixture
-def store(now_s):
-    return PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: now_s[0])
+def store():
+    return PrefixCache(limit_bytes=3 * STATE_BYTES)
 
 
 def _held(store, *keys):
@@ -55,18 +50,6 @@ def _put_prompt(store, ids):
     for _ in range(2):
         store.put_prompt(ids, lambda tokens: copies.append(tokens) or _kept(STATE_BYTES))
     return copies
-
-
-def test_a_prompt_is_kept_for_a_quarter_of_an_hour(store, now_s):
-    """A prompt is that of many recordings; a session that asks for nothing in a minute is over."""
-    ids = tuple(range(64))
-    store.put("a", _state())
-    assert _put_prompt(store, ids) == [64]
-    assert _put_prompt(store, ids) == []
-    for at_s, kept in ((59.0, 2), (61.0, 1), (899.0, 1), (901.0, 0)):
-        now_s[0] = at_s
-        store.forget_unused()
-        assert len(store) == kept
 
 
 def test_prompts_push_out_no_session(store):

@@ -11,18 +11,10 @@ pytestmark = pytest.mark.torch
 BUILT_FOR = ["sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
 
 
-@pytest.fixture(autouse=True)
-def _switches():
-    backends = torch.backends
-    before = (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark)
-    yield
-    backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark = before
-    backends.cuda.enable_cudnn_sdp(True)
-
-
 @pytest.fixture
 def card(monkeypatch):
     """A card of some compute capability, under a build with some kernels."""
+    monkeypatch.setattr(device, "tune", lambda: None)
 
     def arrange(capability, architectures=BUILT_FOR, hip=None, name="NVIDIA Card"):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -32,24 +24,6 @@ def card(monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
 
     return arrange
-
-
-def test_the_switches_of_a_gpu(card):
-    """No search for algorithms at new shapes, no TF32, no plans of cuDNN for attention."""
-    torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    card((9, 0))
-    _, options = device.prepare("cuda", "auto")
-    assert not torch.backends.cudnn.benchmark
-    assert not torch.backends.cuda.matmul.allow_tf32
-    assert not torch.backends.cudnn.allow_tf32
-    assert torch.backends.cudnn.conv.fp32_precision != "tf32"
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
-    assert {"flash", "memory-efficient", "math"} == set(device.kernels())
-    assert [option.name for option in options] == ["dtype"]
-    (attention,) = device.attention_options("cuda", "it needs another GPU")
-    assert (attention.value, "memory-efficient" in attention.reason) == ("sdpa", True)
-    assert "another GPU" in attention.reason
-    assert device.attention_options("cuda", "")[0].value == "variable-length"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """The kernels on a CPU: what they compute on Triton's interpreter, and that they compile for GPUs.
 
-Both are done in processes of their own. Triton's functions are interpreted or compiled as the environment says when
-they are defined, and Triton is in a folder of its own (`make .venv/.kernels`). Torch passes tensors in shared memory,
-so what a kernel writes is seen here.
+Both are done in processes of their own, as the environment says when Triton's functions are defined. Triton is in a
+folder of its own (`make .venv/.kernels`). Torch passes tensors in shared memory: what a kernel writes is seen here.
 """
 
 from __future__ import annotations
@@ -24,18 +23,10 @@ from asr_server.engine.torch.language_model import Room, TorchOperations
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 EPS = 1e-6
+FIELDS = "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"
 SIZES = {
-    name: SimpleNamespace(
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=dim,
-        vocab_size=words,
-        rms_norm_eps=EPS,
-        hidden_act="silu",
-    )
-    for name, hidden, intermediate, heads, kv_heads, dim, words in (
+    name: SimpleNamespace(**dict(zip(FIELDS, sizes, strict=True)), rms_norm_eps=EPS, hidden_act="silu")
+    for name, *sizes in (
         ("demo", 192, 512, 4, 2, 48, 661),
         ("0.6b", 1024, 3072, 16, 8, 128, 151_936),
         ("1.7b", 2048, 6144, 16, 8, 128, 151_936),
@@ -259,31 +250,22 @@ def test_each_kernel_compiles_for_a_gpu(compiler, target, dtype):
     assert compiler.submit(_launched, target, dtype).result() == KERNELS
 
 
-class Driver:
-    """A GPU that is not there: what Triton asks of a driver, with launches that do nothing."""
+def _driver(target):
+    """Return a GPU that is not there: what Triton asks of a driver, with launches that do nothing."""
 
-    def __init__(self, target):
-        self.target, self.launched, self.utils = target, [], self
-
-    def get_current_target(self):
-        return self.target
-
-    def get_current_device(self):
-        return 0
-
-    def get_current_stream(self, device):
-        return 0
-
-    def get_device_properties(self, device):
-        return {"max_shared_mem": 48 * 1024}
-
-    def load_binary(self, name, binary, shared, device):
+    def load_binary(name, binary, shared, device):
         assert len(binary) > 1000
         registers, spilled, threads = 32, 0, 1024
         return None, 1, registers, spilled, threads
 
-    def launcher_cls(self, source, metadata):
-        return lambda *_: self.launched.append(metadata.name)
+    driver = SimpleNamespace(launched=[], load_binary=load_binary)
+    driver.utils = driver
+    driver.get_current_target = lambda: target
+    driver.get_current_device = lambda: 0
+    driver.get_current_stream = lambda device: 0
+    driver.get_device_properties = lambda device: {"max_shared_mem": 48 * 1024}
+    driver.launcher_cls = lambda source, metadata: lambda *_: driver.launched.append(metadata.name)
+    return driver
 
 
 def _compiling(target):
@@ -293,7 +275,7 @@ def _compiling(target):
 
     from asr_server.engine.torch import fused
 
-    driver.set_active(Driver(GPUTarget(*target)))
+    driver.set_active(_driver(GPUTarget(*target)))
     for name in KERNELS:
         getattr(fused, name).device_caches.clear()
     return fused, driver.active

@@ -13,20 +13,14 @@ from asr_server.schedule.model import RowDone
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 
-def _on_gpu():
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
-
-
 class Shortage(TorchDispatchMode):
-    """Memory runs out `times` times from `begin` on, each at the `at`-th operation of a pass.
+    """Memory runs out `times` times from `begin` on, each at the `at`-th operation of a pass."""
 
-    `left`: for each time, how many of the tensors that the pass had made were alive when the next operation ran.
-    """
-
-    def __init__(self, fail):
+    def __init__(self):
         super().__init__()
-        self.fail, self.at, self.times, self.ran, self.left = fail, 0, 0, 0, []
+        self.at = self.times = self.ran = 0
         self.made, self.over = [], False
+        self.left = []  # how many tensors of each failed pass were alive when the next operation ran
 
     def begin(self, at, times=1):
         self.at, self.times, self.ran, self.made = at, times, 0, []
@@ -38,7 +32,7 @@ class Shortage(TorchDispatchMode):
         self.ran += 1
         if self.times and self.ran == self.at:
             self.times, self.over = self.times - 1, True
-            self.fail()
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
         before = {StorageWeakRef(a.untyped_storage()) for a in args if isinstance(a, torch.Tensor)}
         result = func(*args, **(kwargs or {}))
         # Not the places of the pass: the cache keeps those of the last one.
@@ -48,38 +42,25 @@ class Shortage(TorchDispatchMode):
         return result
 
 
-@pytest.fixture
-def engine(monkeypatch):
+def test_what_is_kept_of_sessions_is_given_back_first(clips, alone, monkeypatch):
+    """The pass is run again with all of its rows, and succeeds. Only if it fails again do fewer decode together."""
     # On a busy machine the first step would begin some of the rows, and the counts be others.
     monkeypatch.setattr(PrefillPolicy, "tokens", lambda policy, begin_s: 100_000)
-    return loaded_qwen(rows=8)
-
-
-def _admitted(engine, clips):
-    for key, clip in enumerate(clips):
-        engine.admit(key, Utterance(clip))
-    list(engine.step())
-
-
-def _rest(engine, count):
-    """Return the ids of the rows that were admitted before."""
-    found = {}
-    while len(found) < count:
-        found |= {one.key: one.value.ids for one in engine.step() if isinstance(one, RowDone)}
-    return [found[key] for key in range(count)]
-
-
-def test_what_is_kept_of_sessions_is_given_back_first(engine, clips, alone):
-    """The pass is run again with all of its rows, and succeeds. Only if it fails again do fewer decode together."""
+    engine, found = loaded_qwen(rows=8), {}
     for times, rows in ((1, 3), (2, 1)):
         ends(engine, Utterance(clips[3][: 9 * 16_000], session="speaker"))
         assert len(engine.runtime.prefix_cache) > 0
-        with Shortage(_on_gpu) as shortage:
-            _admitted(engine, clips[:3])
+        with Shortage() as shortage:
+            for key, clip in enumerate(clips[:3]):
+                engine.admit(key, Utterance(clip))
+            list(engine.step())
             shortage.begin(60, times)
             list(engine.step())
             assert shortage.times == 0
             assert len(engine.runtime.prefix_cache) == 0
             assert len(engine.runtime.decoder.rows) == rows
-            assert _rest(engine, 3) == [one.ids for one in alone[:3]]
+            found.clear()
+            while len(found) < 3:
+                found |= {one.key: one.value.ids for one in engine.step() if isinstance(one, RowDone)}
+            assert found == {key: one.ids for key, one in enumerate(alone[:3])}
         assert shortage.left == [0] * times

@@ -56,13 +56,3 @@ def test_an_encoder_file_that_is_missing_refuses():
     machine = replace(GPU, packages=frozenset(["tensorrt", "onnxruntime-gpu"]))
     with pytest.raises(plan.PlanError, match="ENCODER_PATH=/nowhere/x: there is no such file"):
         planned(machine, encoder_path="/nowhere/x")
-
-
-@pytest.mark.parametrize(("beginning", "machine"), [(ONNX, XEON), (ONNX, GPU), (TENSORRT, GPU)])
-def test_encoders_compose_with_8_bits_and_cuda_graphs(file, machine):
-    """These are options of the language model, which none of the encoders touches."""
-    machine = replace(machine, packages=frozenset(["tensorrt", "onnxruntime-gpu", "openvino"]))
-    resolved = planned(machine, model_id="o/model", encoder_path=file)
-    assert resolved.value("encoder_path") == file
-    assert resolved.is_active("quantize") is (machine.gpu is False)
-    assert resolved.is_active("use_cuda_graphs") is machine.gpu

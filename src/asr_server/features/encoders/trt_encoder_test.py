@@ -1,8 +1,10 @@
 """The TensorRT encoder with a stand-in for the library, which runs the ONNX file in ONNX Runtime."""
 
 import ctypes
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import onnxruntime
@@ -50,47 +52,25 @@ class _Context:
         return np.ctypeslib.as_array(ctypes.cast(self._addresses[name], ctypes.POINTER(kind)), shape)
 
 
-class _Library:
-    """The part of `tensorrt` that is used."""
-
-    __version__ = "10.0"
-    BuilderFlag = SimpleNamespace(TF32="tf32")
-
-    def __init__(self):
-        self.cleared, self.shapes, self.problem = [], {}, ""
-
-    def Logger(self, severity):
-        return severity
-
-    Logger.WARNING = "warning"
-
-    def Builder(self, logger):
-        profile = SimpleNamespace(set_shape=lambda name, *shapes: self.shapes.__setitem__(name, shapes))
-        config = SimpleNamespace(clear_flag=self.cleared.append, add_optimization_profile=lambda own: None)
-        return SimpleNamespace(
-            create_network=lambda flags: SimpleNamespace(content=b""),
-            create_builder_config=lambda: config,
-            create_optimization_profile=lambda: profile,
-            build_serialized_network=lambda network, config: network.content,
-        )
-
-    def OnnxParser(self, network, logger):
-        def parse(content):
-            network.content = content
-            return not self.problem
-
-        error = SimpleNamespace(desc=lambda: self.problem)
-        return SimpleNamespace(parse=parse, num_errors=1, get_error=lambda number: error)
-
-    def Runtime(self, logger):
-        made = lambda content: SimpleNamespace(create_execution_context=lambda: _Context(content))  # noqa: E731
-        return SimpleNamespace(deserialize_cuda_engine=made)
-
-
 @pytest.fixture
 def library(monkeypatch):
-    made = _Library()
-    monkeypatch.setitem(__import__("sys").modules, "tensorrt", made)
+    """The part of `tensorrt` that is used. `problem`: why it does not read a file."""
+    made = Mock(cleared=[], shapes={}, problem="")
+    made.__version__, made.BuilderFlag.TF32 = "10.0", "tf32"
+    builder, parser = made.Builder.return_value, made.OnnxParser.return_value
+
+    def parse(content):
+        builder.build_serialized_network.return_value = content
+        return not made.problem
+
+    builder.create_builder_config.return_value.clear_flag = made.cleared.append
+    builder.create_optimization_profile.return_value.set_shape = lambda name, *own: made.shapes.update({name: own})
+    parser.parse, parser.num_errors = parse, 1
+    parser.get_error.return_value.desc = lambda: made.problem
+    made.Runtime.return_value.deserialize_cuda_engine = lambda content: Mock(
+        create_execution_context=lambda: _Context(content)
+    )
+    monkeypatch.setitem(sys.modules, "tensorrt", made)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
     return made

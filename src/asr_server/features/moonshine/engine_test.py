@@ -25,17 +25,6 @@ def engine():
     return made
 
 
-@pytest.mark.nightly
-def test_memory_bounds_the_rows():
-    """A row of 20 s takes 13 MB; one is tried whatever the budget."""
-    for budget_mb, slots in ((64, 5), (1, 1), (4096, 8)):
-        made = _engine(kv_budget_mb=budget_mb)
-        made.load()
-        assert made.free_slots == made.info.slots == slots
-        made.unload()
-        assert made.info.slots == 0
-
-
 def test_one_clip_is_encoded_at_a_time(engine, speech):
     """An utterance that comes meanwhile is admitted after the next step, and may be more urgent."""
     engine.admit(1, Utterance(speech))

@@ -18,6 +18,7 @@ from asr_server.engine.conftest import NO_GPU, planned
 SLIM = replace(NO_GPU, qwen=False)
 KEY = "sk-canary-0123456789"
 _WORDS = ("turn", "on", "the", "kitchen", "lights", "please", "and", "then", "play", "seven", "songs", "again")
+PATIENCE_S = 30.0
 _QUIET = 0.01
 _PAUSE_S = 0.01
 
@@ -153,6 +154,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         """Say nothing."""
+
+
+def until(condition):
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ from asr_server.core.errors import ModelUnavailable, Overloaded, TranscriptionFa
 from asr_server.engine.conftest import ends
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.features.remote_engine import conftest as wire
-from asr_server.features.remote_engine.conftest import KEY, Reply, ScriptedRemote
+from asr_server.features.remote_engine.conftest import KEY, PATIENCE_S, Reply, ScriptedRemote, until
 from asr_server.schedule.model import RowDone, RowFailed
 
 TONE = (0.3 * np.sin(np.arange(24_000) / 9)).astype(np.float32)
-_PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -40,16 +39,6 @@ def _error(engine):
     (end,), _ = ends(engine, Utterance(TONE))
     assert isinstance(end, RowFailed), end
     return end.error
-
-
-def _until(condition):
-    give_up_s = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.005)
-
-
-# -- over the wire ---------------------------------------------------------------------------------------------------
 
 
 def test_the_server_gets_the_samples_and_every_field_that_counts(remote, engine_for):
@@ -106,20 +95,17 @@ def test_text_arrives_while_it_is_written(remote, engine_for):
     def slow(call):
         reply = wire.openai(call)
         first, *rest = reply.parts
-        return replace(reply, parts=chain([first], (part for part in rest if release.wait(_PATIENCE_S))))
+        return replace(reply, parts=chain([first], (part for part in rest if release.wait(PATIENCE_S))))
 
     remote.script = slow
     engine = engine_for(remote)
     engine.admit(1, Utterance(TONE, stream=True))
     found = []
-    _until(lambda: found.extend(engine.step()) or found)
+    until(lambda: found.extend(engine.step()) or found)
     assert found[0].value.text == remote.calls[0].text.split()[0]
     release.set()
-    _until(lambda: found.extend(engine.step()) or isinstance(found[-1], RowDone))
+    until(lambda: found.extend(engine.step()) or isinstance(found[-1], RowDone))
     assert "".join(each.value.text for each in found[:-1]) == found[-1].value.text == remote.calls[0].text
-
-
-# -- words that stand ------------------------------------------------------------------------------------------------
 
 
 def test_words_that_stand_are_kept_whatever_the_server_says(remote, engine_for):
@@ -146,10 +132,7 @@ def test_an_answer_that_repeats_itself_is_ended(remote, engine_for):
         remote.script = lambda call, deltas=deltas: wire.events(*deltas, pause_s=0.01)
         answer = _answer(engine, Utterance(np.tile(TONE, 8)))
         assert (answer.text, answer.finish) == (kept, Finish.LOOP)
-    _until(lambda: remote.broken == 2)
-
-
-# -- failures --------------------------------------------------------------------------------------------------------
+    until(lambda: remote.broken == 2)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -212,12 +195,12 @@ def test_a_dropped_row_closes_its_request(remote, engine_for):
     words = [{"type": "transcript.text.delta", "delta": f" {number}"} for number in range(2_000)]
     remote.script = lambda call: wire.events(*words, pause_s=0.01)
     engine.admit(1, Utterance(TONE))
-    _until(lambda: list(engine.step()))
+    until(lambda: list(engine.step()))
     engine.drop(1)
-    _until(lambda: remote.broken == 1)
+    until(lambda: remote.broken == 1)
     remote.script = lambda call: wire.refusal(429, Retry_After="1")
     engine.admit(2, Utterance(TONE))
-    _until(lambda: len(remote.calls) == 2)
+    until(lambda: len(remote.calls) == 2)
     engine.drop(2)
     assert not list(engine.step())
 
@@ -227,7 +210,7 @@ def test_an_answer_is_never_that_of_a_dropped_row_with_the_same_key(remote, engi
     remote.script = wire.whole
     engine = engine_for(remote)
     engine.admit(0, Utterance(TONE))
-    _until(lambda: remote.calls)
+    until(lambda: remote.calls)
     time.sleep(0.3)
     engine.drop(0)
     assert _answer(engine, Utterance(TONE[:12_000])).text == remote.calls[1].text != remote.calls[0].text

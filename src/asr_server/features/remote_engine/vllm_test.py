@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.conftest import ends
 from asr_server.engine.protocol import Utterance
-from asr_server.features.remote_engine.conftest import SLIM
+from asr_server.features.remote_engine.conftest import SLIM, until
 from asr_server.schedule.model import RowDone
 
 # Answers with its arguments, to a caller with the key; `crash` in the prompt ends it, its connections first. Writes its
@@ -51,7 +50,6 @@ host = sys.argv[sys.argv.index("--host") + 1]
 HTTPServer((host, int(words["port"])), Handler).serve_forever()
 """
 AUDIO = Utterance(np.zeros(16_000, np.float32))
-_PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -131,13 +129,8 @@ def test_it_ends_with_this_process(command):
         "time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program])
-    give_up_s = time.monotonic() + _PATIENCE_S
-    while not (pids.exists() and pids.read_text().strip()):
-        assert time.monotonic() < give_up_s
-        time.sleep(0.02)
+    until(lambda: pids.exists() and pids.read_text().strip())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     (pid,) = pids.read_text().split()
-    while not _gone(pid):
-        assert time.monotonic() < give_up_s
-        time.sleep(0.02)
+    until(lambda: _gone(pid))
