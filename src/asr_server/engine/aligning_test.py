@@ -13,7 +13,6 @@ from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, Engin
 from asr_server.schedule.job import RequestClock
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
-WAIT_S = 10
 AUDIO = np.zeros(16_000, np.float32)
 SPOKEN = Utterance(AUDIO)
 
@@ -79,7 +78,7 @@ class Words:
         self.faults = {}  # by the method that raises them, once
 
     def locate(self):
-        assert self.gate.wait(WAIT_S)
+        assert self.gate.wait(10)
         if error := self.faults.pop("locate", None):
             raise error
 

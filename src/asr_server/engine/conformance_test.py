@@ -306,15 +306,12 @@ def test_an_answer_that_uses_up_its_budget_says_so(kind, ask, monkeypatch, speec
     assert (cut.ids, behind.ids) == (whole.ids[:3], whole.ids[:5])
 
 
-def _drafts(answer, others):
-    """Right, wrong, foreign, too long, and edited in one place."""
-    return (answer, answer[::-1], others, answer + answer, answer[:2] + answer[3:], (*answer[:2], *answer[:1]), ())
-
-
 def test_no_draft_changes_an_answer(kind, ask, clips, alone):
     """Whatever it is, alone and in a batch; a right one takes one pass, and one that is right at first saves some."""
     for i in (0, 2):
-        drafts = _drafts(alone[i].ids, alone[(i + 1) % len(alone)].ids)
+        right, foreign = alone[i].ids, alone[(i + 1) % len(alone)].ids
+        edited = right[:2] + right[3:], (*right[:2], *right[:1])
+        drafts = (right, right[::-1], foreign, right + right, *edited, ())
         together = ask(*(Utterance(clips[i], draft=draft) for draft in drafts))
         for got in together:
             _same(got, alone[i])

@@ -12,7 +12,6 @@ from asr_server.engine.gpu import Build, Driver
 
 NEW, OLD = "580.65.06", "535.54.03"
 CUDA_13, CUDA_12, ROCM, CPU = "cuda = '13.0'\nhip = None", "cuda = '12.6'\nhip = None", "hip = '6.4.2'", "cuda = None"
-WSL = ("dev/dxg", "usr/lib/wsl/lib/libcuda.so.1")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def _resolve(gpus, **values):
         (_nvidia(NEW, "Some Card of Tomorrow"), "cuda", "auto"),
         (_nvidia(NEW, "Tesla T4", "NVIDIA L4"), "cuda", "auto"),
         (_nvidia(NEW, files=("usr/bin/nvidia-modprobe",)), "cuda", "auto"),
-        (Machine(CUDA_12, files=WSL), "cuda", "auto"),
+        (Machine(CUDA_12, files=("dev/dxg", "usr/lib/wsl/lib/libcuda.so.1")), "cuda", "auto"),
         (Machine(ROCM, files=("dev/kfd",)), "cuda", "bfloat16"),
         (_nvidia(NEW, "NVIDIA H100 80GB HBM3", torch=ROCM), "cpu", "float32"),
         (Machine(CUDA_13, files=("dev/kfd",)), "cpu", "float32"),

@@ -9,7 +9,6 @@ from asr_server.engine.protocol import Tokens, Utterance
 from asr_server.engine.remote import SentRow
 from asr_server.schedule.job import Job
 
-ITEM = Utterance(np.zeros(16_000, np.float32), stream=True)
 WORDS = ("turn", " on", " the", " lights")
 IDS = (11, 12, 13, 14)
 
@@ -23,7 +22,7 @@ def _tokens(start, end):
 def test_a_row_continues_with_the_tokens_that_were_passed_on(cut, again):
     """Each is passed on once, wherever the first engine ended and however the second divides its answer."""
     told = []
-    row = SentRow(Job(ITEM, on_delta=told.append))
+    row = SentRow(Job(Utterance(np.zeros(16_000, np.float32), stream=True), on_delta=told.append))
     for n in range(cut):
         row.pass_on(_tokens(n, n + 1))
     row.begin_again()

@@ -16,8 +16,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly]  # importing the SDK takes
 
 # Scripts whose words are divided by other rules, what is left out, and beginnings of words in the Korean list.
 _WORDS = "서울에 가까스로 샌프란시스코에서 해 東京 𠀀 \uf900 O'Neill don\u2019t x1 ... ! ¿"
-_PARTS = st.sampled_from([*_WORDS.split(), " ", "\n"])
-_TEXTS = st.lists(_PARTS | st.text(max_size=4), max_size=8).map("".join)
+_TEXTS = st.lists(st.sampled_from([*_WORDS.split(), " ", "\n"]) | st.text(max_size=4), max_size=8).map("".join)
 
 
 @pytest.fixture(scope="module")

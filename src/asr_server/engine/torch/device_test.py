@@ -8,15 +8,13 @@ from asr_server.engine.torch import device
 
 pytestmark = pytest.mark.torch
 
-BUILT_FOR = ["sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
-
 
 @pytest.fixture
 def card(monkeypatch):
     """A card of some compute capability, under a build with some kernels."""
     monkeypatch.setattr(device, "tune", lambda: None)
 
-    def arrange(capability, architectures=BUILT_FOR, hip=None, name="NVIDIA Card"):
+    def arrange(capability, architectures=("sm_70", "sm_80", "compute_90"), hip=None, name="NVIDIA Card"):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda name: capability)
         monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: architectures)

@@ -12,8 +12,6 @@ from asr_server.features.encoders.options import CAUSAL_KEY, TENSORRT_MAGIC
 
 ROCM = replace(GPU, gpus=Gpus(driver=Driver.AMD, build=Build.ROCM))
 XEON = replace(NO_GPU, cpu_flags=frozenset(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")))
-
-
 # What the files of encoders begin with.
 ONNX, TENSORRT = b"\x08\x08", TENSORRT_MAGIC
 

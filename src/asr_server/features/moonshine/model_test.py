@@ -39,9 +39,9 @@ def test_a_character_of_several_tokens_is_whole_or_not_there(tokenizer):
     assert (reading.text, reading.offsets, reading.pieces) == ("é", (0, 1), (b"\xc3", b"\xa9"))
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1)).map(" ".join))
-def test_any_text_is_encoded(tokenizer, text):
-    assert tokenizer.read(tokenizer.encode(text)).text == text.replace("\u2581", " ").strip()
+@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\u2581"), min_size=1)))
+def test_any_text_is_encoded(tokenizer, words):
+    assert tokenizer.read(tokenizer.encode(" ".join(words))).text == " ".join(words)
 
 
 @given(st.lists(st.integers(0, 32_767), max_size=30))
