@@ -202,6 +202,7 @@ class _WorkThread:
         error = None  # it refers to this frame: see `in_thread`
 
     def stop(self) -> None:
+        """Raise an exception in the work, unless it is over."""
         with self._lock:
             was_over, self._is_over = self._is_over, True
             if self._has_begun and not was_over:  # in a thread that has not, the exception would end up in the log

@@ -113,6 +113,7 @@ class ForkServer:
         return _ANSWER_S if self._has_answered else _FIRST_ANSWER_S
 
     def answered(self, process: subprocess.Popen[bytes]) -> None:
+        """A request that was sent to `process` has reached a child."""
         self._has_answered |= process is self._process  # not one that another has replaced meanwhile
 
     def end(self, process: subprocess.Popen[bytes]) -> None:

@@ -138,6 +138,7 @@ def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made], bit
 
 
 def _read(folder: Path) -> Kept | None:
+    """Return matrices whose file has its checksum, None for any other."""
     try:
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if about["checksum"] != _checksum(folder / _WEIGHTS):

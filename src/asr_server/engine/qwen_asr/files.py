@@ -105,6 +105,7 @@ def read(directory: Path) -> CheckpointFiles:
 
 @contextmanager
 def failures(directory: Path) -> Iterator[None]:
+    """Turn what libraries raise about a checkpoint into an error: it is damaged, unless memory has run out."""
     try:
         yield
     except AsrError:

@@ -115,6 +115,7 @@ class WindowedClip:
 
     @property
     def kv(self) -> KeptTokens | None:
+        """Return keys and values of the closed windows that were kept."""
         return self.cached.kv if self.cached is not None else None
 
     def windows(self) -> Sequence[Window]:
