@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
-from contextlib import aclosing
 from pathlib import Path
 
 import av
@@ -14,7 +14,6 @@ from av.stream import Disposition
 
 from asr_server.audio.conftest import (
     FILMS,
-    FORMATS,
     LIMITS,
     decoded,
     encode,
@@ -23,7 +22,6 @@ from asr_server.audio.conftest import (
     open_bytes,
     pcm16,
     read_all,
-    slow_film,
     tone,
     wav,
 )
@@ -40,14 +38,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 FIXTURES = Path(__file__).with_name("fixtures")
 
 
-async def _heard(decoder, file):
-    """The samples, and what the caller should know."""
-    progress = Progress()
-    async with aclosing(decoder.stream(file, progress)) as blocks:
-        samples = np.concatenate([block async for block in blocks])
-    return samples, progress.warnings
-
-
 async def test_reads_codecs_that_have_no_encoder_here(decoder):
     """DTS and TrueHD are read from Matroska, and AMR-WB: a second in frames of 20 ms."""
     with open_bytes(b"#!AMR-WB\n" + (b"\x44" + bytes(60)) * 50) as file:
@@ -58,10 +48,10 @@ async def test_reads_codecs_that_have_no_encoder_here(decoder):
         assert len(await decoded(decoder, file)) == pytest.approx(0.2 * SAMPLE_RATE, abs=20)
 
 
-def _tracks(container, *codecs):
+def _tracks(*codecs):
     """A film whose tracks have tones of 300, 600, 900 ... Hz."""
     file = open_bytes(b"")
-    with av.open(file, "w", format=container) as out:
+    with av.open(file, "w", format="matroska") as out:
         streams = []
         for codec, disposition in codecs:
             stream = out.add_stream(codec, rate=48_000, layout="mono")
@@ -77,7 +67,7 @@ def _tracks(container, *codecs):
         for stream in streams:
             out.mux(stream.encode(None))
     with file:
-        return bytearray(read_all(file))
+        return read_all(file)
 
 
 def _pitch_hz(samples):
@@ -88,48 +78,28 @@ def _pitch_hz(samples):
 PLAIN, DEFAULT, COMMENT = Disposition(0), Disposition.default, Disposition.comment
 
 
-@pytest.mark.parametrize("container", ["matroska", "mp4"])
 @pytest.mark.parametrize(
-    ("flags", "pitch_hz"),
-    [
-        ((PLAIN, PLAIN), 300),
-        ((PLAIN, DEFAULT), 600),
-        ((DEFAULT, DEFAULT), 300),
-        ((PLAIN, PLAIN, DEFAULT), 900),
-        ((COMMENT, PLAIN), 600),
-    ],
+    ("flags", "pitch_hz"), [((PLAIN, PLAIN), 300), ((PLAIN, DEFAULT, DEFAULT), 600), ((COMMENT, PLAIN), 600)]
 )
-async def test_the_default_track_is_heard(decoder, container, flags, pitch_hz):
+async def test_the_default_track_is_heard(decoder, flags, pitch_hz):
     """The default flag decides, then the order of the tracks. A track flagged as a commentary comes last."""
-    if container == "mp4" and COMMENT in flags:
-        pitch_hz = 300
-    with open_bytes(_tracks(container, *(("aac", flag) for flag in flags))) as file:
-        samples, warnings = await _heard(decoder, file)
-    assert _pitch_hz(samples) == pitch_hz
-    assert warnings == ()
+    progress = Progress()
+    with open_bytes(_tracks(*(("aac", flag) for flag in flags))) as file:
+        assert _pitch_hz(await decoded(decoder, file, progress)) == pitch_hz
+    assert progress.warnings == ()
 
 
 async def test_another_track_is_heard_where_the_first_cannot_be_decoded(decoder):
-    """The answer says so. Where there is no other, the error names container and codec."""
-    for codecs in ((("aac", DEFAULT), ("ac3", PLAIN)), (("aac", DEFAULT),)):
-        content = _tracks("matroska", *codecs)
-        at = content.index(b"\x86\x85A_AAC")
-        content[at : at + 8] = b"\x86\x86A_TTA1"
-        with open_bytes(bytes(content)) as file:
-            if len(codecs) == 1:
-                with raises("invalid_audio", match=r"file \(Matroska or WebM, sound in tta\) is not"):
-                    await _heard(decoder, file)
-                continue
-            samples, warnings = await _heard(decoder, file)
-        assert _pitch_hz(samples) == 600
-        assert warnings == ("sound in tta cannot be decoded: track 2 is heard instead",)
-
-
-async def test_an_error_names_a_container_that_is_not_read(decoder):
-    with (
-        open_bytes(b".RMF" + bytes(1_000)) as file,
-        raises("invalid_audio", match=r"The file \(RealMedia\) is"),
-    ):
+    """The answer says so. Without another track, the error names container and codec."""
+    one, two = (
+        re.sub(rb"(?s)\x86\x85A_AAC.", b"\x86\x86A_TTA1", _tracks(("aac", DEFAULT), *others))
+        for others in ((), (("ac3", PLAIN),))
+    )
+    progress = Progress()
+    with open_bytes(two) as file:
+        assert _pitch_hz(await decoded(decoder, file, progress)) == 600
+    assert progress.warnings == ("sound in tta cannot be decoded: track 2 is heard instead",)
+    with open_bytes(one) as file, raises("invalid_audio", match=r"file \(Matroska or WebM, sound in tta\) is not"):
         await decoded(decoder, file)
 
 
@@ -141,20 +111,7 @@ async def test_names_from_a_child_are_text():
     assert progress.container == "bx"
 
 
-async def test_a_late_start_in_avi(decoder):
-    """The header of a track has it."""
-    with film("avi", tone(1.0, 48_000)) as file:
-        content = bytearray(read_all(file))
-    head = content.index(b"auds") + 20  # scale, rate, start (AVISTREAMHEADER)
-    scale, rate = struct.unpack_from("<II", content, head)
-    struct.pack_into("<I", content, head + 8, round(1.5 * rate / scale))
-    with open_bytes(bytes(content)) as file:
-        samples = await decoded(decoder, file)
-    assert np.flatnonzero(np.abs(samples) > 0.1)[0] / SAMPLE_RATE == pytest.approx(1.5, abs=0.05)
-
-
-WAVE = tone(4.0, SAMPLE_RATE)
-PCM = pcm16(WAVE)
+PCM = pcm16(tone(4.0, SAMPLE_RATE))
 
 
 def _wav(pcm, **options):
@@ -168,19 +125,14 @@ def _chunk(name, size):
 
 HALF = len(PCM) // 2
 WRONG_SIZES = {
-    **{f"{size:x}": _wav(PCM, riff_bytes=size, data_bytes=size) for size in (0, 0xFFFF_FFFF, 0x7FFF_FFFF, 0xFFFF_FF00)},
+    **{f"{size:x}": _wav(PCM, riff_bytes=size, data_bytes=size) for size in (0, 0xFFFF_FFFF)},
     "half": _wav(PCM, data_bytes=HALF),
-    "a tenth": _wav(PCM, riff_bytes=36 + HALF // 5, data_bytes=HALF // 5),
-    "chunks follow": _wav(PCM) + _chunk(b"LIST", 40_000) + _chunk(b"id3 ", 999),
     "a chunk follows without padding": _wav(PCM[:-1]) + _chunk(b"LIST", 40_000),
-    "joined": _wav(PCM[:HALF]) + _wav(PCM[HALF:]),
     "joined, with chunks": _wav(PCM[:HALF]) + _chunk(b"LIST", 3_000) + _wav(PCM[HALF:]) + _chunk(b"LIST", 3_000),
     "joined, sizes of a stream": b"".join(
         _wav(PCM[at : at + HALF // 4], riff_bytes=0xFFFF_FFFF, data_bytes=0xFFFF_FFFF)
         for at in range(0, 2 * HALF, HALF // 4)
     ),
-    "joined, sizes too small": _wav(PCM[:HALF], data_bytes=1_000) + _wav(PCM[HALF:], data_bytes=1_000),
-    "joined, two rates": _wav(PCM[:HALF]) + _wav(pcm16(tone(2.0, 44_100)), rate_hz=44_100),
     "joined, two widths": _wav(PCM[:HALF]) + _wav(pcm16(tone(2.0, SAMPLE_RATE, 2)), channels=2),
     "joined, one empty": _wav(b"") + _wav(PCM),
 }
@@ -196,21 +148,12 @@ async def test_a_wav_is_heard_whole(decoder, kind):
 
 
 NO_AUDIO = {
-    "prose": b"This is not audio at all, whatever the name says. " * 50,
     "hls": b"#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n",
-    "concat": b"ffconcat version 1.0\nfile '/etc/passwd'\nfile 'http://127.0.0.1:1/x.mp3'\n",
     "sdp": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 5004 RTP/AVP 0\n",
-    "dash": b'<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011"><BaseURL>file:///</BaseURL></MPD>',
-    "svg": b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
     "id3 and a playlist": b"ID3\x04\x00\x00\x00\x00\x00\x00" + b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n",
-    "one byte": b"R",
     "zeros": bytes(100_000),
     "noise": np.random.default_rng(7).bytes(300_000),
-    "png": b"\x89PNG\r\n\x1a\n" + bytes(1000),
-    "zip": b"PK\x03\x04" + bytes(1000),
     "cut wav": b"RIFF\x00\x00\x00\x00WAVEfmt ",
-    "cut ogg": b"OggS\x00\x02" + bytes(10),
-    "cut flac": b"fLaC\x00\x00",
     "cut mp4": b"\x00\x00\x00\x20ftypisom\x00\x00",
     "cut webm": b"\x1a\x45\xdf\xa3\x9f\x42",
     "ogg of rubbish": b"OggS" + np.random.default_rng(8).bytes(5000),
@@ -233,7 +176,7 @@ async def test_the_shortest_clip_lasts_a_tenth_of_a_second(decoder):
     """A bare header and less than 0.1 s are `audio_too_short`; a file without a byte is `empty_file`."""
     with open_bytes(b"") as file, raises("empty_file"):
         await decoded(decoder, file)
-    for count in (0, 1, 160, 1_599):
+    for count in (0, 1_599):
         with wav(bytes(2 * count)) as file, raises("audio_too_short"):
             await decoded(decoder, file)
     with wav(bytes(3_200)) as file:
@@ -241,7 +184,6 @@ async def test_the_shortest_clip_lasts_a_tenth_of_a_second(decoder):
 
 
 async def test_video_without_sound(decoder):
-    """A film without an audio track is `no_audio_track` in every container."""
     for container in FILMS:
         with film(container, None) as file, raises("no_audio_track"):
             await decoded(decoder, file)
@@ -274,16 +216,12 @@ def _with_reference(mov, path):
 
 
 async def test_absurd_rates_and_channels(decoder):
-    """Rates that no recorder has, and 65535 channels, are `invalid_audio`."""
-    for rate_hz in (0, 1, 100, 2_000_000, 0xFFFF_FFFF):
-        with wav(bytes(40_000), rate_hz) as file, raises("invalid_audio"):
+    for rate_hz, channels in ((0, 1), (100, 1), (0xFFFF_FFFF, 1), (16_000, 0xFFFF)):
+        with wav(bytes(600_000), rate_hz, channels, bits=8) as file, raises("invalid_audio"):
             await decoded(decoder, file)
-    with wav(bytes(600_000), channels=0xFFFF, bits=8) as file, raises("invalid_audio"):
-        await decoded(decoder, file)
 
 
 async def test_limit_is_exact(decoder):
-    """Audio of `max_audio_s` is taken, and 10 ms more are `audio_too_long`."""
     at_limit = int(LIMITS.max_audio_s) * SAMPLE_RATE
     with wav(bytes(2 * at_limit)) as file:
         assert len(await decoded(decoder, file)) == at_limit
@@ -302,12 +240,6 @@ async def test_bombs_are_too_long(decoder):
                 await decoded(decoder, file)
 
 
-async def test_an_index_costs_nothing(decoder):
-    """Nothing seeks, so an index is not read: to sort this one would take more CPU time than a first block may."""
-    with slow_film() as file:
-        assert len(await decoded(decoder, file)) == SAMPLE_RATE
-
-
 async def test_a_gap_is_counted_before_it_is_filled(decoder):
     """Silence that only the times of a container hold is refused without being made."""
     with film("matroska", tone(2.0, 48_000), 0.0, 2_000.0) as file:
@@ -317,21 +249,3 @@ async def test_a_gap_is_counted_before_it_is_filled(decoder):
         assert demuxer.is_longer_than(2_001.0)
         demuxer = Demuxer(file.fileno(), os.fstat(file.fileno()).st_size)
         assert not demuxer.is_longer_than(2_003.0)
-
-
-@pytest.mark.parametrize(("container", "codec", "rate_hz", "channels"), [row[:4] for row in FORMATS])
-async def test_mutations_never_break_the_server(decoder, container, codec, rate_hz, channels):
-    """Files with flipped bytes decode or are the caller's fault; samples that come are finite."""
-    with encode(container, codec, tone(0.5, rate_hz, channels), rate_hz) as file:
-        content = read_all(file)
-    rng = np.random.default_rng(1)
-    for _ in range(2):  # E2Etest/fuzz/test_audio.py has many more
-        mutated = np.frombuffer(content, np.uint8).copy()
-        where = rng.integers(0, len(mutated), 8)
-        mutated[where] = rng.integers(0, 256, 8)
-        with open_bytes(mutated.tobytes()) as file:
-            try:
-                samples = await decoded(decoder, file)
-            except InvalidInput:
-                continue
-        assert np.isfinite(samples).all()

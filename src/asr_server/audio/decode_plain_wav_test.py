@@ -59,7 +59,6 @@ def _riff(*chunks):
         _riff(_chunk(b"JUNK", bytes(27)), FMT, DATA),
         _riff(_chunk(b"fmt ", FMT[8:] + bytes(2)), _chunk(b"fact", bytes(4)), DATA),
     ],
-    ids=["bare", "no size", "text", "padding", "extension"],
 )
 def test_the_samples_are_those_of_the_decoder(content):
     """The files have the chunks that programs write around the samples."""
@@ -67,34 +66,6 @@ def test_the_samples_are_those_of_the_decoder(content):
     assert found is not None
     assert np.array_equal(found / np.float32(32_768), _decoded(content))
     assert len(found) == SAMPLE_RATE // 2
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        _file()[:43],
-        _file(rate_hz=8_000),
-        _file(channels=2),
-        _file(bits=8),
-        _file(tag=6, bits=8),
-        _file(data_bytes=len(PCM) + 2),
-        _file(data_bytes=0xFFFF_FFFF),
-        _file()[:-1],
-        _riff(FMT, _chunk(b"data", PCM[:-1])),
-        _riff(DATA, FMT),
-        _riff(FMT, DATA, DATA),
-        _riff(FMT, DATA, _chunk(b"LIST", b"INFO")),
-        _file(data_bytes=len(PCM) - 2),
-        _riff(FMT, FMT, DATA),
-        _riff(FMT, _chunk(b"SMV0", bytes(8)), DATA),
-        _riff(*[_chunk(b"JUNK", b"")] * 9, FMT, DATA),
-        _file().replace(b"RIFF", b"RIFX"),
-    ],
-)
-def test_anything_else_is_left_to_the_decoder(content):
-    """Other formats, and sizes and chunks that are not as programs write them."""
-    assert decode.plain_samples(content) is None
 
 
 def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none():

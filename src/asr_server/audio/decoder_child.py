@@ -339,7 +339,12 @@ class _FrameBuffer:
         kind = (frame.format.name, frame.layout.name, frame.sample_rate)
         if kind != self._format:
             yield from self.drain()
-            _check_format(frame)
+            if (
+                frame.format.name.removesuffix("p") not in _DTYPES
+                or not 1 <= frame.layout.nb_channels <= MAX_CHANNELS
+                or not MIN_RATE_HZ <= frame.sample_rate <= MAX_RATE_HZ
+            ):
+                raise DecodeError(Outcome.INVALID_AUDIO)
             self._format, self._names = kind, tuple(channel.name for channel in frame.layout.channels)
             if "NONE" in self._names and len(self._names) == len(self._channels):
                 self._names = self._channels
@@ -362,15 +367,6 @@ class _FrameBuffer:
         second: Samples = np.zeros((len(self._names), rate_hz), np.float32)
         for at in range(0, samples, rate_hz):
             yield AudioBlock(second[:, : samples - at], rate_hz, self._names, is_lost)
-
-
-def _check_format(frame: av.AudioFrame) -> None:
-    if (
-        frame.format.name.removesuffix("p") not in _DTYPES
-        or not 1 <= frame.layout.nb_channels <= MAX_CHANNELS
-        or not MIN_RATE_HZ <= frame.sample_rate <= MAX_RATE_HZ
-    ):
-        raise DecodeError(Outcome.INVALID_AUDIO)
 
 
 def _samples(frame: av.AudioFrame) -> NDArray[np.generic]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-import av
 import numpy as np
 import pytest
 
-from asr_server.audio.conftest import decoded, encode, is_tone, open_bytes, packed, pcm16, read_all, tone, wav
+from asr_server.audio.conftest import decoded, encode, is_tone, open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Progress
 from asr_server.audio.decoder_wire import MAX_PCM_BYTES
 from asr_server.audio.resample import AudioBlock, mix
@@ -22,12 +21,11 @@ async def _channels(decoder, file, progress):
         return [block async for block in blocks]
 
 
-def _tones(count, rate_hz, seconds=3.0):
-    """A tone of another pitch in each channel."""
-    return np.concatenate([tone(seconds, rate_hz, hz=200.0 * (channel + 1)) for channel in range(count)])
+def _tones(count, rate_hz):
+    return np.concatenate([tone(3.0, rate_hz, hz=200.0 * (channel + 1)) for channel in range(count)])
 
 
-@pytest.mark.parametrize(("count", "rate_hz"), [(1, 24_000), (2, 16_000), (2, 44_100), (3, 8_000), (8, 48_000)])
+@pytest.mark.parametrize(("count", "rate_hz"), [(1, 24_000), (2, 16_000), (8, 48_000)])
 async def test_each_channel_is_what_it_is_alone(decoder, count, rate_hz):
     """Whatever their number and rate, in blocks that take no more memory than those of one channel."""
     wave, progress = _tones(count, rate_hz), Progress()
@@ -54,8 +52,7 @@ async def test_more_than_eight_channels_are_mixed(decoder):
 
 
 async def test_a_recording_with_other_channels_later_keeps_its_own(decoder):
-    """The first link of a chain of Oggs decides: later mono goes to the first of two channels, later stereo is
-    mixed."""
+    """The first Ogg of a chain decides: later mono goes to the first of two channels, later stereo is mixed."""
     links = []
     for channels in (1, 2):
         with encode("ogg", "flac", tone(2.0, SAMPLE_RATE, channels), SAMPLE_RATE) as file:
@@ -80,46 +77,21 @@ def _mix(*channels, names=()):
     return mix(AudioBlock(np.stack(channels), SAMPLE_RATE, names or ("NONE",) * len(channels)))
 
 
-@pytest.mark.parametrize("layout", ["3.0", "4.0", "5.0", "5.1", "5.1(side)", "6.1", "7.1", "7.1.4", "22.2"])
-@pytest.mark.parametrize("has_names", [True, False])
-async def test_the_centre_of_a_film_is_clearer_than_in_the_mix_of_ffmpeg(layout, has_names):
-    """The others have as much noise. Some programs name no channels: six to eight with bass in the fourth are a
-    film."""
-    names = tuple(channel.name for channel in av.AudioLayout(layout).channels)
-    if not has_names and (len(names) > 8 or "LFE" not in names):
-        return
-    rng, voice = np.random.default_rng(4), tone(1.0, SAMPLE_RATE)[0]
-    channels = {name: rng.normal(0, 0.3, SAMPLE_RATE).astype(np.float32) for name in names} | {"FC": voice}
-    if "LFE" in channels:
-        channels["LFE"] = tone(1.0, SAMPLE_RATE, hz=60.0)[0]
-    frame = packed(np.stack(list(channels.values())), layout, SAMPLE_RATE)
-    (mixed,) = av.AudioResampler("flt", "mono", SAMPLE_RATE).resample(frame)
-    ours = _mix(*channels.values(), names=names if has_names else ())
-    assert np.corrcoef(ours, voice)[0, 1] > np.corrcoef(mixed.to_ndarray()[0], voice)[0, 1] + 0.1
-
-
-async def test_voices_outside_of_the_centre_are_heard():
-    """Without a centre, front channels are as loud as in stereo, and surround channels are weaker."""
+async def test_the_voices_of_a_film_are_heard():
+    """Most are in the centre. Some programs name no channels: six to eight with bass in the fourth are a film."""
     voice, nothing = tone(1.0, SAMPLE_RATE)[0], np.zeros(SAMPLE_RATE, np.float32)
+    for names in (("FL", "FR", "FC", "LFE", "BL", "BR"), ()):
+        for place, level in ((0, 0.35), (2, 1.0), (4, 0.15)):
+            channels = [nothing, nothing, nothing, tone(1.0, SAMPLE_RATE, hz=60.0)[0], nothing, nothing]
+            channels[place] = voice
+            assert np.allclose(_mix(*channels, names=names), level * voice, atol=1e-6)
     assert np.array_equal(_mix(voice, voice, nothing, names=("FL", "FR", "LFE")), voice)
     assert np.array_equal(_mix(voice, nothing, nothing, names=("AMBI0", "AMBI1", "AMBI2")), voice)
-    for place in (0, 1, 4, 5):
-        channels = [voice if number == place else nothing for number in range(6)]
-        level = np.abs(_mix(*channels, names=("FL", "FR", "FC", "LFE", "BL", "BR"))).max() / np.abs(voice).max()
-        assert level == pytest.approx(0.35 if place < 2 else 0.15)
 
 
 @pytest.mark.parametrize(
     ("container", "codec"),
-    [
-        ("ogg", "libopus"),
-        ("ogg", "flac"),
-        ("mp4", "aac"),
-        ("mov", "pcm_s16le"),
-        ("aiff", "pcm_s16be"),
-        ("caf", "pcm_s16le"),
-        ("wv", "wavpack"),
-    ],
+    [("ogg", "libopus"), ("ogg", "flac"), ("mp4", "aac"), ("mov", "pcm_s16le"), ("wv", "wavpack")],
 )
 @pytest.mark.parametrize("count", [6, 8])
 async def test_the_channels_of_a_film_have_their_places(decoder, container, codec, count):
@@ -131,7 +103,7 @@ async def test_the_channels_of_a_film_have_their_places(decoder, container, code
         assert is_tone(await decoded(decoder, file), 1.5, 0.05)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 9, 32])
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 32])
 async def test_channels_without_names_are_averaged(decoder, count):
     """They may be microphones, and a voice is before each of them."""
     levels = np.linspace(0.2, 1.0, count, dtype=np.float32)[:, None]

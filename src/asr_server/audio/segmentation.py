@@ -209,8 +209,10 @@ class SpanCutter:
             return
         onset = max(self._floor, self._end if self._start is not None else 0, region[0] - self._pad)
         end = region[1] + self._pad
-        if self._start is not None and self._end > self._start and self._must_part(onset, end):
-            self._emit(self._end)
+        if self._start is not None and self._end > self._start:
+            is_apart = onset - self._end > self._max_gap or end - self._start > self._max_span
+            if is_apart:
+                self._emit(self._end)
         if self._start is None:
             self._start = self._end = onset
         while end - self._start > self._max_span:
@@ -220,10 +222,6 @@ class SpanCutter:
         if finished:
             self._end = end
             self._regions.append(finished)
-
-    def _must_part(self, onset: int, end: int) -> bool:
-        """True if a region that reaches from `onset` to `end` so far does not belong to the open span."""
-        return onset - self._end > self._max_gap or end - (self._start or 0) > self._max_span
 
     def _emit(self, end: int, running: tuple[int, int] | None = None) -> None:
         """Close the open span at `end`; `running`: a region that continues beyond."""

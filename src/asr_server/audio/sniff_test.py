@@ -18,23 +18,9 @@ def _found(content):
     return locate(lambda count, at: content[at : at + count])
 
 
-def _mp3():
-    """Frames from the first byte on."""
-    with encode("mp3", "libmp3lame", tone(1.0, 44_100), 44_100) as file:
-        content = read_all(file)
-    return content[id3_bytes(content) :]
-
-
-MP3 = _mp3()
-
-
-def test_recognises_what_encoders_write():
-    """Streams as encoders write them are recognised, also when an ID3v2 tag precedes them."""
-    formats = [("mp3", "libmp3lame", "mp3"), ("adts", "aac", "aac"), ("flac", "flac", "flac"), ("mp2", "mp2", "mp3")]
-    for (container, codec, expected), rate_hz in itertools.product(formats, (16_000, 48_000)):
-        with encode(container, codec, tone(0.5, rate_hz), rate_hz) as file:
-            content = read_all(file)
-        assert _found(content) == (expected, id3_bytes(content)), (container, rate_hz)
+with encode("mp3", "libmp3lame", tone(1.0, 44_100), 44_100) as _file:
+    MP3 = read_all(_file)
+MP3 = MP3[id3_bytes(MP3) :]  # frames from the first byte on
 
 
 def _tag(claimed_bytes, body=b""):
@@ -46,18 +32,12 @@ def _tag(claimed_bytes, body=b""):
     "junk",
     [
         b"",
-        bytes(1),
-        bytes(100_000),
         bytes(5_000_000),
         b"\xff" * 100_000,
-        bytes(range(255)) * 700,
         b"HTTP/1.0 200 OK\r\nContent-Type: audio/mpeg\r\n\r\n",
         _tag(2_000, bytes(2_000)) + _tag(3_000, bytes(3_000)),
-        _tag(10, bytes(80_010)),
         _tag(2_000_000, bytes(10)),
-        _tag(20_000, bytes(10)),
         b"ID3\x03\0\0" + struct.pack(">I", 200_000) + bytes(200_000),
-        b"ID3\x03\0\0" + struct.pack(">I", 40_000) + bytes(40_000),
         _tag(100_000, np.random.default_rng(2).bytes(500_000)),
     ],
     ids=itertools.count(),
@@ -67,12 +47,10 @@ def test_finds_the_first_frame_behind_anything(junk):
     assert _found(junk + MP3) == ("mp3", len(junk))
 
 
-def test_finds_frames_after_a_ragged_start():
-    """An MP3 stream that was cut mid-frame is still MP3."""
-    found = _found(MP3[2_000:])
-    assert found is not None
-    assert found[0] == "mp3"
-    assert 0 < found[1] < 1_000
+def test_a_container_may_follow_tags():
+    """The length of an ID3v2 tag is four times seven bits. It may have a footer."""
+    footed = b"ID3\x04\x00\x10\x00\x00\x02\x01" + bytes(267)
+    assert _found(_tag(2_000, bytes(2_000)) + footed + b"fLaC") == ("flac", 2_010 + 277)
 
 
 def test_packets_of_another_container_are_no_mp3():
@@ -82,7 +60,7 @@ def test_packets_of_another_container_are_no_mp3():
 
 
 @pytest.mark.parametrize("packet_bytes", [188, 192, 204])
-@pytest.mark.parametrize("junk_bytes", [0, 1, 150, 5_000])
+@pytest.mark.parametrize("junk_bytes", [0, 5_000])
 def test_a_transport_stream_may_begin_anywhere(packet_bytes, junk_bytes):
     """Recorders cut packets, and write them with time stamps or checksums."""
     packet = bytes(packet_bytes - 188) + b"G" + b"\x01" * 187
@@ -97,33 +75,11 @@ def test_a_program_stream_is_recognised_before_the_frames_in_it():
             assert _found((packet * 3)[cut:]) == ("mpeg", 0), (pack, cut)
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        (b".RMF\0\0\0\x12", "RealMedia"),
-        (b"TTA1", "TTA"),
-        (b"MAC \x96\x0f", "APE"),
-        (b"FWS\x08", "SWF"),
-        (b"MPCK", "Musepack"),
-    ],
-)
+@pytest.mark.parametrize(("content", "name"), [(b".RMF\0\0\0\x12", "RealMedia"), (b"FWS\x08", "SWF")])
 def test_names_what_is_not_read(content, name):
     """Also if it holds frames of MP3."""
     assert _found(content + MP3) == (name, 0)
     assert name not in DEMUXERS
-
-
-def test_id3_length():
-    """The length of an ID3v2 tag is read as four times seven bits, a footer added."""
-    assert id3_bytes(b"ID3\x04\x00\x00\x00\x00\x02\x01") == 10 + 257
-    assert id3_bytes(b"ID3\x04\x00\x10\x00\x00\x02\x01") == 20 + 257
-    assert id3_bytes(b"ID3\x04\x00\x00\x00\x00\x02\x81") == 0
-    assert id3_bytes(b"RIFF") == 0
-
-
-def test_noise_is_nothing():
-    """Two megabytes of random bytes have no ten agreeing frames anywhere."""
-    assert _found(np.random.default_rng(3).bytes(2_000_000)) is None
 
 
 @settings(max_examples=300, deadline=None)

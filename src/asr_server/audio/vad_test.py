@@ -37,11 +37,9 @@ def _whole_frames(audio):
 def test_onsets_are_found(words):
     """Speech begins and ends within three frames (96 ms) of the truth, and the silence around it is not speech."""
     speech = np.flatnonzero(SpeechProbability().push(words) >= 0.5)
-    bounds = [frame for phrase in PHRASES for frame in (phrase[0] / FRAME_SAMPLES, phrase[1] / FRAME_SAMPLES)]
-    first, second = (speech[(speech > low - 5) & (speech < high + 5)] for low, high in (bounds[:2], bounds[2:]))
-    assert len(first) + len(second) == len(speech)
-    found = [first[0], first[-1] + 1, second[0], second[-1] + 1]
-    assert np.abs(np.array(found) - bounds).max() <= 3
+    first, second = np.split(speech, np.flatnonzero(np.diff(speech) > 20) + 1)
+    found = np.array([[first[0], first[-1] + 1], [second[0], second[-1] + 1]])
+    assert np.abs(found - np.array(PHRASES) / FRAME_SAMPLES).max() <= 3
 
 
 def test_chunking_does_not_matter(words):
@@ -50,9 +48,8 @@ def test_chunking_does_not_matter(words):
     padded = np.pad(words, (0, -len(words) % FRAME_SAMPLES))
     for lot in (1, 7, 64, 100):
         scorer = SpeechProbability()
-        parts = [
-            scorer.push(padded[at : at + lot * FRAME_SAMPLES]) for at in range(0, len(padded), lot * FRAME_SAMPLES)
-        ]
+        starts = range(0, len(padded), lot * FRAME_SAMPLES)
+        parts = [scorer.push(padded[at : at + lot * FRAME_SAMPLES]) for at in starts]
         assert np.abs(np.concatenate(parts) - whole).max() < 1e-5
 
 
@@ -82,19 +79,14 @@ def test_streams_do_not_mix(words):
 
 
 def test_shapes():
-    """A clip of any length has one score a frame begun, none if it is empty. Power is a frame's mean square, the last
-    one filled up with silence."""
-    for count in (0, 1, 511, 512, 513, 16_000):
-        scores = SpeechProbability().push(np.zeros(count, np.float32))
-        assert scores.shape == (-(-count // FRAME_SAMPLES),)
-        assert scores.dtype == np.float32
-        assert ((scores >= 0) & (scores < 0.5)).all()
+    """A clip of any length has one score a frame begun. Power is a frame's mean square, the last one filled up."""
+    for count in (0, 512, 513):
+        assert len(SpeechProbability().push(np.zeros(count, np.float32))) == -(-count // FRAME_SAMPLES)
     assert frame_power(np.full(768, 0.5, np.float32)).tolist() == [0.25, 0.125]
 
 
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path):
-    """The runtime's builds keep reports below the home directory until they can send them: after a run there are
-    none."""
+    """Its builds would keep reports below the home directory until they can send them."""
     code = "import numpy; from asr_server.audio import segmentation; "
     code += "segmentation.SpeechProbability().push(numpy.zeros(512, 'f4'))"
     environment = {"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
