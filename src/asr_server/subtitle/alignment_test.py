@@ -8,18 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.transcript import TimeSource
-from asr_server.subtitle.alignment import estimate, spread, transfer_timestamps
+from asr_server.subtitle.alignment import estimate, transfer_timestamps
 from asr_server.subtitle.conftest import VOCABULARY, text
 from asr_server.text import words
 
 ALIGNED, ESTIMATED = TimeSource.ALIGNED, TimeSource.ESTIMATED
-SPAN = (1000, 31_000)
 
 
-def _pieces(written, step=300):
+def _pieces(written):
     """Return an aligner's pieces: words without marks, one after the other."""
     kept = ["".join(c for c in word if c.isalnum()) for word in words.split(written)]
-    return [(word, 1000 + step * i, 1000 + step * i + step - 20) for i, word in enumerate(kept)]
+    return [(word, 1000 + 300 * i, 1280 + 300 * i) for i, word in enumerate(kept)]
 
 
 def _assert_laws(written, timed, span):
@@ -36,13 +35,11 @@ def test_a_whole_alignment_is_taken_over():
         for _ in range(40):
             written = text(rng, script, rng.randint(1, 14))
             pieces = _pieces(written)
-            timed = transfer_timestamps(written, pieces, SPAN)
+            timed = transfer_timestamps(written, pieces, (1000, 31_000))
             assert [word.text for word in timed] == words.split(written), script
+            found = [(word.start_ms, word.end_ms, word.source) for word in timed]
             # A sign such as "№" or an emoji has no letters for an aligner, and none to be found by.
-            found = [(word, piece) for word, piece in zip(timed, pieces, strict=True) if piece[0]]
-            assert all((word.start_ms, word.end_ms, word.source) == (*piece[1:], ALIGNED) for word, piece in found), (
-                script
-            )
+            assert all(one == (*piece[1:], ALIGNED) for one, piece in zip(found, pieces, strict=True) if piece[0])
 
 
 @given(
@@ -58,8 +55,7 @@ def test_any_pieces_will_do(written, pieces, span):
 
 
 def test_pieces_are_found_by_their_letters():
-    """Pieces are found whatever their case, accents, width or punctuation, and though a word be in two pieces or two in
-    one."""
+    """Case, accents, width and punctuation do not matter, nor that a word is in two pieces or two in one."""
     timed = transfer_timestamps(
         "Straße, ＯＫ! don't 今日。",
         [("strasse", 0, 400), ("ok", 400, 700), ("don", 700, 800), ("t", 800, 900), ("今日", 900, 1300)],
@@ -105,18 +101,15 @@ def test_a_word_that_was_not_measured_lies_between_its_neighbours_and_says_so(wr
 
 def test_no_alignment_is_spread_over_the_span():
     timed = transfer_timestamps("one two three", [], (500, 2000))
-    assert (timed[0].start_ms, timed[-1].end_ms) == (500, 2000)
-    assert {word.source for word in timed} == {ESTIMATED}
-    assert transfer_timestamps(" ", [], (500, 2000)) == ()
+    assert (timed[0].start_ms, timed[-1].end_ms, timed[1].source) == (500, 2000, ESTIMATED)
 
 
-STRETCHES = st.lists(
-    st.tuples(st.integers(0, 9000), st.integers(0, 2000)).map(lambda s: (s[0], s[0] + s[1])), max_size=6
-)
+REGION = st.tuples(st.integers(0, 9000), st.integers(0, 2000)).map(lambda s: (s[0], s[0] + s[1]))
+REGIONS = st.lists(REGION, max_size=6).filter(lambda regions: any(start < end for start, end in regions))
 
 
 def _assert_laws_of_estimates(written, timed):
-    assert all(word.source is TimeSource.ESTIMATED for word in timed)
+    assert all(word.source is ESTIMATED for word in timed)
     _assert_laws(written, timed, (0, timed[-1].end_ms) if timed else (0, 0))
 
 
@@ -133,22 +126,14 @@ def test_words_lie_inside_the_speech():
                 now = speech_regions[-1][1]
             timed = estimate(written, "", speech_regions)
             _assert_laws_of_estimates(written, timed)
-            inside = [
-                next((i for i, (a, b) in enumerate(speech_regions) if a <= w.start_ms and w.end_ms <= b), None)
-                for w in timed
-            ]
-            assert None not in inside, script
-            assert len(set(inside)) == len(speech_regions) or len(timed) < len(speech_regions), script
+            inside = [[w for w in timed if a <= w.start_ms and w.end_ms <= b] for a, b in speech_regions]
+            assert sum(map(len, inside)) == len(timed), script
+            assert all(inside) or len(timed) < len(speech_regions), script
 
 
-@given(st.text(alphabet="ab é,.好 ", max_size=30), STRETCHES)
+@given(st.text(alphabet="ab é,.好 ", max_size=30), REGIONS)
 def test_any_regions_will_do(written, speech_regions):
     """Overlapping, touching, unordered, empty and far too short ones: the rules hold, and speech is not left early."""
-    if not any(end > start for start, end in speech_regions):
-        if words.split(written):
-            with pytest.raises(ValueError, match="region"):
-                estimate(written, "", speech_regions)
-        return
     timed = estimate(written, "", speech_regions)
     _assert_laws_of_estimates(written, timed)
     if timed:
@@ -170,19 +155,3 @@ def test_any_regions_will_do(written, speech_regions):
 def test_a_pause_falls_behind_a_sentence_that_ends_near_it(written, regions, before):
     timed = estimate(written, "English", regions)
     assert len([word for word in timed if word.end_ms <= regions[0][1]]) == before
-
-
-def test_regions_that_touch_are_one():
-    """There is no pause between them."""
-    assert estimate("one two three", "", [(0, 100), (100, 900)]) == estimate("one two three", "", [(0, 900)])
-
-
-@given(st.lists(st.integers(8, 144).map(lambda n: n / 16), min_size=1, max_size=20), st.integers(0, 1000))
-def test_shares_fill_the_region(weights, extra):
-    """No gap, no overlap, no empty share, whatever the weights."""
-    end = 10 + len(weights) + extra
-    shares = spread(weights, 10, end)
-    assert shares[0][0] == 10
-    assert shares[-1][1] == end
-    assert all(a < b for a, b in shares)
-    assert all(before[1] == after[0] for before, after in pairwise(shares))

