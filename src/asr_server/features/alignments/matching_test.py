@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.features.alignments import matching
 from asr_server.features.alignments.matching import divided, joined, left_out, match, said
-from asr_server.subtitle.alignment import letters
 
 _WORDS = st.text("ab", min_size=1, max_size=4)
 _TEXTS = st.lists(_WORDS, max_size=12)
@@ -49,14 +48,6 @@ def test_every_word_is_once_in_one_span_or_in_none(text, spans, anchor):
     assert all(score < 0.5 for number, score in enumerate(found.scores) if number not in numbers)
 
 
-@given(_TEXTS.filter(bool))
-def test_what_was_heard_as_it_is_written_scores_one(text):
-    """Each word in its own span, if so it was heard."""
-    found = match(text, [(word, number) for number, word in enumerate(text)])
-    assert set(found.scores) == {1.0}
-    assert list(found.texts.values()) == [((word, number),) for number, word in enumerate(text)]
-
-
 def test_scores_count_the_letters_that_differ_are_missing_or_too_many():
     """1 - e / max(n, m), for the word and what was heard in its place; spelling apart, nothing else counts."""
     scores = _scores("The cats sat on Every-body's TABLE", "the cat sad on every bodies tables")
@@ -93,7 +84,6 @@ def test_the_words_of_a_passage_that_was_heard_twice_stay_together():
 
 
 def test_signs_belong_to_the_word_before_them():
-    """Signs have no letters to be heard by."""
     assert divided("♪ Rock & roll – for 5 €!") == ["♪ Rock &", "roll –", "for", "5 €!"]
     assert divided("* * *") == []
 
@@ -130,33 +120,23 @@ def test_texts_are_compared_in_a_table_of_bounded_size(monkeypatch):
     assert _scores("table", "rates")["table"] > 0
 
 
-def test_letters_are_those_of_the_words():
-    """Letters of any script are kept: how words are divided must not change what is compared."""
-    for text in ("Здравствуй, мир!", "สวัสดีครับ", "こんにちは、世界。", "안녕 하세요", "नमस्ते दुनिया"):
-        assert [letter for word in divided(text) for letter in letters(word)] == letters(text)
-
-
 GIVEN = ["a", "one", "two", "b", "c", "three", "four", "five", "d"]
 FIRST, SECOND = (("one", 1), ("two", 2)), (("so", None), ("three", 5), ("four", 6), ("five", 7))
 
 
 def test_runs_belong_to_the_spans_next_to_them():
     """Words between two spans belong to both: either may have them. More than three words have no span."""
-    assert left_out(len(GIVEN), {0: FIRST, 2: SECOND}) == {
-        0: [range(0, 1), range(3, 5)],
-        2: [range(3, 5), range(8, 9)],
-    }
+    both = {0: [range(0, 1), range(3, 5)], 2: [range(3, 5), range(8, 9)]}
+    assert left_out(len(GIVEN), {0: FIRST, 2: SECOND}) == both
     assert left_out(len(GIVEN) + 3, {0: FIRST}) == {0: [range(0, 1)]}
 
 
 def test_words_join_the_text_after_the_word_before_them():
     """Or before the first, where the text has none before them; what else was heard stays where it is."""
-    whole = joined(FIRST, GIVEN, [range(0, 1), range(3, 5)])
-    assert " ".join(word for word, _ in whole) == "a one two b c"
-    whole = joined(SECOND, GIVEN, [range(3, 5), range(8, 9)])
-    assert " ".join(word for word, _ in whole) == "so b c three four five d"
-    assert [number for _, number in whole] == [None, 3, 4, 5, 6, 7, 8]
-    assert joined(FIRST, GIVEN, []) == FIRST
+    assert " ".join(word for word, _ in joined(FIRST, GIVEN, [range(0, 1), range(3, 5)])) == "a one two b c"
+    found, numbers = zip(*joined(SECOND, GIVEN, [range(3, 5), range(8, 9)]), strict=True)
+    assert " ".join(found) == "so b c three four five d"
+    assert numbers == (None, 3, 4, 5, 6, 7, 8)
 
 
 def test_words_have_been_said_if_they_have_time_to_be_said():

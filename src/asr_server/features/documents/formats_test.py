@@ -10,29 +10,22 @@ from asr_server.cli.formats import Format
 from asr_server.cli.main import main
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.recordings.render import render
-from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
+from asr_server.recordings.requests import TranscriptionRequest
 from asr_server.subtitle.cues import CueConfig
 
 
-def _converted(text, *wanted):
-    """The contents that the command writes for an answer about one segment of Ann's."""
-    segment = Segment(65_000, 66_000, text, "English", (), 0.0, 0.0, speaker="Ann")
-    request = TranscriptionRequest(**formats.answer_options(wanted, speakers=True))
-    assert request.response_format is ResponseFormat.VERBOSE_JSON
-    answer = render(Transcript(text, "English", 66_000, (segment,)), request, CueConfig()).content.decode()
-    return formats.convert(answer, request.response_format, wanted)
-
-
-def test_documents_are_made_alone_and_among_other_formats():
+def test_documents_are_made_among_other_formats():
     """Markdown is a text, the others are bytes."""
-    assert _converted("Yes.", Format.MARKDOWN) == {Format.MARKDOWN: "**1:05 Ann** Yes.\n"}
-    found = _converted("Yes.", Format.TEXT, Format.DOCX)
-    assert found[Format.TEXT] == "Ann: Yes.\n"
+    wanted = (Format.TEXT, Format.MARKDOWN, Format.DOCX)
+    segment = Segment(65_000, 66_000, "Yes.", "English", (), 0.0, 0.0, speaker="Ann")
+    request = TranscriptionRequest(**formats.answer_options(wanted, speakers=True))
+    answer = render(Transcript("Yes.", "English", 66_000, (segment,)), request, CueConfig()).content.decode()
+    found = formats.convert(answer, request.response_format, wanted)
+    assert (found[Format.TEXT], found[Format.MARKDOWN]) == ("Ann: Yes.\n", "**1:05 Ann** Yes.\n")
     assert [one.text for one in docx.Document(io.BytesIO(found[Format.DOCX])).paragraphs] == ["1:05  Ann: Yes."]
 
 
 def test_a_format_that_is_no_text_needs_a_file(capsys, tmp_path):
-    """It is said before the recording is sent anywhere."""
     recording = tmp_path / "a.wav"
     recording.write_bytes(b"RIFF")
     assert main(["transcribe", str(recording), "--format", "docx"]) == Exit.USAGE

@@ -60,7 +60,9 @@ def found(text: str, language: str) -> list[NumberWord]:
         start, is_scale = one.start, one.end - one.start == 1 and one.value in _SCALES
         before = tokens[start - 1].text() if start else ""
         is_begun = any(map(str.isdigit, before))
-        if (is_begun or before.lower() in _ARTICLES.get(language, ())) and _is_scale(tokens[start], language):
+        if (is_begun or before.lower() in _ARTICLES.get(language, ())) and any(
+            first.value in _SCALES for first in find_numbers([tokens[start]], language, 0.0)
+        ):
             if is_begun:  # in digits: "25 thousand"
                 continue
             start -= 1
@@ -68,9 +70,3 @@ def found(text: str, language: str) -> list[NumberWord]:
         is_doubtful = is_scale or (one.start, one.end) not in certain
         numbers.append(NumberWord(*place, one.text, one.is_ordinal, is_doubtful))
     return numbers
-
-
-def _is_scale(token: _Token, language: str) -> bool:
-    from text_to_num import find_numbers
-
-    return any(one.value in _SCALES for one in find_numbers([token], language, 0.0))

@@ -37,9 +37,8 @@ async def test_the_answer_decides_whether_it_is_sent_again(status, state):
         server.answers["/in"] = [status, b"Content-Length: 0", b"", b""]
         url = f"http://intranet.test:{server.port}/in"
         webhooks = Webhooks(client, (key,))
-        result = Result(b"", "text/plain")
         job = JobRecord(new_id(), TranscriptionRequest(), 1.0, follow_up=FollowUp("callback_url", url))
-        job = replace(job.succeeded(result, 9.0), ended_at=1_800_000_000.0)
+        job = replace(job.succeeded(Result(b"", "text/plain"), 9.0), ended_at=1_800_000_000.0)
         for _ in range(2):
             assert await webhooks.send(job, url) is state
         (line, headers, body), (_, again, _) = server.requests
