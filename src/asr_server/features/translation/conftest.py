@@ -48,23 +48,19 @@ class Call:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The user's message."""
         # Where the instruction stands in the same turn, the object is its last line.
         return json.loads(self.body["messages"][-1]["content"].split("\n")[-1])
 
     @property
     def lines(self) -> dict[str, str]:
-        """The lines to translate, by id."""
         return {e["id"]: e["text"] for e in self.content["passage"] if "id" in e}
 
     @property
     def right(self) -> dict[str, str]:
-        """The right answer."""
         return {name: translation(text) for name, text in self.lines.items()}
 
     @property
     def form(self) -> str:
-        """Return the type of `response_format`, "" for none."""
         return self.body.get("response_format", {}).get("type", "")
 
 
@@ -83,28 +79,21 @@ Script = Callable[[Call], Answer]
 
 
 def completion(content: Any, *, finish: str = "stop", **message: Any) -> Answer:
-    """A chat completion around a content."""
     choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content, **message}}
     return Answer(json.dumps({"id": "c", "object": "chat.completion", "created": 1, "choices": [choice]}).encode())
 
 
 def refusal(status: int, message: str = "no", **headers: str) -> Answer:
-    """An error in OpenAI's envelope."""
     body = {"error": {"message": message, "type": "x", "param": None, "code": None}}
     return Answer(json.dumps(body).encode(), status, {**_SOON, **headers})
 
 
 def right(call: Call) -> Answer:
-    """Answer with what was asked for."""
     return _json(call.right)
 
 
 def _json(content: Any) -> Answer:
     return completion(json.dumps(content, ensure_ascii=False))
-
-
-def _renamed(call: Call, first: int) -> Answer:
-    return _json({str(first + i): text for i, text in enumerate(call.right.values())})
 
 
 def _merged(call: Call) -> Answer:
@@ -122,10 +111,10 @@ def _split(call: Call) -> Answer:
 
 
 def _without(call: Call, place: int) -> Answer:
-    texts = dict(call.right)
+    texts = list(call.right.items())
     if len(texts) > 1:
-        del texts[list(texts)[place % len(texts)]]
-    return _json(texts)
+        del texts[place]
+    return _json(dict(texts))
 
 
 def _each(change: Callable[[str, str], str]) -> Script:
@@ -175,19 +164,14 @@ MENDABLE: dict[str, Script] = {
     ),
     "wrapped": lambda call: _json({"translations": call.right}),
     "listed": lambda call: _json([{"id": n, "text": t} for n, t in call.right.items()]),
-    "other-order": lambda call: _json(dict(reversed(call.right.items()))),
-    "from-one": lambda call: _renamed(call, 1),
-    "from-zero": lambda call: _renamed(call, 0),
-    "one-off": lambda call: _renamed(call, 102),
+    "from-one": lambda call: _json({str(i): text for i, text in enumerate(call.right.values(), 1)}),
     "merged": _merged,
     "split": lambda call: _split(call) if len(call.lines) > 1 else right(call),
-    "first-missing": lambda call: _without(call, 0),
     "middle-missing": lambda call: _without(call, len(call.lines) // 2),
     "last-missing": lambda call: _without(call, -1),
     "one-more": lambda call: _json({**call.right, "999": "noch eine"}) if len(call.lines) > 1 else right(call),
     "cut-off": lambda call: _cut(call) if len(call.lines) > 1 else right(call),
     "timed": _each(lambda _, text: f"7\n00:00:01,000 --> 00:00:02,500\n{text}"),
-    "web-timed": _each(lambda _, text: f"WEBVTT\n\n00:01.000 --> 00:02.000 align:start\n{text}\n\n"),
     "broken-lines": _each(lambda _, text: text.replace(" ", "\r\n\r\n") + "\u2028"),
     "marked-up": _each(lambda _, text: f"<i>{text}</i>{{\\an8}}"),
     "slow": lambda call: Answer(right(call).body, wait_s=0.02),
@@ -200,7 +184,6 @@ MENDABLE: dict[str, Script] = {
         refusal(400, "System role not supported") if call.body["messages"][0]["role"] == "system" else right(call)
     ),
     "not-implemented": lambda call: refusal(501, "response_format") if call.form else right(call),
-    "busy-once": once(refusal(429)),
     "broken-once": once(refusal(500)),
 }
 # Answers that no line can be got out of.
@@ -215,15 +198,12 @@ HOPELESS: dict[str, Script] = {
     "numbers": lambda call: _json(dict.fromkeys(call.lines, 7)),
     "excuse": lambda call: completion("I am sorry, but I cannot help with that."),
     "thinking-only": lambda call: completion(f"<think>{_whole(call)}", finish="length"),
-    "refused": lambda call: completion(None, refusal="I cannot help with that."),
     "filtered": lambda call: completion(None, finish="content_filter"),
     "tool": _tool,
     "odd-parts": lambda call: completion(["x", None, 7, {"type": "text"}, {"type": "text", "text": [_whole(call)]}]),
     "no-content": lambda call: completion(None),
-    "no-choices": lambda call: Answer(b'{"choices": []}'),
     "error-as-200": lambda call: Answer(b'{"error": {"message": "overloaded", "code": 502}}'),
     "page": lambda call: Answer(b"<html>Welcome</html>", headers={"content-type": "text/html"}),
-    "nothing": lambda call: Answer(b""),
     "no-utf8": lambda call: Answer(right(call).body.replace(b"Wort", b"\xff\xfe")),
     "half-a-character": lambda call: completion('{"101": "\\ud800"}'),
     "deep": lambda call: Answer(b"[" * 50_000),
@@ -256,7 +236,6 @@ class ScriptedLlm:
         self._server.server_close()
 
     def restart(self, script: Script) -> None:
-        """Forget the calls and follow another script."""
         with self._lock:
             self.script, self.calls = script, []
 
@@ -278,8 +257,6 @@ class ScriptedLlm:
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
-    allow_reuse_address = True
-    block_on_close = False
     request_queue_size = 64
 
 
@@ -325,7 +302,6 @@ def llm():
 
 
 def endpoint_settings(base_url, **changes):
-    """The settings of a server that translates with the endpoint at this address."""
     given = {"openai_base_url": base_url, "translate_model": "scripted", "openai_api_key": KEY}
     return Settings(_env_file=None, **given | changes)
 
@@ -335,9 +311,9 @@ def translating(llm):
     """A context with `translate` on the scripted endpoint."""
 
     @asynccontextmanager
-    async def build(*, batch=5, concurrency=2, max_retries=2, timeout_s=10.0, base_url=llm.base_url):
-        own = {"request_timeout": timeout_s, "translate_concurrency": concurrency}
-        endpoint = ChatEndpoint(endpoint_settings(base_url, **own), max_retries=max_retries, least_attempt_s=timeout_s)
+    async def build(*, batch=5, concurrency=2, max_retries=2):
+        settings = endpoint_settings(llm.base_url, request_timeout=10.0, translate_concurrency=concurrency)
+        endpoint = ChatEndpoint(settings, max_retries=max_retries, least_attempt_s=10.0)
         try:
             yield lambda lines, config: translate(endpoint, lines, replace(config, batch_lines=batch))
         finally:
@@ -346,11 +322,5 @@ def translating(llm):
     return build
 
 
-@pytest.fixture
-def config():
-    """Make the configuration of a translation."""
-
-    def build(target="de", *, limit_s=20.0, **rest):
-        return TranslationConfig(languages.find(target), 0.1, limit_s, **rest)
-
-    return build
+def config(target="de", limit_s=20.0):
+    return TranslationConfig(languages.find(target), 0.1, limit_s)

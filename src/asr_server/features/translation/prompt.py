@@ -95,17 +95,12 @@ def build_prompt(
         system=_SYSTEM.format(target=config.target.name),
         user=json.dumps(content, ensure_ascii=False),
         ids=ids,
-        schema=_schema(ids),
+        # An endpoint that enforces it cannot merge, skip or renumber lines.
+        schema={
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in ids},
+            "required": list(ids),
+            "additionalProperties": False,
+        },
         temperature=config.temperature,
     )
-
-
-def _schema(ids: Sequence[str]) -> dict[str, Any]:
-    """Return a schema with one property for each line: an endpoint that enforces it cannot merge, skip or renumber
-    lines."""
-    return {
-        "type": "object",
-        "properties": {name: {"type": "string"} for name in ids},
-        "required": list(ids),
-        "additionalProperties": False,
-    }

@@ -29,12 +29,6 @@ def test_neighbours_go_along_as_context():
     assert entries == [texts[i] for i in (0, 1, 2, 996, 997, 998, 999)]
 
 
-def test_context_is_bounded():
-    """A neighbour of any length costs at most 300 characters."""
-    content = _content([1], ["x" * 5000, "short"])
-    assert [len(e.get("context", "")) for e in content["passage"]] == [300, 0]
-
-
 def test_only_terms_that_occur_are_sent():
     """A glossary of hundreds costs what the lines use of it, in any case of letters."""
     glossary = {"Line 3": "Zeile drei", "cruise control": "Tempomat"}
@@ -51,16 +45,9 @@ def test_what_is_said_stays_data():
         assert asked.system == build_prompt(["other"], [0], None, TranslationConfig(GERMAN, 0.1, 1.0)).system, said
 
 
-def test_prompts_of_one_size_have_one_schema():
-    """Endpoints compile schemas and keep them: full batches all use the same one."""
-    config = TranslationConfig(GERMAN, 0.1, 1.0)
-    assert build_prompt(TEXTS, [0, 1, 2], None, config).schema == build_prompt(TEXTS, [5, 6, 9], None, config).schema
-
-
 @given(st.lists(st.integers(0, 6000), max_size=60), st.integers(1, 20), st.sets(st.integers(0, 59)))
 def test_every_line_is_in_one_batch_in_order_and_within_the_bounds(lengths, size, unwanted):
-    """All wanted lines and no others; a group exceeds the characters only where it is one line, and ends only where the
-    next line has no room in it."""
+    """A group ends only if the next line has no room in it; only a single line exceeds the characters."""
     texts = ["x" * n for n in lengths]
     wanted = [i for i in range(len(texts)) if i not in unwanted]
     groups = batches(texts, wanted, size)

@@ -1,6 +1,5 @@
 """Transcripts and cues through a scripted endpoint: whatever it answers, as many cues, in order, at the same times."""
 
-import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -10,23 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.conftest import raises
-from asr_server.core.errors import TranslationUnavailable
 from asr_server.core.settings import Settings
-from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.translation.conftest import HOPELESS, MENDABLE, right
 from asr_server.features.translation.translations import Translations, laid_out
 from asr_server.features.translation.translator import cue_text
-from asr_server.recordings.requests import ResponseFormat, TranslationRequest
-from asr_server.subtitle.alignment import estimate
-from asr_server.subtitle.cues import Cue, CueConfig, render_srt, render_vtt
+from asr_server.recordings.requests import TranslationRequest
+from asr_server.subtitle.cues import Cue, CueConfig, parse_srt, parse_vtt, render_srt, render_vtt
 
 TO_GERMAN = TranslationRequest(language="de")
 KEPT = replace(TO_GERMAN, source_on_failure=True)
-LIMIT_S = 60.0
 RULES = CueConfig(max_line_columns=200)
 # A connection that breaks has no answer that says how soon to try again.
 MISBEHAVIOURS = {name: script for name, script in {**MENDABLE, **HOPELESS}.items() if name != "cut-body"}
-CLOCK = re.compile(r"(\d+):(\d\d):(\d\d)[.,](\d{3}) --> (\d+):(\d\d):(\d\d)[.,](\d{3})")
 CUES = [Cue(0, 900, "the first sentence is here"), Cue(1000, 2000, "and the second one is there")]
 SHARED = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -53,20 +47,8 @@ def translating(llm):
     return build
 
 
-async def _translated(translations, cues, request=TO_GERMAN, language="", limit_s=LIMIT_S):
+async def _translated(translations, cues, request=TO_GERMAN, language="", limit_s=60.0):
     return await translations.lines([(cue.text, language) for cue in cues], request, 0.0, limit_s)
-
-
-def _times(file):
-    """The times of a file's cues in milliseconds, read by the rules of the formats."""
-    blocks = [block for block in file.removeprefix("WEBVTT\n\n").split("\n\n") if block.strip("\n")]
-    found = []
-    for block in blocks:
-        (clock,) = CLOCK.findall(block)
-        a, b, c, d, e, f, g, h = map(int, clock)
-        found.append(((a * 60 + b) * 60 + c) * 1000 + d)
-        found.append(((e * 60 + f) * 60 + g) * 1000 + h)
-    return list(zip(found[::2], found[1::2], strict=True))
 
 
 @SHARED
@@ -79,29 +61,10 @@ async def test_the_written_file_has_the_cues_of_the_source(llm, translating, cue
     async with translating() as translations:
         found = await _translated(translations, clean, KEPT)
     for shown in (laid_out(cues, found, RULES), laid_out(cues, found, RULES, bilingual=True)):
-        for written in (render_srt(shown), render_vtt(shown)):
-            assert _times(written) == [(cue.start_ms, cue.end_ms) for cue in cues]
+        for read in (parse_srt(render_srt(shown)), parse_vtt(render_vtt(shown))):
+            assert [(cue.start_ms, cue.end_ms) for cue in read] == [(cue.start_ms, cue.end_ms) for cue in cues]
     for before, after, line in zip(cues, laid_out(cues, found, RULES), found.lines, strict=True):
         assert line.translated or after == before
-
-
-async def test_subtitles_are_translated_at_their_own_temperature(llm, translating):
-    """Cues need fewer surprises than running text."""
-    text = "the first sentence is here"
-    segment = Segment(0, 900, text, "English", (1, 2), -0.2, 0.1, words=estimate(text, "English", [(0, 900)]))
-    source = Transcript(text, "English", 9000, (segment,))
-    async with translating() as translations:
-        for wanted in (ResponseFormat.SRT, ResponseFormat.TEXT):
-            await translations.answer(source, replace(TO_GERMAN, response_format=wanted), LIMIT_S)
-    assert [call.body["temperature"] for call in llm.calls] == [0.1, 0.3]
-
-
-async def test_a_server_without_an_endpoint_says_what_to_set(translating):
-    """The message names the setting that is missing; a caller may still ask for the source instead."""
-    async with translating(translate_model="") as translations:
-        with pytest.raises(TranslationUnavailable, match=r"up: set TRANSLATE_MODEL to"):
-            await _translated(translations, CUES)
-        assert (await _translated(translations, CUES, KEPT)).failure
 
 
 async def test_the_callers_limit_counts(llm, translating):
@@ -114,7 +77,6 @@ async def test_the_callers_limit_counts(llm, translating):
 
 
 async def test_the_language_that_the_caller_states_overrides_the_recognised_one(llm, translating):
-    """The endpoint is told that the cues are French, though English was recognised."""
     async with translating() as translations:
         stated = replace(TO_GERMAN, source_language="French")
         await _translated(translations, CUES, stated, language="English")
