@@ -497,3 +497,10 @@ def _finite(pcm: bytearray | memoryview) -> Samples:
     with np.errstate(over="ignore", invalid="ignore"):
         is_finite = np.isfinite(samples.sum())  # only if each is; a look at each takes five times as long
     return samples if is_finite else np.nan_to_num(samples, copy=False)
+
+
+def ffmpeg_version() -> str:
+    """Return the FFmpeg that PyAV contains. Raises `ImportError` where it cannot be loaded."""
+    import av
+
+    return str(av.ffmpeg_version_info)

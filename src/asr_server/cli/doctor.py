@@ -153,6 +153,7 @@ def _machine() -> Findings:
 
 
 def _software() -> Findings:
+    from asr_server.audio.decode import ffmpeg_version
     from asr_server.engine import capabilities
 
     yield Finding(Mark.OK, "asr-server", f"{__version__}, Python {platform.python_version()}")
@@ -165,9 +166,7 @@ def _software() -> Findings:
         found = f"a {probed.gpus.build} build, not for" if probed.torch else "not installed, so nothing uses"
         yield Finding(Mark.NOTE, "torch", f"{found} this GPU: pip uninstall torch, then pip install '.[gpu]'")
     try:
-        import av
-
-        yield Finding(Mark.OK, "ffmpeg", f"{av.ffmpeg_version_info}, bundled with av")
+        yield Finding(Mark.OK, "ffmpeg", f"{ffmpeg_version()}, bundled with av")
     except ImportError as error:
         yield Finding(Mark.FAIL, "ffmpeg", f"its libraries cannot be loaded: {error}")
 
