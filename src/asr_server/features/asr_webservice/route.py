@@ -121,7 +121,8 @@ async def _answer(
     services.admission.check()
     run = RunOptions(caller=caller.share, owner=caller.owner)
     async with forms.read(request, services) as form, _recording(form, options, most_bytes) as given:
-        wanted, file = forms.parse(_named(given, fields), services, build, any_model=True)
+        named = FormData([("file", given), *fields.items()])
+        wanted, file = forms.parse(named, services, build, any_model=True)
         result, transcript = await while_connected(request.receive, services.processor.process(file.file, wanted, run))
     return result.content, noted(request, transcript)
 
@@ -154,10 +155,6 @@ def _write_wav(file: UploadFile, most_bytes: int, whole: SpooledTemporaryFile[by
         left -= len(block)
     whole.seek(0)
     return size
-
-
-def _named(file: UploadFile, fields: dict[str, str]) -> FormData:
-    return FormData([("file", file), *fields.items()])
 
 
 def _content(output: str, answer: bytes) -> bytes:
