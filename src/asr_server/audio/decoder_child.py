@@ -149,7 +149,11 @@ class Demuxer:
             io_open=_refuse_to_open,
         )
         self._read_to = self._begin = begin
-        tracks = sorted(self._container.streams.audio, key=_preference)
+        # As players do: those flagged as default first, commentaries and descriptions last.
+        tracks = sorted(
+            self._container.streams.audio,
+            key=lambda track: -bool(track.disposition & Disposition.default) - (not track.disposition & _ASIDE),
+        )
         if not tracks:
             kind = Outcome.NO_AUDIO_TRACK if len(self._container.streams) else Outcome.INVALID_AUDIO
             raise DecodeError(kind, self.name)
@@ -256,11 +260,6 @@ class Demuxer:
         except (av.error.FFmpegError, ValueError):
             self.damaged = self._has_lost = True
             return []
-
-
-def _preference(track: av.AudioStream) -> int:
-    """Sort the tracks as players do: those flagged as default first, commentaries and descriptions last."""
-    return -bool(track.disposition & Disposition.default) - (not track.disposition & _ASIDE)
 
 
 def _codec(track: av.AudioStream) -> str:

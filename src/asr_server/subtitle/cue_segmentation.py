@@ -85,12 +85,6 @@ def leave_room(unit: Unit, speaker: str) -> Unit:
     return replace(unit, columns=columns, wide=wide)
 
 
-def untimed_units(text: str, rules: CueConfig) -> list[Unit]:
-    """Return the units of a text that has no times: all are 0."""
-    passage = Passage(text, [Word(word, 0, 0, TimeSource.ESTIMATED) for word in words.split(text)])
-    return [_merged(group) for run in _runs(list(_single([passage])), rules) for group in _groups(run, rules)]
-
-
 def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
     """Yield each word as a unit. A space in an unspaced script counts as the end of a clause."""
     last: Unit | None = None
@@ -180,7 +174,8 @@ def relayout(text: str, rules: CueConfig, speaker: str = "") -> str:
 
     `speaker`: the name that will be shown before the text.
     """
-    units = untimed_units(text, rules)
+    passage = Passage(text, [Word(word, 0, 0, TimeSource.ESTIMATED) for word in words.split(text)])
+    units = [_merged(group) for run in _runs(list(_single([passage])), rules) for group in _groups(run, rules)]
     if units and speaker:
         units[0] = leave_room(units[0], speaker)
     return lines(units, rules)

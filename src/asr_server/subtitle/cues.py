@@ -49,16 +49,13 @@ def with_names(cues: Iterable[Cue]) -> Iterator[Cue]:
 def text_lines(text: str) -> list[str]:
     """Return the lines of a text, without control characters and empty lines, which would end a cue in SRT and
     WebVTT."""
-    cleaned = (_without_controls(line).strip() for line in text.splitlines())
-    return [line for line in cleaned if line]
-
-
-def _without_controls(line: str) -> str:
-    return (
-        "".join(" " if unicodedata.category(char) == "Cc" else char for char in line if char not in TURNING)
-        if not line.isprintable()
-        else line
+    shown = (
+        line
+        if line.isprintable()
+        else "".join(" " if unicodedata.category(char) == "Cc" else char for char in line if char not in TURNING)
+        for line in text.splitlines()
     )
+    return [line.strip() for line in shown if line.strip()]
 
 
 class SpeakerStyle(StrEnum):

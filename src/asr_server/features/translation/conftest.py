@@ -103,29 +103,16 @@ def _merged(call: Call) -> Answer:
     return _json(dict(zip(call.right, texts, strict=False)))
 
 
-def _split(call: Call) -> Answer:
-    """The first line in two, the rest moved down, with one id more."""
-    first, *rest = call.right.values()
-    ids = [*call.right, str(int(list(call.right)[-1]) + 1)]
-    return _json(dict(zip(ids, [first, "und weiter", *rest], strict=True)))
-
-
-def _without(call: Call, place: int) -> Answer:
+def _without_the_middle(call: Call) -> Answer:
     texts = list(call.right.items())
     if len(texts) > 1:
-        del texts[place]
+        del texts[len(texts) // 2]
     return _json(dict(texts))
 
 
 def _each(change: Callable[[str, str], str]) -> Script:
     """The right answer with every text changed by (source, translation)."""
     return lambda call: _json({name: change(text, translation(text)) for name, text in call.lines.items()})
-
-
-def _twice(call: Call) -> Answer:
-    """Every id twice, with different texts the second time."""
-    pairs = [f'"{n}": {json.dumps(t)}, "{n}": "anders"' for n, t in call.right.items()]
-    return completion("{" + ", ".join(pairs) + "}")
 
 
 def _cut(call: Call) -> Answer:
@@ -137,11 +124,6 @@ def _tool(call: Call) -> Answer:
     function = {"name": "translate", "arguments": json.dumps(call.right)}
     calls = [{"id": "t", "type": "function", "function": function}]
     return completion(None, finish="tool_calls", tool_calls=calls)
-
-
-def _form_refused(*forms: str) -> Script:
-    """Refuse these response formats, answer the others."""
-    return lambda call: refusal(400, "response_format is not supported") if call.form in forms else right(call)
 
 
 def once(wrong: Answer | Script) -> Script:
@@ -162,21 +144,14 @@ MENDABLE: dict[str, Script] = {
     "parts": lambda call: completion(
         [{"type": "thinking", "thinking": [{"type": "text", "text": "hm {"}]}, {"type": "text", "text": _whole(call)}]
     ),
-    "wrapped": lambda call: _json({"translations": call.right}),
-    "listed": lambda call: _json([{"id": n, "text": t} for n, t in call.right.items()]),
-    "from-one": lambda call: _json({str(i): text for i, text in enumerate(call.right.values(), 1)}),
     "merged": _merged,
-    "split": lambda call: _split(call) if len(call.lines) > 1 else right(call),
-    "middle-missing": lambda call: _without(call, len(call.lines) // 2),
-    "last-missing": lambda call: _without(call, -1),
-    "one-more": lambda call: _json({**call.right, "999": "noch eine"}) if len(call.lines) > 1 else right(call),
+    "middle-missing": _without_the_middle,
     "cut-off": lambda call: _cut(call) if len(call.lines) > 1 else right(call),
     "timed": _each(lambda _, text: f"7\n00:00:01,000 --> 00:00:02,500\n{text}"),
     "broken-lines": _each(lambda _, text: text.replace(" ", "\r\n\r\n") + "\u2028"),
     "marked-up": _each(lambda _, text: f"<i>{text}</i>{{\\an8}}"),
     "slow": lambda call: Answer(right(call).body, wait_s=0.02),
-    "no-schema": _form_refused("json_schema"),
-    "no-formats": _form_refused("json_schema", "json_object"),
+    "no-formats": lambda call: refusal(400, "response_format is not supported") if call.form else right(call),
     "no-temperature": lambda call: (
         refusal(400, "Unsupported value: temperature") if "temperature" in call.body else right(call)
     ),
@@ -188,14 +163,12 @@ MENDABLE: dict[str, Script] = {
 }
 # Answers that no line can be got out of.
 HOPELESS: dict[str, Script] = {
-    "twice": _twice,
     "echo": _each(lambda source, _: source),
     "empty": _each(lambda *_: ""),
     "invisible": _each(lambda *_: "\u200b\u2060\u202e"),
     "only-times": _each(lambda *_: "00:00:01,000 --> 00:00:02,500"),
     "chinese": _each(lambda *_: "这是另一种语言的文字"),
     "babble": _each(lambda source, text: f"{text} " * (len(source) + 40)),
-    "numbers": lambda call: _json(dict.fromkeys(call.lines, 7)),
     "excuse": lambda call: completion("I am sorry, but I cannot help with that."),
     "thinking-only": lambda call: completion(f"<think>{_whole(call)}", finish="length"),
     "filtered": lambda call: completion(None, finish="content_filter"),

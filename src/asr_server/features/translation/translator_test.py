@@ -247,15 +247,15 @@ async def test_all_callers_together_stay_within_the_concurrency(llm, translating
         # It dies: the translations that were there stand, and after twelve failures in a row no more is sent.
         (1, lambda number: number >= 4, 4, 16),
         # One outage that all concurrent requests see does not end the translation.
-        (4, lambda number: 4 <= number < 16, 7, 26),
+        (4, lambda number: 4 <= number < 20, 31, 78),
         # Only failures in a row count.
-        (1, lambda number: number % 2 == 0, 13, 26),
+        (1, lambda number: number % 2 == 0, 39, 78),
     ],
 )
 async def test_failures_cost_only_their_lines(llm, translating, concurrency, is_down, least, most_calls):
     llm.script = lambda call: refusal(500) if is_down(call.number) else right(call)
     async with translating(batch=1, concurrency=concurrency, max_retries=0) as translate:
-        outcomes = await translate(SENTENCES, config())
+        outcomes = await translate(SENTENCES * 3, config())
     assert sum(o.translated for o in outcomes) >= least
     assert {o.reason for o in outcomes} <= {Reason.NONE, Reason.ENDPOINT}
     assert len(llm.calls) <= most_calls
