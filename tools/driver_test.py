@@ -11,6 +11,5 @@ def test_an_old_driver_is_refused_with_the_ways_out():
 
 
 def test_a_new_driver_and_an_unknown_one_are_not():
-    """Windows has no file with the version of its driver."""
     for gpus in (Gpus(Driver.NVIDIA, (580, 65, 6)), Gpus(Driver.WSL), Gpus()):
         assert driver.problem(gpus) == ""

@@ -64,7 +64,6 @@ def pushed_mb(image: str) -> float:
 
 
 def output(*command: str) -> str:
-    """Return the output of a command."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 

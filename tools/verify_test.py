@@ -28,7 +28,6 @@ def test_other_words_in_a_short_recording_are_reported():
 
 @pytest.mark.timeout(900)
 def test_the_demonstration_checkpoint_has_the_words_of_the_sdk(capsys, monkeypatch):
-    """Each program transcribes in a process of its own, and the report has a row for each."""
     monkeypatch.setenv("CPU_THREADS", "1")
     assert verify.main(["demo", "demo"]) == 0
     printed = capsys.readouterr().out

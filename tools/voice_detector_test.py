@@ -45,7 +45,6 @@ def test_the_graph_is_what_the_tool_writes():
 
 
 def test_the_weights_are_the_file_that_the_notice_names():
-    """They are a copy of the package's, and NOTICE has their checksum."""
     content = segmentation.WEIGHTS.read_bytes()
     assert content == (PACKAGE / segmentation.WEIGHTS.name).read_bytes()
     assert f"SHA-256 {hashlib.sha256(content).hexdigest()}" in Path("NOTICE").read_text(encoding="utf-8")

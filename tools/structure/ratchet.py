@@ -18,7 +18,6 @@ _SLACK = 0.02
 
 
 def recorded() -> dict[str, float]:
-    """The recorded figures by name."""
     return dict(json.loads(_RECORD.read_text("utf-8")))
 
 

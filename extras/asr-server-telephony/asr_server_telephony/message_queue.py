@@ -146,5 +146,4 @@ class Webhook:
 
 
 def encoded(message: Message) -> str:
-    """Return the message as one line."""
     return json.dumps(message, ensure_ascii=False)

@@ -29,7 +29,6 @@ def _numbers(bodies):
 
 @pytest.fixture
 def no_pauses(monkeypatch):
-    """No time between the tries of a message."""
     monkeypatch.setattr(message_queue, "_PAUSES_S", (0.0,) * 4)
 
 
@@ -43,7 +42,6 @@ def lost():
 
 
 def test_a_busy_webhook_gets_its_messages_in_order(no_pauses):
-    """A final text is repeated after 503 and 429."""
     with _receiver(503, 429) as (url, got):
         queue = MessageQueue("webhook", Webhook(url))
         for number in (1, 2, 3):
@@ -67,7 +65,6 @@ def test_a_final_that_is_refused_is_counted_and_logged(no_pauses, lost):
 
 
 def test_a_webhook_that_is_away_is_given_up_after_five_tries(no_pauses):
-    """The next message has its own."""
     with _receiver(*[500] * 5) as (url, got), pytest.raises(GivenUp):
         Webhook(url)(_text(1))
     assert _numbers(got) == [1] * 5
@@ -96,7 +93,6 @@ def test_a_full_queue_loses_no_final_in_silence(lost):
 
 
 def test_what_waits_at_the_end_is_given_up(lost):
-    """After the time that it has."""
     going = threading.Event()
     queue = MessageQueue("webhook", lambda _: going.wait())
     for number in (1, 2, 3):

@@ -111,7 +111,6 @@ class PartySession:
         self._tell_rest_as_lost()
 
     def _has_audio(self) -> bool:
-        """Return whether a session has something to hear, and time for it."""
         with self._changed:
             return not self._abandoned and (self._waiting_bytes > 0 or not self._finished)
 

@@ -88,7 +88,6 @@ class TwilioReader:
         return ()
 
     def read(self, message: str | bytes) -> Iterable[Event]:
-        """Return the events of a message."""
         try:
             return self._read(_object(message))
         except (KeyError, TypeError, AttributeError, ValueError) as error:

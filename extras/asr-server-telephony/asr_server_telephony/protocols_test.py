@@ -41,7 +41,6 @@ def test_any_json_is_read_or_refused(body, kind):
 
 @given(kind=st.integers(0, 255), payload=st.binary(max_size=20), named=st.booleans())
 def test_any_frame_of_audiosocket_is_read_or_refused(kind, payload, named):
-    """Before the UUID and after it."""
     reader = AudioSocketReader()
     if named:
         assert isinstance(reader.read(0x01, bytes(16)), CallStarted)
@@ -66,7 +65,6 @@ _MEDIA = phones.twilio_media("inbound", 1, bytes(160))
     ids=["binary", "no base64", "track not announced", "second start", "media first", "half a frame"],
 )
 def test_a_message_that_nobody_sends_is_refused(reader, messages, code):
-    """The messages before the bad one are read."""
     *before, last = messages
     for message in before:
         list(reader.read(message))
@@ -107,13 +105,4 @@ def test_calls_of_one_connection_of_asterisk_have_names_of_their_own():
 
 
 def test_an_error_of_asterisk_ends_the_call_with_its_own_reason():
-    """The frame 0xff may come before the UUID."""
     assert AudioSocketReader().read(0xFF, b"\4") == Stopped("asterisk_error")
-
-
-@pytest.mark.parametrize("query", [{"rate": "11025"}, {"channels": "0"}])
-def test_an_address_of_freeswitch_says_what_comes(query):
-    """The protocol itself does not."""
-    with pytest.raises(BadMessage) as refused:
-        FreeswitchReader(query)
-    assert refused.value.code == "invalid_query"

@@ -55,11 +55,9 @@ class Corpus:
     takes: tuple[Take, ...]
 
     def of(self, language: Language) -> tuple[Voice, ...]:
-        """The voices in `language`."""
         return tuple(voice for voice in self._by_voice if voice.language is language)
 
     def by(self, voice: Voice) -> tuple[Recording, ...]:
-        """All recordings of a voice."""
         return self._by_voice[voice]
 
     @cached_property

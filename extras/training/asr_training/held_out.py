@@ -32,7 +32,6 @@ class EvaluationItem:
     after: tuple[str, ...] = ()
 
     def references(self) -> Iterator[tuple[str, ...]]:
-        """All word sequences that count as correct."""
         for first in {(), self.before}:
             for last in {(), self.after}:
                 yield (*first, *self.utterance.words, *last)

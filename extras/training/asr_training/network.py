@@ -45,7 +45,6 @@ class Network:
         return int(self.processor.tokenizer.convert_tokens_to_ids(END_OF_TURN))
 
     def ids(self, text: str) -> list[int]:
-        """Token ids of `text`."""
         return list(self.processor.tokenizer(text).input_ids)
 
     def embedded(self, ids: Sequence[int]) -> Tensor:

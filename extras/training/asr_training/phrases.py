@@ -76,7 +76,6 @@ def command(rng: random.Random) -> str:
 
 
 def digit_string(rng: random.Random) -> str:
-    """One to nine digits."""
     return " ".join(rng.choices(DIGITS, k=rng.randint(1, 9)))
 
 
@@ -86,7 +85,6 @@ def random_words(rng: random.Random) -> str:
 
 
 def single_word(rng: random.Random) -> str:
-    """One word spoken alone."""
     return rng.choice(ENGLISH_WORDS)
 
 

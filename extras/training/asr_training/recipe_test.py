@@ -20,20 +20,17 @@ CLIPS = json.loads((AUDIO / "manifest.json").read_text(encoding="utf-8"))
 
 
 def test_clips_are_in_held_out_voices():
-    """No clip is spoken by a voice outside the held-out ones."""
     held_out = {voice.name for language in Language for voice in voices(Role.HELD_OUT, language)}
     assert {clip["voice"] for clip in CLIPS if clip["language"]} <= held_out
 
 
 def test_phrases_stay_in_the_vocabulary():
-    """Every phrase the recipe can draw is written only with words of the vocabulary."""
     for language in list(Language):
         rng = random.Random(0)
         assert all(is_known(language, phrase(rng, language)) for _ in range(500)), language
 
 
 def test_error_rate_counts_characters_in_mandarin():
-    """A wrong Mandarin character is one error among the characters, whatever the blanks."""
     assert error_rate([Pair(Language.CHINESE, "打开 电灯", "打开电")]) == 0.25
 
 

@@ -39,7 +39,6 @@ class Utterance:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of the target."""
         return tuple(word.text for word in self.spoken)
 
 

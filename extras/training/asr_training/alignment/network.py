@@ -68,7 +68,6 @@ class AlignerNetwork:
 
     @property
     def thinker(self) -> Any:
-        """The SDK's module with the weights."""
         return self.network.model.thinker
 
     def row(self, words: Sequence[str], audio: Tensor) -> Row:

@@ -72,7 +72,6 @@ def client(server: str = "main", **options: Any) -> openai.OpenAI:
 
 
 def async_client(server: str = "main", **options: Any) -> openai.AsyncOpenAI:
-    """Return a client over asyncio."""
     return openai.AsyncOpenAI(**_options(server, options))
 
 
@@ -82,7 +81,6 @@ def _options(server: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def recording(name: str) -> Path:
-    """A recording by name."""
     return Path(TOLD["recordings"][name])
 
 
