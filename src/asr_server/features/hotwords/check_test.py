@@ -30,7 +30,6 @@ LISTS = ("kitchen, lights", "bedroom, music, volume", "weather", "monday, tuesda
     ],
 )
 def test_the_words_of_terms_are_found(context, text, found):
-    """Terms are found in any script, whatever their case and punctuation."""
     assert Terms(context).found(words.split(text)) == found
 
 
@@ -43,7 +42,6 @@ def test_the_end_of_a_beginning_may_become_a_term():
 
 @pytest.fixture(scope="module")
 def ask():
-    """Ask the demonstration checkpoint, one utterance at a time."""
     engine = core.build_engine(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
     engine.load()
 

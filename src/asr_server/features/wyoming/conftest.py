@@ -34,7 +34,6 @@ class FakeHome:
         self._sockets = {}
 
     def handle(self, socket):
-        """Serve one connection."""
         with suppress(ConnectionClosed):
             socket.send(json.dumps({"type": "auth_required", "ha_version": "2026.10.4"}))
             self.tokens.append(json.loads(socket.recv())["access_token"])

@@ -15,13 +15,11 @@ _ALL = ("Attic", "Kitchen", "Scullery", "Bright Lamp", "Chandelier", "Outdoor Te
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    """Nothing here needs the pauses of a real home."""
     monkeypatch.setattr(home_names, "_SETTLED_S", 0.01)
     monkeypatch.setattr(home_names, "_FIRST_DELAY_S", 0.01)
 
 
 def until(condition):
-    """Wait for what another thread does."""
     ends_s = time.monotonic() + _WAIT_S
     while not condition():
         assert time.monotonic() < ends_s
@@ -37,7 +35,6 @@ def test_places_come_first_and_only_what_is_exposed_to_assist_is_named():
 
 @pytest.mark.parametrize("registry", ["entity", "device", "area", "floor"])
 def test_a_change_is_read_when_home_assistant_tells_of_it(registry):
-    """Each registry changes names: a device has a part in those of its entities."""
     home = FakeHome()
     with home_at(home) as address, closing(HomeNames(address, TOKEN)) as names:
         names.tried.wait(_WAIT_S)
@@ -48,7 +45,6 @@ def test_a_change_is_read_when_home_assistant_tells_of_it(registry):
 
 
 def test_names_stay_while_home_assistant_is_away_and_are_read_when_it_is_back():
-    """The bridge goes on without it."""
     home = FakeHome()
     with ExitStack() as running:
         address = running.enter_context(home_at(home))

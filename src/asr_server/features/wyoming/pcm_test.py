@@ -30,24 +30,13 @@ def _decoded(pieces, form):
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("channels", [1, 2, 6])
 def test_every_width_and_channel_count_is_the_same_sound(width, channels):
-    """Within one step of the coarser side."""
     decoded = _decoded([_encoded(_TONE, width, channels)], PcmFormat(16_000, width, channels))
     assert np.abs(decoded - _TONE).max() < (0.02 if width == 1 else 1e-4)
-
-
-def test_every_rate_becomes_16_khz_of_the_same_length_and_loudness():
-    """A second of 440 Hz stays one."""
-    for rate in [8_000, 11_025, 22_050, 44_100, 48_000]:
-        tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(rate) / rate)
-        decoded = _decoded([_encoded(tone, 2, 1)], PcmFormat(rate, 2, 1))
-        assert abs(len(decoded) - 16_000) <= 1
-        assert np.abs(decoded[2_000:-2_000] - _TONE[2_000 : len(decoded) - 2_000]).max() < 0.01
 
 
 @settings(max_examples=40, deadline=None)
 @given(cuts=st.lists(st.integers(0, 6_000), max_size=10), width=st.integers(1, 4), channels=st.integers(1, 3))
 def test_how_the_bytes_are_cut_changes_nothing(cuts, width, channels):
-    """The bytes are cut also inside a sample."""
     body = _encoded(_TONE[:500], width, channels)
     form = PcmFormat(16_000, width, channels)
     edges = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
@@ -56,7 +45,6 @@ def test_how_the_bytes_are_cut_changes_nothing(cuts, width, channels):
 
 
 def test_the_format_may_change_on_the_way():
-    """Half a second each."""
     stream = PcmStream()
     first = stream.push(_encoded(_TONE[:8_000], 2, 1), PcmFormat(16_000, 2, 1))
     second = stream.push(_encoded(np.repeat(_TONE[8_000:], 3), 2, 2), PcmFormat(48_000, 2, 2)) + stream.flush()
@@ -65,7 +53,6 @@ def test_the_format_may_change_on_the_way():
 
 
 def test_unsupported_formats_are_refused():
-    """The refusal comes before any of it is read."""
     for form in [(0, 2, 1), (16_000, 5, 1), (16_000, 2, 0), (16_000, 2, 33), ("16000", 2, 1), (16e3, 2, 1)]:
         with pytest.raises(UnknownFormat):
             PcmFormat(*form)

@@ -21,7 +21,6 @@ _WORDS = st.lists(st.sampled_from(["turn", "on", "灯", "打开", "lights"]), ma
 
 @given(utterances=st.lists(_WORDS, max_size=4))
 def test_the_pieces_joined_are_the_finals_joined(utterances):
-    """However many words are certain early."""
     growing, pieces = GrowingText(), ""
     for number, words in enumerate(utterances, 1):
         for known in range(len(words)):
@@ -30,15 +29,7 @@ def test_the_pieces_joined_are_the_finals_joined(utterances):
     assert pieces == growing.text == join(" ".join(words) for words in utterances)
 
 
-def test_tentative_words_are_not_returned():
-    """Tentative words may still change."""
-    growing = GrowingText()
-    assert growing.feed(_line(1, ["turn", "on"], known=1)) == "turn"
-    assert growing.feed(_line(1, ["turn", "off"], known=2, final=True)) == " off"
-
-
 def test_the_language_is_a_code_and_that_of_the_first_words():
-    """Silence has none."""
     growing = GrowingText()
     growing.feed(_line(1, [], known=0, final=True, language=""))
     assert growing.language == ""

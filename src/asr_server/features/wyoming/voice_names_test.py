@@ -19,18 +19,15 @@ from asr_server.features.wyoming.voice_names import distinct, language_tags, spe
     ],
 )
 def test_what_is_not_stated_is_the_bridges_language_and_the_servers_voice(voice, fields):
-    """A speaker is a voice too."""
     assert speech_fields(voice, "fr") == fields
     assert speech_fields(None, "") == {}  # the script of the text decides
 
 
 def test_languages_are_tags_and_come_once():
-    """`cmn` is Chinese; a language that requests cannot name is left out."""
     assert language_tags(("cmn", "zh", "en", "en-gb", "qya", "pt-br")) == ("zh", "en", "en-GB", "pt-BR")
 
 
 def test_a_voice_with_a_name_of_openai_is_not_offered_twice():
-    """The others have their own names."""
     voices = [
         SpeakingVoice("alloy", "a man", ("en",), "m3"),
         SpeakingVoice("m3", "a man", ("en",)),

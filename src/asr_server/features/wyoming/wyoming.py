@@ -216,7 +216,9 @@ class _Connection(socketserver.StreamRequestHandler):
             PcmFormat(start.rate, start.width, start.channels)
             self._begin()
         elif AudioChunk.is_type(event.type):
-            self._push(AudioChunk.from_event(event))
+            chunk = AudioChunk.from_event(event)
+            session = self._session or self._begin()
+            session.push(chunk.audio, PcmFormat(chunk.rate, chunk.width, chunk.channels))
         elif AudioStop.is_type(event.type):
             self._end()
         else:
@@ -235,10 +237,6 @@ class _Connection(socketserver.StreamRequestHandler):
         if self._session is not None:
             self._session.close()
             self._session = None
-
-    def _push(self, chunk: AudioChunk) -> None:
-        session = self._session or self._begin()
-        session.push(chunk.audio, PcmFormat(chunk.rate, chunk.width, chunk.channels))
 
     def _end(self) -> None:
         session = self._session or self._begin()

@@ -28,18 +28,12 @@ def test_a_house_with_too_many_names_keeps_its_first_ones():
 
 
 def test_the_language_is_that_of_the_event_or_of_the_bridge():
-    """The command line is for events without one."""
     assert TARGET.options(Transcribe(language="en")).language == "en"
     assert TARGET.options(Transcribe()).language == "de"
 
 
-def _described(state):
-    return Info.from_event(info(state))
-
-
 def test_a_recogniser_that_failed_does_not_silence_the_server():
-    """The two are different models."""
     voices = (SpeakingVoice("eric", "a man", ("en",)),)
-    described = _described(ServerState("The model of the server cannot be loaded: no.", ("en",), voices))
+    described = Info.from_event(info(ServerState("The model of the server cannot be loaded: no.", ("en",), voices)))
     assert described.tts[0].installed
     assert not described.asr[0].installed
