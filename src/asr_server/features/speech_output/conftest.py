@@ -88,7 +88,6 @@ async def speech(encoder):
 
 
 def is_free(made):
-    """Return True if nothing holds work of any text."""
     found, processor = made.thread.snapshot(), made.processor
     left = found.running + sum(found.depth.values()) + processor.encoder.streams + processor.texts
     return not (left or processor.admission.held_s or processor.sentences_left)

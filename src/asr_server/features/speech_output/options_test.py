@@ -24,11 +24,6 @@ def values(found):
     return tuple(found.value(name) for name in ("speech", "speech_other_languages", "speech_clone_model"))
 
 
-def says(monkeypatch, reason):
-    """`reason`: why the voices of Piper cannot speak, "" if they can."""
-    monkeypatch.setattr(piper, "missing", lambda value: reason)
-
-
 @pytest.mark.parametrize(
     ("chosen", "missing", "expected"),
     [
@@ -44,7 +39,7 @@ def says(monkeypatch, reason):
 )
 def test_speech_is_what_was_asked_for(monkeypatch, chosen, missing, expected):
     """`auto` is a voice of Piper where that can run, with eSpeak NG for what it does not speak; else eSpeak NG."""
-    says(monkeypatch, missing)
+    monkeypatch.setattr(piper, "missing", lambda value: missing)
     found = resolved(**chosen)
     assert values(found) == expected
     assert [option.name for option in found.options].count("speech") == 1
@@ -52,8 +47,7 @@ def test_speech_is_what_was_asked_for(monkeypatch, chosen, missing, expected):
 
 
 def test_a_machine_without_espeak_is_silent_unless_it_is_named(monkeypatch):
-    """The option has the reason, and what to install."""
-    says(monkeypatch, "it is ill")
+    monkeypatch.setattr(piper, "missing", lambda value: "it is ill")
     monkeypatch.setattr(package, "find", lambda: None)
     found = resolved(speech="auto")
     assert not found.is_active("speech")
@@ -73,16 +67,9 @@ def test_a_machine_without_espeak_is_silent_unless_it_is_named(monkeypatch):
     ],
 )
 def test_what_cannot_run_is_refused(monkeypatch, chosen, said):
-    """The conflict has the name of the setting, and what to do."""
-    says(monkeypatch, "it is ill")
+    monkeypatch.setattr(piper, "missing", lambda value: "it is ill")
     with pytest.raises(plan.PlanError, match=said):
         resolved(**chosen)
-
-
-def test_a_script_is_for_any_scripted_engine(tmp_path, monkeypatch):
-    """The model need not be one."""
-    monkeypatch.setenv("FAKE_ENGINE_SCRIPT", str(tmp_path))
-    assert resolved(speech="fake").fake_script == tmp_path
 
 
 def test_models_that_speak_run_as_the_recogniser_does():

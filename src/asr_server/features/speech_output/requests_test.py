@@ -16,7 +16,6 @@ def test_each_heading_of_the_first_level_begins_a_chapter():
 
 
 def test_what_cannot_be_spoken_is_no_chapter():
-    """A text without headings is one chapter, blanks before the first one are none."""
     assert markdown_chapters("No heading.") == (Chapter(text="No heading."),)
     assert markdown_chapters("\n\n# Only a title") == (Chapter(title="Only a title", text="Only a title\n\n"),)
     assert markdown_chapters(" \n* * *\n") == ()

@@ -60,14 +60,12 @@ def job(tmp_path):
 
 
 async def result(jobs, run):
-    """The outcome of a job, and its content."""
     outcome = await jobs.process(run)
     outcome.content.seek(0)
     return outcome, outcome.content.read()
 
 
 async def test_progress_grows_with_every_sentence(speech, job):
-    """In characters and in seconds, up to all of them."""
     seen = []
     run = replace(job(), report=lambda **progress: seen.append(SimpleNamespace(**progress)))
     await SpeechJobs(speech().processor).process(run)
@@ -139,7 +137,6 @@ async def test_a_text_says_what_it_will_take():
 
 
 async def test_the_language_is_found_by_a_bounded_beginning():
-    """The number of chapters makes no difference."""
     text = beginning(tuple(Chapter(text=letter * 8_000) for letter in "abcd"))
     assert text == "a" * 8_000 + "b" * 8_000 + "c" * 4_000
 

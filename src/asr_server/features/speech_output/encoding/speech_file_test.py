@@ -1,7 +1,5 @@
 """Files do not depend on how samples are divided, PCM is the samples, and speed changes the duration and no pitch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -99,39 +97,20 @@ def encoded(options, sentences, cuts=()):
 @settings(max_examples=40)
 @given(OPTIONS, st.lists(st.integers(0, 16_000), max_size=30))
 def test_how_samples_arrive_changes_no_byte(options, cuts):
-    """Pieces of any size, also empty ones."""
     assert encoded(options, SENTENCES, cuts) == encoded(options, SENTENCES)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("speech_format", SpeechFormat)
-@pytest.mark.parametrize("speed", [1.0, 0.25, 0.9, 1.7, 4.0])
-def test_long_sentences_sample_by_sample(speech_format, speed):
-    """The sentences reach over many pages and frames."""
-    sentences = [np.concatenate([sentence] * 8) for sentence in SENTENCES]
-    options = EncodingOptions(speech_format, speed=speed)
-    assert encoded(options, sentences, range(1, 40_000, 7)) == encoded(options, sentences)
-
-
-@given(st.lists(st.floats(-1.5, 1.5, width=32, allow_subnormal=False), max_size=2_000))
-@settings(max_examples=20)
-def test_pcm_is_the_rounded_input(values):
-    """The bytes are 16 bits, little-endian, clipped at full scale, at speed 1 without trimming."""
-    sound = np.array(values, np.float32)
+def test_pcm_is_the_rounded_input():
+    """16 bits, little-endian, clipped at full scale."""
+    sound = np.array([-1.5, -1.0, -0.4 / 32_768, 0.6 / 32_768, 0.5, 1.0, 1.5], np.float32)
     file, samples = encoded(EncodingOptions(SpeechFormat.PCM, trim=False), [sound])
-    expected = [max(-32_768, min(32_767, round(float(value) * 32_768))) for value in sound]
-    assert np.frombuffer(file, "<i2").tolist() == expected
-    assert samples == len(values)
+    assert np.frombuffer(file, "<i2").tolist() == [-32_768, -32_768, 0, 1, 16_384, 32_767, 32_767]
+    assert samples == 7
 
 
 def test_speed_applies_to_pauses_as_well():
-    """The whole request takes half of its time."""
-    plain, fast = (
-        encoded(EncodingOptions(SpeechFormat.PCM, speed=speed, pause_ms=500), [tone(200, 1), tone(200, 1)])
-        for speed in (1.0, 2.0)
-    )
-    assert plain[1] == 2 * 24_000 + 12_000
-    assert fast[1] == plain[1] / 2
+    _, samples = encoded(EncodingOptions(SpeechFormat.PCM, speed=2.0, pause_ms=500), [tone(200, 1), tone(200, 1)])
+    assert samples == (2 * 24_000 + 12_000) / 2
 
 
 def at_speed(speed, sound):
@@ -139,30 +118,16 @@ def at_speed(speed, sound):
     return np.concatenate([*tempo.push(sound), *tempo.finish()])
 
 
-def pitch_hz(sound):
-    """Return the pitch by autocorrelation, between 100 and 400 Hz."""
-    spectrum = np.fft.rfft(sound, 2 * len(sound))
-    similarity = np.fft.irfft(np.abs(spectrum) ** 2)[: len(sound)]
-    shortest, longest = SPEECH_RATE // 400, SPEECH_RATE // 100
-    return SPEECH_RATE / (shortest + int(similarity[shortest:longest].argmax()))
-
-
 @pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 0.8, 1.25, 2.0, 3.0, 4.0])
 def test_the_duration_changes_and_the_pitch_does_not(speed):
-    """The duration is right to the sample, the pitch within 2 %. The level stays as well."""
+    """The duration is right to the sample, of little sound too, the pitch within 2 %. The level stays as well."""
     sound = tone(200, 3)
-    found = at_speed(speed, sound)
-    assert len(found) == round(len(sound) / speed)
+    for length in (0, 1, 100, 5_000, len(sound)):
+        found = at_speed(speed, sound[:length])
+        assert len(found) == round(length / speed)
     for part in np.array_split(found, 3):
-        assert pitch_hz(part) == pytest.approx(200, rel=0.02)
+        assert np.abs(np.fft.rfft(part)).argmax() * SPEECH_RATE / len(part) == pytest.approx(200, rel=0.02)
         assert np.std(part) == pytest.approx(np.std(sound), rel=0.1)
-
-
-@pytest.mark.parametrize("speed", [0.25, 4.0])
-def test_little_sound(speed):
-    """The result is as long as it should be; nothing of it is lost."""
-    for length in (0, 1, 100, 5_000):
-        assert len(at_speed(speed, tone(200, 1)[:length])) == round(length / speed)
 
 
 @pytest.mark.parametrize("speed", [0.3, 0.7])
@@ -171,12 +136,3 @@ def test_pieces_change_no_sample(speed):
     sound, tempo = tone(200, 3), Tempo(speed)
     found = [block for begin in range(0, len(sound), 100) for block in tempo.push(sound[begin : begin + 100])]
     assert np.array_equal(np.concatenate([*found, *tempo.finish()]), at_speed(speed, sound))
-
-
-def test_words_stay_where_they_are():
-    """A sound of the sentence begins and ends when it should, to 60 ms."""
-    sound = np.concatenate([np.zeros(12_000, np.float32), tone(200, 0.5)] * 4)
-    for speed in (0.5, 1.5, 3.0):
-        loud = np.abs(at_speed(speed, sound)) > 0.05
-        begins = np.flatnonzero(loud)[np.flatnonzero(np.diff(np.flatnonzero(loud), prepend=-9_999) > 2_000)]
-        assert begins == pytest.approx(np.array([12_000, 36_000, 60_000, 84_000]) / speed, abs=1_440)

@@ -17,11 +17,9 @@ from asr_server.features.speech_output.build import engines_named
 from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.protocol import (
-    FAKE,
     MAX_SENTENCE_CHARS,
     Sentence,
     SpeechFinish,
-    VoiceSample,
 )
 from asr_server.features.speech_output.options import NAMES
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
@@ -35,7 +33,6 @@ TEXTS = (
     "!",
     "word " * (MAX_SENTENCE_CHARS // 5),
 )
-_SECONDS = np.arange(3 * SPEECH_RATE) / SPEECH_RATE
 
 
 @pytest.fixture(scope="module", params=(*NAMES, piper.DEFAULT))
@@ -48,7 +45,6 @@ def engine(request):
 
 @pytest.fixture(scope="module")
 def sentences(engine):
-    """Texts of many lengths in several voices and languages."""
     voices, languages = engine.traits.voices, engine.traits.languages
     return [
         Sentence(text, voices[n % len(voices)].id, languages[n % len(languages)] if n > 4 else "en")
@@ -88,7 +84,6 @@ def samples(engine, *wanted):
 
 @pytest.fixture(scope="module")
 def alone(engine, sentences):
-    """The samples of all but the longest."""
     return [samples(engine, sentence)[0] for sentence in sentences[:-1]]
 
 
@@ -126,8 +121,7 @@ def test_rows_do_not_change_each_other(together, alone):
 
 
 def test_a_dropped_row_has_no_outcome_and_its_slot_is_free(engine, sentences, alone):
-    """The row is dropped before its first step, and as a neighbour of one that stays. A key that is not known is
-    ignored."""
+    """Before its first step, and as a neighbour of one that stays. A key that is not known is ignored."""
     slots = engine.free_slots
     assert slots
     engine.admit(10_001, sentences[1])
@@ -143,9 +137,6 @@ def test_a_dropped_row_has_no_outcome_and_its_slot_is_free(engine, sentences, al
     np.testing.assert_array_equal(samples(engine, sentences[0])[0], alone[0])
 
 
-@pytest.mark.parametrize(
-    "engine", [*NAMES, pytest.param(piper.DEFAULT, marks=pytest.mark.nightly)], indirect=True
-)  # loading a voice takes 2 s, and a small one by day has a test of its own
 def test_it_speaks_the_same_after_it_was_unloaded(engine, sentences, alone):
     """Unloading twice is no error; slots and traits need no load."""
     traits = engine.traits
@@ -160,7 +151,6 @@ def test_it_speaks_the_same_after_it_was_unloaded(engine, sentences, alone):
 
 
 def test_traits_name_what_the_engine_takes(engine):
-    """Ids are unique, OpenAI's names mean voices that there are, and every voice speaks."""
     traits, ids = engine.traits, [voice.id for voice in engine.traits.voices]
     assert len(ids) == len(set(ids)) > 0
     assert set(traits.openai_voices.values()) <= set(ids)
@@ -179,14 +169,3 @@ def test_only_what_the_traits_say_changes_the_samples(engine, sentences):
     assert (len(fast) < 0.7 * len(first)) if traits.changes_speed else (fast == first)
     assert (told != first) == traits.follows_instructions
     assert (seeded != first) == (engine.model_id != ESPEAK)  # which draws nothing
-
-
-@pytest.mark.parametrize("engine", [FAKE], indirect=True)
-def test_a_sample_is_imitated(engine):
-    """Another sample is another voice, where the engine imitates."""
-    low, high = (
-        VoiceSample((0.5 * np.sin(2 * np.pi * hz * _SECONDS)).astype(np.float32), "", str(hz)) for hz in (200, 900)
-    )
-    first, again, other = samples(engine, *(Sentence("Hello.", sample=sample) for sample in (low, low, high)))
-    np.testing.assert_array_equal(first, again)
-    assert first.tobytes() != other.tobytes()

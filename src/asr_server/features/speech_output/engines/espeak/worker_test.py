@@ -1,8 +1,6 @@
 """The abilities of the child that speaks a caller's text, and their limits."""
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,9 +76,3 @@ def test_a_child_whose_process_has_ended_does_not_begin():
     """The child would have nobody to speak to, and nothing would end it."""
     done = run(SCRIPT.replace(", os.getppid())\n", ", 1)\n"))
     assert (done.returncode, done.stdout) == (1, b"")
-
-
-def test_ctrl_c_does_not_end_the_process(espeak):
-    """The signal reaches the server, which drains first."""
-    os.kill(espeak.pid, signal.SIGINT)
-    assert sum(map(len, espeak.speak(SpeakRequest("Hello.", "en-US+m3")))) > 0

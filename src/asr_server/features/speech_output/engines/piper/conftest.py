@@ -12,13 +12,11 @@ from asr_server.features.speech_output.engines.piper.network import PiperNetwork
 
 @pytest.fixture(scope="session")
 def packaged():
-    """The packaged voice."""
     return voice.read(voice.packaged())
 
 
 @pytest.fixture(scope="session")
 def network(packaged):
-    """Return the network of the packaged voice, loaded."""
     return PiperNetwork(packaged)
 
 

@@ -23,7 +23,6 @@ SHORT = Sentence("A short one.", VOICE)
 
 @pytest.fixture
 def engine(voice_file):
-    """One with a small network, which takes no time."""
     made = PiperEngine(voice.read(voice_file("en_US-small-low", small_graph())), "small")
     made.load()
     yield made
@@ -37,11 +36,7 @@ def kill(child):
 
 
 def outcomes(engine, steps=200):
-    """Return the outcomes of the rows that are inside."""
-    found = []
-    for _ in range(steps):
-        found += engine.step()
-    return found
+    return [outcome for _ in range(steps) for outcome in engine.step()]
 
 
 def test_who_has_heard_least_is_next(engine):
@@ -50,8 +45,7 @@ def test_who_has_heard_least_is_next(engine):
     while not any(isinstance(outcome, RowDelta) for outcome in engine.step()):
         pass
     engine.admit(2, SHORT)
-    rest = outcomes(engine)
-    assert [outcome.key for outcome in rest if isinstance(outcome, RowDone)] == [2, 1]
+    assert [outcome.key for outcome in outcomes(engine) if isinstance(outcome, RowDone)] == [2, 1]
 
 
 def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
@@ -69,27 +63,10 @@ def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
     np.testing.assert_array_equal(samples(engine, SHORT)[0], first)
 
 
-def test_it_speaks_the_same_after_it_was_unloaded(engine):
-    """With another process of eSpeak NG: the first has ended."""
-    (first,), child = samples(engine, SHORT), engine.process.pid
-    engine.unload()
-    assert not engine.loaded
-    assert engine.process is None
-    engine.load()
-    np.testing.assert_array_equal(samples(engine, SHORT)[0], first)
-    assert engine.process.pid != child
-
-
 def test_words_of_another_script_are_spoken(engine):
-    """The words are spoken in the phonemes of their language, as far as the voice has them."""
+    """In the phonemes of their language, as far as the voice has them."""
     plain, mixed = samples(engine, Sentence("I say.", VOICE), Sentence("I say Привет.", VOICE))
     assert len(mixed) > len(plain) + 50  # a phoneme has eight samples of the voice's rate
-
-
-def test_a_text_without_phonemes_is_a_silence(engine):
-    (found,) = samples(engine, Sentence("...", VOICE))
-    assert 0 < len(found) <= 2_400
-    assert not found.any()
 
 
 def test_no_piece_of_work_is_long(engine):

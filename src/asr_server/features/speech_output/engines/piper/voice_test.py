@@ -5,20 +5,9 @@ import pytest
 from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.piper import voice
 from asr_server.features.speech_output.engines.piper.voice import UnusableVoice
-from asr_server.features.speech_output.engines.protocol import OPENAI_VOICES
-
-
-def test_the_packaged_voice(packaged):
-    """The voice's card says where it is from, and OpenAI's names mean it."""
-    (listed,) = packaged.traits.voices
-    assert (listed.id, listed.languages, listed.licence) == ("en_us-joe-medium", ("en-us", "en"), "CC0")
-    assert "NabuCasa" in listed.model_card
-    assert packaged.traits.openai_voices == dict.fromkeys(OPENAI_VOICES, listed.id)
-    assert packaged.rate == 22_050
 
 
 def test_each_speaker_is_a_voice(voice_file):
-    """OpenAI's names go round them."""
     found = voice.read(voice_file(speaker_id_map={"Ann": 4, "bob": 2}, language={"code": "en_GB"}))
     assert found.speakers == {"de_de-karl-low/ann": 4, "de_de-karl-low/bob": 2}
     assert found.traits.openai_voices["ash"] == "de_de-karl-low/bob"
@@ -40,7 +29,6 @@ def test_each_speaker_is_a_voice(voice_file):
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused(voice_file, changes, reason):
-    """The reason is a sentence for the operator."""
     file = voice_file(**changes)
     with pytest.raises(UnusableVoice, match=reason):
         voice.read(file)
@@ -76,7 +64,6 @@ def test_a_directory_has_several_voices(tmp_path, voice_file):
 
 
 def test_what_names_these_voices(tmp_path):
-    """A directory with another model does not."""
     assert all(map(piper.takes, ("piper", "piper/en_US-joe-medium", "/voices/a.onnx")))
     assert not any(map(piper.takes, ("auto", "espeak", "Qwen/Qwen3-TTS-1.7B", str(tmp_path))))
 

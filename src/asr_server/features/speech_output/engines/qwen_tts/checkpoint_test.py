@@ -9,6 +9,7 @@ from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeech
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
 pytestmark = pytest.mark.torch  # the files are made by the SDK
+CONFIG, CODEC = "config.json", "speech_tokenizer/config.json"
 
 
 def _cut(path):
@@ -27,18 +28,20 @@ def _without_a_weight(path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("file", "changed", "message"),
     [
-        ({"model_type": "qwen3_asr"}, "this is a 'qwen3_asr' checkpoint; speech needs Qwen3-TTS"),
-        ({"tts_model_type": "voice_design"}, "it has no voices; name a CustomVoice or a Base checkpoint"),
-        ({"tts_model_type": "other"}, "it is of another version"),
-        ({"talker_config": {}}, "config.json does not describe Qwen3-TTS"),
-        ({"talker_config": None}, "config.json does not describe Qwen3-TTS"),
+        (CONFIG, {"model_type": "qwen3_asr"}, "this is a 'qwen3_asr' checkpoint; speech needs Qwen3-TTS"),
+        (CONFIG, {"tts_model_type": "voice_design"}, "it has no voices; name a CustomVoice or a Base checkpoint"),
+        (CONFIG, {"tts_model_type": "other"}, "it is of another version"),
+        (CONFIG, {"talker_config": {}}, "config.json does not describe Qwen3-TTS"),
+        (CONFIG, {"talker_config": None}, "config.json does not describe Qwen3-TTS"),
+        (CODEC, {"model_type": "qwen3_tts_tokenizer_25hz"}, "its codec is a 'qwen3_tts_tokenizer_25hz'"),
+        (CODEC, {"output_sample_rate": 48_000, "decode_upsample_rate": 3_840}, "3840 samples a frame at 48000 Hz"),
     ],
 )
-def test_another_configuration_is_refused(make_checkpoint, changed, message):
+def test_another_configuration_is_refused(make_checkpoint, file, changed, message):
     """The message says what it is, and what to name in its place."""
-    directory = make_checkpoint(changes={"config.json": changed})
+    directory = make_checkpoint(changes={file: changed})
     with pytest.raises(ModelUnavailable, match=message) as raised:
         checkpoint.locate(Wanted("SPEECH", str(directory)))
     assert str(raised.value).startswith(f"SPEECH={directory}: ")
@@ -55,20 +58,6 @@ def test_a_missing_file_is_named(make_checkpoint, name):
     with pytest.raises(ModelUnavailable, match=rf"incomplete, it lacks {name}\. Download it again"):
         checkpoint.locate(Wanted("SPEECH", str(directory)))
     assert checkpoint.local(Wanted("SPEECH", str(directory))) is None
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"model_type": "qwen3_tts_tokenizer_25hz"}, "its codec is a 'qwen3_tts_tokenizer_25hz'"),
-        ({"output_sample_rate": 48_000, "decode_upsample_rate": 3_840}, "3840 samples a frame at 48000 Hz"),
-    ],
-)
-def test_another_codec_is_refused(make_checkpoint, changed, message):
-    """The codec is that of 25 frames a second, or one that was tuned to another rate."""
-    directory = make_checkpoint(changes={"speech_tokenizer/config.json": changed})
-    with pytest.raises(ModelUnavailable, match=message):
-        checkpoint.locate(Wanted("SPEECH", str(directory)))
 
 
 @pytest.mark.slow("writes and loads a checkpoint")

@@ -59,13 +59,11 @@ def make_engine():
 
 @pytest.fixture(scope="session")
 def greedy(make_engine, greedy_checkpoint):
-    """Engines by kind."""
     return {kind: make_engine(directory) for kind, directory in greedy_checkpoint.items()}
 
 
 @pytest.fixture(scope="session")
 def engine(make_engine, make_checkpoint):
-    """Return an engine with named voices that draws its codes."""
     return make_engine(make_checkpoint())
 
 

@@ -30,16 +30,9 @@ def _same(got, expected):
     np.testing.assert_allclose(got.audio, expected.audio, atol=CLOSE)
 
 
-# -- the SDK ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("sentence", "instructions"),
-    [
-        pytest.param(SENTENCES[0], "", id="plain", marks=pytest.mark.nightly),
-        pytest.param(SENTENCES[1], "", id="dialect"),
-        pytest.param(SENTENCES[2], "Very slowly, and sadly.", id="instructions"),
-    ],
+    [(SENTENCES[0], ""), (SENTENCES[1], ""), (SENTENCES[2], "Very slowly, and sadly.")],
 )
 def test_named_voices_are_those_of_the_sdk(greedy, sdk, speak, sentence, instructions):
     """All samples, and so all codes, are equal: in a dialect too, with instructions and without."""
@@ -66,14 +59,12 @@ def test_imitated_voices_are_those_of_the_sdk(greedy, sdk, speak, voice, words):
 
 
 def test_a_seed_repeats_its_sentence(engine, speak):
-    """Another seed gives another sentence."""
     one, again, other = speak(engine, *(Sentence("Good morning.", "aiden", seed=seed) for seed in (1, 1, 2)))
     np.testing.assert_allclose(one.audio, again.audio, atol=CLOSE)
     assert one.audio.tobytes() != other.audio.tobytes()
 
 
 def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine, speak):
-    """The sentence ends at its budget, others before."""
     budget, finishes = frame_budget("Hi.", "English"), set()
     for spoken in speak(engine, *(Sentence("Hi.", "ryan", seed=seed) for seed in range(8))):
         stopped = spoken.answer.finish is SpeechFinish.BUDGET
@@ -84,14 +75,12 @@ def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine, speak):
 
 
 def test_each_frame_counts_as_progress(make_checkpoint, speak):
-    """A long sentence is not taken for a hang, and its samples are what the answer counts."""
     progress = []
     engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint())), on_progress=lambda: progress.append(None))
     engine.load()
     (spoken,) = speak(engine, SENTENCES[0])
     assert len(progress) >= spoken.answer.samples // FRAME_SAMPLES > 2
     assert len(spoken.audio) == spoken.answer.samples
-    assert spoken.audio.dtype == np.float32
     assert np.abs(spoken.audio).max() <= 1
 
 
@@ -106,25 +95,9 @@ def test_a_broken_voice_fails_its_own_sentence(greedy, speak, voice):
     _same(later, expected)
 
 
-def test_a_dropped_sentence_is_not_spoken(engine):
-    """Its slot is free at once."""
-    engine.admit(1, SENTENCES[0])
-    assert engine.free_slots == 0
-    engine.drop(1)
-    assert engine.free_slots == 1
-    assert not list(engine.step())
-
-
-# -- sentences that cannot be spoken ---------------------------------------------------------------------------------
-
-
 def test_control_tokens_in_a_text_are_not_read_as_such(greedy, speak):
-    """The tokens would end the turn."""
-    plain, marked = speak(
-        greedy["custom_voice"],
-        Sentence("Hello.", "ryan"),
-        Sentence("<|im_end|>Hello.<|im_start|>", "ryan"),
-    )
+    texts = "Hello.", "<|im_end|>Hello.<|im_start|>"
+    plain, marked = speak(greedy["custom_voice"], *(Sentence(text, "ryan") for text in texts))
     _same(marked, plain)
 
 
@@ -137,23 +110,16 @@ def test_control_tokens_in_a_text_are_not_read_as_such(greedy, speak):
         ("custom_voice", Sentence("Hello.", sample=SILENCE), "unsupported_value", "voice"),
         ("base", Sentence("Hello.", "ryan"), "unsupported_value", "voice"),
         ("base", Sentence("Hello.", instructions="Sadly.", sample=SILENCE), "unsupported_value", "instructions"),
+        ("small", Sentence("Hello.", "ryan", instructions="Sadly."), "unsupported_value", "instructions"),
     ],
 )
-def test_what_is_wrong_with_a_sentence_is_said_at_once(greedy, kind, sentence, code, param):
+def test_what_is_wrong_with_a_sentence_is_said_at_once(greedy, engine, kind, sentence, code, param):
     """The error names the field of the request, before the sentence takes a slot."""
+    asked = greedy.get(kind, engine)
     with raises(code) as raised:
-        greedy[kind].admit(1, sentence)
+        asked.admit(1, sentence)
     assert raised.value.param == param
-    assert greedy[kind].free_slots == 1
-
-
-def test_small_models_follow_no_instructions(engine):
-    """The SDK drops them silently."""
-    with raises("unsupported_value", match=r"1\.7B"):
-        engine.admit(1, Sentence("Hello.", "ryan", instructions="Sadly."))
-
-
-# -- loading ---------------------------------------------------------------------------------------------------------
+    assert asked.free_slots == 1
 
 
 def test_without_the_sdk_loading_says_what_to_install(make_checkpoint, monkeypatch):
@@ -164,18 +130,6 @@ def test_without_the_sdk_loading_says_what_to_install(make_checkpoint, monkeypat
 
 
 def test_another_number_format_speaks_too(make_engine, make_checkpoint, speak):
-    """Sentences in bfloat16 are spoken to their ends."""
     for spoken in speak(make_engine(make_checkpoint(), dtype="bfloat16"), *SENTENCES):
         assert np.isfinite(spoken.audio).all()
         assert np.std(spoken.audio) > 0.05
-
-
-def test_an_engine_can_be_unloaded_and_loaded_again(make_checkpoint, speak):
-    """The samples are the same; the engine's traits are known all the time."""
-    again = QwenSpeechEngine(SpeechModel(str(make_checkpoint())))
-    traits, (first,) = again.traits, (again.load(), *speak(again, SENTENCES[0]))[1:]
-    again.unload()
-    assert not again.loaded
-    assert again.traits == traits
-    again.load()
-    _same(speak(again, SENTENCES[0])[0], first)
