@@ -22,7 +22,6 @@ from asr_server.audio import g711
 
 # What a telephone system names the call goes into every message.
 _MAX_NAME_CHARS = 200
-_MAX_PARTIES = 2
 _TELEPHONE_HZ = 8_000
 
 

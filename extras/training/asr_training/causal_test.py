@@ -1,6 +1,7 @@
 """The recipe for a causal encoder: what it tunes, the server runs with the same numbers, and causally."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,34 +25,12 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(1800)]
 CLIPS = Path(__file__).parents[3] / "E2Etest" / "audio"
 
 
-class _Recorded:
-    """Draws short recorded phrases, whose words are taken to be equally long, in place of synthesised ones."""
-
-    def __init__(self):
-        clips = [clip for clip in read_manifest(CLIPS) if clip.language == "English" and clip.seconds < 6]
-        self.utterances = [_utterance(clip) for clip in clips]
-
-    def draw(self, rng):
-        return rng.choice(self.utterances)
-
-
 def _utterance(clip):
+    """A recorded phrase, whose words are taken to be equally long, in place of a synthesised one."""
     samples, words = clip.samples(CLIPS), clip.text.split()
     ends = [len(samples) * n // len(words) for n in range(len(words) + 1)]
     spoken = (SpokenWord(word, begin, end) for word, begin, end in zip(words, ends, ends[1:], strict=False))
     return Utterance(samples, clip.language, tuple(spoken))
-
-
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
-    """A few steps from the demonstration model. The check before them is left out: it would be kept if it is better."""
-    torch.manual_seed(0)
-    out, maker = tmp_path_factory.mktemp("causal") / "tuned", _Recorded()
-    network = CausalNetwork.load(demo.checkpoint_path())
-    schedule = Schedule(minutes=0.3, batch_s=20.0, warmup_steps=2)
-    Trainer(network, maker, Development({"short": tuple(maker.utterances[:4])}), schedule, out).run(seed=1)
-    network.save(out)
-    return out
 
 
 def _encoded(audio, samples):
@@ -59,8 +38,15 @@ def _encoded(audio, samples):
         return torch.cat(audio._encoder(audio.prepare(Request(samples), ()).windows()))  # noqa: SLF001
 
 
-def test_the_server_hears_what_was_trained_and_never_changes_it(tuned):
-    """The recognised checkpoint is another than the one it began with; its tokens are those of the training."""
+def test_the_server_hears_what_was_trained_and_never_changes_it(tmp_path):
+    """A few steps from the demonstration model. The check before them is left out: it would be kept if it is better."""
+    torch.manual_seed(0)
+    utterances = [_utterance(clip) for clip in read_manifest(CLIPS) if clip.language == "English" and clip.seconds < 6]
+    maker, tuned = SimpleNamespace(draw=lambda rng: rng.choice(utterances)), tmp_path / "tuned"
+    network = CausalNetwork.load(demo.checkpoint_path())
+    schedule = Schedule(minutes=0.3, batch_s=20.0, warmup_steps=2)
+    Trainer(network, maker, Development({"short": tuple(utterances[:4])}), schedule, tuned).run(seed=1)
+    network.save(tuned)
     network = load(tuned)
     assert isinstance(network, CausalNetwork)
     assert not isinstance(load(demo.checkpoint_path()), CausalNetwork)
@@ -70,7 +56,7 @@ def test_the_server_hears_what_was_trained_and_never_changes_it(tuned):
     mel = LogMel(parts.files.mel)
     audio = CausalAudio(CausalEncoder(parts.tower), mel, PrefixCache(limit_bytes=0))
     network.model.eval()
-    for utterance in _Recorded().utterances[:5]:
+    for utterance in utterances[:5]:
         samples = utterance.samples
         got = _encoded(audio, samples)
         with torch.no_grad():

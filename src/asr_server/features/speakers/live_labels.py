@@ -136,7 +136,9 @@ class SpeakerLabels:
         if all(word.source is TimeSource.ALIGNED for word in timed.words):
             times_ms = [(word.start_ms, word.end_ms) for word in timed.words]
             utterance.times_ms = dict(zip(ends, times_ms, strict=True))
-        speakers = _speakers_at(ends, self._label(utterance).runs)
+        runs = self._label(utterance).runs
+        run_ends = list(accumulate(len(run.text) for run in runs))
+        speakers = (runs[bisect_left(run_ends, end)].speaker for end in ends)
         labelled = (replace(word, speaker=who) for word, who in zip(timed.words, speakers, strict=True))
         return WordTimestamps(timed.utterance, tuple(labelled))
 
@@ -256,9 +258,3 @@ def _appended(runs: list[SpeakerRun], run: SpeakerRun) -> list[SpeakerRun]:
     if runs and runs[-1].speaker == run.speaker:
         return [*runs[:-1], SpeakerRun(run.speaker, runs[-1].text + run.text)]
     return [*runs, run]
-
-
-def _speakers_at(ends: Iterable[int], runs: Sequence[SpeakerRun]) -> list[str | None]:
-    """Return the speakers of the words that end at these positions in the text of the runs."""
-    run_ends = list(accumulate(len(run.text) for run in runs))
-    return [runs[bisect_left(run_ends, end)].speaker for end in ends]

@@ -30,16 +30,8 @@ def _runs(speakers):
     return [(run.speaker, run.text) for run in speakers.runs]
 
 
-def test_a_word_is_that_of_whoever_spoke_between_the_last_hypothesis_without_it_and_the_first_with_it():
-    """Two people in one utterance, without a pause."""
-    labels = SpeakerLabels()
-    labels.on_turns([Turn(0, 0, 1_000), Turn(1, 1_000, 2_000)], 0)
-    labels.on_text(_partial("yes I think", 1_000))
-    assert _runs(labels.on_text(_partial("yes I think no no", 2_000))) == [("A", "yes I think"), ("B", " no no")]
-
-
 def test_a_hypothesis_that_had_more_than_was_said_does_not_count():
-    """At an onset a model may hear one sound again and again."""
+    """At an onset a model may hear one sound again and again. A word was said between two other hypotheses."""
     labels = SpeakerLabels()
     labels.on_turns([Turn(0, 0, 1_000), Turn(1, 1_000, 2_000)], 0)
     labels.on_text(_partial("yes yes yes yes yes yes yes yes", 500, committed=""))
@@ -48,25 +40,14 @@ def test_a_hypothesis_that_had_more_than_was_said_does_not_count():
 
 
 def test_no_word_is_said_in_a_pause():
-    """Nobody speaks for three of five seconds: half of the text lies before the pause, and half behind it."""
+    """A third of the text lies before the pause, and the rest behind it."""
     labels = SpeakerLabels()
-    labels.on_turns([Turn(0, 0, 1_000), Turn(1, 4_000, 5_000)], 0)
-    assert _runs(labels.on_text(_final("aaa bbb ccc ddd", 5_000))) == [("A", "aaa bbb"), ("B", " ccc ddd")]
-
-
-def test_a_change_of_speaker_comes_behind_the_sentence_and_not_within_the_word_where_the_turn_begins():
-    """The times of live words are estimates."""
-    labels = SpeakerLabels()
-    labels.on_turns([Turn(0, 0, 1_100), Turn(1, 1_100, 3_000)], 0)
-    labels.on_text(_partial("Are you sure?", 1_000))
-    assert _runs(labels.on_text(_final("Are you sure? I am not so sure", 3_000))) == [
-        ("A", "Are you sure?"),
-        ("B", " I am not so sure"),
-    ]
+    labels.on_turns([Turn(0, 0, 1_000), Turn(1, 4_000, 6_000)], 0)
+    text = labels.on_text(_final("aaa bbb ccc ddd eee fff", 6_000))
+    assert _runs(text) == [("A", "aaa bbb"), ("B", " ccc ddd eee fff")]
 
 
 def test_a_label_is_refined_before_the_horizon_and_never_behind_it():
-    """The first second is behind it when the turns change."""
     labels = SpeakerLabels()
     labels.on_turns([Turn(0, 0, 2_000)], 1_000)
     labels.on_text(_partial("one two", 1_000))
@@ -76,7 +57,6 @@ def test_a_label_is_refined_before_the_horizon_and_never_behind_it():
 
 
 def test_changed_turns_replace_what_was_said_of_their_time_alone():
-    """What lies before and behind stays as it was."""
     labels = SpeakerLabels()
     labels.on_turns([Turn(0, 0, 3_000)], 0)
     labels.on_text(_partial("one two", 1_000))
@@ -108,11 +88,9 @@ def test_words_that_come_behind_the_horizon_have_the_labels_of_their_text():
 
 
 def test_without_more_turns_labels_stay_and_new_words_have_none():
-    """What was said before keeps its speakers, and is settled."""
     labels = SpeakerLabels()
     labels.on_turns([Turn(0, 0, 1_000)], 0)
     labels.on_text(_final("one two", 1_000))
-    labels.on_text(_partial("three four", 3_000, start_ms=2_000, utterance=2))
     (update,) = labels.lose()
     assert (_runs(update), update.settled) == ([("A", "one two")], True)
     text = labels.on_text(_final("three four five", 4_000, start_ms=2_000, utterance=2))
@@ -120,21 +98,6 @@ def test_without_more_turns_labels_stay_and_new_words_have_none():
 
 
 _ANN = np.array([1, 0], np.float32)
-_STORED = [NamedVoice(name="Ann", voice_print=_ANN)]
-
-
-def test_a_name_takes_the_place_of_the_letter_in_all_that_may_still_change():
-    """Of finals and of the open utterance, with the next turns."""
-    labels = SpeakerLabels()
-    labels.on_turns([Turn(1, 0, 4_000)], 0)
-    labels.on_text(_final("one two", 1_000))
-    labels.on_text(_partial("three four", 3_000, start_ms=2_000, utterance=2))
-    labels.names.recognise({1: _ANN}, _STORED)
-    updates = labels.on_turns([], 500)
-    assert [_runs(update) for update in updates] == [[("Ann", "one two")], [("Ann", "three four")]]
-    assert _runs(labels.on_text(_partial("three four five", 4_000, start_ms=2_000, utterance=2))) == [
-        ("Ann", "three four five")
-    ]
 
 
 def test_a_speaker_with_a_word_behind_the_horizon_keeps_the_letter():
@@ -143,28 +106,13 @@ def test_a_speaker_with_a_word_behind_the_horizon_keeps_the_letter():
     labels.on_turns([Turn(0, 0, 4_000)], 1_000)
     labels.on_text(_partial("one two", 1_000))
     labels.on_text(_partial("one two three four", 2_000))
-    labels.names.recognise({0: _ANN}, _STORED)
+    labels.names.recognise({0: _ANN}, [NamedVoice(name="Ann", voice_print=_ANN)])
     assert labels.on_turns([], 1_000) == []
     assert _runs(labels.on_text(_final("five six", 4_000, start_ms=3_000, utterance=2))) == [("A", "five six")]
 
 
-def test_a_name_that_comes_with_the_horizon_is_in_time():
-    """It is given before the horizon moves on."""
-    labels = SpeakerLabels()
-    labels.on_turns([Turn(0, 0, 1_000)], 0)
-    labels.on_text(_final("one two", 1_000))
-    labels.names.recognise({0: _ANN}, _STORED)
-    (update,) = labels.on_turns([], 1_000)
-    assert (_runs(update), update.settled) == ([("Ann", "one two")], True)
-
-
-_TURN = st.builds(
-    lambda who, at_ms, length_ms: Turn(who, at_ms, at_ms + length_ms),
-    st.integers(0, 2),
-    st.integers(0, 9_000),
-    st.integers(1, 3_000),
-)
-_TURNS = st.lists(_TURN, max_size=3)
+_TURN = st.tuples(st.integers(0, 2), st.integers(0, 9_000), st.integers(1, 3_000))
+_TURNS = st.lists(_TURN.map(lambda turn: Turn(turn[0], turn[1], turn[1] + turn[2])), max_size=3)
 _TEXT = st.lists(st.sampled_from(["a", "ab", "你", " ", "a ", "b, ", "你。"]), min_size=1, max_size=6).map("".join)
 
 

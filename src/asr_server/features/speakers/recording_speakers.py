@@ -150,7 +150,6 @@ class RecordingSpeakers(RecordingStep):
         self._found: asyncio.Future[Diarization] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
-        """Analyse the blocks until `end`."""
         try:
             async with self._client.recording() as recording:
                 while (block := await self._blocks.get()) is not None:

@@ -50,7 +50,6 @@ class RecordingNames:
         self._stored = stored
 
     async def of(self, prints: Sequence[VoicePrint]) -> list[str]:
-        """Return a name for each speaker, or a letter."""
         return lettered(_recognised(prints, self._known, await self._stored()))
 
     async def of_channels(self, speech: Mapping[str, Samples]) -> dict[str, str]:

@@ -4,7 +4,8 @@ import fcntl
 import itertools
 import json
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from asr_server.features.speakers.voices import (
     named,
 )
 
-OWNER, OTHER = "a" * 32, "b" * 32
+OWNER = "a" * 32
 
 
 def unit(*numbers):
@@ -54,7 +55,6 @@ def paths(tmp_path):
 
 @pytest.mark.parametrize("identity", ["", "..", "spk_x", "../" + "b" * 32, "spk_" + "/" * 24, f"spk_{'x' * 24}\0"])
 def test_an_id_is_no_path(store, tmp_path, identity):
-    """Whatever stands there is unknown."""
     store.put(OWNER, voice())
     for attempt in (store.voice, store.delete):
         with raises("speaker_not_found"):
@@ -80,16 +80,13 @@ def test_a_damaged_file_is_put_aside(store, tmp_path, damage):
     """The other voices are there; nothing is deleted, and no name is in the log."""
     good, bad = store.put(OWNER, voice("Ann")), store.put(OWNER, voice("Bobby"))
     (path,) = [path for path in paths(tmp_path) if bad.id in path.name]
-    path.write_bytes(
-        damage if isinstance(damage, bytes) else json.dumps(json.loads(path.read_bytes()) | damage).encode()
-    )
-    kept, lines = path.read_bytes(), []
+    kept = damage if isinstance(damage, bytes) else json.dumps(json.loads(path.read_bytes()) | damage).encode()
+    path.write_bytes(kept)
+    lines = []
     sink = logger.add(lines.append, format="{level} {message} {extra}")
-    try:
-        assert [each.id for each in store.voices(OWNER)] == [good.id]
-        assert [each.id for each in store.voices(OWNER)] == [good.id]
-    finally:
-        logger.remove(sink)
+    found = [[each.id for each in store.voices(OWNER)] for _ in range(2)]
+    logger.remove(sink)
+    assert found == [[good.id]] * 2
     assert (tmp_path / "unreadable-speakers" / f"{OWNER}_{bad.id}.json").read_bytes() == kept
     assert len(lines) == 1
     assert bad.id in lines[0]
@@ -97,7 +94,6 @@ def test_a_damaged_file_is_put_aside(store, tmp_path, damage):
 
 
 def test_a_voice_of_a_newer_version_stays(store, tmp_path):
-    """The newer server finds it again."""
     store.put(OWNER, voice())
     (path,) = paths(tmp_path)
     path.write_text('{"version": 2, "anything": "else"}')
@@ -117,13 +113,8 @@ def test_a_server_that_died_while_it_wrote_leaves_nothing_for_ever(store, tmp_pa
 
 
 def test_a_full_disk_keeps_the_voice_that_was_there(store, tmp_path, monkeypatch):
-    """Nothing of the new one is left."""
     first = store.put(OWNER, voice())
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(SpeakersUnavailable, match="No space left on device"):
         store.put(OWNER, voice(consent="new"))
     assert content(store.voices(OWNER)) == content([first])
@@ -132,17 +123,10 @@ def test_a_full_disk_keeps_the_voice_that_was_there(store, tmp_path, monkeypatch
 
 def test_voices_stored_at_the_same_time_are_all_there(store, tmp_path):
     """And those of one name are one, also where several servers share the directory."""
-    threads = [
-        threading.Thread(target=server.put, args=(OWNER, voice(name)))
-        for name in ("Ann", "Bob", "Cid")
-        for server in (store, VoiceStore(tmp_path), VoiceStore(tmp_path))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(each.name for each in store.voices(OWNER)) == ["Ann", "Bob", "Cid"]
+    servers, names = (store, VoiceStore(tmp_path), VoiceStore(tmp_path)), ("Ann", "Bob", "Cid")
+    with ThreadPoolExecutor(18) as pool:
+        list(pool.map(lambda at: at[0].put(OWNER, voice(at[1])), 2 * [*itertools.product(servers, names)]))
+    assert sorted(each.name for each in store.voices(OWNER)) == [*names]
 
 
 def test_who_holds_the_lock_for_long_is_not_waited_for(store, tmp_path, monkeypatch):
@@ -165,27 +149,21 @@ def at_angle(cosine):
 
 
 def test_a_speaker_has_the_name_of_the_similar_voice():
-    """Whatever the lengths of the prints are; nobody is named below the threshold, and without voices nobody is."""
-    voices = [NamedVoice(name="Ann", voice_print=unit(1, 0)), NamedVoice(name="Bob", voice_print=unit(0, 1))]
-    assert named([7 * unit(1, 8), unit(9, 1), unit(-1, -1)], voices) == ["Bob", "Ann", None]
-    above, below = at_angle(SAME_VOICE + 0.01), at_angle(SAME_VOICE - 0.01)
-    assert [named([each], voices[:1]) for each in (above, below)] == [["Ann"], [None]]
-    assert named([unit(1, 0)], []) == [None]
-    assert named([], voices) == []
-    assert named([np.zeros(2, np.float32)], voices) == [None]
-    assert named([unit(1, 0, 0)], voices) == [None]  # of another shape, as another model writes them
-
-
-def test_a_name_is_given_once_and_of_two_the_first_counts():
-    """The more similar speaker has it. The caller's own references come before stored voices."""
-    ann, namesake = (NamedVoice(name="Ann", voice_print=each) for each in (unit(1, 0), unit(0, 1)))
+    """Whatever the lengths of the prints are. A name is given once, and of two voices of a name the first counts."""
+    ann, bob, other_ann = (
+        NamedVoice(name=name, voice_print=unit(*of)) for name, of in (("Ann", (1, 0)), ("Bob", (0, 1)), ("Ann", (0, 1)))
+    )
+    assert named([7 * unit(1, 8), unit(9, 1), unit(-1, -1)], [ann, bob]) == ["Bob", "Ann", None]
+    assert [named([at_angle(SAME_VOICE + more)], [ann]) for more in (0.01, -0.01)] == [["Ann"], [None]]
+    assert named([], [ann]) == []
+    assert named([np.zeros(2, np.float32)], [ann]) == [None]
+    assert named([unit(1, 0, 0)], [ann]) == [None]  # of another shape, as another model writes them
     assert named([at_angle(0.8), at_angle(0.9)], [ann]) == [None, "Ann"]
-    assert named([unit(1, 0), unit(0, 1)], [ann, namesake]) == ["Ann", None]
+    assert named([unit(1, 0), unit(0, 1)], [ann, other_ann]) == ["Ann", None]
 
 
 @given(st.data())
 def test_the_names_are_those_with_the_largest_sum(data):
-    """Compared with every way to give names."""
     speakers, known = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     number = st.floats(-1, 1, width=32, allow_subnormal=False)
     numbers = st.lists(number, min_size=3, max_size=3).filter(lambda v: np.linalg.norm(v) > 0.1)

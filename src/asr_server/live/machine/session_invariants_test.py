@@ -117,6 +117,9 @@ def test_whatever_is_late_stale_failing_flushed_or_cut(events, seed):
             known[action.utterance] = action.committed, action.language
     numbers = [f.utterance for f in run.of(Final)]
     assert numbers == sorted(set(numbers))
+    for final in run.of(Final):
+        parts = [at for part in final.parts for at in (part.start_samples, part.end_samples)]
+        assert (places := [final.start_samples, *parts, final.end_samples]) == sorted(places)
     assert [s.utterance for s in run.of(UtteranceEnded)] == numbers
     flushed = sum(isinstance(event, Flush) for event in events)
     assert sum(f.ending is Ending.FLUSH for f in run.of(Final)) == flushed

@@ -29,7 +29,7 @@ def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
     An aligner may put the first word of a speaker before the pause, right after the sentence of the one before: a word
     that follows a sentence and ends none, and after which the speaker changes at a pause, belongs to the next speaker.
     """
-    found = cheapest(words, turns)
+    found = _cheapest(words, turns)
     for place in range(2, len(words)):
         lone, before = words[place - 1], words[place - 2]
         pause_ms = words[place].start_ms - lone.end_ms
@@ -40,7 +40,7 @@ def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
     return found
 
 
-def cheapest(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
+def _cheapest(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
     """Return a speaker for each word.
 
     Finds the least sum of two costs by dynamic programming: the time by which words are outside of their speaker's
@@ -52,18 +52,15 @@ def cheapest(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
     count = costs.shape[1]
     total, came_from = costs[0], np.zeros(costs.shape, np.intp)
     for place in range(1, len(words)):
-        change = total.min() + change_ms(words[place - 1], words[place])
+        pause_ms = words[place].start_ms - words[place - 1].end_ms
+        boundary = Boundary.SENTENCE if pause_ms >= _PAUSE_MS else boundary_after(words[place - 1].text)
+        change = total.min() + _CHANGE_MS[boundary]
         came_from[place] = np.where(total <= change, np.arange(count), total.argmin())
         total = np.minimum(total, change) + costs[place]
     found = [int(total.argmin())]
     for place in range(len(words) - 1, 0, -1):
         found.append(int(came_from[place, found[-1]]))
     return found[::-1]
-
-
-def change_ms(before: Word, after: Word) -> float:
-    kind = boundary_after(before.text)
-    return _CHANGE_MS[Boundary.SENTENCE if after.start_ms - before.end_ms >= _PAUSE_MS else kind]
 
 
 def _outside_ms(words: Sequence[Word], turns: Sequence[Turn]) -> NDArray[np.float64]:

@@ -1,68 +1,54 @@
-"""The errors of a recording that fails, and of models that cannot be loaded. The process is a script."""
+"""Errors of the process, the time that an answer may take, and turns over several requests."""
 
-from __future__ import annotations
-
-import asyncio
-import sys
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.core.idle import IdleTimer
-from asr_server.features.speakers.diarization.client import RecordingDiarization
-from asr_server.processes import worker_process
-from asr_server.processes.worker_process import Work, WorkerProcess, WorkerStream
+from asr_server.features.speakers.diarization.client import LiveSpeakers, RecordingDiarization
+from asr_server.features.speakers.diarization.turns import Turn
+from asr_server.processes.messages import Message
 
-# Analysis 13 fails, and there are no models for 14.
-SCRIPT = """
-import json, struct, sys
-while header := sys.stdin.buffer.read(8):
-    sizes = struct.unpack("<II", header)
-    request = json.loads(sys.stdin.buffer.read(sizes[0]))
-    sys.stdin.buffer.read(sizes[1])
-    answers = {13: {"error": "OSError"}, 14: {"unusable": "a file is damaged"}}
-    text = json.dumps(answers.get(request["stream"], {})).encode()
-    sys.stdout.buffer.write(struct.pack("<II", len(text), 0) + text)
-    sys.stdout.buffer.flush()
-"""
+BLOCK = np.zeros(32_000, np.float32)
 
 
-@pytest.fixture
-async def running():
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-S", "-c", SCRIPT), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    running = WorkerProcess(Work("", "tells speakers apart", SpeakersUnavailable), child)
-    yield running
-    await running.end()
+class Stream:
+    """Answers with these contents in turn. `work_s`: the time that each request has for its work."""
+
+    def __init__(self, *answers):
+        self.answers, self.work_s = list(answers), []
+        self.process, self.close = SimpleNamespace(end=AsyncMock()), lambda: None
+
+    async def request(self, content, data, *, is_live, work_s):
+        self.work_s.append(work_s)
+        return Message(self.answers.pop(0), b"")
 
 
-def recording(running, number):
-    return RecordingDiarization(WorkerStream(running, number, IdleTimer(0)))
-
-
-async def test_the_failure_of_a_recording_is_its_own(running):
-    """The process goes on."""
+async def test_the_failure_of_a_recording_is_reported():
     with pytest.raises(SpeakersUnavailable, match="this recording"):
-        await recording(running, 13).ask("push")
-    assert (await recording(running, 2).ask("push")).content == {}
+        await RecordingDiarization(Stream({"error": "OSError"})).push(BLOCK)
 
 
-async def test_models_that_cannot_be_loaded(running):
+async def test_models_that_cannot_be_loaded():
     """The reason is told, and the process has ended."""
+    stream = Stream({"unusable": "a file is damaged"})
     with pytest.raises(SpeakersUnavailable, match=r"^SPEAKERS: a file is damaged\.$"):
-        await recording(running, 14).ask("push")
-    assert not running.is_running
+        await RecordingDiarization(stream).push(BLOCK)
+    stream.process.end.assert_awaited_once()
 
 
-@pytest.mark.parametrize("action", ["push", "finish"])
-async def test_more_work_may_take_longer(running, monkeypatch, action):
-    """Sound, or the end of three minutes, where a request without either has no time at all."""
-    analysis = recording(running, 1)
-    for _ in range(90):
-        await analysis.push(np.zeros(32_000, np.float32))
-    monkeypatch.setattr(worker_process, "_LATE_S", 0.0)
-    assert await analysis.ask(action, np.zeros(32_000, np.float32) if action == "push" else None)
-    with pytest.raises(SpeakersUnavailable):
-        await analysis.ask("push")
+async def test_more_work_may_take_longer():
+    """Sound, and the end of three minutes."""
+    stream = Stream(*[{}] * 91)
+    recording = RecordingDiarization(stream)
+    await recording.push(np.tile(BLOCK, 90))
+    await recording.ask("finish")
+    assert stream.work_s == [*[10.0] * 90, pytest.approx(1.8)]
+
+
+async def test_turns_replace_those_of_the_request_before_in_their_time():
+    first = {"turns": [[0, 0, 1_000], [0, 1_000, 2_000]], "voices": None, "settled_ms": 500}
+    session = LiveSpeakers(Stream(first, {**first, "turns": [[1, 500, 4_000]]}))
+    assert await session.push(np.tile(BLOCK, 2)) == (Turn(0, 0, 500), Turn(1, 500, 4_000))

@@ -1,10 +1,8 @@
 """Features for voices, against Kaldi's own."""
 
-import wave
-from dataclasses import replace
-
 import numpy as np
 import pytest
+import soundfile
 
 from asr_server import demo
 from asr_server.features.speakers.diarization import filterbank
@@ -17,27 +15,13 @@ FIFTH = [0.0537, -0.3504, 1.2986, 0.0492, 1.7582, -0.4402, -1.0959, -0.5346, -1.
 FIFTH += [2.5486, -2.1688, 0.8054, -1.4149, -1.941, -0.3459, 1.7969, -0.2288, -0.4148, 0.5824]
 
 
-def speech():
-    with wave.open(str(demo.sample().recording)) as recording:
-        pcm = np.frombuffer(recording.readframes(recording.getnframes()), np.int16)
-    return pcm[20_000:21_200] / np.float32(32_768)
-
-
 def test_features_are_kaldis():
-    found = filterbank.features(speech())
+    samples, _ = soundfile.read(demo.sample().recording, dtype="float32")
+    found = filterbank.features(samples[20_000:21_200])
     assert found.shape == (6, 80)
     assert found.dtype == np.float32
     assert found[1, ::4] == pytest.approx(SECOND, abs=1.5e-4)
     assert found[4, 1::4] == pytest.approx(FIFTH, abs=1.5e-4)
-
-
-def test_loudness_changes_nothing():
-    """The mean of each band is removed. Models that want samples of other sizes get the same from them."""
-    found = filterbank.features(speech())
-    assert np.allclose(filterbank.features(100 * speech()), found, atol=1e-3)
-    assert np.allclose(
-        filterbank.features(speech(), replace(filterbank.WESPEAKER, scale=1)), found, atol=0.05
-    )  # the least energy is nearer
 
 
 def test_silence_is_finite():

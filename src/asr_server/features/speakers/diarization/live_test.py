@@ -61,7 +61,6 @@ def test_who_speaks_is_known_within_two_seconds():
 
 
 def test_what_has_not_changed_is_not_told_again():
-    """Each report differs from the one before."""
     diarizer = LiveDiarizer(NumberedVoices().models)
     found = [diarizer.push(block) for block in blocks(numbered((1, 5), (2, 4), (0, 10)))]
     reports = [turns for turns in found if turns]
@@ -70,7 +69,7 @@ def test_what_has_not_changed_is_not_told_again():
 
 
 def test_people_keep_their_numbers():
-    """The numbers stay also after others have spoken for a minute, and after a long silence."""
+    """Also after others have spoken for a minute, and after a long silence."""
     parts = [(1, 5), (2, 5), (3, 30), (2, 20), (0, 40), (1, 5), (2, 5), (0, 2)]
     assert [speaker for speaker, *_ in told(numbered(*parts))][-2:] == [0, 1]
 
@@ -80,15 +79,16 @@ def test_a_short_sound_is_nobody_new():
     assert {speaker for speaker, *_ in told(numbered((1, 6), (0, 0.6), (2, 0.8), (0, 3), (1, 3)))} == {0}
 
 
-def test_people_who_speak_at_once_both_speak():
-    found = told(numbered((1, 4.2), (12, 0.6), (2, 4.2), (0, 2)))
-    assert found == [(0, 0.0, 4.8), (1, 4.2, 9.0)]
-
-
-def test_people_who_speak_at_once_for_long_both_speak():
-    """Windows whose new part has nobody alone are told by what they hear before it."""
-    found = told(numbered((1, 4.2), (2, 3), (12, 3), (1, 3), (0, 2)))
-    assert found == [(0, 0.0, 4.2), (1, 4.2, 10.2), (0, 7.2, 13.2)]
+@pytest.mark.parametrize(
+    ("parts", "turns"),
+    [
+        ([(1, 4.2), (12, 0.6), (2, 4.2), (0, 2)], [(0, 0.0, 4.8), (1, 4.2, 9.0)]),
+        # Windows whose new part has nobody alone are told by what they hear before it.
+        ([(1, 4.2), (2, 3), (12, 3), (1, 3), (0, 2)], [(0, 0.0, 4.2), (1, 4.2, 10.2), (0, 7.2, 13.2)]),
+    ],
+)
+def test_people_who_speak_at_once_both_speak(parts, turns):
+    assert told(numbered(*parts)) == turns
 
 
 @pytest.mark.slow("hears minutes of speech")
@@ -106,17 +106,16 @@ def test_the_memory_of_a_session_is_bounded(monkeypatch):
 
 
 def test_the_number_of_people_is_bounded(monkeypatch):
-    """Further voices are given to whoever speaks nearest to them."""
     monkeypatch.setattr(live, "MAX_SPEAKERS", 2)
     found = told(numbered((1, 5), (2, 5), (3, 5), (4, 5), (0, 3)))
     assert {speaker for speaker, *_ in found} == {0, 1}
     assert found[-1][2] == pytest.approx(20, abs=0.1)
 
 
-def voices_told(sound):
+def voices_told(*parts):
     """Return each report, with the seconds of audio that it came after."""
     diarizer, reports = LiveDiarizer(NumberedVoices().models), []
-    for number, block in enumerate(blocks(sound), start=1):
+    for number, block in enumerate(blocks(numbered(*parts)), start=1):
         diarizer.push(block)
         if (prints := diarizer.take_voice_prints()) is not None:
             reports.append((number / 4, prints))
@@ -125,26 +124,22 @@ def voices_told(sound):
 
 def test_a_voice_is_told_after_three_six_and_twelve_seconds_of_its_speech():
     """The voice is not told before, at most 2 s later, and not again, however long the speech goes on."""
-    reports = voices_told(numbered((1, 30)))
+    reports = voices_told((1, 30))
     assert [set(prints) for _, prints in reports] == [{0}] * 3
     for (at_s, _), enough_s in zip(reports, VOICE_PRINT_S, strict=True):
         assert enough_s <= at_s <= enough_s + 2
-    silent = voices_told(numbered((1, 2.5), (0, 30)))
-    assert silent == []
+    assert voices_told((1, 2.5), (0, 30)) == []
 
 
 def test_a_voice_that_is_told_is_that_of_its_speaker():
     """The voice is of length 1. The voices of others come with it unchanged."""
-    reports = voices_told(numbered((1, 13), (2, 5), (0, 2)))
-    (_, before), (_, after) = reports[-2:]
-    assert set(after) == {0, 1}
+    *_, (_, before), (_, after) = voices_told((1, 13), (2, 5), (0, 2))
     assert after[0] is before[0]
-    people = np.eye(64)[[1, 2]]
     voices = np.array([after[0], after[1]])
-    assert voices.dtype == np.float32
     assert np.linalg.norm(voices, axis=1) == pytest.approx(1, abs=1e-6)
-    assert (voices @ people.T).argmax(axis=1).tolist() == [0, 1]
-    assert (voices @ people.T).max(axis=1).min() > 0.9
+    likeness = voices @ np.eye(64)[[1, 2]].T
+    assert likeness.argmax(axis=1).tolist() == [0, 1]
+    assert likeness.max(axis=1).min() > 0.9
 
 
 def test_a_speaker_who_was_taken_for_another_is_withdrawn():

@@ -51,7 +51,6 @@ def test_loudness_changes_nothing(models, conversation):
         np.sin(np.arange(13 * SAMPLE_RATE) * 0.1),
         np.zeros(SAMPLE_RATE // 10),
     ],
-    ids=["noise", "a tone", "a tenth of a second"],
 )
 def test_what_is_no_voice_is_nobody(models, sound):
     assert diarized(models, sound).turns == ()

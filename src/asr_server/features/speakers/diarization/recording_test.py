@@ -28,7 +28,6 @@ def turns(found):
 @settings(max_examples=50)
 @given(CONVERSATIONS, st.sampled_from([1600, 7_777, 32_000, 160_000, 200_001]))
 def test_how_it_is_fed_in_changes_nothing(sound, block_samples):
-    """Blocks of any size give the same turns and voices."""
     whole, parts = diarized(sound), diarized(sound, block_samples)
     assert parts.turns == whole.turns
     assert np.array_equal(parts.voice_prints, whole.voice_prints)
@@ -47,7 +46,6 @@ def test_where_nobody_speaks_there_are_no_turns(sound):
 
 
 def test_speech_too_short_for_a_voice_is_one_turn_of_somebody():
-    """The sound has no voice to compare others with."""
     found = diarized(numbered((0, 1), (2, 0.3), (0, 3)))
     assert [turn.speaker for turn in found.turns] == [0]
     assert found.voice_prints == ()
@@ -72,13 +70,6 @@ def test_a_voice_print_is_that_of_the_speaker_of_its_number(one, other):
     found = diarized(numbered((other, 0.3), (one, 2), (other, 2), (one, 1)))
     assert [turn.speaker for turn in found.turns] == [0, 1, 0]
     assert [int(voice[:10].argmax()) for voice in found.voice_prints] == [one, other]
-
-
-@pytest.mark.parametrize("people", [1, 2, 4])
-def test_as_many_people_as_the_caller_says(people):
-    """Though there are three."""
-    found = diarized(numbered((1, 8), (2, 8), (3, 8)), count=SpeakerCount(people, people))
-    assert len(found.voice_prints) == people
 
 
 def test_the_memory_of_a_recording_is_that_of_its_voices():

@@ -11,31 +11,21 @@ from asr_server.features.speakers.diarization.windows import Overlap, Piece
 CENTRES = np.eye(2)
 
 
-def _spans(*parts):
-    return [VoiceSpan(round(begin * SAMPLE_RATE), round(end * SAMPLE_RATE), who) for who, begin, end in parts]
-
-
 @pytest.mark.parametrize(
     ("parts", "turns"),
     [
-        pytest.param([(0, 0, 1), (0, 1.4, 2)], [(0, 0, 2000)], id="a short pause"),
-        pytest.param([(0, 0, 1), (0, 1.6, 2)], [(0, 0, 1000), (0, 1600, 2000)], id="a long pause"),
-        pytest.param(
-            [(0, 0, 1), (1, 1.1, 1.2), (0, 1.3, 2)],
-            [(0, 0, 1000), (1, 1100, 1200), (0, 1300, 2000)],
-            id="another speaks in the pause",
-        ),
-        pytest.param(
-            [(1, 0, 1.2), (0, 0.5, 1), (0, 1.3, 2)],
-            [(1, 0, 1200), (0, 500, 1000), (0, 1300, 2000)],
-            id="another speaks on into the pause",
-        ),
-        pytest.param([(0, 0, 1), (1, 0.9, 2), (0, 1, 1.5)], [(0, 0, 1500), (1, 900, 2000)], id="no pause"),
+        ([(0, 0, 1), (0, 1.4, 2)], [(0, 0, 2000)]),
+        ([(0, 0, 1), (0, 1.6, 2)], [(0, 0, 1000), (0, 1600, 2000)]),
+        # Another speaks in the pause, or on into the pause.
+        ([(0, 0, 1), (1, 1.1, 1.2), (0, 1.3, 2)], [(0, 0, 1000), (1, 1100, 1200), (0, 1300, 2000)]),
+        ([(1, 0, 1.2), (0, 0.5, 1), (0, 1.3, 2)], [(1, 0, 1200), (0, 500, 1000), (0, 1300, 2000)]),
+        ([(0, 0, 1), (1, 0.9, 2), (0, 1, 1.5)], [(0, 0, 1500), (1, 900, 2000)]),  # no pause
     ],
 )
 def test_a_pause_of_half_a_second_in_which_nobody_else_speaks_does_not_end_a_turn(parts, turns):
     """A turn is written as (speaker, start, end) in milliseconds."""
-    assert [(turn.speaker, turn.start_ms, turn.end_ms) for turn in spans.turns(_spans(*parts))] == turns
+    spoken = [VoiceSpan(round(begin * SAMPLE_RATE), round(end * SAMPLE_RATE), who) for who, begin, end in parts]
+    assert [(turn.speaker, turn.start_ms, turn.end_ms) for turn in spans.turns(spoken)] == turns
 
 
 def _piece(begin_s, end_s, person, voice=None):
@@ -57,11 +47,7 @@ def test_a_voice_decides_for_its_piece_whatever_the_window_takes_it_for():
 
 def test_who_speaks_at_once_is_known_by_the_nearest_speech_of_each():
     """The nearest speech is of the same person in that window; somebody who never speaks alone there is nobody."""
-    pieces = [
-        _piece(0, 2, 0, np.array([1.0, 0])),
-        _piece(4, 6, 0, np.array([0, 1.0])),
-        _piece(6, 7, 1, np.array([1.0, 0])),
-    ]
+    pieces = [_piece(0, 2, 0, CENTRES[0]), _piece(4, 6, 0, CENTRES[1]), _piece(6, 7, 1, CENTRES[0])]
     overlap = Overlap(round(5.9 * SAMPLE_RATE), round(6.1 * SAMPLE_RATE), dict.fromkeys(((0, 0), (0, 1), (0, 2)), ()))
     found = spans.attributed(pieces, [overlap], CENTRES)
     assert [span.speaker for span in found if span.begin == overlap.begin] == [1, 0]

@@ -45,7 +45,6 @@ def main() -> None:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, models: SpeakerModels) -> None:
-    """Answer requests until there are no more."""
     worker.serve(requests, answers, partial(_answer, models), _REQUEST_CPU_S)
 
 

@@ -6,30 +6,23 @@ import numpy as np
 import pytest
 
 from asr_server.core.transcript import MAX_SPEAKERS
+from asr_server.features.speakers.diarization import wire
 from asr_server.features.speakers.diarization import worker as speakers_worker
 from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
+from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.processes import messages, sandbox
 
 
-@pytest.fixture(autouse=True)
-def no_cpu_limit(monkeypatch):
-    """Leave the limit out: it would be that of the tests."""
-    monkeypatch.setattr(sandbox, "limit_cpu_from_now", lambda cpu_s: None)
-
-
-def answers(requests, models=None):
-    """The content of the answer to each request, which is its content and perhaps samples."""
+def answers(monkeypatch, requests):
+    monkeypatch.setattr(sandbox, "limit_cpu_from_now", lambda cpu_s: None)  # it would be a limit of the tests
     sent = b"".join(
         messages.packed({**request, "dropped": []}, *(block.tobytes() for block in samples))
         for request, *samples in requests
     )
     received = io.BytesIO()
-    speakers_worker.serve(io.BytesIO(sent), received, models or NumberedVoices().models)
+    speakers_worker.serve(io.BytesIO(sent), received, NumberedVoices().models)
     received.seek(0)
-    found = []
-    while answer := messages.read(received.read):
-        found.append(answer[0])
-    return found
+    return list(iter(lambda: messages.read(received.read), None))
 
 
 def recording(number, *blocks, live=False):
@@ -40,15 +33,30 @@ def recording(number, *blocks, live=False):
 FINISH = {"action": "finish", "stream": 1, "at_least": 1, "at_most": MAX_SPEAKERS}
 
 
-def test_recordings_and_sessions_are_kept_apart():
-    """Requests of several come in any order."""
+def test_recordings_and_sessions_are_kept_apart(monkeypatch):
+    """Requests of several come in any order. A session without a new voice differs from one without voices."""
     one, two = recording(1, numbered((1, 6))), recording(2, numbered((2, 6), (3, 6)))
     mixed = [request for pair in zip(one, two, strict=True) for request in pair]
-    found = answers([*mixed, *recording(3, numbered((4, 3)), live=True), (FINISH,), ({**FINISH, "stream": 2},)])
-    assert [len(answer["voices"]) for answer in found[-2:]] == [1, 2]
-    assert found[-3]["turns"] == [[0, 0, 2500]]
+    live = recording(3, numbered((4, 3)), numbered((4, 2)), numbered((4, 0.5)), live=True)
+    *_, first, second, third, whole, other = answers(
+        monkeypatch, [*mixed, *live, (FINISH,), ({**FINISH, "stream": 2},)]
+    )
+    assert wire.turns(first) == (Turn(0, 0, 2500),)
+    assert [voices if voices is None else list(voices) for voices in map(wire.voices, (first, second, third))] == [
+        None,
+        [0],
+        None,
+    ]
+    assert [[voice[:10].argmax() for voice in wire.voices(each).values()] for each in (whole, other)] == [[1], [2, 3]]
 
 
 @pytest.mark.parametrize("action", ["push", "finish"])
-def test_what_was_never_begun_is_unknown(action):
-    assert answers([({"action": action, "stream": 5}, np.zeros(10, np.float32))]) == [{"error": "unknown"}]
+def test_what_was_never_begun_is_unknown(monkeypatch, action):
+    ((content, _),) = answers(monkeypatch, [({"action": action, "stream": 5}, np.zeros(10, np.float32))])
+    assert content == {"error": "unknown"}
+
+
+def test_the_turns_of_the_longest_recording_fit():
+    """Two hours in which the speaker changes 30 times a second: of that, as much as a hundredth of the limit takes."""
+    turns = tuple(Turn(MAX_SPEAKERS - 1, 7_000_000 + place, 7_000_001) for place in range(2_160))
+    assert len(wire.answer(turns, {})) <= messages.MAX_JSON_BYTES / 100
