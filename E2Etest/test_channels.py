@@ -51,13 +51,6 @@ async def _check(pipeline, speakers, track, *, clean=None, more_errors=0):
 
 
 @pytest.mark.nightly
-async def test_words_by_speaker(english):
-    """A short call with speech at the same time."""
-    speakers = people("librivox_08", "phone_tt")
-    await _check(english, speakers, conversation(speakers, pause_s=-1.0))
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("pause_s", [0.4, -1.0])
 async def test_words_by_speaker_of_a_long_call(english, pause_s):
     """A minute and more, in turns and with overlaps, also over the telephone. Divided at the turns, the engine hears

@@ -170,14 +170,6 @@ def test_the_chart_has_the_version_of_the_server():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["least", "everything", "keda", "bare", "page 0", "page 1"])
-def test_helm_finds_nothing_wrong(name):
-    """`helm lint --strict`, which fails on warnings too."""
-    done = _helm(["lint", "--strict"], SETS[name])
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_kubernetes_would_accept_every_object():
     """By the schemas of the oldest version that the chart allows and of the newest, and of KEDA and the operator."""

@@ -190,12 +190,6 @@ def test_the_deployment_page_fits_the_settings():
     assert f"stop_grace_period: {stop_s}s" in (ROOT / "docker-compose.yml").read_text("utf-8")
 
 
-@pytest.mark.parametrize(("page", "most_lines"), [("CLAUDE.md", 60), ("README.md", 90), ("LEARNING_LOG.md", 130)])
-def test_the_first_pages_are_short(page, most_lines):
-    """They point, they do not repeat."""
-    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most_lines
-
-
 # E2Etest/cli/test_docs.py runs those of docs/use/cli.md; a test below those of the README, without `make`.
 ELSEWHERE_RUN = {ROOT / "docs" / "use" / "cli.md", ROOT / "README.md"}
 RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason and page not in ELSEWHERE_RUN]

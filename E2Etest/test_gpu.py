@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
 import pytest
 
@@ -64,31 +63,6 @@ def test_the_parts_that_have_to_be_named_run_on_a_cpu(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert found["float32_equals_package"]["equal_with_8_rows"] == found["float32_equals_package"]["clips"]
-
-
-@pytest.mark.nightly
-def test_no_part_begins_after_the_time_is_up_and_the_file_says_so(tmp_path):
-    """A lease ends by itself: what is written by then is all there is."""
-    from tools.gpu.__main__ import PARTS  # it imports torch, which takes seconds
-
-    out = tmp_path / "gpu.json"
-    assert _run("--device", "cpu", "--shape", "demo", "--seconds", "0", "--out", str(out)).returncode == 0
-    found = json.loads(out.read_text())
-    assert (found["not_begun"], found["took_s"]) == (list(PARTS), {})
-
-
-@pytest.mark.nightly
-def test_weights_are_made_without_packages_that_do_not_travel():
-    """Write random weights of the released shapes on the GPU machine."""
-    code = (
-        "import sys; sys.modules.update(dict.fromkeys(('av', 'qwen_asr', 'silero_vad', 'transformers')))\n"
-        "import pathlib, tempfile; tempfile.tempdir = sys.argv[1]\n"
-        "from tools.checkpoints.recogniser import random_checkpoint\n"
-        "print(sorted(path.name for path in pathlib.Path(random_checkpoint('small')).iterdir()))"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
-    assert "model.safetensors" in done.stdout
 
 
 def test_a_machine_that_is_lent_takes_the_tree_and_the_packages():

@@ -17,7 +17,7 @@ from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.checkpoint import locate
 from asr_server.schedule.job import Priority
 from E2Etest.drive import recordings
-from E2Etest.drive.process import ready, running
+from E2Etest.drive.process import ready
 from E2Etest.drive.session import data, finals, pcm_of, stream
 from E2Etest.live.interrupted import laws
 
@@ -144,19 +144,3 @@ def test_live_finals_are_those_of_the_accurate_model(tmp_path, variant, fast):
                 assert [model["state"] for model in server.health()["models"]] == ["loaded", "loaded"]
     print(fast, found)
     assert found["dual"][0] <= found["alone"][0] + 2
-
-
-@pytest.mark.timeout(600)
-def test_models_in_an_engine_process(tmp_path):
-    """Both are listed before there is a process, each request gets its model, and `/health` shows both."""
-    audio = recordings.sample()[0]
-    with running(tmp_path / "log", GATEWAY_MODE="true", MODEL_ID=f"demo,{ENGLISH}") as server:
-        names = [model["id"] for model in server.client.get("/v1/models").json()["data"]]
-        assert names[:2] == ["demo", ENGLISH]
-        assert {model["id"]: model["state"] for model in server.health()["models"]} == dict.fromkeys(
-            names[:2], "unloaded"
-        )
-        texts = {name: server.transcribe(audio, model=name).json()["text"] for name in names[:2]}
-        assert texts["demo"] != texts[ENGLISH] != ""
-        assert {model["state"] for model in server.health()["models"]} == {"loaded"}
-        assert server.transcribe(audio, model="example/third").status_code == 404

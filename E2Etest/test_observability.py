@@ -107,35 +107,3 @@ def test_what_is_grouped_by_and_shown_is_a_label_of_what_is_asked_for():
         labels = set().union(*(SERIES.get(found.name, set()) for found in _nodes(expression))) | OF_PROMETHEUS
         for node in _nodes(expression, promql_parser.AggregateExpr):
             assert node.modifier is None or set(node.modifier.labels) <= labels, name
-
-
-def test_functions_fit_the_kind():
-    """`rate` is of counters and of histograms' parts, `histogram_quantile` of buckets by their bound."""
-    counters = {name for name, metric in DOCUMENTED.items() if metric.kind == "counter"} | {"process_cpu_seconds_total"}
-    parts = {found for found in SERIES if re.search(r"_(bucket|sum|count)$", found)}
-    for name, expression in EXPRESSIONS:
-        for node in _nodes(expression, promql_parser.Call):
-            inside = [found.name for argument in node.args for found in _nodes(argument)]
-            if node.func.name in ("rate", "increase"):
-                assert set(inside) <= counters | parts, name
-            if node.func.name == "histogram_quantile":
-                assert all(found.endswith("_bucket") for found in inside), name
-                (sums,) = _nodes(node, promql_parser.AggregateExpr)
-                assert "le" in sums.modifier.labels, name
-
-
-def test_legends_name_labels_that_are_left():
-    """A legend of a label that was summed away is empty."""
-    for title, expression, legend in _targets():
-        sums = _nodes(expression, promql_parser.AggregateExpr)
-        left = set().union(*(SERIES[found.name] for found in _nodes(expression))) | OF_PROMETHEUS
-        if sums:
-            left = set(sums[0].modifier.labels) if sums[0].modifier else set()
-        assert set(re.findall(r"{{(\w+)}}", legend)) <= left, title
-
-
-def test_every_metric_is_on_the_dashboard():
-    """Nothing is counted that nobody would see."""
-    shown = {found.name for _, expression, _ in _targets() for found in _nodes(expression)}
-    for name in DOCUMENTED:
-        assert any(found == name or found.startswith(f"{name}_") for found in shown), name

@@ -15,9 +15,7 @@ import pytest
 import yaml
 
 from asr_server import __version__
-from asr_server.cli.conftest import tls
 from asr_server.features.speech_output import spoken_form
-from E2Etest.drive.process import running
 from tools import requirements
 
 ROOT = Path(__file__).parents[1]
@@ -96,24 +94,6 @@ def test_the_release_publishes_the_images_and_runs_what_this_repository_has():
     assert printed(hatchling).split() == requirements.required(["dev"])[-1:]
     assert f"## [{__version__}]" not in printed(notes)
     assert len(printed(notes)) > 100
-
-
-@pytest.mark.nightly
-def test_the_health_check_finds_a_server_with_and_without_tls(server, tmp_path):
-    """By the settings of the server: 0 when it is live, 1 when nobody is there or the protocol is another."""
-
-    def health(port, **settings):
-        environment = {**os.environ, "HOST": "0.0.0.0", "ALLOW_ANONYMOUS": "true", "PORT": str(port), **settings}
-        command = [sys.executable, "-m", "asr_server", "healthcheck"]
-        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, check=False).returncode
-
-    secured = tls(tmp_path)
-    assert health(server.port) == 0
-    assert health(9) == 1
-    assert health(server.port, **secured) == 1
-    with running(tmp_path / "log", **secured) as secure:
-        assert health(secure.port, **secured) == 0
-        assert health(secure.port) == 1
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -61,20 +61,6 @@ def test_a_recording_is_transcribed_between_two_answers(speaking, sample):
     assert health["speech_state"] == "loaded"
 
 
-def test_another_recording_is_another_voice(speaking, sample):
-    """The voice of the recording is imitated by the Base checkpoint."""
-    answers = [
-        speaking.client.post(
-            "/v1/audio/speech/clone",
-            data={"input": "Hello there.", "response_format": "pcm", "ref_text": said},
-            files={"file": sample[0]},
-        )
-        for said in ("one two three", "")
-    ]
-    assert [answer.status_code for answer in answers] == [200, 200]
-    assert answers[0].content != answers[1].content
-
-
 @pytest.mark.timeout(600)
 def test_an_engine_process_speaks_the_same_and_ends_when_idle(speaking, models, tmp_path, sample):
     """Killed in the middle of a sentence, the next process speaks it; a voice is imitated there too."""

@@ -3,7 +3,6 @@
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -69,18 +68,3 @@ def test_a_page_names_targets_that_exist(page):
     named = set(re.findall(r"(?:`|^)make ([a-z0-9]+)", (ROOT / page).read_text("utf-8"), re.MULTILINE))
     assert named
     assert named <= TARGETS
-
-
-def test_the_hooks_run_what_make_check_runs():
-    """Nothing is fetched; every command is a tool of the virtual environment and is installed."""
-    repositories = _yaml(ROOT / ".github" / "pre-commit.yaml")["repos"]
-    assert [repository["repo"] for repository in repositories] == ["local"]
-    hooks = repositories[0]["hooks"]
-    assert {hook["language"] for hook in hooks} == {"system"}
-    commands = [shlex.split(hook["entry"]) for hook in hooks]
-    for program, *_ in commands:
-        assert Path(program).parent == Path(".venv/bin")
-        assert Path(sys.executable).with_name(Path(program).name).exists()
-    checked = re.findall(r"^\t\$\(VENV\)/bin/(\w+)(?: (format|check))?", MAKEFILE, re.MULTILINE)
-    of_hooks = [(Path(words[0]).name, words[1] if len(words) > 1 else "") for words in commands]
-    assert of_hooks == checked

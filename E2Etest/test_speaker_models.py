@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from asr_server.core.errors import SpeakersUnavailable
 from asr_server.features.speakers.diarization import embedded_weights, model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from E2Etest.drive import recordings
@@ -44,21 +43,3 @@ async def test_models_as_files_give_the_same_turns_and_voices(directory):
     assert found.turns == wanted.turns
     assert len(found.voice_prints) == 2
     assert np.array_equal(found.voice_prints, wanted.voice_prints)
-
-
-@pytest.mark.nightly
-async def test_a_request_names_the_fault_and_the_next_one_loads_again(directory):
-    """The server need not be started anew after the directory was put right."""
-    whole = (directory / "embedding.ort").read_bytes()
-    (directory / "embedding.ort").write_bytes(whole[:1000])
-    client = SpeakerClient(str(directory))
-    try:
-        with pytest.raises(SpeakersUnavailable, match=r"^SPEAKERS: embedding.ort: onnxruntime cannot run it"):
-            await client.diarize(np.zeros(16_000, np.float32))
-        assert client.pid is None
-        (directory / "embedding.ort").write_bytes(whole)
-        assert (await client.diarize(np.zeros(16_000, np.float32))).turns == ()
-        assert client.pid is not None
-    finally:
-        await client.close()
-    assert client.pid is None

@@ -107,45 +107,6 @@ def test_one_person_is_one_speaker(english, speaker):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("level", [0.0, 0.003])
-def test_nobody_speaks(english, level):
-    """In silence and in noise there are no segments."""
-    noise = np.random.default_rng(0).normal(0, 1, 20 * SAMPLE_RATE).astype(np.float32) * np.float32(level)
-    assert _diarized(english, noise) == []
-
-
-@pytest.mark.nightly
 def test_music_has_one_speaker_at_most(english):
     """A recogniser may hear words in it."""
     assert len(_speakers(_diarized(english, np.tile(film_music(), 3)))) <= 1
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_many_turns(english):
-    """At least forty changes of speaker."""
-    talk = conversation(seed=52, speakers=2, seconds=240)
-    assert talk.changes >= 40
-    assert _speakers(_diarized(english, talk.mono())) == {"A", "B"}
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_turns_of_a_third_of_a_second(english):
-    """Too short to tell two people apart by: every segment has a speaker, and there are not more of them."""
-    length = round(0.3 * SAMPLE_RATE)
-    first, second = (np.concatenate([p.audio for p in voices()[name]]) for name in ("allison", "librivox-reader"))
-    places = range(0, 20 * SAMPLE_RATE, length)
-    pieces = [(first if i % 2 else second)[at : at + length] for i, at in enumerate(places)]
-    assert len(_speakers(_diarized(english, np.concatenate(pieces)))) <= 2
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("fields", "most"), [({"num_speakers": "1"}, 1), ({"num_speakers": "40"}, 40)])
-def test_another_number_of_speakers_than_there_are(english, fields, most):
-    """One is one; of forty there are as many as there is speech for, and the words are all there."""
-    talk = conversation(seed=53, speakers=2, seconds=40)
-    segments = _diarized(english, talk.mono(), **fields)
-    assert 1 <= len(_speakers(segments)) <= most
-    assert speaker_words(talk.words, _words(segments)).recognized > 0.4 * len(talk.words)

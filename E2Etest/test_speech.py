@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from asr_server.features.moonshine import package
-from asr_server.features.speech_output.engines.espeak.voices import OPENAI_VOICES
 from asr_server.features.speech_output.spoken_form import spoken_form
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ready
@@ -82,15 +81,3 @@ def test_the_packaged_voice_is_understood(person):
     errors, words = _heard(person, ENGLISH, SENTENCES[::3])
     print(f"{errors} of {words} words are wrong ({errors / words:.1%})")
     assert errors <= 0.08 * words
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.slow
-def test_openai_voices_are_understood(talker):
-    """Each better than half of the words; printed, best first."""
-    texts = SENTENCES[1::16]
-    counts = {voice: _heard(talker, ENGLISH, texts, voice) for voice in OPENAI_VOICES}
-    rates = {voice: errors / words for voice, (errors, words) in counts.items()}
-    for voice, rate in sorted(rates.items(), key=lambda pair: pair[1]):
-        print(f"| `{voice}` | `{OPENAI_VOICES[voice]}` | {rate:.0%} |")
-    assert max(rates.values()) < 0.5

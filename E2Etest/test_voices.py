@@ -59,20 +59,3 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
         assert await recognised.of_channels(channels) == {"A": "Announcer", "B": "B", "C": "Reader"}
     finally:
         await asyncio.gather(speakers.close(), decoder.close())
-
-
-@pytest.mark.nightly
-async def test_people_are_recognised_while_they_speak(tmp_path):
-    """The one who is stored, and not the other, by voices that the process tells of them."""
-    speakers, decoder, store = SpeakerClient(model_source.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)
-    try:
-        await _enrol(Enrolment(speakers, decoder, store, time_limit_s=100.0), "Reader", _clip("librivox_0870"))
-        session = await speakers.live()
-        talk = [_clip("jfk")[: 8 * 16_000], _clip("librivox_0920"), np.zeros(32_000, np.int16)]
-        for block in np.split(np.concatenate(talk) / np.float32(32_768), range(8_000, sum(map(len, talk)), 8_000)):
-            await session.push(block)
-        names = named([*session.voice_prints.values()], store.comparable("", speakers.voice_model))
-        assert dict(zip(session.voice_prints, names, strict=True)) == {0: None, 1: "Reader"}
-        session.close()
-    finally:
-        await asyncio.gather(speakers.close(), decoder.close())

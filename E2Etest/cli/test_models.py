@@ -92,15 +92,6 @@ def test_the_doctor_tries_the_bundled_model(cli_server):
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.nightly
-def test_the_doctor_tries_the_english_model_where_that_is_set():
-    """The other one needs torch, which need not be installed then."""
-    done = command("doctor", MODEL_ID="moonshine-tiny-en", PYTHONPROFILEIMPORTTIME="1")
-    assert done.returncode == 0, done.stdout
-    assert "transcribed correctly" in done.stdout
-    assert not re.search(r"\| +torch$", done.stderr, re.MULTILINE)
-
-
 @pytest.mark.parametrize("changes", [{"PORT": "x"}, {"DEVICE": "cuda:9"}, {"USE_VLLM": "true"}])
 def test_the_doctor_fails_where_the_server_would_not_start(changes):
     """And names the setting."""

@@ -1,7 +1,5 @@
 """`asr-server subtitles` and jobs, against a server."""
 
-import re
-import signal
 from contextlib import ExitStack
 
 import pytest
@@ -10,9 +8,6 @@ from E2Etest.cli.commands import command, run, started
 from E2Etest.drive.process import ServerProcess
 
 pytestmark = pytest.mark.integration
-
-JOB = re.compile(r"/v1/jobs/(job_[\w-]+)/result")
-
 
 def _subtitles(server, *arguments, **more):
     return run("subtitles", "--server", server.base, *arguments, **more)
@@ -60,21 +55,6 @@ def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, tmp_path):
     state = cli_server.state
     assert state.is_dir()
     assert [path for path in state.rglob("*") if "job_" in path.name] == []
-
-
-@pytest.mark.nightly
-def test_a_job_goes_on_when_it_is_left_and_is_found_again(cli_server, long_talk):
-    """Ctrl-C prints the command that fetches the result, server included."""
-    process = started("subtitles", long_talk, "--job", "--server", cli_server.base, "--output", "-")
-    cli_server.wait_for(lambda health: health["queue"]["running"] > 0)
-    process.send_signal(signal.SIGINT)
-    printed, errors = process.communicate(timeout=60)
-    assert (process.returncode, printed) == (130, "")
-    (job,) = JOB.findall(errors)
-    assert f"curl {cli_server.base}/v1/jobs/{job}/result\n" in errors
-    cli_server.wait_for(lambda health: health["jobs"] == 0, timeout_s=120)
-    assert cli_server.client.get(f"/v1/jobs/{job}/result").text.count("-->") > 20
-    assert cli_server.client.delete(f"/v1/jobs/{job}").status_code == 200
 
 
 @pytest.mark.nightly

@@ -71,11 +71,3 @@ def test_no_bar_where_none_is_wanted(cli_server, talks, words, arguments):
     """Quiet means quiet, and words that stream to the terminal move by themselves."""
     code, terminal = on_terminal("transcribe", "--server", cli_server.base, talks / "hello.wav", *arguments)
     assert (code, terminal) == (0, f"{words}\r\n")
-
-
-@pytest.mark.slow("runs the command in a process of its own")
-def test_the_doctor_has_colours():
-    code, terminal = on_terminal("doctor", "--quick", MODEL_ID="demo")
-    assert code == 0
-    assert "\x1b[32m" in terminal
-    assert "device" in terminal

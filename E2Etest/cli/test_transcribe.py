@@ -10,7 +10,6 @@ import pytest
 from asr_server.recordings.requests import ResponseFormat
 from asr_server_fake.script import FakeScript
 from E2Etest.cli.commands import command, run, started
-from E2Etest.drive.process import running
 
 pytestmark = pytest.mark.integration
 
@@ -133,22 +132,6 @@ def test_without_a_server_it_says_so_and_what_to_do(talks):
     assert "--local" in done.stderr
 
 
-@pytest.mark.nightly
-def test_a_server_that_dies_leaves_what_is_done(tmp_path, talks, words, long_talk):
-    """The short one is printed, the long one fails or is given up."""
-    with running(tmp_path / "log") as server:
-        options = ["--server", server.base, "--jobs", "1", "--quiet"]
-        process = started("transcribe", talks / "hello.wav", long_talk, *options)
-        assert process.stdout.readline().startswith("==>")
-        assert process.stdout.readline() == f"{words}\n"
-        server.wait_for(lambda health: health["queue"]["audio_held_s"] > 0)
-        server.process.kill()
-        rest, errors = process.communicate(timeout=60)
-    assert process.returncode in {1, 3}
-    assert (rest, errors.count("\n")) == ("", 1)
-    assert "connection_lost" in errors or "no server" in errors
-
-
 @pytest.mark.slow("runs the command in a process of its own")
 def test_ctrl_c_ends_it_and_frees_the_server(cli_server, long_talk, tmp_path):
     """Exit code 130, no traceback, no half-written file, and nothing is left in the queue or the batch."""
@@ -163,26 +146,3 @@ def test_ctrl_c_ends_it_and_frees_the_server(cli_server, long_talk, tmp_path):
     cli_server.wait_for(lambda health: health["queue"]["running"] == 0 and health["queue"]["audio_held_s"] == 0)
     # A line without the length of the audio is one of a request that had no result.
     assert "audio_s=" not in [line for line in cli_server.log().splitlines() if "method=POST" in line][-1]
-
-
-@pytest.mark.nightly
-def test_a_large_file_is_sent_from_disk(cli_server, tmp_path):
-    """Its size is nothing to the memory of the command: 150 MiB take no more than one byte, but for some buffers."""
-    small, large = tmp_path / "small.wav", tmp_path / "large.wav"
-    for path, size in ((small, 1), (large, 150 * 1024 * 1024)):
-        with path.open("wb") as file:
-            file.truncate(size)
-    peaks_mb = [_peak_mb("transcribe", "--server", cli_server.base, path) for path in (small, large)]
-    assert peaks_mb[1] < peaks_mb[0] + 20
-
-
-def _peak_mb(*arguments):
-    """Most resident memory of a run that the server refuses, as the kernel counted it."""
-    process = started(*arguments)
-    errors = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    process.stdout.close()
-    process.stderr.close()
-    assert (process.returncode, "invalid_audio" in errors) == (1, True)
-    return usage.ru_maxrss / 1024

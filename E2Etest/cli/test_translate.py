@@ -61,14 +61,3 @@ def test_bilingual_subtitles_lie_beside_the_recording_named_by_their_language(
     (cue,) = re.findall(r" --> \S+\n(.+?)\n\n", (talks / "hello.de.srt").read_text(), re.DOTALL)
     assert cue.replace("\n", " ") == f"{words} {translation(words)}"
     assert max(map(len, cue.split("\n"))) <= 30
-
-
-@pytest.mark.nightly
-def test_without_an_endpoint_it_says_what_to_set(cli_server, talks):
-    """A server that has none fails each recording; right here it is a wrong setting, reported once."""
-    served = run("translate", "-r", talks, "--to", "de", "--quiet", "--server", cli_server.base)
-    assert (served.returncode, served.stdout) == (1, "")
-    assert served.stderr.count("translation_unavailable") == 3
-    here = run("translate", "-r", talks, "--to", "de", "--quiet", "--local", "--model", "demo")
-    assert (here.returncode, here.stdout, here.stderr.count("\n")) == (2, "", 1)
-    assert "OPENAI_BASE_URL" in here.stderr
