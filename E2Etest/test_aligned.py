@@ -23,22 +23,20 @@ FOLDER = recordings.AUDIO / "aligned"
 WAIT_S = 100
 
 
+ROWS = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+
+
 @pytest.fixture(scope="module")
 def distances():
     """For each clip of the manifest its row, and |told - true| of all its borders in ms."""
-    rows = _rows()
     resolved = feature_list.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe())
     engine = core.build_aligning(resolved, idle_timeout_s=0)
     thread = EngineThread(engine, idle_timeout_s=0, poll_idle=engine.poll_idle)
     try:
-        futures = [thread.submit(_job(row)) for row in rows]
-        return [(row, _distances(row, future.result(WAIT_S))) for row, future in zip(rows, futures, strict=True)]
+        futures = [thread.submit(_job(row)) for row in ROWS]
+        return [(row, _distances(row, future.result(WAIT_S))) for row, future in zip(ROWS, futures, strict=True)]
     finally:
         thread.close()
-
-
-def _rows():
-    return json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
 
 
 def _job(row):
@@ -48,15 +46,14 @@ def _job(row):
 
 def _distances(row, alignment):
     assert [piece.text for piece in alignment.pieces] == [word for word, _, _ in row["words_ms"]]
-    told = [time for piece in alignment.pieces for time in (piece.start_ms, piece.end_ms)]
-    true = [time for _, start_ms, end_ms in row["words_ms"] for time in (start_ms, end_ms)]
-    return np.abs(np.array(told) - np.array(true))
+    told = [(piece.start_ms, piece.end_ms) for piece in alignment.pieces]
+    return np.abs(np.array(told) - np.array([times for _, *times in row["words_ms"]])).ravel()
 
 
 @pytest.mark.integration
 def test_words_of_a_long_recording_are_placed_as_well_as_those_of_one_clip(server):
     """All English clips are one recording, divided by its recognised text: one word in six is wrong (35 and 125 ms)."""
-    rows = [row for row in _rows() if row["language"] == "English"]
+    rows = [row for row in ROWS if row["language"] == "English"]
     parts, true = [], []
     for row in rows:
         begin_ms = sum(map(len, parts)) / 16

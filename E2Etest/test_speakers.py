@@ -29,33 +29,27 @@ def english(tmp_path_factory):
 
 
 def _diarized(server, audio, **fields):
-    """The segments of diarized_json for float32 (n,), or (channels, n)."""
+    """The speakers and the words of diarized_json for float32 (n,), or (channels, n)."""
     pcm = (np.atleast_2d(audio) * 32767).astype(np.int16)
     file = recordings.wav(pcm.T.ravel(), channels=len(pcm))
     answer = server.transcribe(file, response_format="diarized_json", **fields)
     assert answer.status_code == 200, answer.text
-    return answer.json()["segments"]
-
-
-def _words(segments):
-    return [
+    segments = answer.json()["segments"]
+    words = [
         SpokenWord(text, part["speaker"], part["start"], part["end"])
         for part in segments
         for text in recordings.plain_words(part["text"])
     ]
-
-
-def _speakers(segments):
-    return {part["speaker"] for part in segments}
+    return {part["speaker"] for part in segments}, words
 
 
 @pytest.mark.slow("finds the speakers of conversations")
 def test_two_people_are_two_speakers_and_words_are_given_to_who_said_them(english):
     """Without being told how many there are."""
     talk = conversation(seed=50, speakers=2, seconds=40)
-    segments = _diarized(english, talk.mono())
-    assert _speakers(segments) == {"A", "B"}
-    result = speaker_words(talk.words, _words(segments))
+    speakers, words = _diarized(english, talk.mono())
+    assert speakers == {"A", "B"}
+    result = speaker_words(talk.words, words)
     assert result.recognized > 0.4 * len(talk.words)
     assert result.rate <= 0.1
 
@@ -88,11 +82,11 @@ def test_words_of_people_who_speak_in_sentences(english):
 def test_a_channel_each_gives_every_word_to_who_said_it(english):
     """Also where both speak at once."""
     talk = conversation(seed=51, speakers=2, seconds=60)
-    segments = _diarized(english, talk.channels(), channel_mode="split")
-    assert _speakers(segments) == {"A", "B"}
+    speakers, words = _diarized(english, talk.channels(), channel_mode="split")
+    assert speakers == {"A", "B"}
     for name, speaker in zip("AB", talk.speakers, strict=True):
         said = [word for word in talk.words if word.speaker == speaker]
-        heard = [word for word in _words(segments) if word.speaker == name]
+        heard = [word for word in words if word.speaker == name]
         assert speaker_words(said, heard).recognized > 0.4 * len(said)
 
 
@@ -103,10 +97,10 @@ def test_one_person_is_one_speaker(english, speaker):
     """With pauses of a second, whoever it is."""
     pause = np.zeros(SAMPLE_RATE, np.float32)
     alone = np.concatenate([part for phrase in voices()[speaker] for part in (phrase.audio, pause)])
-    assert _speakers(_diarized(english, alone)) == {"A"}
+    assert _diarized(english, alone)[0] == {"A"}
 
 
 @pytest.mark.nightly
 def test_music_has_one_speaker_at_most(english):
     """A recogniser may hear words in it."""
-    assert len(_speakers(_diarized(english, np.tile(film_music(), 3)))) <= 1
+    assert len(_diarized(english, np.tile(film_music(), 3))[0]) <= 1

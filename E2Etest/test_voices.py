@@ -1,4 +1,4 @@
-"""Voices by name with real people: recognised in other recordings, and references that are refused."""
+"""Real people told apart and named: recognised in other recordings, and by models out of a directory."""
 
 import asyncio
 import io
@@ -10,7 +10,7 @@ import pytest
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.conftest import raises
-from asr_server.features.speakers.diarization import model_source
+from asr_server.features.speakers.diarization import embedded_weights, model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.speaker_names import RecordingNames
@@ -24,17 +24,9 @@ pytestmark = [
 ]
 
 
-class _Upload(io.BytesIO):
-    """A short WAV file is read without a descriptor."""
-
-
 def _clip(name):
     (clip,) = recordings.real_clips(name)
     return pcm_of(clip.path)
-
-
-async def _enrol(enrolment, name, pcm):
-    return await enrolment.enrol([_Upload(recordings.wav(pcm))], name, "a test")
 
 
 @pytest.mark.nightly
@@ -42,12 +34,16 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
     """Two who are stored and one who is not, also with a channel each; a reference of two of them is refused."""
     speakers, decoder, store = SpeakerClient(model_source.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)
     enrolment = Enrolment(speakers, decoder, store, time_limit_s=100.0)
+
+    async def enrol(name, pcm):
+        await enrolment.enrol([io.BytesIO(recordings.wav(pcm))], name, "a test")
+
     reader, announcer = _clip("librivox_0870"), _clip("phone_confbridge-mute-extended")
     try:
-        await _enrol(enrolment, "Reader", reader)
-        await _enrol(enrolment, "Announcer", announcer[: 8 * 16_000])
+        await enrol("Reader", reader)
+        await enrol("Announcer", announcer[: 8 * 16_000])
         with raises("invalid_reference", match="more than one voice"):
-            await _enrol(enrolment, "Both", np.concatenate([reader, announcer[: 6 * 16_000]]))
+            await enrol("Both", np.concatenate([reader, announcer[: 6 * 16_000]]))
         talk = [_clip("phone_vm-tmpexists"), _clip("jfk")[: 8 * 16_000], _clip("librivox_0920")]
         found = await speakers.diarize(np.concatenate(talk) / np.float32(32_768))
         names = named(found.voice_prints, store.comparable("", speakers.voice_model))
@@ -59,3 +55,27 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
         assert await recognised.of_channels(channels) == {"A": "Announcer", "B": "B", "C": "Reader"}
     finally:
         await asyncio.gather(speakers.close(), decoder.close())
+
+
+async def _told_apart(source, samples):
+    client = SpeakerClient(source)
+    try:
+        return await client.diarize(samples)
+    finally:
+        await client.close()
+
+
+@pytest.mark.nightly
+async def test_models_as_files_give_the_same_turns_and_voices(tmp_path):
+    """The bundled models as files: the networks in ONNX Runtime's format, the PLDA under pyannote's names."""
+    segmentation, embedding, plda = embedded_weights.read()
+    (tmp_path / "segmentation.ort").write_bytes(segmentation)
+    (tmp_path / "embedding.ort").write_bytes(embedding)
+    np.savez(tmp_path / "plda.npz", mu=plda.mean, tr=plda.transform, psi=plda.variance)
+    before = {"mean1": plda.mean_before, "mean2": plda.mean_after, "lda": plda.discriminant}
+    np.savez(tmp_path / "xvec_transform.npz", **before)
+    samples = np.concatenate([_clip("librivox_0870"), _clip("jfk")]) / np.float32(32_768)
+    found, wanted = await _told_apart(str(tmp_path), samples), await _told_apart(model_source.EMBEDDED, samples)
+    assert found.turns == wanted.turns
+    assert len(found.voice_prints) == 2
+    assert np.array_equal(found.voice_prints, wanted.voice_prints)

@@ -9,6 +9,7 @@ from E2Etest.drive.process import ServerProcess
 
 pytestmark = pytest.mark.integration
 
+
 def _subtitles(server, *arguments, **more):
     return run("subtitles", "--server", server.base, *arguments, **more)
 
