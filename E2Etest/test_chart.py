@@ -79,53 +79,39 @@ BARE = {
 SETS = {"least": KEYS, "everything": EVERYTHING, "keda": KEDA, "bare": BARE}
 SETS |= {f"page {number}": {**KEYS, **values} for number, values in enumerate(OF_THE_PAGE)}
 
-REFUSED = {
-    "keys": ({}, "secretSettings.API_KEYS names no Secret"),
-    "misspelt": ({"settings": {"PRELAOD": True}}, "Additional property PRELAOD is not allowed"),
-    "number": ({"settings": {"MAX_JOBS": 0}}, "settings.MAX_JOBS: Must be greater than or equal to 1"),
-    "secret": ({"settings": {"API_KEYS": "sk-1"}}, "Additional property API_KEYS is not allowed"),
-    "no secret": ({"secretSettings": {"MAX_JOBS": {"secret": "a", "key": "b"}}}, "must be one of the following"),
-    "the chart's own": ({"settings": {"PORT": 8100}}, "Additional property PORT is not allowed"),
-    "latest": ({"image": {"tag": "latest"}}, "image.tag: Must not validate the schema"),
-    "unknown": ({"replica": 2}, "Additional property replica is not allowed"),
-    "grace": ({**KEYS, "termination": {"drainDelaySeconds": 31}}, "gracePeriodSeconds must be at least"),
-    "one directory": ({**KEYS, "state": {"existingClaim": "a"}}, "the directory belongs to one server"),
-    "one directory, scaled": (
-        {**KEYS, "replicas": 1, "state": {"createClaim": True}, "autoscaling": {"kind": "hpa"}},
-        "the directory belongs to one server",
-    ),
-    "bounds": ({**KEYS, "autoscaling": {"minReplicas": 11}}, "is more than autoscaling.maxReplicas"),
-    "keda": ({**KEYS, "autoscaling": {"kind": "keda"}}, "needs autoscaling.prometheusAddress"),
-    "metrics": ({**KEYS, "serviceMonitor": {"enabled": True}}, "/metrics needs one of the API_KEYS"),
-    "ingress": ({**KEYS, "ingress": {"enabled": True}}, "ingress.hosts is empty"),
-    "update": ({**KEYS, "rollingUpdate": {"maxSurge": 0}}, "cannot both be 0"),
-}
+SCALED = {"replicas": 1, "state": {"createClaim": True}, "autoscaling": {"kind": "hpa"}}
+REFUSED = [
+    ({}, "secretSettings.API_KEYS names no Secret"),
+    ({"settings": {"PRELAOD": True}}, "Additional property PRELAOD is not allowed"),
+    ({"settings": {"MAX_JOBS": 0}}, "settings.MAX_JOBS: Must be greater than or equal to 1"),
+    ({"settings": {"API_KEYS": "sk-1"}}, "Additional property API_KEYS is not allowed"),
+    ({"settings": {"PORT": 8100}}, "Additional property PORT is not allowed"),
+    ({"image": {"tag": "latest"}}, "image.tag: Must not validate the schema"),
+    ({**KEYS, "termination": {"drainDelaySeconds": 31}}, "gracePeriodSeconds must be at least"),
+    ({**KEYS, "state": {"existingClaim": "a"}}, "the directory belongs to one server"),
+    ({**KEYS, **SCALED}, "the directory belongs to one server"),
+    ({**KEYS, "autoscaling": {"minReplicas": 11}}, "is more than autoscaling.maxReplicas"),
+    ({**KEYS, "autoscaling": {"kind": "keda"}}, "needs autoscaling.prometheusAddress"),
+    ({**KEYS, "serviceMonitor": {"enabled": True}}, "/metrics needs one of the API_KEYS"),
+    ({**KEYS, "ingress": {"enabled": True}}, "ingress.hosts is empty"),
+    ({**KEYS, "rollingUpdate": {"maxSurge": 0}}, "cannot both be 0"),
+]
 
 
-def _helm(command, values, *more):
-    return subprocess.run(
-        [TOOLS / "helm", *command, CHART, "--namespace", "speech", "--values", "-", *more],
-        input=json.dumps(values),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _run(*command, given):
+    return subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=False)
+
+
+def _helm(values):
+    return _run(TOOLS / "helm", "template", "asr", CHART, "--namespace", "speech", "--values", "-", given=values)
 
 
 @functools.cache
 def _rendered(name):
     """The objects of one of the sets of values."""
-    done = _helm(["template", "asr"], SETS[name])
+    done = _helm(SETS[name])
     assert done.returncode == 0, done.stderr
     return [found for found in yaml.safe_load_all(done.stdout) if found]
-
-
-def _invalid(objects, *versions):
-    request = json.dumps({"objects": objects, "versions": versions})
-    script = Path(__file__).with_name("kubernetes_objects.py")
-    done = subprocess.run([TOOLS / "python", script], input=request, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(params=SETS)
@@ -150,13 +136,9 @@ def _container(objects):
     return container
 
 
-def test_the_schema_knows_the_settings_of_the_server():
+def test_the_schema_knows_the_settings_of_the_server_and_every_value():
     """Names, types and bounds, and which are secret, are those of the code (else: make docs)."""
     assert chart_schema.SCHEMA.read_text("utf-8") == chart_schema.written(chart_schema.with_settings(SCHEMA))
-
-
-def test_every_value_has_its_default_and_its_place_in_the_schema():
-    """values.yaml shows all that can be set, and nothing else."""
     sections = {name: part["properties"] for name, part in SCHEMA["properties"].items() if "properties" in part}
     assert set(VALUES) == set(SCHEMA["properties"]) - {"global"}
     for name in sections.keys() - {"settings", "resources"}:
@@ -178,7 +160,9 @@ def test_kubernetes_would_accept_every_object():
     kinds = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "PersistentVolumeClaim", "ServiceAccount", "Ingress"}
     assert kinds | {"HorizontalPodAutoscaler"} <= {each["kind"] for each in found}
     different = [json.loads(text) for text in sorted({json.dumps(each, sort_keys=True) for each in found})]
-    assert _invalid(different, oldest, "1.37") == []
+    request = {"objects": different, "versions": [oldest, "1.37"]}
+    done = _run(TOOLS / "python", Path(__file__).with_name("kubernetes_objects.py"), given=request)
+    assert (done.returncode, json.loads(done.stdout)) == (0, []), done.stderr
 
 
 @pytest.mark.nightly
@@ -206,7 +190,7 @@ def test_a_large_number_stays_one():
 
 @pytest.mark.nightly
 def test_the_probes_ask_routes_of_the_server(objects):
-    """On the port where it listens; a start may take as long as the values say."""
+    """On the port where it listens; a start may take as long as the values say, and an end as long as it needs."""
     container = _container(objects)
     routes = {route.path for route in health.router.routes}
     probes = [container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")]
@@ -218,11 +202,7 @@ def test_the_probes_ask_routes_of_the_server(objects):
     assert {each["targetPort"] for each in objects["Service"]["spec"]["ports"]} == {port["name"]}
     startup_s = probes[0]["periodSeconds"] * probes[0]["failureThreshold"]
     assert 0 <= startup_s - (objects["Deployment"]["spec"]["progressDeadlineSeconds"] - 600) < 10
-
-
-@pytest.mark.nightly
-def test_a_pod_has_the_time_to_drain(objects):
-    """Beside the delay before it as long as docker-compose.yml gives the server."""
+    # Beside the delay before it, a pod has as long to drain as docker-compose.yml gives the server.
     delay_s, drain_s = objects["ConfigMap"]["data"]["DRAIN_DELAY_S"], COMPOSE["stop_grace_period"].removesuffix("s")
     assert _pod(objects)["spec"]["terminationGracePeriodSeconds"] >= int(delay_s) + int(drain_s)
 
@@ -257,6 +237,12 @@ def test_the_server_can_write_where_it_has_to(objects):
     assert all("sizeLimit" in volume["emptyDir"] for volume in mounts.values() if "emptyDir" in volume)
     for path in ("/tmp", "/dev/shm"):
         assert mounts[path]["emptyDir"]["medium"] == "Memory"
+    # The chart creates every claim that the values do not name, and Helm keeps it when it uninstalls.
+    found = (volume.get("persistentVolumeClaim") for volume in _pod(objects)["spec"]["volumes"])
+    claims = {volume["claimName"] for volume in found if volume}
+    made = {each["metadata"]["name"]: each for each in objects.values() if each["kind"] == "PersistentVolumeClaim"}
+    assert claims - {"models", "asr-state"} == set(made)
+    assert all(each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for each in made.values())
 
 
 @pytest.mark.nightly
@@ -276,16 +262,6 @@ def test_the_objects_mean_the_same_pods(objects):
     if scaler is not None:
         assert scaler["spec"]["scaleTargetRef"]["name"] == objects["Deployment"]["metadata"]["name"]
     assert _pod(objects)["metadata"]["annotations"]["checksum/settings"]
-
-
-@pytest.mark.nightly
-def test_every_claim_is_created_or_named(objects):
-    """The chart creates every claim that the values do not name, and Helm keeps it when it uninstalls."""
-    volumes = (volume.get("persistentVolumeClaim") for volume in _pod(objects)["spec"]["volumes"])
-    claims = {volume["claimName"] for volume in volumes if volume}
-    made = {each["metadata"]["name"]: each for each in objects.values() if each["kind"] == "PersistentVolumeClaim"}
-    assert claims - {"models", "asr-state"} == set(made)
-    assert all(each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for each in made.values())
 
 
 @pytest.mark.nightly
@@ -317,10 +293,9 @@ def test_both_ways_of_scaling_ask_the_same():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", REFUSED)
-def test_values_that_do_not_fit_are_refused(name):
+@pytest.mark.parametrize(("values", "message"), REFUSED)
+def test_values_that_do_not_fit_are_refused(values, message):
     """Before anything is installed, with a message that names them."""
-    values, message = REFUSED[name]
-    done = _helm(["template", "asr"], values)
+    done = _helm(values)
     assert done.returncode != 0
     assert message in done.stderr

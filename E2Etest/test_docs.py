@@ -35,12 +35,6 @@ ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "rule_files", "af_bell
 ELSEWHERE |= {"target_ongoing_requests"}
 
 
-def _shell_blocks():
-    """Page, reason why it is not run or "", and text of every shell block."""
-    fence = re.compile(r"(?:<!-- not run: ([^>]+) -->\n)?```(?:sh|bash|shell|console)\n(.*?)```", re.DOTALL)
-    return [(page, *found) for page in PAGES for found in fence.findall(page.read_text("utf-8"))]
-
-
 def _blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
@@ -55,37 +49,17 @@ def test_the_tables_are_those_of_the_code(name):
 
 def test_the_env_example_names_real_settings_with_their_defaults():
     """Every line of deploy/example.env is a setting; uncommented as it stands, only the model would change."""
-    rows = re.findall(
-        r"^# ([A-Z_]+)=(.*)$", (ROOT / "deploy" / "example.env").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    rows = re.findall(r"^# ([A-Z_]+)=(.*)$", (ROOT / "deploy" / "example.env").read_text("utf-8"), re.MULTILINE)
     assert len(rows) > 5
     values = Settings(_env_file=None, **{name.lower(): value for name, value in rows})
     changed = {n for n in Settings.model_fields if getattr(values, n) != Settings.model_fields[n].default}
     assert changed == {"model_id"}
 
 
-def _links():
-    found = re.compile(r"\]\(((?!https?:)[^)]+)\)")
-    names = (
-        "CHANGELOG.md",
-        "CLAUDE.md",
-        "LEARNING_LOG.md",
-        "ROADMAP.md",
-        ".github/CONTRIBUTING.md",
-        ".github/SECURITY.md",
-    )
-    pages = [*PAGES, *(ROOT / name for name in names)]
-    return [(page, target) for page in pages for target in found.findall(page.read_text("utf-8"))]
-
-
-def _anchor(heading):
-    """As GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
 def test_links_of_the_docs_lead_somewhere():
     """Every relative link in README, docs and examples names a file that exists, and a heading that it has."""
-    links = _links()
+    pages = [*PAGES, *ROOT.glob("*.md"), *(ROOT / ".github").glob("*.md")]
+    links = {(page, to) for page in pages for to in re.findall(r"\]\(((?!https?:)[^)]+)\)", page.read_text("utf-8"))}
     assert len(links) > 100
     assert [(str(page.relative_to(ROOT)), target) for page, target in links if not _leads(page, target)] == []
 
@@ -93,10 +67,11 @@ def test_links_of_the_docs_lead_somewhere():
 def _leads(page, target):
     file, _, anchor = target.partition("#")
     found = page.parent / file if file else page
-    if not found.exists():
-        return False
-    headings = re.findall(r"^#+ (.*)$", found.read_text("utf-8"), re.MULTILINE) if anchor else []
-    return not anchor or anchor in {_anchor(heading) for heading in headings}
+    if not anchor or not found.exists():
+        return found.exists()
+    headings = re.findall(r"^#+ (.*)$", found.read_text("utf-8"), re.MULTILINE)
+    # As GitHub makes them.
+    return anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_index_has_a_line_for_each_page():
@@ -110,11 +85,8 @@ def test_the_index_has_a_line_for_each_page():
 def test_what_the_docs_name_exists():
     """Codes, fields and options in backticks are somewhere in the code."""
     there = ELSEWHERE | set(re.findall(r"\w+", CODE))
-    unknown = set()
     for page in PAGES:
-        named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page.read_text("utf-8")))
-        unknown |= {(page.name, name) for name in named - there}
-    assert unknown == set()
+        assert set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page.read_text("utf-8"))) <= there, page
 
 
 def _unnamed(path):
@@ -190,9 +162,16 @@ def test_the_deployment_page_fits_the_settings():
     assert f"stop_grace_period: {stop_s}s" in (ROOT / "docker-compose.yml").read_text("utf-8")
 
 
+_FENCE = re.compile(r"(?:<!-- not run: ([^>]+) -->\n)?```(?:sh|bash|shell|console)\n(.*?)```", re.DOTALL)
 # E2Etest/cli/test_docs.py runs those of docs/use/cli.md; a test below those of the README, without `make`.
 ELSEWHERE_RUN = {ROOT / "docs" / "use" / "cli.md", ROOT / "README.md"}
-RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason and page not in ELSEWHERE_RUN]
+RUN_HERE = [
+    (page, text)
+    for page in PAGES
+    if page not in ELSEWHERE_RUN
+    for reason, text in _FENCE.findall(page.read_text("utf-8"))
+    if not reason
+]
 
 
 @pytest.mark.nightly
@@ -208,15 +187,9 @@ def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
             folder = tmp_path / str(number)
             folder.mkdir()
             shutil.copy(demo.sample().recording, folder / "recording.wav")
-            done = subprocess.run(
-                ["bash", "-eo", "pipefail", "-c", block],
-                cwd=folder,
-                env={**os.environ, "PATH": path},
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            command = ["bash", "-eo", "pipefail", "-c", block]
+            environment = {**os.environ, "PATH": path}
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, (page, done.stdout, done.stderr)
             assert sample[1] in done.stdout or "recording.wav" not in block
 
@@ -231,16 +204,13 @@ def test_the_readmes_commands_work_as_written(tmp_path):
             words = _read_until(demo, "Ctrl-C stops it")
             transcript = re.search(r"transcript: +(.*)", words)[1]
             curl, speak = (line for block in _blocks("sh") for line in block.splitlines() if line.startswith("curl"))
-            answer = subprocess.run(shlex.split(curl), cwd=ROOT, capture_output=True, text=True, check=True).stdout
-            assert transcript in answer
+            assert transcript in subprocess.check_output(shlex.split(curl), cwd=ROOT, text=True)
             assert "/v1/audio/speech" in words
             subprocess.run(shlex.split(speak), cwd=tmp_path, capture_output=True, check=True)
             with av.open(tmp_path / "dinner.mp3") as file:
                 assert sum(frame.samples for frame in file.decode(audio=0)) > 12_000  # half a second
             (example,) = _blocks("python")
-            printed = subprocess.run(
-                [sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=True
-            ).stdout
+            printed = subprocess.check_output([sys.executable, "-c", example], cwd=ROOT, text=True)
             assert printed.strip() == transcript
             assert httpx.get("http://127.0.0.1:8100/docs").status_code == 200
         finally:

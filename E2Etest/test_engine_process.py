@@ -1,9 +1,7 @@
 """`kill -9` to the engine process, or to its server: no word is lost, doubled or taken back, and no process stays."""
 
-import json
 import os
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -88,7 +86,7 @@ def test_the_engine_process_ends_with_its_server(tmp_path):
         asked = pool.submit(server.transcribe, recordings.sample()[0])
         server.wait_for(lambda health: health["queue"]["running"] == 1)
         pid = engine_of(server)
-        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.kill()
         wait_until_gone(pid)
         with pytest.raises(httpx.TransportError):
             asked.result()
@@ -104,7 +102,7 @@ def test_the_server_ends_in_order_with_its_engine_process(tmp_path):
         pid = engine_of(server)
         asked = pool.submit(server.transcribe, recordings.sample()[0])
         server.wait_for(lambda health: health["queue"]["audio_held_s"] > 0)
-        server.process.send_signal(signal.SIGTERM)
+        server.process.terminate()
         assert asked.result().status_code == 200
         assert server.process.wait(timeout=60) == 0
         wait_until_gone(pid)
@@ -135,9 +133,7 @@ def killable(request, server, tmp_path, sample):
     if model == "demo":
         yield server, kills
     else:
-        script = tmp_path / "script.json"
-        script.write_text(json.dumps({"step_s": 0.01, "rules": [{"text": sample[1]}]}), encoding="utf-8")
-        scripted = {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(script)}
+        scripted = fake_model(tmp_path, script={"load_s": 0.0}, text=sample[1])
         with running(tmp_path / "log", ENGINE_PROCESS="true", **scripted) as found:
             yield found, kills
 
@@ -165,7 +161,7 @@ def test_under_load_every_request_gets_its_words(killable, sample, measured, not
         callers = [pool.submit(call) for _ in range(4)]
         try:
             await_words()
-            known_loads = len(_loads_s(server))
+            known_loads = len(_took_s(server))
             for _ in range(kills):
                 wait_until_gone(kill_engine(server))
                 died_s = time.monotonic()
@@ -177,7 +173,7 @@ def test_under_load_every_request_gets_its_words(killable, sample, measured, not
         for caller in callers:
             caller.result()
     assert set(seen) == {(200, sample[1])}
-    load_s, again_s = statistics.median(_loads_s(server)[known_loads:]), statistics.median(away_s)
+    load_s, again_s = statistics.median(_took_s(server)[known_loads:]), statistics.median(away_s)
     measured("recovery_s", again_s - load_s)
     note(
         f"{kills} kills, {len(seen)} requests, all answered; next transcript after {again_s:.1f} s (median; slowest "
@@ -185,9 +181,9 @@ def test_under_load_every_request_gets_its_words(killable, sample, measured, not
     )
 
 
-def _loads_s(server):
-    """Return how long every load of the model took so far."""
-    return [float(took_s) for took_s in re.findall(r"state=loaded took_s=([\d.]+)", server.log())]
+def _took_s(server, what="state=loaded"):
+    """Return how long every load of the model, or `what`, took so far."""
+    return [float(took_s) for took_s in re.findall(rf"{what} .*?took_s=([\d.]+)", server.log())]
 
 
 @pytest.mark.nightly
@@ -233,18 +229,13 @@ def test_in_gateway_mode_an_idle_engine_gives_all_its_memory_back(tmp_path, samp
             assert server.client.get("/readyz").status_code == 200
             measured("idle_mb", server.resident_mb())
         took_s = answer.elapsed.total_seconds()
-        process_s, load_s = (_last(server, what) for what in ("engine process ready", "state=loaded"))
+        process_s, load_s = (_took_s(server, what)[-1] for what in ("engine process ready", "state=loaded"))
     measured("wake_s", took_s - load_s)
     note(f"server and engine process: {fresh_mb:.0f} MB at the start, {loaded_mb:.0f} MB with the model")
     note(
         f"first request after a sleep: {took_s:.1f} s, of which loading takes {load_s:.1f} s and starting the process "
         f"{process_s:.1f} s"
     )
-
-
-def _last(server, what):
-    """Return the last time in seconds that the log tells of it."""
-    return float(re.findall(rf"{what} .*?took_s=([\d.]+)", server.log())[-1])
 
 
 @pytest.mark.guarantee("idle-memory")

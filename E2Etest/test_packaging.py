@@ -26,17 +26,16 @@ def _read(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def _stages():
-    """The stages of the Dockerfile by name, in order: the first line, and those that follow."""
-    _, *parts = re.split(r"^FROM (\S+) AS (\S+)\n", _read("Dockerfile"), flags=re.MULTILINE)
-    return {name: (base, lines) for base, name, lines in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
+_, *_PARTS = re.split(r"^FROM (\S+) AS (\S+)\n", _read("Dockerfile"), flags=re.MULTILINE)
+# The stages of the Dockerfile by name, in order: the first line, and those that follow.
+STAGES = {name: (base, lines) for base, name, lines in zip(_PARTS[::3], _PARTS[1::3], _PARTS[2::3], strict=True)}
+COMPOSE = yaml.safe_load(_read("docker-compose.yml"))
 
 
 def _image(name):
     """All lines of an image: those of the stage that every image begins with, and its own."""
-    stages = _stages()
-    base, own = stages[name]
-    return stages[base][1] + own
+    base, own = STAGES[name]
+    return STAGES[base][1] + own
 
 
 def _environment(name):
@@ -45,18 +44,13 @@ def _environment(name):
 
 
 def test_the_images_are_the_last_stages_of_the_dockerfile():
-    """`docker build .` makes the last, and the compose file names each."""
-    stages = _stages()
-    images = {name: own for name, (base, own) in stages.items() if base == "server"}
+    """`docker build .` makes the last, and the compose file names each. What they copy is in the tree and let through
+    by .dockerignore."""
+    images = {name: own for name, (base, own) in STAGES.items() if base == "server"}
     assert list(images) == ["cpu", "slim", "gpu"]
     assert {re.findall(r"^[A-Z].*", own, re.MULTILINE)[-1] for own in images.values()} == {"USER 10001"}
-    assert list(stages)[-1] == "gpu"
-    services = yaml.safe_load(_read("docker-compose.yml"))["services"].values()
-    assert {service["build"]["target"] for service in services} == set(IMAGES)
-
-
-def test_the_images_copy_what_exists_and_is_not_ignored():
-    """Every COPY source is in the tree and let through by .dockerignore."""
+    assert list(STAGES)[-1] == "gpu"
+    assert {service["build"]["target"] for service in COMPOSE["services"].values()} == set(IMAGES)
     allowed = {line[1:] for line in _read(".dockerignore").splitlines() if line.startswith("!")}
     for sources in re.findall(r"^COPY ([^-].+) \S+$", _read("Dockerfile"), re.MULTILINE):
         for source in sources.split():
@@ -84,11 +78,9 @@ def test_the_release_publishes_the_images_and_runs_what_this_repository_has():
     (notes,) = re.findall(r"^(awk .*) > notes.md$", script, re.MULTILINE)
 
     def printed(command):
-        environment = {**os.environ, "VERSION": __version__}
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True, env=environment
+        return subprocess.check_output(
+            ["bash", "-c", command], cwd=ROOT, text=True, env={**os.environ, "VERSION": __version__}
         )
-        return done.stdout
 
     assert printed(version_of).strip() == __version__
     assert printed(hatchling).split() == requirements.required(["dev"])[-1:]
@@ -99,8 +91,7 @@ def test_the_release_publishes_the_images_and_runs_what_this_repository_has():
 @pytest.mark.parametrize("name", IMAGES)
 def test_the_images_install_by_hash_and_write_only_where_they_may(name):
     """Everything but torch from the lock file; the volumes exist and are the user's; the rest can be read-only."""
-    stages = _stages()
-    installs = stages[f"build-{name}" if f"build-{name}" in stages else name][1]
+    installs = STAGES.get(f"build-{name}", STAGES[name])[1]
     beyond = {"slim": "qwen", "cpu": "speech", "gpu": "speech"}[name]
     assert re.findall(r"sed -i '/\^# section: (\w+)/,\$d' requirements.lock ", installs) == [beyond]
     assert f"\n# section: {beyond}\n" in _read("requirements.lock")
@@ -116,8 +107,7 @@ def test_the_images_install_by_hash_and_write_only_where_they_may(name):
 
 def test_compose_starts_with_two_commands_for_this_machine_alone():
     """8100 on loopback, so no key is asked for, unless variables say otherwise; a GPU that is missing is no CPU."""
-    compose = yaml.safe_load(_read("docker-compose.yml"))
-    servers = {name: service for name, service in compose["services"].items() if name != "wyoming"}
+    servers = {name: service for name, service in COMPOSE["services"].items() if name != "wyoming"}
     assert set(servers) == {"asr", "asr-cpu", "asr-slim"}
     for name, service in servers.items():
         assert service["ports"] == ["${ASR_BIND:-127.0.0.1}:${ASR_PORT:-8100}:8100"]
@@ -128,7 +118,7 @@ def test_compose_starts_with_two_commands_for_this_machine_alone():
         device = {"DEVICE": "cuda"} if name == "asr" else {}
         assert service["environment"] == {"ALLOW_ANONYMOUS": "${ALLOW_ANONYMOUS:-true}", **places, **device}
         assert [volume.split(":") for volume in service["volumes"]] == [["models", "/models"], ["state", "/state"]]
-        assert set(compose["volumes"]) == {"models", "state"}
+        assert set(COMPOSE["volumes"]) == {"models", "state"}
         assert service["env_file"] == [{"path": ".env", "required": False}]
 
 
@@ -143,14 +133,10 @@ def _pinned(lines):
     return {name.lower().replace("_", "-"): version for name, version in pins}
 
 
-def _sections():
-    """The sections of the lock file by name."""
-    _, *parts = re.split(r"^# section: (\w+)\n", _read("requirements.lock"), flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def _locked(lock):
+def _locked(section):
     """Packages and versions of a section of the lock file, every one with its hashes."""
+    lock = re.split(rf"^# section: {section}\n", _read("requirements.lock"), flags=re.MULTILINE)[1]
+    lock = lock.partition("\n# section: ")[0]
     locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+) (?:;.* )?\\\n(?=    --hash=sha256:)", lock, re.MULTILINE))
     assert len(locked) == len(re.findall(r"^[a-z0-9.-]+==", lock, re.MULTILINE))
     return locked
@@ -158,7 +144,7 @@ def _locked(lock):
 
 def test_the_lock_file_has_what_is_required_with_hashes():
     """Every pinned requirement but torch at its version (else: make lock), each package in one section."""
-    slim, qwen, speech = (_locked(_sections()[name]) for name in ("slim", "qwen", "speech"))
+    slim, qwen, speech = map(_locked, ("slim", "qwen", "speech"))
     assert len({**slim, **qwen}) == len(slim) + len(qwen)
     assert _pinned(PROJECT["dependencies"] + requirements.required([*requirements.SLIM])).items() <= slim.items()
     required = _pinned(requirements.required([*requirements.QWEN, "gpu"]))
@@ -168,14 +154,9 @@ def test_the_lock_file_has_what_is_required_with_hashes():
 
 def test_every_extra_that_is_recommended_exists():
     """In messages of the server and on pages."""
-    pages = [path for folder in ("src", "docs") for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
-    named = {
-        extra
-        for path in (*pages, ROOT / "README.md")
-        if ROOT / "docs" / "log" not in path.parents
-        for extras in re.findall(r"pip install '\.\[([a-z,]+)\]'", path.read_text(encoding="utf-8"))
-        for extra in extras.split(",")
-    }
+    pages = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages if ROOT / "docs" / "log" not in page.parents)
+    named = set(",".join(re.findall(r"pip install '\.\[([a-z,]+)\]'", text)).split(","))
     assert {"cpu", "gpu", "demo"} <= named <= set(PROJECT["optional-dependencies"])
 
 
@@ -219,7 +200,7 @@ def test_an_extra_distribution_has_the_servers_version(folder):
 
 def test_the_slim_image_keeps_what_numbers_are_spoken_with(tmp_path):
     """The locales of all languages whose numbers become words, by the command of the Dockerfile; others go."""
-    (command,) = re.findall(r"&& (find babel/locale-data .*-delete)", _stages()["build-slim"][1])
+    (command,) = re.findall(r"&& (find babel/locale-data .*-delete)", STAGES["build-slim"][1])
     data = tmp_path / "babel" / "locale-data"
     shutil.copytree(Path(babel.__file__).parent / "locale-data", data)
     subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
