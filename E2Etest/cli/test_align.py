@@ -12,9 +12,8 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def text(talks, words):
     """The words of hello.wav in two lines."""
-    first, second = words.split(" and ")
     path = talks / "hello.txt"
-    path.write_text(f"{first.capitalize()}\nand {second}.\n", encoding="utf-8")
+    path.write_text(words.capitalize().replace(" and ", "\nand ") + ".\n")
     return path
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from E2Etest.cli.commands import environment
 from E2Etest.drive import recordings
-from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.process import ready
 
 pytestmark = pytest.mark.integration
 
@@ -27,12 +27,11 @@ def place(tmp_path_factory, sample):
     """The recordings that the page names."""
     directory = tmp_path_factory.mktemp("docs")
     (directory / "recordings" / "more").mkdir(parents=True)
-    for name in ("meeting.wav", "recordings/one.wav", "recordings/more/two.wav"):
+    for name in ("meeting.wav", "hello.wav", "recordings/one.wav", "recordings/more/two.wav"):
         (directory / name).write_bytes(sample[0])
-    (directory / "talk.mp3").write_bytes(recordings.encoded("mp3", "libmp3lame"))
-    (directory / "chapter.mp3").write_bytes(recordings.encoded("mp3", "libmp3lame"))
+    for name in ("talk.mp3", "chapter.mp3"):
+        (directory / name).write_bytes(recordings.encoded("mp3", "libmp3lame"))
     (directory / "chapter.txt").write_text(sample[1])
-    (directory / "hello.wav").write_bytes(sample[0])
     (directory / "notes.txt").write_text("no recording")
     return directory
 
@@ -40,13 +39,8 @@ def place(tmp_path_factory, sample):
 @pytest.fixture(scope="module")
 def default_server(tmp_path_factory):
     """A server where commands look for one when they are given none."""
-    server = ServerProcess(tmp_path_factory.mktemp("docs-server") / "log", port=PORT, PRELOAD="true")
-    try:
-        server.wait_until_live()
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with ready(tmp_path_factory.mktemp("docs-server") / "log", port=PORT) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.mark.nightly
@@ -55,25 +49,17 @@ def test_the_commands_of_the_page_work_as_written(default_server, place, block):
     """Each line of a shell block, in order: all exit with 0, and the words come out, printed or written."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     before = set(place.rglob("*"))
-    printed = "".join(_run(line, place, path) for line in block.splitlines())
+    printed = ""
+    for line in block.splitlines():
+        command, given = ["bash", "-o", "pipefail", "-c", line], environment(PATH=path)
+        done = subprocess.run(
+            command, cwd=place, env=given, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=110
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        printed += done.stdout
     written = "".join(p.read_text(errors="replace") for p in set(place.rglob("*")) - before if p.is_file())
     assert "failed with" not in printed
     assert recordings.sample()[1] in printed + written or "transcribe" not in block
-
-
-def _run(line, place, path):
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", line],
-        cwd=place,
-        env=environment(PATH=path),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, (line, done.stdout, done.stderr)
-    return done.stdout
 
 
 @pytest.mark.nightly

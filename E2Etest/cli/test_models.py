@@ -31,7 +31,6 @@ def test_what_is_here_is_listed_verified_and_removed(hub, talks, words):
     assert sources[:3] == [["demo", "bundled"], ["moonshine-tiny-en", "bundled"], ["o/model", "downloaded"]]
     assert ["Qwen/Qwen3-ASR-0.6B", "downloadable"] in sources[3:]
     assert listed.stdout.count("complete") == 3
-    assert "its package" in command("models", "verify", "moonshine-tiny-en", **hub).stdout
     assert "million parameters" in command("models", "verify", "o/model", **hub).stdout
     assert command("models", "download", "o/model", **hub).returncode == 0
     assert command("transcribe", "--local", "--model", "o/model", talks / "hello.wav", **hub).stdout == f"{words}\n"
@@ -54,11 +53,8 @@ def test_removing_asks_first(hub):
 
 
 @pytest.mark.slow("runs the command in a process of its own")
-def test_the_list_is_plain_lines_and_a_download_that_cannot_be_is_one(hub):
-    """Name, source, size with its unit, state, or how to get it: for people and for awk."""
-    there = r"(bundled|downloaded) +\d[\d.]* [kMG]?B  complete"
-    for line in command("models", "list", **hub).stdout.splitlines():
-        assert re.fullmatch(rf"\S+ +({there}|downloadable +asr-server models download \S+)", line)
+def test_a_download_that_cannot_be_is_one_line(hub):
+    """It says that the network is missing."""
     done = command("models", "download", "nobody/nothing", **hub)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "network" in done.stderr
@@ -92,14 +88,12 @@ def test_the_doctor_tries_the_bundled_model(cli_server):
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.parametrize("changes", [{"PORT": "x"}, {"DEVICE": "cuda:9"}, {"USE_VLLM": "true"}])
-def test_the_doctor_fails_where_the_server_would_not_start(changes):
+@pytest.mark.parametrize("name", ["PORT", "USE_VLLM"])
+def test_the_doctor_fails_where_the_server_would_not_start(name):
     """And names the setting."""
-    done = run("doctor", "--quick", **({"MODEL_ID": "demo"} | changes))
-    (name,) = changes
-    if name != "DEVICE" or "no NVIDIA or AMD driver" in done.stdout:
-        assert done.returncode == 1
-        assert name in done.stdout
+    done = run("doctor", "--quick", **{"MODEL_ID": "demo", name: "true"})
+    assert done.returncode == 1
+    assert name in done.stdout
 
 
 def test_the_doctor_says_first_what_is_wrong():

@@ -48,24 +48,15 @@ def test_a_text_a_file_and_a_pipe_are_the_same(speak, tmp_path):
     assert duration_s(tmp_path / "given.wav") == pytest.approx(len(text) * SECONDS_PER_CHAR, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("name", "magic"),
-    [("a.mp3", b"\xff"), ("a.ogg", b"OggS"), ("a.OPUS", b"OggS"), ("a.aac", b"\xff\xf1"), ("a.flac", b"fLaC")],
-)
-def test_the_name_of_the_file_decides_the_format(speak, tmp_path, name, magic):
-    """The case of letters does not matter."""
-    assert speak("Hello.", "-o", name).returncode == 0
-    assert (tmp_path / name).read_bytes().startswith(magic)
-
-
 def test_every_option_is_sent(speak, server, tmp_path):
-    """The file has the bytes of the route's answer, even if its name ends like another format."""
+    """The file has the bytes of the route's answer. The name of the file decides the format, unless it is stated."""
     options = {"voice": "nova", "speed": 1.5, "language": "de", "instructions": "Loud.", "seed": 4}
     given = [part for name, value in options.items() for part in (f"--{name}", value)]
-    done = speak("Guten Tag.", "-f", "mp3", "-o", "a.flac", *given)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    body = {"input": "Guten Tag.", "response_format": "mp3", **options}
-    assert (tmp_path / "a.flac").read_bytes() == server.client.post("/v1/audio/speech", json=body).content
+    for file, stated, kind in (("a.flac", ["-f", "mp3"], "mp3"), ("a.OPUS", [], "opus")):
+        done = speak("Guten Tag.", *stated, "-o", file, *given)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        body = {"input": "Guten Tag.", "response_format": kind, **options}
+        assert (tmp_path / file).read_bytes() == server.client.post("/v1/audio/speech", json=body).content
 
 
 def test_voices_are_listed(speak):
@@ -79,9 +70,7 @@ def test_voices_are_listed(speak):
     ("arguments", "said", "code"),
     [
         (["text", "-o", "a.doc"], "ends like no format", 2),
-        (["text", "-o", "."], "ends like no format", 2),
         (["-o", "a.mp3"], "there is no text", 2),
-        (["-", "-o", "a.mp3"], "there is no text", 2),
         (["missing.txt", "-o", "a.mp3"], "no_such_file: missing.txt", 1),
         (["bytes.txt", "-o", "a.mp3"], "cannot_read: bytes.txt: It is not text", 1),
         (["large.txt", "-o", "a.mp3"], "cannot_read: large.txt: It has more than 8 MiB", 1),
@@ -122,11 +111,7 @@ def test_a_file_is_replaced_only_if_that_is_said(speak, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_terminal_shows_a_bar_and_gets_no_audio(server, tmp_path):
-    """With a file the bar is there while it is made; without one nothing is asked of the server."""
+def test_a_terminal_gets_no_audio(server):
+    """Nothing is asked of the server."""
     code, shown = on_terminal("speak", "Hello.", "--server", server.base, ASR_API_KEY="sk-speak")
     assert (code, "--output speech.mp3, or pipe it" in shown) == (2, True)
-    target = tmp_path / "a.mp3"
-    code, shown = on_terminal("speak", "Hello.", "-o", target, "--server", server.base, ASR_API_KEY="sk-speak")
-    assert (code, "speaking" in shown) == (0, True)
-    assert target.read_bytes()[:1] == b"\xff"

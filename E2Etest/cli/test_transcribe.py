@@ -7,7 +7,6 @@ import signal
 
 import pytest
 
-from asr_server.recordings.requests import ResponseFormat
 from asr_server_fake.script import FakeScript
 from E2Etest.cli.commands import command, run, started
 
@@ -24,9 +23,8 @@ def test_a_file_is_its_words_on_stdout_and_nothing_else(cli_server, talks, words
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{words}\n", "")
 
 
-@pytest.mark.slow("tells speakers apart")
-@pytest.mark.parametrize("response_format", [one for one in ResponseFormat if one is not ResponseFormat.DOCX])
-def test_every_format_is_what_the_server_answers(cli_server, talks, sample, response_format):
+@pytest.mark.parametrize("response_format", ["json", "verbose_json", "vtt"])
+def test_a_format_is_what_the_server_answers(cli_server, talks, sample, response_format):
     """The same text as over HTTP, with a newline at the end."""
     over_http = cli_server.transcribe(sample[0], response_format=response_format).text
     done = _transcribe(cli_server, talks / "hello.wav", "--format", response_format)

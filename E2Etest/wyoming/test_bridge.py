@@ -1,18 +1,15 @@
 """The bridge as a process: its options, its log, and its server that is away."""
 
 import asyncio
-import contextlib
-import socketserver
-import threading
-from http.server import SimpleHTTPRequestHandler
 
 import pytest
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.info import Describe, Info
 
+from asr_server.client.conftest import answering
 from E2Etest.cli.commands import command
 from E2Etest.drive import recordings
-from E2Etest.drive.process import ServerProcess, running
+from E2Etest.drive.process import free_port, ready
 from E2Etest.drive.session import data
 from E2Etest.wyoming.client import answer, connected, heard, refused
 from E2Etest.wyoming.conftest import bridged
@@ -20,35 +17,25 @@ from E2Etest.wyoming.conftest import bridged
 pytestmark = pytest.mark.integration
 
 
-def _open_sessions(health):
-    return health["live"]["sessions"] - health["live"]["waiting"]
-
-
 @pytest.mark.nightly
 async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_path, fake_sample):
     """The bridge is up before the server, and after it: describe works, errors say where nothing answers."""
-    server = ServerProcess(tmp_path / "log", PRELOAD="true", **fake_sample)
-    port, base = server.port, server.base
-    server.stop()
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
     with bridged(base, "--language", "en") as bridge:
         gone = await refused(bridge, data(recordings.samples()))
         assert gone.code == "server_unreachable"
         assert base in gone.text
-        again = ServerProcess(tmp_path / "log", port=port, PRELOAD="true", **fake_sample)
-        try:
-            again.wait_until_live()
-            again.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        with ready(tmp_path / "log", port=port, **fake_sample) as again:
             assert (await heard(bridge, data(recordings.samples()))).text == recordings.sample()[1]
             async with connected(bridge) as client:
                 await client.write_event(AudioStart(16_000, 2, 1).event())
                 await client.write_event(AudioChunk(16_000, 2, 1, data(recordings.samples())).event())
-                await asyncio.to_thread(again.wait_for, lambda health: _open_sessions(health) == 1)
+                await asyncio.to_thread(again.wait_for, lambda h: h["live"]["sessions"] - h["live"]["waiting"] == 1)
                 again.process.kill()
                 again.process.wait()
                 await client.write_event(AudioStop().event())
                 assert (await answer(client))[-1].data["code"] == "connection_lost"
-        finally:
-            again.stop()
         assert (await refused(bridge, b"\0\0")).code == "server_unreachable"
 
 
@@ -80,14 +67,6 @@ async def test_what_would_fail_for_every_utterance_is_reported_at_the_start(wron
     assert done.returncode == 2
     assert wrong[0] in done.stderr.splitlines()[0]
     assert done.stderr.count("\n") <= 2
-    assert wrong[0] in done.stderr
-
-
-async def _described(port):
-    async with connected(port) as client:
-        await client.write_event(Describe().event())
-        (program,) = Info.from_event(await client.read_event()).asr
-        return program
 
 
 @pytest.mark.parametrize(
@@ -99,23 +78,15 @@ async def _described(port):
     ],
 )
 @pytest.mark.nightly
-async def test_a_server_that_cannot_be_used_is_logged_and_told(kind, reason, tmp_path):
+async def test_a_server_that_cannot_be_used_is_logged_and_told(kind, reason, start):
     """At the start, to Home Assistant, and with every utterance that fails."""
     log = []
-    with contextlib.ExitStack() as running_servers:
-        address = "http://127.0.0.1:9"
-        if kind == "keyless":
-            server = running_servers.enter_context(
-                running(tmp_path / "log", MODEL_ID="fake", API_KEYS="sk-long-enough-1")
-            )
-            address = server.base
-        elif kind == "other":
-            other = running_servers.enter_context(socketserver.TCPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler))
-            threading.Thread(target=other.serve_forever, daemon=True).start()
-            running_servers.callback(other.shutdown)
-            address = f"http://127.0.0.1:{other.server_address[1]}"
+    with answering(b"<html>", 404) as (other, _), start(API_KEYS="sk-long-enough-1") as keyless:
+        address = {"nobody": "http://127.0.0.1:9", "keyless": keyless.base, "other": other}[kind]
         with bridged(address, log=log) as port:
-            program = await _described(port)
+            async with connected(port) as client:
+                await client.write_event(Describe().event())
+                (program,) = Info.from_event(await client.read_event()).asr
             code = (await refused(port, bytes(64_000))).code
     assert not program.installed
     assert reason in program.description
