@@ -21,16 +21,7 @@ CONTAINERS = {
     "aiff": ("aiff", "pcm_s16be"),
 }
 # What lengths, counts and offsets are wrong at.
-EDGES = [
-    b"\0" * 4,
-    b"\xff" * 4,
-    b"\x7f\xff\xff\xff",
-    b"\xff\xff\xff\x7f",
-    b"\x80\0\0\0",
-    b"\0\0\0\x80",
-    b"\0\0\0\1",
-    b"\1\0\0\0",
-]
+EDGES = [n.to_bytes(4, order) for n in (0, 1, 2**31 - 1, 2**31, 2**32 - 1) for order in ("big", "little")]
 
 
 @functools.cache
@@ -68,8 +59,8 @@ def damaged(draw, kind):
 def test_a_damaged_recording_is_heard_or_refused(guarded, timed, kind):
     """200 or 400 in time, whatever the damage; the next good one is heard."""
 
-    @effort(80)
-    @given(damaged(kind))
+    @effort(95)
+    @given(damaged(kind) | st.binary(max_size=2_000).map(lambda rest: _file(kind)[:12] + rest))
     def check(data):
         with timed():
             answer = guarded.transcribe(data, name="a")
@@ -77,17 +68,3 @@ def test_a_damaged_recording_is_heard_or_refused(guarded, timed, kind):
 
     check()
     assert guarded.transcribe(_file(kind)).status_code == 200
-
-
-@pytest.mark.timeout(0)
-def test_bytes_that_begin_like_a_recording_are_refused(guarded, timed):
-    """The first bytes of each container, then anything."""
-
-    @effort(100)
-    @given(st.sampled_from([_file(kind)[:12] for kind in CONTAINERS]), st.binary(max_size=2_000))
-    def check(start, rest):
-        with timed():
-            answer = guarded.transcribe(start + rest, name="a")
-        assert answer.status_code in (200, 400), answer.text
-
-    check()

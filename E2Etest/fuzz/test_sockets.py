@@ -30,22 +30,15 @@ NATIVE = [
     {"action": "reset"},
     {"action": "config", "language": "en", "use_server_vad": False, "hotwords": ["lights"]},
 ]
+_INPUT = {
+    "format": {"type": "audio/pcm", "rate": 24000},
+    "turn_detection": {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 300},
+    "transcription": {"model": "whisper-1", "language": "en", "prompt": "x"},
+    "noise_reduction": {"type": "near_field"},
+}
+_SESSION = {"type": "transcription", "audio": {"input": _INPUT}, "include": ["item.input_audio_transcription.logprobs"]}
 REALTIME = [
-    {
-        "type": "session.update",
-        "session": {
-            "type": "transcription",
-            "audio": {
-                "input": {
-                    "format": {"type": "audio/pcm", "rate": 24000},
-                    "turn_detection": {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 300},
-                    "transcription": {"model": "whisper-1", "language": "en", "prompt": "x"},
-                    "noise_reduction": {"type": "near_field"},
-                }
-            },
-            "include": ["item.input_audio_transcription.logprobs"],
-        },
-    },
+    {"type": "session.update", "session": _SESSION},
     {"type": "input_audio_buffer.append", "audio": "AAAAAAAA"},
     {"type": "input_audio_buffer.commit"},
     {"type": "input_audio_buffer.clear"},
@@ -88,41 +81,30 @@ def frames(valid):
     return st.lists(messages(valid) | pcm | odd | JSON.map(json.dumps), min_size=1, max_size=25)
 
 
-def _talk(server, path, sent, last, answer):
-    """Send it all, then `last`: it is answered, or the connection was closed in order."""
-    with connected(server, path, key=server.key) as socket, suppress(ConnectionClosed):
-        for frame in sent:
-            socket.send(frame)
-        socket.send(json.dumps(last))
-        while answer not in (told := socket.recv(timeout=TIMEOUT_S)):
-            assert '"internal_error"' not in told
-        return
-    assert socket.close_code in CODES
-
-
 @pytest.mark.timeout(0)
-def test_frames_on_the_native_socket(guarded, timed):
-    """A ping at the end is answered."""
+@pytest.mark.parametrize(
+    ("path", "valid", "last", "answer"),
+    [
+        ("/ws/transcribe", NATIVE, {"action": "ping"}, '"pong"'),
+        # An event that does not exist is refused under its id.
+        ("/v1/realtime?intent=transcription", REALTIME, {"type": "no.such", "event_id": "the_last"}, '"the_last"'),
+    ],
+)
+def test_frames_on_a_socket(guarded, timed, path, valid, last, answer):
+    """Any frames: the last one is answered, or the connection was closed in order."""
 
     @effort(100)
-    @given(frames(NATIVE))
+    @given(frames(valid))
     def check(sent):
-        with timed():
-            _talk(guarded, "/ws/transcribe", sent, {"action": "ping"}, '"pong"')
-
-    check()
-
-
-@pytest.mark.timeout(0)
-def test_frames_on_the_realtime_socket(guarded, timed):
-    """An event that does not exist, at the end, is refused under its id."""
-
-    @effort(100)
-    @given(frames(REALTIME), st.sampled_from(["", "&model=x"]))
-    def check(sent, query):
-        last = {"type": "no.such.event", "event_id": "the_last"}
-        with timed():
-            _talk(guarded, f"/v1/realtime?intent=transcription{query}", sent, last, '"the_last"')
+        with timed(), connected(guarded, path, key=guarded.key) as socket:
+            with suppress(ConnectionClosed):
+                for frame in sent:
+                    socket.send(frame)
+                socket.send(json.dumps(last))
+                while answer not in (told := socket.recv(timeout=TIMEOUT_S)):
+                    assert '"internal_error"' not in told
+                return
+            assert socket.close_code in CODES
 
     check()
 

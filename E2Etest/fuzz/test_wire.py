@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import example, given
@@ -53,11 +54,9 @@ def _exchange(server, data, *, more=b""):
             line.sendall(more)
         line.shutdown(socket.SHUT_WR)
         answer = b""
-        try:
+        with suppress(ConnectionResetError):
             while piece := line.recv(65_536):
                 answer += piece
-        except ConnectionResetError:
-            pass
         return answer
 
 

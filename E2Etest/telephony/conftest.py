@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from E2Etest.drive.process import ready, until
+from E2Etest.drive.process import until
 
 
 class RunningBridge:
@@ -94,10 +94,3 @@ def bridge(fake_server):
     """A bridge in front of that server."""
     with bridged(fake_server.base) as found:
         yield found
-
-
-@pytest.fixture(scope="session")
-def english(tmp_path_factory):
-    """A server with the small English model."""
-    with ready(tmp_path_factory.mktemp("server") / "log", MODEL_ID="moonshine-tiny-en") as server:
-        yield server

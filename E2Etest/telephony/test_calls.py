@@ -2,17 +2,15 @@
 
 import uuid
 
-import numpy as np
 import pytest
 
 from E2Etest.drive import recordings
+from E2Etest.drive.process import ready
 from E2Etest.drive.session import pcm_of
 from E2Etest.telephony import phones
 from E2Etest.telephony.conftest import bridged
 
 pytestmark = pytest.mark.integration
-
-PAUSE = np.zeros(24_000, np.int16)
 
 
 def _said(messages):
@@ -71,19 +69,15 @@ def test_mod_audio_stream(bridge):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("system", "parties"), [("twilio", ("inbound", "outbound")), ("freeswitch", ("caller", "callee"))]
-)
-def test_each_party_has_its_own_words(english, system, parties):
+def test_each_party_has_its_own_words(tmp_path):
     """Two people read different sentences at the same time, in the quality of a telephone."""
     clips = [clip for name in ("librivox_0920", "librivox_0930") for clip in recordings.real_clips(name)]
     first, second = (pcm_of(clip.path) for clip in clips)
-    with bridged(english.base, "-l", "en") as bridge:
-        if system == "twilio":
-            phones.twilio_call(bridge, "a-call", inbound=first, outbound=second)
-        else:
-            phones.freeswitch_call(bridge, "a-call", first, second)
-        said = _said(bridge.call("a-call"))
-    assert said.keys() == set(parties)
-    for party, clip in zip(parties, clips, strict=True):
-        assert recordings.word_errors(recordings.plain_words(clip.text), recordings.plain_words(said[party])) <= 4
+    with ready(tmp_path / "log", MODEL_ID="moonshine-tiny-en") as english, bridged(english.base, "-l", "en") as bridge:
+        phones.twilio_call(bridge, "a-call", inbound=first, outbound=second)
+        phones.freeswitch_call(bridge, "another", first, second)
+        calls = [_said(bridge.call(name)) for name in ("a-call", "another")]
+    for said, parties in zip(calls, (("inbound", "outbound"), ("caller", "callee")), strict=True):
+        assert said.keys() == set(parties)
+        for party, clip in zip(parties, clips, strict=True):
+            assert recordings.word_errors(recordings.plain_words(clip.text), recordings.plain_words(said[party])) <= 4
