@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import srt
 
 from asr_server.features.translation.conftest import ScriptedLlm
 from E2Etest.drive import recordings
@@ -31,10 +32,9 @@ def server(request):
         with closing(RunningServer()) as running:
             yield running
         return
-    with ScriptedLlm() as llm:
-        endpoint = {"OPENAI_BASE_URL": llm.base_url, "OPENAI_API_KEY": "sk-elsewhere", "TRANSLATE_MODEL": "scripted"}
-        with request.getfixturevalue("start")(**endpoint) as own:
-            yield own
+    start = request.getfixturevalue("start")
+    with ScriptedLlm() as llm, start(OPENAI_BASE_URL=llm.base_url, TRANSLATE_MODEL="scripted") as own:
+        yield own
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def curl(server, folder):
     def run(path):
         own = [line for line in lines if f"{ADDRESS}{path} " in f"{line} "]
         assert own, path
-        return [_run(line) for line in own]
+        return list(map(answered, own))
 
-    def _run(line):
+    def answered(line):
         command = ["bash", "-c", f'{line.replace(ADDRESS, server.base)} "$@"', "bash", *key]
         printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=100).stdout
         file = re.search(r" -o (\S+)", line)
@@ -106,27 +106,22 @@ def test_the_stream_has_numbered_events_and_an_end(curl, spoken):
 @pytest.mark.nightly
 def test_subtitles_in_both_modes(curl, spoken):
     """Numbered cues in order, with text; the words of all are those that were said."""
-    for srt in curl("/v1/audio/subtitles"):
-        cues = [cue.split("\n", 2) for cue in srt.strip().split("\n\n")]
-        assert [number for number, *_ in cues] == [str(n) for n in range(1, len(cues) + 1)]
-        times = [_ms(time) for _, line, _ in cues for time in line.split(" --> ")]
+    for text in curl("/v1/audio/subtitles"):
+        cues = list(srt.parse(text, ignore_errors=False))
+        assert [cue.index for cue in cues] == list(range(1, len(cues) + 1))
+        times = [time for cue in cues for time in (cue.start, cue.end)]
         assert times == sorted(times)
-        spoken.check(" ".join(text for *_, text in cues))
-
-
-def _ms(time):
-    hours, minutes, seconds, ms = map(int, re.fullmatch(r"(\d\d):(\d\d):(\d\d),(\d{3})", time).groups())
-    return ((60 * hours + minutes) * 60 + seconds) * 1000 + ms
+        spoken.check(" ".join(cue.content for cue in cues))
 
 
 @pytest.mark.nightly
 def test_translations_as_text_and_as_subtitles(curl):
     """In json to Chinese, in srt to English."""
-    text, srt = curl("/v1/audio/translations")
+    text, cues = curl("/v1/audio/translations")
     if "translation_unavailable" in text:
         pytest.skip("the server has no endpoint for translations")
     assert json.loads(text)["text"]
-    assert re.match(r"1\n00:00:0\d,\d{3} --> ", srt)
+    assert re.match(r"1\n00:00:0\d,\d{3} --> ", cues)
 
 
 def test_no_line_is_left_out():

@@ -101,14 +101,10 @@ def test_what_the_model_cannot_do_is_said(english, kennedy):
     audio = kennedy.path.read_bytes()
     refused = english.transcribe(audio, language="de")
     assert refusal(refused) == (400, "unsupported_language", "language")
-    assert "It knows: English." in refused.text
     with open_session(english, language="de") as socket:
         assert socket.hello["code"] == "unsupported_language"
     hinted = english.transcribe(audio, response_format="verbose_json", prompt="Kennedy", hotwords="country").json()
-    (warning,) = hinted["warnings"]
-    assert warning.startswith("prompt and hotwords are ignored")
-    assert warning in english.log()
-    assert "warnings" not in english.transcribe(audio, response_format="verbose_json").json()
+    assert hinted["warnings"][0].startswith("prompt and hotwords are ignored")
 
 
 def test_live_words_are_right_and_none_is_taken_back(english):
@@ -129,6 +125,7 @@ def with_a_hole():
 
 
 def _has_both(text):
+    """Return True if it has the words of both recordings once."""
     words = recordings.plain_words("he was not an ill disposed young man")
     said = recordings.plain_words(re.sub("[0-9]", "", text))
     return re.sub("[^0-9]", "", text) == "865230" and recordings.word_errors(words, said) <= 2
@@ -148,15 +145,13 @@ def test_a_realtime_turn_with_a_long_pause_has_the_words_of_both_sentences_once(
         talk.update(turn_detection=detection)
         talk.say(realtime.pcm24(with_a_hole))
         talk.commit()
-        events = talk.until(realtime.COMPLETED)
-        if not _has_both(_text_of(events)):
-            events += talk.until(realtime.COMPLETED)  # a sentence mark ends a turn by semantic_vad
-    assert _has_both(_text_of(events))
-    assert all(joined == transcript for joined, transcript in realtime.texts(events).values())
-
-
-def _text_of(events):
-    return " ".join(transcript for _, transcript in realtime.texts(events).values())
+        talk.until(realtime.COMPLETED)
+        ((_, first),) = realtime.texts(talk.events).values()
+        if not _has_both(first):  # a sentence mark ends a turn by semantic_vad
+            talk.until(realtime.COMPLETED)
+    texts = realtime.texts(talk.events).values()
+    assert _has_both(" ".join(transcript for _, transcript in texts))
+    assert all(joined == transcript for joined, transcript in texts)
 
 
 @pytest.mark.nightly

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -28,12 +28,7 @@ class DiarizationError:
     confused_s: float
 
     def __add__(self, other: DiarizationError) -> DiarizationError:
-        return DiarizationError(
-            self.reference_s + other.reference_s,
-            self.missed_s + other.missed_s,
-            self.false_alarm_s + other.false_alarm_s,
-            self.confused_s + other.confused_s,
-        )
+        return DiarizationError(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def rate(self) -> float:

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-from rapidfuzz.distance.Levenshtein import distance
 
 from E2Etest.speakers.conversations import Speech, SpokenWord
 from E2Etest.speakers.measures import DiarizationError, aligned, diarization_error, speaker_words
@@ -19,14 +18,11 @@ TWO = _speech(("a", 0, 10), ("b", 10, 20))
 @pytest.mark.parametrize(
     ("reference", "found", "seconds"),
     [
-        pytest.param(TWO, _speech(("x", 0, 12), ("y", 12, 20)), (20, 0, 0, 2), id="a late change"),
-        pytest.param(TWO, _speech(("x", 0, 10), ("y", 10, 17), ("z", 17, 20)), (20, 0, 0, 3), id="one becomes two"),
-        pytest.param(TWO, _speech(("x", 0, 9), ("y", 13, 20)), (20, 4, 0, 0), id="missed"),
-        pytest.param(
-            _speech(("a", 0, 10), ("b", 6, 20)), _speech(("x", 0, 13), ("y", 13, 20)), (24, 4, 0, 3), id="overlap"
-        ),
-        pytest.param(TWO, _speech(("x", 0, 8), ("x", 5, 10), ("y", 10, 20)), (20, 0, 0, 0), id="overlap with itself"),
-        pytest.param([], _speech(("x", 1, 3)), (0, 0, 2, 0), id="nobody speaks"),
+        (TWO, _speech(("x", 0, 10), ("y", 10, 17), ("z", 17, 20)), (20, 0, 0, 3)),
+        (TWO, _speech(("x", 0, 9), ("y", 13, 20)), (20, 4, 0, 0)),
+        (_speech(("a", 0, 10), ("b", 6, 20)), _speech(("x", 0, 13), ("y", 13, 20)), (24, 4, 0, 3)),
+        (TWO, _speech(("x", 0, 8), ("x", 5, 10), ("y", 10, 20)), (20, 0, 0, 0)),
+        ([], _speech(("x", 1, 3)), (0, 0, 2, 0)),
     ],
 )
 def test_seconds_of_diarization_errors(reference, found, seconds):
@@ -58,11 +54,10 @@ def _words(text):
 @pytest.mark.parametrize(
     ("reference", "found", "recognized", "wrong"),
     [
-        pytest.param("a:one a:two b:three b:four", "x:one x:two x:three y:four", 4, 1, id="on the border"),
-        pytest.param("a:one a:two b:three", "x:one x:two x:three", 3, 1, id="two people become one"),
-        pytest.param("a:one a:two b:three", "x:one x:too y:three", 2, 0, id="a word that was not recognised"),
-        pytest.param("a:one a:two b:three", "x:one -:two y:three", 3, 1, id="a word without a speaker"),
-        pytest.param("a:one", "", 0, 0, id="no words"),
+        ("a:one a:two b:three b:four", "x:one x:two x:three y:four", 4, 1),
+        ("a:one a:two b:three", "x:one x:too y:three", 2, 0),
+        ("a:one a:two b:three", "x:one -:two y:three", 3, 1),
+        ("a:one", "", 0, 0),
     ],
 )
 def test_words_with_the_wrong_speaker(reference, found, recognized, wrong):
@@ -78,13 +73,3 @@ def test_a_word_is_not_taken_for_one_that_was_said_elsewhere():
     assert aligned(said, heard) == [(2, 0), (3, 1), (4, 2), (5, 3)]
     result = speaker_words(said, heard)
     assert (result.recognized, result.wrong_speaker) == (4, 0)
-
-
-def test_an_alignment_has_the_fewest_word_errors():
-    """Pairs are in order and of equal words, and the rest costs what the measure of word errors says."""
-    said, written = ([SpokenWord(letter, "a") for letter in text] for text in ("abcdeab", "acxdabb"))
-    pairs = aligned(said, written)
-    assert pairs == sorted(pairs)
-    assert all(said[i].text == written[j].text for i, j in pairs)
-    gaps = zip([(-1, -1), *pairs], [*pairs, (len(said), len(written))], strict=True)
-    assert sum(max(i2 - i1, j2 - j1) - 1 for (i1, j1), (i2, j2) in gaps) == distance("abcdeab", "acxdabb")
