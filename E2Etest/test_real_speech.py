@@ -72,30 +72,6 @@ def test_words_have_times_from_the_audio(english, kennedy):
 
 
 @pytest.mark.nightly
-def test_the_words_of_a_text_are_where_they_are_read(english):
-    """Five sentences of a reader with pauses, and one between them that is not read: each word in its own sentence."""
-    clips = recordings.real_clips("librivox")
-    pcm = [part for clip in clips for part in (pcm_of(clip.path), np.zeros(40_000, np.int16))]
-    unread = "It is a truth universally acknowledged that nobody has read this sentence."
-    lines = [clip.text for clip in clips]
-    lines.insert(3, unread)
-    answer = english.post("/v1/audio/alignments", recordings.wav(np.concatenate(pcm)), text="\n".join(lines))
-    words, begin = iter(answer.json()["words"]), 0.0
-    for number, line in enumerate(lines):
-        own = [next(words) for _ in line.split()]
-        if line == unread:
-            assert {word["start"] for word in own} == {None}
-            continue
-        timed = [word for word in own if word["start"] is not None]
-        assert len(timed) >= 0.9 * len(own)
-        assert sum(word["score"] for word in own) > 0.8 * len(own)
-        length = clips[number - (number > 3)].seconds
-        assert begin - 0.1 <= timed[0]["start"] <= timed[-1]["end"] <= begin + length + 0.1
-        begin += length + 2.5
-    assert next(words, None) is None
-
-
-@pytest.mark.nightly
 def test_what_the_model_cannot_do_is_said(english, kennedy):
     """Another language is refused, and a prompt is ignored with a warning."""
     audio = kennedy.path.read_bytes()

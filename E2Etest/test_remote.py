@@ -43,15 +43,6 @@ def test_a_recording_is_transcribed_at_the_other_server(front, sample):
     assert "it serves demo" in _engine(front)["reason"]
 
 
-@pytest.mark.nightly
-def test_words_are_placed_in_time_by_the_aligner_of_this_server(front, sample):
-    """Which it loads beside the model that runs elsewhere."""
-    asked = {"response_format": "verbose_json", "timestamp_granularities[]": "word"}
-    words = front.transcribe(sample[0], **asked).json()["words"]
-    assert [word["word"].strip() for word in words] == sample[1].split()
-    assert {word["source"] for word in words} == {"aligned"}
-
-
 def test_it_gives_no_scores(front, sample):
     """Who asks for them is told."""
     assert refusal(front.transcribe(sample[0], **{"include[]": "logprobs"}))[::2] == (400, "include")

@@ -7,6 +7,7 @@ itself. A longer recording is refused.
 import hashlib
 import io
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,35 +27,33 @@ RATE_HZ, LONGEST_S = 16_000, 30
 MODEL = "whisper-base"
 
 
-class Whisper:
-    """The model, which several threads may use."""
+def whisper() -> Callable[[np.ndarray, str], tuple[str, str]]:
+    """Return a function that several threads may call, from 16 kHz samples (n,) and a language, or "", to the text and
+    the ISO code of the language."""
+    import ctranslate2
+    from tokenizers import Tokenizer
+    from transformers import WhisperFeatureExtractor
 
-    def __init__(self) -> None:
-        import ctranslate2
-        from tokenizers import Tokenizer
-        from transformers import WhisperFeatureExtractor
+    folders = [Path(find_spec(name).submodule_search_locations[0]) / "data" for name in PARTS]
+    weights = b"".join((folder / f"model.bin.part{n}").read_bytes() for n, folder in enumerate(folders, start=1))
+    assert hashlib.sha256(weights).hexdigest() == SHA256, "these are other weights"
+    with TemporaryDirectory() as joined:
+        (Path(joined) / "model.bin").write_bytes(weights)
+        for name in ("config.json", "tokenizer.json", "vocabulary.txt"):
+            (Path(joined) / name).write_bytes((folders[0] / name).read_bytes())
+        model = ctranslate2.models.Whisper(joined, compute_type="float32", intra_threads=1)
+        tokenizer = Tokenizer.from_file(str(Path(joined) / "tokenizer.json"))
+    features = WhisperFeatureExtractor(feature_size=80)
 
-        folders = [Path(find_spec(name).submodule_search_locations[0]) / "data" for name in PARTS]
-        weights = b"".join((folder / f"model.bin.part{n}").read_bytes() for n, folder in enumerate(folders, start=1))
-        assert hashlib.sha256(weights).hexdigest() == SHA256, "these are other weights"
-        with TemporaryDirectory() as joined:
-            (Path(joined) / "model.bin").write_bytes(weights)
-            for name in ("config.json", "tokenizer.json", "vocabulary.txt"):
-                (Path(joined) / name).write_bytes((folders[0] / name).read_bytes())
-            self._model = ctranslate2.models.Whisper(joined, compute_type="float32", intra_threads=1)
-            self._tokenizer = Tokenizer.from_file(str(Path(joined) / "tokenizer.json"))
-        self._view = ctranslate2.StorageView.from_array
-        self._features = WhisperFeatureExtractor(feature_size=80)
-
-    def transcribe(self, samples: np.ndarray, language: str = "") -> tuple[str, str]:
-        """Return the text and the ISO code of the language of 16 kHz samples (n,)."""
-        mel = self._features(samples, sampling_rate=RATE_HZ, return_tensors="np").input_features
-        encoded = self._model.encode(self._view(np.ascontiguousarray(mel)))
-        if not language:
-            language = self._model.detect_language(encoded)[0][0][0].strip("<|>")
+    def transcribe(samples: np.ndarray, language: str) -> tuple[str, str]:
+        mel = features(samples, sampling_rate=RATE_HZ, return_tensors="np").input_features
+        encoded = model.encode(ctranslate2.StorageView.from_array(np.ascontiguousarray(mel)))
+        language = language or model.detect_language(encoded)[0][0][0].strip("<|>")
         prompt = ["<|startoftranscript|>", f"<|{language}|>", "<|transcribe|>", "<|notimestamps|>"]
-        (found,) = self._model.generate(encoded, [prompt], beam_size=5)
-        return self._tokenizer.decode(found.sequences_ids[0]).strip(), language
+        (found,) = model.generate(encoded, [prompt], beam_size=5)
+        return tokenizer.decode(found.sequences_ids[0]).strip(), language
+
+    return transcribe
 
 
 def decoded(data: bytes) -> np.ndarray:
@@ -67,7 +66,7 @@ def decoded(data: bytes) -> np.ndarray:
 
 def app() -> Starlette:
     """The server, with a loaded model."""
-    whisper = Whisper()
+    transcribe = whisper()
 
     async def models(_: Request) -> JSONResponse:
         return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "tests"}]})
@@ -77,16 +76,11 @@ def app() -> Starlette:
             samples = await run_in_threadpool(decoded, await form["file"].read())
             if len(samples) > LONGEST_S * RATE_HZ:
                 return JSONResponse({"error": {"message": "longer than 30 s"}}, 400)
-            text, language = await run_in_threadpool(whisper.transcribe, samples, str(form.get("language", "")))
+            text, language = await run_in_threadpool(transcribe, samples, str(form.get("language", "")))
         return JSONResponse({"text": text, "language": language})
 
-    return Starlette(
-        routes=[
-            Route("/livez", models),
-            Route("/v1/models", models),
-            Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
-        ]
-    )
+    recognition = Route("/v1/audio/transcriptions", transcriptions, methods=["POST"])
+    return Starlette(routes=[Route("/livez", models), Route("/v1/models", models), recognition])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def _said(messages):
 
 
 def _check(messages, protocol, parties=("caller",)):
-    """A whole call: its begin, the words, a key, its end; the numbers without a gap."""
+    """A whole call: its begin, the words, its end; the numbers without a gap."""
     assert [message["number"] for message in messages] == list(range(1, len(messages) + 1))
     assert (messages[0]["type"], messages[0]["protocol"]) == ("call_started", protocol)
     assert messages[0]["parties"] == list(parties)

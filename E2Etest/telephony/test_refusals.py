@@ -16,23 +16,20 @@ from E2Etest.telephony.conftest import bridged
 
 pytestmark = pytest.mark.integration
 
-START = [json.dumps(message) for message in phones.twilio_start("CA-bad")]
 MEDIA = phones.twilio_media("inbound", 1, bytes(160))
 ASTERISK = "MEDIA_START connection_id:c channel:WebSocket/c channel_id:bad.1 format:{}"
 # `protocols_test` of the bridge has others.
-BAD = {
-    "no JSON": ("twilio", ["what"], "invalid_message"),
-    "media before start": ("twilio", [json.dumps(MEDIA)], "invalid_message"),
-    "linear": ("twilio", [START[1].replace("x-mulaw", "l16")], "unsupported_format"),
-    "codec": ("asterisk", [ASTERISK.format("opus")], "unsupported_format"),
-    "half a sample": ("asterisk", [ASTERISK.format("slin"), bytes(321)], "invalid_audio"),
-    "no channels": ("freeswitch?channels=3", [], "invalid_query"),
-    "too big": ("freeswitch", [bytes(300_000)], "message_too_big"),
-    "long text": ("freeswitch", ["x" * 20_000], "message_too_big"),
-}
+BAD = [
+    ("twilio", [json.dumps(MEDIA)], "invalid_message"),
+    ("asterisk", [ASTERISK.format("opus")], "unsupported_format"),
+    ("asterisk", [ASTERISK.format("slin"), bytes(321)], "invalid_audio"),
+    ("freeswitch?channels=3", [], "invalid_query"),
+    ("freeswitch", [bytes(300_000)], "message_too_big"),
+    ("freeswitch", ["x" * 20_000], "message_too_big"),
+]
 
 
-@pytest.mark.parametrize(("path", "messages", "code"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("path", "messages", "code"), BAD)
 def test_a_bad_message_ends_its_call_alone(bridge, path, messages, code):
     """The close frame and the log have the code; a call that was there before is not touched."""
     other = str(uuid.uuid4())
@@ -65,11 +62,7 @@ def test_a_secret_is_asked_of_everybody(fake_server, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("sesame\n")
     with bridged(fake_server.base, "--secret-file", str(secret)) as bridge:
-        for path, headers in (
-            ("freeswitch", {}),
-            ("asterisk?token=other", {}),
-            ("freeswitch", {"Authorization": "Bearer o"}),
-        ):
+        for path, headers in (("asterisk?token=other", {}), ("freeswitch", {"Authorization": "Bearer o"})):
             with pytest.raises(InvalidStatus) as refused, connect(bridge.url(path), additional_headers=headers):
                 pass
             assert refused.value.response.status_code == 401
@@ -79,11 +72,8 @@ def test_a_secret_is_asked_of_everybody(fake_server, tmp_path):
                     for message in (*phones.twilio_start("CA-secret", **parameters), {"event": "stop"}):
                         stream.send(json.dumps(message))
                 assert phones.wait_closed(stream)[0] == code
-        with (
-            connect(bridge.url("asterisk?token=sesame")),
-            connect(bridge.url("freeswitch").replace("//", "//any:sesame@")),
-        ):
-            pass
+        for url in (bridge.url("asterisk?token=sesame"), bridge.url("freeswitch").replace("//", "//any:sesame@")):
+            connect(url).close()
         assert "sesame" not in "".join(bridge.log)
         assert "sesame" not in json.dumps(bridge.messages)
 
