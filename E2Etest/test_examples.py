@@ -92,7 +92,7 @@ def _pieces(call):
     """What the language model says, as it streams it."""
     deltas = [{"role": "assistant"}, {"content": "It is"}, {"content": " four. And"}, {"content": " that is all."}, {}]
     events = [{"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": d}]} for d in deltas]
-    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+    body = "".join(f"data: {line}\n\n" for line in [*map(json.dumps, events), "[DONE]"])
     return Answer(body.encode(), headers={"content-type": "text/event-stream"})
 
 
@@ -119,8 +119,7 @@ def test_javascript(here, node, name):
 
 def test_the_list_of_examples_is_whole():
     """docs/examples/README.md names every file, and says of each what the tests do with it."""
-    listed = dict(
-        re.findall(r"^\| \[.*?\]\((.*?)\) \|.*\| (.*?) \|$", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
-    )
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| \[.*?\]\((.*?)\) \|.*\| (.*?) \|$", page, re.MULTILINE))
     assert set(listed) == {n for n in _names("**/*.*") if not n.endswith("README.md")}
     assert {name for name, run in listed.items() if run != "yes"} == COMPILED_ONLY | {"browser/index.html"}

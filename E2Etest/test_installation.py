@@ -90,11 +90,13 @@ def _locked(*sections):
 def _run(commands, *arguments, **settings):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MODEL"))}
     command = [commands / "asr-server", *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**environment, **settings}, check=False, timeout=300
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env={**environment, **settings}, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _check(heard, sample):
+    assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", sample.text.lower())
 
 
 @pytest.mark.parametrize("installer", ["pip", "uv", "pipx"])
@@ -107,14 +109,13 @@ def test_an_empty_environment_gets_what_the_lock_file_has_and_runs_the_quick_sta
     sample = demo.speech()
     _run(commands, "demo", "--once", "--port", port, **settings)
     assert "moonshine-tiny-en" in _run(commands, "doctor", "--all", **settings)
-    heard = _run(commands, "transcribe", "--local", sample.recording, **settings)
-    assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", sample.text.lower())
+    _check(_run(commands, "transcribe", "--local", sample.recording, **settings), sample)
     server = subprocess.Popen([commands / "asr-server", "serve", "--port", str(port)], env={**os.environ, **settings})
     try:
         with httpx.Client(transport=httpx.HTTPTransport(retries=9)) as client, sample.recording.open("rb") as file:
             form = {"files": {"file": file}, "data": {"model": "whisper-1"}}
             answer = client.post(f"http://127.0.0.1:{port}/v1/audio/transcriptions", timeout=120, **form)
-        assert re.findall(r"\w+", answer.json()["text"].lower()) == re.findall(r"\w+", sample.text.lower())
+        _check(answer.json()["text"], sample)
     finally:
         server.terminate()
         server.wait(60)
@@ -125,16 +126,15 @@ def test_qwen3_asr_on_a_cpu_is_what_the_lock_file_has_and_runs(wheel, tmp_path):
     The lock file has the newest; the oldest is the one that Qwen3-TTS needs."""
     commands, names = _installed("pip", wheel, [*requirements.SLIM, *requirements.QWEN], tmp_path / "venv")
     assert names == _locked("slim", "qwen")
-    heard = _run(commands, "transcribe", "--local", "--model", "demo", demo.sample().recording)
-    assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", demo.sample().text.lower())
+    sample = demo.sample()
+    _check(_run(commands, "transcribe", "--local", "--model", "demo", sample.recording), sample)
     oldest = next(one for one in requirements.required(["speech"]) if one.startswith("huggingface-hub"))
     with hub() as url:
         for n, update in enumerate(([], [commands / "pip", "install", "--quiet", oldest])):
             subprocess.run(update or ["true"], check=True)
             settings = {"HF_ENDPOINT": url, "HF_HUB_CACHE": str(tmp_path / str(n)), "HF_HUB_OFFLINE": "0"}
             _run(commands, "models", "download", "o/model", **settings)
-            heard = _run(commands, "transcribe", "--local", "--model", "o/model", demo.sample().recording, **settings)
-            assert re.findall(r"\w+", heard.lower()) == re.findall(r"\w+", demo.sample().text.lower())
+            _check(_run(commands, "transcribe", "--local", "--model", "o/model", sample.recording, **settings), sample)
 
 
 @pytest.mark.parametrize("extras", sizes.LIMITS)
