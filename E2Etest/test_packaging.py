@@ -15,7 +15,10 @@ import pytest
 import yaml
 
 from asr_server import __version__
+from asr_server.cli.conftest import tls
 from asr_server.features.speech_output import spoken_form
+from E2Etest.cli.commands import command
+from E2Etest.drive.process import running
 from tools import requirements
 
 ROOT = Path(__file__).parents[1]
@@ -86,6 +89,15 @@ def test_the_release_publishes_the_images_and_runs_what_this_repository_has():
     assert printed(hatchling).split() == requirements.required(["dev"])[-1:]
     assert f"## [{__version__}]" not in printed(notes)
     assert len(printed(notes)) > 100
+
+
+@pytest.mark.nightly
+def test_the_health_check_finds_a_server_with_tls(tmp_path):
+    """By the settings of the server: 0 when it is live, 1 when the protocol is another."""
+    secured = tls(tmp_path)
+    with running(tmp_path / "log", **secured) as server:
+        found = [command("healthcheck", PORT=str(server.port), **given).returncode for given in (secured, {})]
+    assert found == [0, 1]
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -52,6 +52,7 @@ def test_a_worker_speaks(tmp_path):
         ("transcribe hello.wav", {"QUANTIZE": "fp8"}, "QUANTIZE"),
         ("transcribe hello.wav", {"MODEL_ID": "/none"}, "/none"),
         ("speak Hello. -o a.mp3", {"MODEL_ID": "fake", "SPEECH": "off"}, "SPEECH=off"),
+        ("translate hello.wav --to de", {"MODEL_ID": "fake"}, "OPENAI_BASE_URL"),
     ],
 )
 def test_settings_that_cannot_work_exit_with_2(talks, line, changes, word):
