@@ -201,7 +201,11 @@ def test_the_readmes_commands_work_as_written(tmp_path):
     command = [sys.executable, "-m", "asr_server", "demo", "--port", "8100"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as demo:
         try:
-            words = _read_until(demo, "Ctrl-C stops it")
+            words = ""
+            while "Ctrl-C stops it" not in words:
+                line = demo.stdout.readline()
+                assert line, words
+                words += line
             transcript = re.search(r"transcript: +(.*)", words)[1]
             curl, speak = (line for block in _blocks("sh") for line in block.splitlines() if line.startswith("curl"))
             assert transcript in subprocess.check_output(shlex.split(curl), cwd=ROOT, text=True)
@@ -216,12 +220,3 @@ def test_the_readmes_commands_work_as_written(tmp_path):
         finally:
             demo.send_signal(signal.SIGINT)
             assert demo.wait(timeout=60) == 0
-
-
-def _read_until(process, marker):
-    seen = ""
-    while marker not in seen:
-        line = process.stdout.readline()
-        assert line, seen
-        seen += line
-    return seen

@@ -12,17 +12,13 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def model(start):
-    """The server with the model, in this process; it needs a key."""
-    with start(API_KEYS="sk-remote-0123456789") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def front(tmp_path_factory, model):
-    """The server in front of it."""
-    settings = {"VLLM_BASE_URL": f"{model.base}/v1", "VLLM_API_KEY": model.key, "FORCED_ALIGNER_ID": "demo"}
-    with ready(tmp_path_factory.mktemp("front") / "log", **settings) as server:
+def front(tmp_path_factory, start):
+    """The server in front of the one with the model, which is in this process and needs a key."""
+    log = tmp_path_factory.mktemp("front") / "log"
+    with (
+        start(API_KEYS="sk-remote-0123456789") as model,
+        ready(log, VLLM_BASE_URL=f"{model.base}/v1", VLLM_API_KEY=model.key, FORCED_ALIGNER_ID="demo") as server,
+    ):
         yield server
 
 
