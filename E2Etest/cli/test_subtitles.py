@@ -25,16 +25,6 @@ def test_a_file_is_made_beside_the_recording(cli_server, talks, sample, kind):
     assert (again.returncode, "output_exists" in again.stderr) == (1, True)
 
 
-def test_the_layout_is_kept(cli_server, talks, words):
-    """No line is wider, no cue has more lines, and no word is lost."""
-    done = _subtitles(cli_server, talks / "hello.wav", "--max-line-chars", 12, "--max-lines", 1, "--output", "-")
-    assert done.returncode == 0
-    lines = [line for line in done.stdout.splitlines() if line and not line.isdigit() and "-->" not in line]
-    assert " ".join(lines) == words
-    assert max(map(len, lines)) <= 12
-    assert len(lines) == done.stdout.count("-->") > 1
-
-
 def test_standard_input_lies_beside_nothing(cli_server, sample):
     """It names where the file is to go."""
     lost = command("subtitles", "-", "--server", cli_server.base)
