@@ -35,19 +35,15 @@ def converted(tmp_path_factory):
     return folder
 
 
-def _utterances():
-    clips = [soundfile.read(clip.path, dtype="float32")[0] for clip in recordings.clips()[:6]]
-    speech = recordings.samples().astype(np.float32) / 32768
-    forced = Utterance(speech, language="English", context="kitchen lights")
-    return [*(Utterance(clip) for clip in clips), forced, Utterance(np.tile(speech, 6))]
-
-
 def test_the_ids_are_those_of_the_original_layout(converted):
     """In float32, with detected and forced languages, with a context, over several encoder windows."""
+    speech = recordings.samples().astype(np.float32) / 32768
+    asked = [Utterance(soundfile.read(clip.path, dtype="float32")[0]) for clip in recordings.clips()[:6]]
+    asked += [Utterance(speech, language="English", context="kitchen lights"), Utterance(np.tile(speech, 6))]
     found = []
     for model_id in ("demo", str(converted / "model")):
         engine = engines.load(model_id, dtype="float32", quantize="none")
-        hypotheses, _ = engines.run(engine, _utterances())
+        hypotheses, _ = engines.run(engine, asked)
         found.append([(hypothesis.ids, hypothesis.text, hypothesis.language) for hypothesis in hypotheses])
         engine.unload()
     assert found[0] == found[1]
