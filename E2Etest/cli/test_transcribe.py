@@ -72,7 +72,7 @@ def test_a_broken_file_among_good_ones_fails_alone(cli_server, talks, words):
 
 
 def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, words):
-    """With -r all the way down; what is left out is named; a second run skips what is there."""
+    """With -r all the way down; what is left out is named; a second run skips what is there, without --force."""
     (talks / "broken.wav").unlink()
     (talks / "slides.pdf").write_bytes(b"%PDF-1.7")
     first = _transcribe(cli_server, "-r", talks, "--beside", "--format", "srt")
@@ -88,6 +88,8 @@ def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, wor
     assert "1 done, 1 skipped, their files exist" in second.stderr
     assert (talks / "more" / "again.srt").exists()
     assert (talks / "hello.srt").read_text() == "corrected by hand"
+    assert _transcribe(cli_server, talks / "hello.wav", "--beside", "--format", "srt", "--force").returncode == 0
+    assert words in " ".join((talks / "hello.srt").read_text().split())
 
 
 def test_standard_input_is_a_recording(cli_server, sample, words, tmp_path):
