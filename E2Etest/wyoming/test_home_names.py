@@ -69,6 +69,12 @@ async def test_a_home_that_does_not_answer_costs_no_transcript(bridge):
         home.answers.set()
 
 
+async def test_where_no_home_answers_there_are_transcripts(bridge):
+    """The home may start after the bridge."""
+    with bridge("http://127.0.0.1:9") as port:
+        assert await _said(port) == "none"
+
+
 @pytest.mark.parametrize(
     ("token", "reason"), [("not-to-be-shown", "refuses the token"), ("", "is empty"), (None, "ASR_HA_TOKEN")]
 )
