@@ -226,10 +226,7 @@ async def drain(app: FastAPI) -> None:
 
 
 def machinery(
-    settings: Settings,
-    resolved: Plan,
-    watch: Watch = engine_core.NOBODY,
-    registry: CollectorRegistry | None = None,
+    settings: Settings, resolved: Plan, watch: Watch = engine_core.NOBODY, registry: CollectorRegistry | None = None
 ) -> Machinery:
     """Build it; each model is loaded by its first job."""
     registry = registry or CollectorRegistry()
@@ -243,8 +240,8 @@ def machinery(
     admission = Admission(
         settings.max_queue_audio_s,
         time_limit_s=settings.request_timeout,
-        engine_s=lambda: thread.with_recordings_s,
-        first_guess_speed=FIRST_GUESS_SPEED_GPU if resolved.device.startswith("cuda") else FIRST_GUESS_SPEED,
+        engine_s=thread.with_recordings_s,
+        speed=FIRST_GUESS_SPEED_GPU if resolved.device.startswith("cuda") else FIRST_GUESS_SPEED,
     )
     limits = DecodeLimits(max_audio_s=settings.max_audio_s)
     decoder = Decoder(limits, idle_timeout_s=settings.idle_timeout, registry=registry)

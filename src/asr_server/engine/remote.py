@@ -127,11 +127,9 @@ class EngineProcess:
     engine are called on the event loop.
     """
 
-    clock = staticmethod(time.monotonic)
-
     def __init__(self, settings: Settings, resolved: Plan, watch: Watch) -> None:
-        self.request_clock = RequestClock(patience_s=settings.request_timeout)
-        self.with_recordings_s = 0.0
+        self.clock, self.request_clock = time.monotonic, RequestClock(patience_s=settings.request_timeout)
+        self._with_recordings_s = 0.0
         self._unloaded = {
             name: EngineInfo(one.engine, one.model_id, one.device, one.dtype, aligner_id=one.aligner_id)
             for name, one in by_name(resolved).items()
@@ -238,12 +236,15 @@ class EngineProcess:
             failure="" if absent else self._unavailable,
         )
 
+    def with_recordings_s(self) -> float:
+        return self._with_recordings_s
+
     @property
     def is_running(self) -> bool:
         return self._state is not None
 
-    def close(self, timeout_s: float = 10.0) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout_s)
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10.0)
 
     # -- the process -------------------------------------------------------------------------------------------------
 
@@ -376,7 +377,7 @@ class EngineProcess:
         job = row.job
         job.started_s, job.ended_s, job.load_s = message.started_s, message.ended_s, message.load_s
         if job.item is not None and job.started_s:
-            self._watch.engine.of(job).started(job)
+            (job.observer or self._watch.engine).started(job)
         if message.error is not None:
             self._end(row, _error(message.error))
             return
@@ -388,14 +389,14 @@ class EngineProcess:
             # All at once: what a process that ended had given out would be there twice.
             job.hand_out(samples)
         if job.item is not None:
-            self._watch.engine.of(job).ended(job, JobEnd.DONE, value)
+            (job.observer or self._watch.engine).ended(job, JobEnd.DONE, value)
         job.succeed(value)
 
     def _take_state(self, state: wire.EngineState) -> None:
         self._state, self._state_s = state, self.clock()
         self._unavailable = ""
         self.infos = state.infos
-        self.with_recordings_s = state.with_recordings_s
+        self._with_recordings_s = state.with_recordings_s
         # A load is announced a moment before its clock stops, and may keep the interpreter's lock from then on.
         if state.load_moved_s is None and not state.snapshot.loading:
             self._standing.close()
@@ -430,7 +431,7 @@ class EngineProcess:
 
     def _observe_failure(self, job: AnyJob, end: JobEnd) -> None:
         if job.item is not None:
-            self._watch.engine.of(job).ended(job, end)
+            (job.observer or self._watch.engine).ended(job, end)
 
     def _fail_all(self, error: AsrError) -> None:
         for row in list(self._rows.values()):

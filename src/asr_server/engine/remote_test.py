@@ -164,7 +164,7 @@ async def test_answers_alignments_and_times_are_those_of_the_engine(connect, eng
     assert [piece.text for piece in placed.pieces] == ["two", "words"]
     await server.until(lambda _: server.seen.steps)
     assert server.seen.states == [ModelState.LOADING, ModelState.LOADED]
-    assert server.thread.with_recordings_s > 0
+    assert server.thread.with_recordings_s() > 0
     assert server.core.infos()[DEFAULT].slots == 8
 
 

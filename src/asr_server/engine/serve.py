@@ -148,7 +148,7 @@ class EngineServer(SchedulerObserver):
         return wire.EngineState(
             snapshot=thread.snapshot(),
             infos=dict(self.core.infos()),
-            with_recordings_s=thread.with_recordings_s,
+            with_recordings_s=thread.with_recordings_s(),
             load_moved_s=thread.request_clock.load_moved_s,
             steps=(),
             changes=(),

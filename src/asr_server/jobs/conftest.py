@@ -27,8 +27,6 @@ TRANSCRIPT = Transcript("Hi.", "English", 1_000, (SAID,))
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """A request of another kind of jobs, about texts."""
-
     task: Literal["text"] = "text"
 
 
@@ -57,8 +55,6 @@ class Work:
 
 
 class Runner(JobRunner):
-    """A runner whose store tests can reach."""
-
     def __init__(self, kinds, limits, store, sender=None):
         super().__init__(kinds, limits, store, sender)
         self.store = store
@@ -75,7 +71,6 @@ class Runner(JobRunner):
 
 @asynccontextmanager
 async def serving(database, *kinds, sender=None, lease_s=LEASE_S, **limits):
-    """Run a server with this database."""
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 9, **limits})
     jobs = Runner(kinds, wanted, JobStore(database, wanted, RECORDS, lease_s), sender)
     await jobs.start()
@@ -86,7 +81,6 @@ async def serving(database, *kinds, sender=None, lease_s=LEASE_S, **limits):
 
 
 async def ended(jobs, identity, owner=""):
-    """Return the last record of a job."""
     async with asyncio.timeout(20):
         async for record in jobs.watch(identity, owner):
             last = record
@@ -94,7 +88,6 @@ async def ended(jobs, identity, owner=""):
 
 
 async def fetched(jobs, identity, owner=""):
-    """Return the whole result."""
     result, size_bytes, found = await jobs.result(identity, owner)
     pieces = [piece async for piece in found]
     assert size_bytes == sum(map(len, pieces))
@@ -123,8 +116,6 @@ class FastSqlite(Sqlite):
 
 
 class SharedSqlite(FastSqlite):
-    """One database for several servers of a test."""
-
     is_shared = True
 
     async def close(self):
@@ -214,7 +205,6 @@ def postgres_server():
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
 async def server(request, tmp_path, postgres_server):
-    """Return a database without jobs."""
     state = tmp_path / "state"
     made = SqliteServer(state) if request.param == "sqlite" else PostgresServer(postgres_server(), state)
     yield made

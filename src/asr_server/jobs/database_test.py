@@ -59,8 +59,7 @@ NAMES = [id_of("", name) for name in ("done", "removed", "cancelled", "waits")]
 
 
 async def _life(directory, say):
-    """Make four jobs: one done, whose request is sent, one removed, one cancelled, and one that waits. `say` reports
-    each acknowledgement."""
+    """Make four jobs, and end three: one done, whose request is sent, one removed, one cancelled."""
     jobs = opened(directory, Killed)
     done, removed, cancelled, _ = NAMES
     for identity in NAMES:
@@ -134,8 +133,7 @@ async def _check(directory, said):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_server_that_is_killed_at_any_step_loses_nothing(tmp_path, stride):
-    """Acknowledged jobs are there, nothing is there in part, accepted jobs can be done, and the request about an ended
-    one is sent at least once."""
+    """Nothing is there in part, accepted jobs can be done, and the request about an ended one is sent at least once."""
     step, said = 0, []
     while "over" not in said:
         directory = tmp_path / str(step)
@@ -150,7 +148,6 @@ def _mode(path):
 
 
 async def test_nobody_else_can_read_it(tmp_path):
-    """The jobs, their directory and SQLite's own files are private."""
     jobs = opened(tmp_path / "state")
     await accepted(jobs)
     paths = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
@@ -193,8 +190,7 @@ async def test_a_link_is_not_followed(tmp_path, name):
 
 
 async def test_a_place_that_cannot_be_used_is_named(tmp_path):
-    """A file stands in place of the directory, the user of the container has no home, a file is no database, or a newer
-    server made the tables."""
+    """A file in place of the directory, no home, a file that is no database, or tables of a newer server."""
     (tmp_path / "state").write_text("")
     damaged, newer = tmp_path / "damaged", tmp_path / "newer"
     damaged.mkdir()
@@ -236,15 +232,6 @@ async def test_a_result_takes_the_space_of_its_recording(jobs, tmp_path, monkeyp
     ended = await jobs.end(claim, claim.record.succeeded(RESULT, 1.0), io.BytesIO(b"words"))
     assert (ended.state, ended.error.code) == (RecordState.FAILED, "jobs_unavailable")
     assert [path.name for path in (tmp_path / "jobs").iterdir()] == [f"{job.id}.result"]
-
-
-async def test_without_space_for_its_transcript_a_result_has_one_format(jobs, tmp_path, monkeypatch):
-    job = await accepted(jobs)
-    transcript = tmp_path / "jobs" / f"{job.id}.transcript.part"
-    monkeypatch.setattr(os, "fsync", lambda fd: _full() if transcript.exists() else None)
-    claim = await jobs.claim(2.0)
-    await jobs.end(claim, claim.record.succeeded(RESULT, 1.0), io.BytesIO(b"words"), b"said")
-    assert (await content(jobs, job.id), await jobs.transcript(job.id)) == (b"words", b"")
 
 
 async def test_a_statement_that_the_disk_has_no_room_for_changes_nothing(jobs):

@@ -40,7 +40,6 @@ def id_of(owner: str, key: str) -> str:
 
 
 def clips(request: JobRequest) -> list[bytes]:
-    """The audio files of the speakers that the request names."""
     return list(request.known_speaker_references) if isinstance(request, RecordingRequest) else []
 
 

@@ -15,19 +15,9 @@ from asr_server.recordings.requests import (
 
 FORMAT = RecordFormat((TranscriptionRequest, SubtitleRequest, TranslationRequest))
 RESULT = Result(b"", "text/plain", "talk.srt")
-RUNNING = JobRecord(
-    "job_x",
-    TranscriptionRequest(),
-    1.0,
-    RecordState.RUNNING,
-    2.0,
-    0.0,
-    3.0,
-    4.0,
-    "owner",
-    characters=9,
-    done_characters=5,
-)
+TIMES_S = (2.0, 0.0, 3.0, 4.0)
+COUNTED = {"characters": 9, "done_characters": 5}
+RUNNING = JobRecord("job_x", TranscriptionRequest(), 1.0, RecordState.RUNNING, *TIMES_S, "owner", **COUNTED)
 
 
 @pytest.mark.parametrize(
@@ -39,13 +29,11 @@ RUNNING = JobRecord(
     ],
 )
 def test_what_is_stored_comes_back_with_all_its_fields(request_):
-    """Each kind of request as what it was."""
     record = replace(RUNNING, request=request_, error=JobError("a", "b"), expected_bytes=8)
     assert FORMAT.loaded(FORMAT.dumped(record)) == record
 
 
 def test_voices_of_known_speakers_are_no_part_of_what_is_stored():
-    """They are files of their own."""
     request = TranscriptionRequest(speakers=True, known_speaker_names=("Ann",), known_speaker_references=(b"canary",))
     stored = FORMAT.dumped(replace(RUNNING, request=request))
     assert "canary" not in stored
@@ -54,6 +42,5 @@ def test_voices_of_known_speakers_are_no_part_of_what_is_stored():
 
 @pytest.mark.parametrize("wrong", ["", "[]", "5", "null", "{}", '{"id": "job_x"}', "[" * 100_000])
 def test_what_is_no_record_is_damaged(wrong):
-    """Any other text raises one of these exceptions."""
     with pytest.raises(DAMAGED):
         FORMAT.loaded(wrong)

@@ -22,15 +22,8 @@ from asr_server.jobs.record import FollowUpState, JobPriority, JobRecord
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, ErrorDetail, content, error_object
 from asr_server.recordings import forms
-from asr_server.recordings.requests import (
-    RecordingRequest,
-    ResponseFormat,
-    SubtitleRequest,
-    TranscriptionRequest,
-)
-from asr_server.recordings.requests import (
-    Request as AnyRequest,
-)
+from asr_server.recordings.requests import RecordingRequest, ResponseFormat, SubtitleRequest, TranscriptionRequest
+from asr_server.recordings.requests import Request as AnyRequest
 from asr_server.recordings.route import headers_of
 from asr_server.services import CallerDep, Services, ServicesDep
 

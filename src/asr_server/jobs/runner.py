@@ -199,11 +199,7 @@ class JobRunner:
     """
 
     def __init__(
-        self,
-        kinds: tuple[JobKind, ...],
-        limits: JobLimits,
-        store: JobStore,
-        sender: FollowUpSender | None = None,
+        self, kinds: tuple[JobKind, ...], limits: JobLimits, store: JobStore, sender: FollowUpSender | None = None
     ) -> None:
         self._kinds, self._limits, self._store = kinds, limits, store
         self.is_shared = store.database.is_shared  # other servers have the same jobs

@@ -25,8 +25,7 @@ RECORD = JobRecord(new_id(), TranscriptionRequest(), 1.0, owner="ann")
     ],
 )
 async def test_a_recording_reports_how_far_it_is(claimed_s, reported, monkeypatch):
-    """Progress is in seconds of the recording. The work is bulk work of the owner. While the server is full it asks
-    again after a while, not as fast as it is refused. The transcript is kept for other formats."""
+    """The work is bulk work of the owner, asks a full server again after a while, and keeps the transcript."""
     pauses_s, real = [], asyncio.sleep
     monkeypatch.setattr(asyncio, "sleep", lambda seconds: (pauses_s.append(seconds), real(0))[1])
     seen, found, said = [], [], Transcript("so", "English", 12_500, ())

@@ -46,8 +46,7 @@ async def later(server, query, least):
 
 
 async def test_any_server_takes_and_answers(run, server):
-    """One server accepts a job, which takes its recording and its clips, and another one does it. Both answer for its
-    state and its result."""
+    """One server accepts a job with its clips, and another one does it. Both answer for its state and its result."""
     recording = bytes(range(256)) * 10_000
     request = TranscriptionRequest(
         speakers=True, known_speaker_names=("Ann", "Ben"), known_speaker_references=(b"RIFF\xff", b"RIFF\x00")
@@ -88,8 +87,7 @@ async def test_progress_reaches_watchers_elsewhere(run):
 
 @pytest.mark.parametrize("step", [None, ShuttingDown("stopping")])
 async def test_a_server_that_stops_gives_its_jobs_back(run, server, step):
-    """Another server starts at once, before the lease has ended, and the job counts no loss, also if the engine has
-    stopped first."""
+    """Another server starts them before the lease has ended, and they count no loss, even if the engine stopped."""
     stopping, work = Work(step), Work()
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(run(stopping))
@@ -136,7 +134,6 @@ async def test_limits_hold_over_all_servers(run):
 
 
 async def test_removing_stops_the_run_wherever_it_is(run, server):
-    """Its watchers end, and none of its files is left."""
     work = Work(None)
     async with run(work) as runs:
         taken = await runs.add(REQUEST, io.BytesIO(b"audio"))

@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from types import SimpleNamespace
-from typing import ClassVar
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -14,13 +14,7 @@ from asr_server.ops import health
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.thread import EngineThread
 
-
-class _Live:
-    waiting = 0
-    times: ClassVar = {}
-
-    def __len__(self):
-        return 0
+LIVE = MagicMock(waiting=0, times={}, __len__=lambda _: 0)
 
 
 def test_what_loading_decided_takes_the_place_of_the_plan():
@@ -30,10 +24,7 @@ def test_what_loading_decided_takes_the_place_of_the_plan():
     for options, expected in (((), planned), ((decided,), (planned[0], decided))):
         info = EngineInfo("qwen", "m", "cuda", "auto", options=options)
         services = SimpleNamespace(
-            plan=SimpleNamespace(options=planned),
-            infos=lambda info=info: {"": info},
-            drafting=None,
-            live=_Live(),
+            plan=SimpleNamespace(options=planned), infos=lambda info=info: {"": info}, drafting=None, live=LIVE
         )
         assert tuple(health.options_of(services)) == expected
 
@@ -42,7 +33,7 @@ def test_a_server_that_is_full_for_recordings_alone_is_ready():
     """A load balancer would send live sessions nowhere; one that is full for both is not ready."""
     batch = SimpleNamespace(loaded=True, unload=lambda: None)
     with closing(EngineThread(batch, idle_timeout_s=0)) as thread:
-        services = SimpleNamespace(settings=Settings(_env_file=None, model_id="demo"), thread=thread, live=_Live())
+        services = SimpleNamespace(settings=Settings(_env_file=None, model_id="demo"), thread=thread, live=LIVE)
         vars(services).update(infos=dict, features=(), ready=True, draining=False)
         for admission, time_limit_s, reason in (
             (Admission(100.0), 1.0, "saturated"),

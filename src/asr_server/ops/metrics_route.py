@@ -126,9 +126,7 @@ def _work(services: Services) -> Iterator[Metric]:
         "asr_live_sessions", "Open live sessions, including those that wait for their client.", len(services.live)
     )
     yield GaugeMetricFamily(
-        "asr_live_sessions_waiting",
-        "Live sessions that wait for their client to reconnect.",
-        services.live.waiting,
+        "asr_live_sessions_waiting", "Live sessions that wait for their client to reconnect.", services.live.waiting
     )
     yield GaugeMetricFamily(
         "asr_free_streams",

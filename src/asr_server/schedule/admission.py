@@ -4,31 +4,28 @@ audio."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from asr_server.core.errors import Overloaded
 from asr_server.schedule.job import RECORDINGS_SHARE
 
 # Seconds of audio in a second, before anything was measured: what two cores do with the 0.6B.
 FIRST_GUESS_SPEED = 4.0
-# The same for a GPU; an H100 does ten times that.
-FIRST_GUESS_SPEED_GPU = 100.0
+FIRST_GUESS_SPEED_GPU = 100.0  # the same for a GPU; an H100 does ten times that
 # The first guess weighs as much as this many seconds of work, and what was measured longer ago than `_MEMORY_S`
 # fades.
 _FIRST_GUESS_WEIGHT_S = 1.0
 _MEMORY_S = 30.0
-# A measurement is of so much work at least.
-_SAMPLE_S = 0.2
+_SAMPLE_S = 0.2  # a measurement is of so much work at least
 # This many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
 _LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
 # must not keep short ones out.
 _FIRST_GUESS_S = 10.0
 _LONGEST_GUESS_S = 30.0
-# Of a text, what the engine may have before one of another caller has its turn: three sentences.
-_TURN_S = 80.0
+_TURN_S = 80.0  # of a text, what the engine may have before one of another caller has its turn: three sentences
 
 
 @dataclass(slots=True, eq=False)
@@ -48,32 +45,24 @@ class AdmissionTicket:
         return max(0.0, self.seconds - self.done_s)
 
 
+@dataclass(eq=False, kw_only=True)
 class Admission:
     """Bounds the seconds of audio that are accepted and not yet answered. Used from the event loop only.
 
-    All together have at most `limit_s`. A recording is accepted if it and what goes before it can be answered within
-    its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
-    engine has had recordings so far, live work at the same time included. `first_guess_speed`: seconds of audio in a
-    second before anything was measured. `share_s`: what one key or address may have of `limit_s`.
+    A recording is accepted if it and what goes before it can be answered within its time limit, as fast as recordings
+    were answered of late.
     """
 
-    def __init__(
-        self,
-        limit_s: float,
-        *,
-        time_limit_s: float = math.inf,
-        engine_s: Callable[[], float] = lambda: 0.0,
-        first_guess_speed: float = FIRST_GUESS_SPEED,
-        share_s: float = math.inf,
-    ) -> None:
-        self.limit_s = limit_s
-        self._share_s = share_s
-        self._time_limit_s = time_limit_s
-        self._engine_s = engine_s
+    limit_s: float = field(kw_only=False)  # what all together may have
+    time_limit_s: float = math.inf  # of a recording that has none of its own
+    engine_s: Callable[[], float] = lambda: 0.0  # how long the engine has had recordings so far
+    speed: float = FIRST_GUESS_SPEED  # seconds of audio in a second: a guess until it is measured
+    share_s: float = math.inf  # what one key or address may have
+
+    def __post_init__(self) -> None:
         self._tickets: set[AdmissionTicket] = set()
-        self._usual_s = _FIRST_GUESS_S
-        self._speed, self._measured_s = first_guess_speed, _FIRST_GUESS_WEIGHT_S
-        self._sample_began_s, self._sample_audio_s = engine_s(), 0.0
+        self._usual_s, self._measured_s = _FIRST_GUESS_S, _FIRST_GUESS_WEIGHT_S
+        self._sample_began_s, self._sample_audio_s = self.engine_s(), 0.0
 
     @property
     def held_s(self) -> float:
@@ -88,21 +77,17 @@ class Admission:
 
         `can_wait`: it is a job, or a live session, which goes before recordings. Only the bound on all together counts.
         """
-        self._check(AdmissionTicket(self._usual_s, math.inf if can_wait else self._time_limit_s))
+        self._check(AdmissionTicket(self._usual_s, math.inf if can_wait else self.time_limit_s))
 
-    @contextmanager
     def hold(
         self, *, time_limit_s: float | None = None, bulk: bool = False, share: str = ""
-    ) -> Iterator[AdmissionTicket]:
-        """Hold the usual length until the block ends, or raise `Overloaded`.
-
-        To be called before anything is done for a recording: of many that arrive together, those that cannot be taken
-        are refused at once, and not when the length of each is known.
+    ) -> AbstractContextManager[AdmissionTicket]:
+        """Hold the usual length until the block ends, or raise `Overloaded`: of many recordings that arrive together,
+        those that cannot be taken are refused at once, and not when the length of each is known.
         """
-        ticket = AdmissionTicket(self._usual_s, time_limit_s or self._time_limit_s, bulk, share=share)
+        ticket = AdmissionTicket(self._usual_s, time_limit_s or self.time_limit_s, bulk, share=share)
         self._check(ticket)
-        with self._held(ticket):
-            yield ticket
+        return self._held(ticket)
 
     def hold_live(self, share: str = "") -> AbstractContextManager[AdmissionTicket]:
         """Hold nothing yet for a live session until the block ends, or raise `Overloaded`."""
@@ -120,13 +105,12 @@ class Admission:
     def measure(self, ticket: AdmissionTicket, seconds: float, *, bulk: bool = False) -> None:
         """Set the length of the recording, as soon as it is known and whenever it changes.
 
-        Raises `Overloaded` the first time if it does not fit with the others; later never, since work that has begun is
-        finished.
+        Raises `Overloaded` the first time if it does not fit with the others; work that has begun is finished.
         """
         ticket.seconds, ticket.bulk = seconds, ticket.bulk or bulk
         if not ticket.known:
             # Recordings whose length is not known yet will be measured with this one.
-            self._check(ticket, [other for other in self._tickets if other.known])
+            self._check(ticket, {other for other in self._tickets if other.known})
             ticket.known = True
             self._usual_s += 0.2 * (min(seconds, _LONGEST_GUESS_S) - self._usual_s)
 
@@ -136,38 +120,33 @@ class Admission:
         A server's only session always may.
         """
         held_s = ticket.left_s if ticket is not None else 0.0
-        others = [other for other in self._tickets if other is not ticket]
-        self._check(AdmissionTicket(held_s + seconds, math.inf, share=share), others)
+        self._check(AdmissionTicket(held_s + seconds, math.inf, share=share), self._tickets - {ticket})
 
     def progress(self, ticket: AdmissionTicket, done_s: float) -> None:
         """Note that a recording is answered up to `done_s`. Audio answered in a time of the engine is the speed."""
-        new_s = max(0.0, done_s - ticket.done_s)
-        self._sample_audio_s += new_s
+        self._sample_audio_s += max(0.0, done_s - ticket.done_s)
         ticket.done_s = max(ticket.done_s, done_s)
-        took_s = self._engine_s() - self._sample_began_s
+        took_s = self.engine_s() - self._sample_began_s
         if took_s < _SAMPLE_S:
             return
-        self._speed += (self._sample_audio_s / took_s - self._speed) * took_s / (took_s + self._measured_s)
+        self.speed += (self._sample_audio_s / took_s - self.speed) * took_s / (took_s + self._measured_s)
         self._measured_s = min(_MEMORY_S, self._measured_s + took_s)
-        self._sample_began_s, self._sample_audio_s = self._engine_s(), 0.0
+        self._sample_began_s, self._sample_audio_s = self.engine_s(), 0.0
 
-    def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket] | None = None) -> None:
+    def _check(self, ticket: AdmissionTicket, others: Iterable[AdmissionTicket] | None = None) -> None:
         """Raise `Overloaded` unless the ticket fits beside the others, by default all that are held."""
         others = self._tickets if others is None else others
-        own_s = sum(other.left_s for other in others if other is not ticket and other.share == ticket.share)
-        if ticket.share and own_s and own_s + ticket.left_s > self._share_s:
-            raise Overloaded(
-                "You have all the work under way that one caller may have; try again later.",
-                retry_after_s=max(1, math.ceil((own_s + ticket.left_s - self._share_s) / max(self._speed, 0.01))),
-            )
-        excess_s = self._excess_s(ticket, others)
+        own_s = sum(other.left_s for other in others if other.share == ticket.share)
+        excess_s = own_s + ticket.left_s - self.share_s if ticket.share and own_s else 0.0
+        reason = "You have all the work under way that one caller may have"
+        if excess_s <= 0:
+            excess_s, reason = self._excess_s(ticket, others), "The server has all the work it can do in time"
         if excess_s > 0:
-            wait_s = max(1, math.ceil(excess_s / max(self._speed, 0.01)))
-            raise Overloaded("The server has all the work it can do in time; try again later.", retry_after_s=wait_s)
+            wait_s = max(1, math.ceil(excess_s / max(self.speed, 0.01)))
+            raise Overloaded(f"{reason}; try again later.", retry_after_s=wait_s)
 
-    def _excess_s(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> float:
+    def _excess_s(self, ticket: AdmissionTicket, others: Iterable[AdmissionTicket]) -> float:
         """Seconds of audio that have to be answered before a recording can be accepted; 0 if none."""
-        others = [other for other in others if other is not ticket]
         held_s = sum(other.left_s for other in others)
         live_s = sum(other.left_s for other in others if other.live)
         # Bulk work gives way to the rest.
@@ -177,7 +156,7 @@ class Admission:
         # Live work goes first, but recordings have their share of the engine however much of it there is.
         before_s += min(live_s, (before_s + ticket.left_s) * (1 / RECORDINGS_SHARE - 1))
         over_limit_s = held_s + ticket.left_s - self.limit_s
-        late_s = before_s + ticket.left_s - max(_LEAST_S, ticket.time_limit_s * self._speed)
+        late_s = before_s + ticket.left_s - max(_LEAST_S, ticket.time_limit_s * self.speed)
         return max(0.0, min(held_s, over_limit_s), min(before_s, late_s))
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import partial
 from itertools import chain, count
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -21,14 +22,13 @@ from asr_server.core.errors import AsrError, TranscriptionFailed
 
 R = TypeVar("R")
 
-# The model of jobs that name none.
-DEFAULT = ""
+DEFAULT = ""  # the model of jobs that name none
 
 _numbers = count(1)
 
 
 class Priority(IntEnum):
-    """Classes of work, most urgent first: the ends of live utterances, open ones, short recordings, the rest."""
+    """Classes of work, most urgent first: ends of live utterances, open ones, short recordings, other recordings."""
 
     FINAL = 0
     PARTIAL = 1
@@ -37,7 +37,6 @@ class Priority(IntEnum):
 
     @property
     def is_live(self) -> bool:
-        """True if a speaker waits for it. All other work is recordings."""
         return self <= Priority.PARTIAL
 
 
@@ -75,7 +74,6 @@ class Job(Generic[R]):
         return self.started_s - self.queued_s - self.load_s
 
     def expired(self, now_s: float) -> bool:
-        """True if the deadline has passed."""
         deadline_s = self.deadline_s() if callable(self.deadline_s) else self.deadline_s
         return deadline_s is not None and now_s >= deadline_s
 
@@ -121,10 +119,6 @@ class JobEnd(StrEnum):
 class SchedulerObserver:
     """Ignores everything; to be overridden. Its methods are called on the engine thread and must return at once."""
 
-    def of(self, job: AnyJob) -> SchedulerObserver:
-        """Return the observer of a job: its feature's, if features share the thread, or else this one."""
-        return job.observer or self
-
     def started(self, job: AnyJob) -> None:
         """A job became a row of the batch."""
 
@@ -160,18 +154,12 @@ class JobQueue:
         # Seconds of live work and recordings that each owner has had, and the figure of the owner whose turn was last.
         self._had_s: dict[tuple[bool, int], float] = {}
         self._turn_s = {True: 0.0, False: 0.0}
-        self._arrivals = count()
 
-    def __len__(self) -> int:
-        return sum(map(len, self._heaps.values()))
+    def __bool__(self) -> bool:
+        return bool(self._heaps)
 
-    @property
-    def has_live(self) -> bool:
-        return any(live for live, *_ in self._heaps)
-
-    @property
-    def has_recordings(self) -> bool:
-        return any(not live for live, *_ in self._heaps)
+    def has(self, *, live: bool) -> bool:
+        return any(kind is live for kind, *_ in self._heaps)
 
     def waits_for(self, model: str) -> bool:
         return any(name == model for *_, name in self._heaps)
@@ -182,7 +170,7 @@ class JobQueue:
         heap = self._heaps.setdefault((*share, job.model), [])
         # Time without waiting jobs earns nothing.
         self._had_s[share] = max(self._had_s.get(share, 0.0), self._turn_s[live])
-        heapq.heappush(heap, (job.queued_s + _ALLOWANCES_S.get(job.priority, 0.0), next(self._arrivals), job))
+        heapq.heappush(heap, (job.queued_s + _ALLOWANCES_S.get(job.priority, 0.0), next(_numbers), job))
 
     def pop(self, *, live: bool, models: Collection[str] | None = None) -> AnyJob | None:
         """Remove and return the most urgent job of live work, or of recordings, for `models` (None: all). None when
@@ -202,11 +190,7 @@ class JobQueue:
 
     def drain(self, models: Collection[str] | None = None) -> list[AnyJob]:
         """Remove and return all jobs for `models` (None: all), live work first."""
-        jobs = []
-        for live in (True, False):
-            while (job := self.pop(live=live, models=models)) is not None:
-                jobs.append(job)
-        return jobs
+        return [job for live in (True, False) for job in iter(partial(self.pop, live=live, models=models), None)]
 
     def depth(self) -> dict[str, int]:
         """Return how many jobs wait, by class name."""
@@ -231,7 +215,7 @@ class RequestClock:
         self._patience_s = patience_s
         self._clock = clock
         # Guards the following fields. Nothing except `clock` is locked or called while it is held.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._loads = 0  # under way
         self._moved_s = 0.0  # the last sign of progress of any of them, by the system's clock
         self._stopped_s = 0.0  # for how long the clock has stood still, up to then
@@ -245,13 +229,13 @@ class RequestClock:
     def loading(self) -> Iterator[None]:
         """A load is under way until the block ends. Several may be, on different threads."""
         with self._lock:
-            self._settle()
+            self.progress()
             self._loads += 1
         try:
             yield
         finally:
             with self._lock:
-                self._settle()
+                self.progress()
                 self._loads -= 1
 
     @property
@@ -263,11 +247,8 @@ class RequestClock:
     def progress(self) -> None:
         """A load moves."""
         with self._lock:
-            self._settle()
-
-    def _settle(self) -> None:
-        self._stopped_s += self._standing_s()
-        self._moved_s = self._clock()
+            self._stopped_s += self._standing_s()
+            self._moved_s = self._clock()
 
     def _standing_s(self) -> float:
         """Return for how much of the time since the last sign of progress the clock has stood still."""

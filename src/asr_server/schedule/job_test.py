@@ -31,7 +31,7 @@ def test_one_class_leaves_in_the_order_it_came(classes):
         queue.push(job)
     left = queue.drain()
     assert sorted(job.item for job in left) == list(range(len(classes)))
-    assert len(queue) == 0
+    assert not queue
     for priority in Priority:
         numbers = [job.item for job in left if job.priority is priority]
         assert numbers == sorted(numbers)
@@ -60,20 +60,6 @@ def test_owners_take_turns_by_their_seconds():
     assert "".join(item[0] for item in left[:6]) == "fmmfmm"
 
 
-def test_an_owner_that_was_away_has_saved_nothing():
-    """It takes turns with the others, without the time that it did not use before."""
-    queue = JobQueue()
-    for owner in (1, 2):
-        queue.push(Job(owner, owner=owner, cost_s=1.0))
-    for _ in range(50):
-        queue.push(Job(1, owner=1, cost_s=1.0))
-    assert sorted(queue.pop(live=False).item for _ in range(2)) == [1, 2]
-    assert {queue.pop(live=False).item for _ in range(30)} == {1}
-    for _ in range(10):
-        queue.push(Job(2, owner=2, cost_s=1.0))
-    assert [queue.pop(live=False).item for _ in range(10)].count(1) == 5
-
-
 def test_abandoned_jobs_do_not_count():
     """Depth and waiting seconds are of jobs that somebody still waits for."""
     queue = JobQueue()
@@ -83,13 +69,3 @@ def test_abandoned_jobs_do_not_count():
     left.future.cancel()
     assert queue.depth() == {"final": 0, "partial": 0, "interactive": 1, "bulk": 0}
     assert queue.waiting_s() == 3.0
-
-
-def test_each_kind_leaves_the_other_where_it_is():
-    """Asked for live work, the queue gives no recording away, and the other way round; nothing is None."""
-    queue = _filled((Priority.BULK, 0.0), (Priority.PARTIAL, 1.0))
-    assert queue.pop(live=True).priority is Priority.PARTIAL
-    assert queue.pop(live=True) is None
-    assert (queue.has_live, queue.has_recordings, len(queue)) == (False, True, 1)
-    assert queue.pop(live=False).priority is Priority.BULK
-    assert queue.pop(live=False) is None

@@ -1,6 +1,6 @@
 """The models of the engine thread: the batch of each, when it is loaded and unloaded, and its state for others to read.
 
-Used on the engine thread. The idle timer is guarded by that thread's own lock, and so are changes of `rows`.
+Used on the engine thread. What holds the idle timer is guarded by that thread's own lock, and so are changes of `rows`.
 """
 
 from __future__ import annotations
@@ -128,10 +128,7 @@ class ServedModel:
     def has_bulk_only(self) -> bool:
         return bool(self.rows) and all(job.priority is Priority.BULK for job in self.rows.values())
 
-    def ensure_loaded(self) -> None:
-        """Load the model unless it is loaded. Raises what loading raised."""
-        if self.batch.loaded:
-            return
+    def load(self) -> None:
         began_s = self.idle.clock()
         self.load_error = ""
         self._change(ModelState.LOADING, began_s)
@@ -146,7 +143,6 @@ class ServedModel:
         self._change(ModelState.LOADED, began_s)
 
     def unload(self) -> None:
-        """Unload the model if it is loaded."""
         if not self.batch.loaded:
             return
         began_s = self.idle.clock()
@@ -175,7 +171,7 @@ class ServedModels(dict[str, ServedModel]):
             others = [other for other in self.values() if other is not model and other.batch.loaded and not other.rows]
             if not others or model.batch.fits:
                 try:
-                    model.ensure_loaded()
+                    model.load()
                     return
                 except EngineOutOfMemory:
                     if not others:
@@ -206,7 +202,6 @@ class EngineSnapshot:
 
     @property
     def loading(self) -> bool:
-        """True if a load is under way: no other batch moves meanwhile."""
         return any(model.state is ModelState.LOADING for model in self.models.values())
 
     def is_stuck(self, longest_s: float, *, aligner_loads: bool) -> bool:

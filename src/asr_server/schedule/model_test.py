@@ -5,7 +5,6 @@ import pytest
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.schedule.conftest import Scripted
 from asr_server.schedule.job import RECORDINGS_SHARE, Job, Priority
-from asr_server.schedule.model import ModelState
 from asr_server.schedule.thread import EngineThread
 
 IDLE_S = 10.0
@@ -101,19 +100,6 @@ def test_a_sentence_that_somebody_waits_for_goes_before_bulk_work_of_another_mod
     assert order[40:].count("a") / len(order[40:]) == pytest.approx(RECORDINGS_SHARE, abs=0.02)
 
 
-def test_a_job_runs_on_its_model_which_alone_is_loaded_for_it():
-    """The other is loaded by its own first job."""
-    bench = Bench()
-    bench.run("b")
-    assert bench.memory.loaded == {"b"}
-    assert {name: model.state for name, model in bench.thread.snapshot().models.items()} == {
-        "": ModelState.UNLOADED,
-        "b": ModelState.LOADED,
-    }
-    bench.run("a")
-    assert bench.memory.loaded == {"a", "b"}
-
-
 def test_a_model_without_a_free_slot_keeps_no_other_waiting():
     """A job for that model waits alone, and keeps its place."""
     bench = Bench()
@@ -126,8 +112,7 @@ def test_a_model_without_a_free_slot_keeps_no_other_waiting():
 
 
 def test_the_model_with_the_most_urgent_row_moves_first():
-    """Finals before partials before recordings, whichever model they are for and whatever else it has. While there is
-    live work the models divide the time to begin rows."""
+    """Finals before partials before recordings. While there is live work the models divide the time to begin rows."""
     bench = Bench("abc")
     bench.submit("b", 9, Priority.BULK)
     bench.thread.turn()
@@ -139,19 +124,12 @@ def test_the_model_with_the_most_urgent_row_moves_first():
     assert bench.batches["a"].begin_s == [pytest.approx(0.25 / 3)]
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ({"priority": Priority.PARTIAL}, {"priority": Priority.FINAL}),
-        ({}, {"queued_s": 0.5}),  # it continues the work of an earlier job, and does not wait again
-    ],
-)
-def test_the_queue_is_one_for_all_models(first, second):
-    """A job overtakes one of another model that came a moment before it."""
+def test_the_queue_is_one_for_all_models():
+    """A job that continues an earlier one does not wait again for one of another model."""
     bench = Bench()
-    bench.submit("a", 0, **first)
+    bench.submit("a")
     bench.now_s += 1
-    bench.submit("b", 0, **second)
+    bench.submit("b", queued_s=0.5)
     bench.thread.turn()
     assert bench.memory.log[:2] == ["+b", "+a"]
 
@@ -210,22 +188,15 @@ def test_a_failed_load_fails_only_what_waits_for_that_model():
     assert bench.thread.snapshot().load_error == ""
 
 
-def test_a_broken_step_fails_only_the_rows_of_its_model():
-    """The rows of the other one have their step in the same turn."""
-    bench = Bench()
-    broken, fine = bench.submit("a", "explode"), bench.submit("b")
-    bench.thread.turn()
-    with pytest.raises(TranscriptionFailed):
-        broken.result(0)
-    assert fine.result(0) == "b"
-
-
-def test_a_cancelled_row_leaves_the_batch_of_its_model():
-    """The batches of other models keep theirs."""
+def test_what_fails_or_is_left_in_one_model_costs_no_other():
+    """A cancelled row leaves its batch, and a broken step fails its own rows."""
     bench = Bench()
     gone, kept = bench.submit("b", 5), bench.submit("a", 5)
     bench.thread.turn()
     gone.cancel()
+    broken = bench.submit("b", "explode")
     bench.thread.turn()
+    with pytest.raises(TranscriptionFailed):
+        broken.result(0)
     assert (len(bench.batches["a"].rows), len(bench.batches["b"].rows)) == (1, 0)
     assert not kept.done()

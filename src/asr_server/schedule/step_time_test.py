@@ -17,17 +17,3 @@ def test_steps_are_divided_between_live_work_and_recordings():
     step = StepTime([live], lambda: next(alone))
     step.end()
     assert (step.live_s, step.recordings_s, step.has_recordings) == (1.0, 0.0, False)
-
-
-def test_an_outcome_costs_the_same_however_many_rows_there_are(monkeypatch):
-    """The rows that had begun are counted once in a step, and not for each of its outcomes."""
-    asked = []
-    monkeypatch.setattr(Priority, "is_live", property(lambda priority: asked.append(priority) or True))
-    jobs = [Job(None, Priority.PARTIAL) for _ in range(64)]
-    for job in jobs:
-        job.begun = True
-    step = StepTime(jobs, lambda: 0.0)
-    for job in jobs:
-        step.on_outcome(job)
-    step.end()
-    assert len(asked) <= 2 * len(jobs)

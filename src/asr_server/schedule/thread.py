@@ -7,12 +7,12 @@ goes on. Only when no later step can succeed (`EngineFailed`), or the loop itsel
 job gets that error.
 
 What two threads touch, and what guards it:
-- the queue, the idle timers and `_stopping`: `_wake`, a condition, which the thread also sleeps on;
+- the queue, what holds the idle timers, and `_stopping`: `_wake`, a condition, which the thread also sleeps on;
 - the rows of a model: changed only by the engine thread, with `_wake` held so that `snapshot` sees a whole dict; the
   engine thread reads them without;
 - a job's future: has its own lock. The caller may cancel at any moment, and `Job` decides who was first;
 - a job's times: written before its future is done, read after;
-- the heartbeat: its time is one reference, which the engine thread replaces as a whole.
+- the heartbeat and the times of the idle timers: each is one reference, which is replaced as a whole.
 `_wake` is never held while the batch, an observer or a callback runs: these may take long, or call back.
 """
 
@@ -22,8 +22,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import Context
+from dataclasses import dataclass
 from typing import Protocol
 
 from asr_server.core.errors import EngineFailed, ShuttingDown
@@ -66,12 +67,7 @@ class Scheduler(Protocol):
     """Takes jobs for the models of an engine, the most urgent first."""
 
     request_clock: RequestClock  # that of the jobs' deadlines
-    # How long recordings were in the batch so far, live work at the same time included, by the clock of requests.
-    with_recordings_s: float
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """Return the clock of the jobs' times: monotonic seconds."""
+    clock: Callable[[], float]  # that of the jobs' times: monotonic seconds
 
     def submit(self, job: Job[R]) -> Future[R]:
         """Queue a job; its future gets the result, or the error. To leave, cancel the future.
@@ -80,8 +76,7 @@ class Scheduler(Protocol):
         """
 
     def load(self, model: str = DEFAULT) -> Future[None]:
-        """Load a model before other work, unless it is loaded. The future gets the error if that fails. Raises as
-        `submit` does."""
+        """Load a model before other work. The future gets the error if that fails. Raises as `submit` does."""
 
     def lease(self, *, live: bool = False, model: str = DEFAULT) -> AbstractContextManager[None]:
         """Keep a model loaded until the block ends, if memory allows: for requests and live sessions.
@@ -92,7 +87,10 @@ class Scheduler(Protocol):
     def snapshot(self) -> EngineSnapshot:
         """Return the present state; never waits."""
 
-    def close(self, timeout_s: float = 10.0) -> None:
+    def with_recordings_s(self) -> float:
+        """Return how long recordings were in the batch so far, live work beside included, by the clock of requests."""
+
+    def close(self) -> None:
         """Take no more work, fail all jobs with `ShuttingDown`, and end. May block; not called on an event loop."""
 
 
@@ -107,9 +105,8 @@ class StepTime:
     def __init__(self, jobs: Collection[AnyJob], clock: Callable[[], float]) -> None:
         self.live_s = self.recordings_s = 0.0
         self.has_recordings = any(not job.priority.is_live for job in jobs)
-        begun = [job for job in jobs if job.begun]
         # Counted once: each of these rows has an outcome, and is charged for with all of them.
-        self._moved_live_share = _live_share(begun) if begun else None
+        self._moved_live_share = _live_share([job for job in jobs if job.begun])
         self._jobs = jobs
         self._clock = clock
         self._last_s = clock()
@@ -133,40 +130,32 @@ class StepTime:
             self.recordings_s += took_s * (1 - live_share)
 
 
-def _live_share(jobs: Collection[AnyJob]) -> float:
-    return sum(job.priority.is_live for job in jobs) / len(jobs)
+def _live_share(jobs: Collection[AnyJob]) -> float | None:
+    return sum(job.priority.is_live for job in jobs) / len(jobs) if jobs else None
 
 
+@dataclass(eq=False)
 class RecordingsShare:
-    """Count how far deferrable work, such as recordings, is behind its share of the engine's time."""
+    """Counts how far deferrable work, such as recordings, is behind its share of the engine's time."""
 
-    def __init__(self) -> None:
-        self._behind_s = 0.0
-
-    @property
-    def behind(self) -> bool:
-        return self._behind_s > 0
+    behind_s: float = 0.0  # negative if it had more
 
     def charge(self, urgent_s: float, own_s: float, *, is_wanted: bool) -> None:
         """Count the seconds of a step for urgent and for deferrable work. Without deferrable work nothing is owed."""
-        behind_s = self._behind_s + RECORDINGS_SHARE * (urgent_s + own_s) - own_s
-        self._behind_s = max(-_FORGOTTEN_S, min(_FORGOTTEN_S, behind_s)) if is_wanted else 0.0
+        behind_s = self.behind_s + RECORDINGS_SHARE * (urgent_s + own_s) - own_s
+        self.behind_s = max(-_FORGOTTEN_S, min(_FORGOTTEN_S, behind_s)) if is_wanted else 0.0
 
 
 class EngineThread:
     """A queue of jobs in front of one thread that drives a `Batch` and the batches of `others`, further models by name.
 
-    After `idle_timeout_s` without a job or a lease a model is unloaded; 0 keeps it for ever. Where memory is short for
-    one, others that have no rows are unloaded, the least recently used first. `live_reserve` slots of each batch are
-    kept free for live jobs, so that they start with the next step however much else waits; recordings in turn keep a
-    share of the time. `on_state` and `watch` are called on the engine thread and must return at once. `poll_idle` is
-    called there once a turn, for what batches unload by themselves: it returns the seconds until it is due again, or
-    None. `heartbeat` counts the time since the last progress: it is touched with every outcome, and inside of steps
-    where the batch reports progress. `request_clock` is what the deadlines of jobs are measured by. `clock` is
-    monotonic seconds. Without `start` nothing runs until `turn` is called: for tests.
-
-    `on_failure` is called once, on the engine thread and before any job gets the error, when the engine has failed: the
-    process has to end.
+    After `idle_timeout_s` without a job or a lease a model is unloaded; 0 keeps it for ever. `live_reserve` slots of
+    each batch are kept free for live jobs, so that they start with the next step however much else waits; recordings in
+    turn keep a share of the time. Callbacks are called on the engine thread and must return at once: `poll_idle` once a
+    turn, for what batches unload by themselves (it returns the seconds until it is due again, or None), and
+    `on_failure` once, before any job gets the error, when the engine has failed: the process has to end. `heartbeat`
+    counts the time since the last progress: it is touched with every outcome, and inside of steps where the batch
+    reports progress. Without `start` nothing runs until `turn` is called: for tests.
     """
 
     def __init__(
@@ -203,7 +192,7 @@ class EngineThread:
         self._share = RecordingsShare()
         self._bulk_share = RecordingsShare()  # of models that have only bulk work
         self._live_leases = 0
-        self.with_recordings_s = 0.0  # how long recordings were in the batch so far, by the clock of requests
+        self._with_recordings_s = 0.0
         self._stopping = False
         self._busy = False
         self._ended: Future[None] = Future()
@@ -258,17 +247,17 @@ class EngineThread:
                 failure=self._failure.message if self._failure is not None else "",
             )
 
-    def close(self, timeout_s: float = 10.0) -> None:
+    def with_recordings_s(self) -> float:
+        return self._with_recordings_s
+
+    def close(self) -> None:
         """Take no more work, finish the present step, fail all jobs with `ShuttingDown`, unload, end the thread."""
         with self._wake:
             self._stopping = True
             self._wake.notify()  # not missed: the thread reads `_stopping` under this lock before it sleeps
-        try:
-            self._ended.result(timeout=timeout_s)
-        except TimeoutError:
-            # A call of the accelerator that hangs cannot be interrupted. The process is about to end, and waiting
-            # would not help.
-            return
+        # A call of the accelerator that hangs cannot be interrupted, and the process is about to end.
+        with suppress(TimeoutError):
+            self._ended.result(timeout=10.0)
 
     # -- called on the engine thread ---------------------------------------------------------------------------------
 
@@ -297,23 +286,19 @@ class EngineThread:
         with self._wake:
             self._busy = False
             while not (self._stopping or self._failure or self._queue or self._models.rows):
-                wait_s = self._until_next_turn_s()
-                if wait_s is not None and wait_s <= 0:
+                waits_s = [model.idle.remaining_s for model in self._models.values() if model.batch.loaded]
+                if self._poll_idle_at_s is not None:
+                    waits_s.append(self._poll_idle_at_s - self.clock())
+                wait_s = min((wait_s for wait_s in waits_s if wait_s is not None), default=_LONGEST_WAIT_S)
+                if wait_s <= 0:
                     break
                 # Releases `_wake` while it sleeps. `submit`, `lease` and `close` notify; a wake-up without a cause
                 # only goes round this loop.
-                self._wake.wait(None if wait_s is None else min(wait_s, _LONGEST_WAIT_S))
+                self._wake.wait(min(wait_s, _LONGEST_WAIT_S))
             # `busy` and a fresh heartbeat become visible together: an old one while busy looks like a hang.
             self._heartbeat.touch()
             self._busy = True
             return not (self._stopping or self._failure)
-
-    def _until_next_turn_s(self) -> float | None:
-        """Seconds until something is to be unloaded; None when nothing is."""
-        waits_s = [model.idle.remaining_s for model in self._models.values() if model.batch.loaded]
-        if self._poll_idle_at_s is not None:
-            waits_s.append(self._poll_idle_at_s - self.clock())
-        return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
 
     def _unload_idle(self) -> None:
         again_s = self._poll_idle()
@@ -338,10 +323,14 @@ class EngineThread:
             try:
                 job.context.run(self._models.ensure_loaded, job.model)
             except Exception as error:  # everyone who waits for this model gets the reason now
-                self._fail_waiting(job, error)
+                with self._wake:
+                    waiting = self._queue.drain((job.model,))
+                # Without the lock, which other threads need meanwhile: callbacks of the futures run right here.
+                for each in (job, *waiting):
+                    self._fail(each, error)
                 return
             if job.item is None:  # of `load`
-                self._idle_touch(job.model)
+                self._models[job.model].idle.touch()
                 job.succeed(None)
             else:
                 self._start(job)
@@ -355,7 +344,7 @@ class EngineThread:
             recordings = [model.name for model in models if model.batch.free_slots > (reserve if model.rows else 0)]
             with self._wake:
                 # Live work goes first, unless recordings have not had their share: then it waits until they have.
-                waits = self._share.behind and self._has_recordings
+                waits = self._share.behind_s > 0 and self._has_recordings()
                 job = None if waits else self._queue.pop(live=True, models=live)
                 job = job or self._queue.pop(live=False, models=recordings)
             if job is None or not job.cancelled:
@@ -365,19 +354,18 @@ class EngineThread:
     def _note_cancelled(self, job: AnyJob) -> None:
         # At its deadline the caller cancels the job: for the metrics it is late, and not given up.
         expired = job.expired(self.request_clock.now_s())
-        self._watch.of(job).ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
+        (job.observer or self._watch).ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
 
-    @property
     def _has_recordings(self) -> bool:
-        return self._queue.has_recordings or any(not job.priority.is_live for job in self._models.rows)
+        return self._queue.has(live=False) or any(not job.priority.is_live for job in self._models.rows)
 
     def _start(self, job: AnyJob) -> None:
         model = self._models[job.model]
         self._heartbeat.touch()
-        self._idle_touch(job.model)
+        model.idle.touch()
         job.started_s = self.clock()
         job.load_s = max(0.0, model.load_ended_s - max(model.load_began_s, job.queued_s))
-        self._watch.of(job).started(job)
+        (job.observer or self._watch).started(job)
         try:
             job.context.run(model.batch.admit, job.key, job.item, job.priority.is_live)
         except Exception as error:  # this item is at fault: only its caller gets the error
@@ -393,9 +381,9 @@ class EngineThread:
         models.sort(key=lambda model: min(job.priority for job in model.rows.values()))
         live_rows = any(job.priority.is_live for job in self._models.rows)
         with self._wake:
-            has_live = live_rows or self._live_leases > 0 or self._queue.has_live
+            has_live = live_rows or self._live_leases > 0 or self._queue.has(live=True)
         urgent = [model for model in models if not model.has_bulk_only]
-        if urgent and not self._bulk_share.behind:
+        if urgent and self._bulk_share.behind_s <= 0:
             models = urgent
         for model in models:
             self._step_one(model, LIVE_BEGIN_S / len(models) if has_live else None)
@@ -416,13 +404,12 @@ class EngineThread:
         took_s = self.clock() - began_s
         self._watch.stepped(len(rows), took_s)
         if time_spent.has_recordings:
-            self.with_recordings_s += self.request_clock.now_s() - request_s
+            self._with_recordings_s += self.request_clock.now_s() - request_s
         with self._wake:
-            has_recordings = self._has_recordings
-        self._share.charge(time_spent.live_s, time_spent.recordings_s, is_wanted=has_recordings)
+            self._share.charge(time_spent.live_s, time_spent.recordings_s, is_wanted=self._has_recordings())
         has_bulk = is_bulk or any(other.has_bulk_only for other in self._models.values())
         self._bulk_share.charge(0.0 if is_bulk else took_s, took_s if is_bulk else 0.0, is_wanted=has_bulk)
-        self._idle_touch(model.name)
+        model.idle.touch()
 
     def _run_step(self, model: ServedModel, time_spent: StepTime, begin_s: float | None) -> None:
         for outcome in model.batch.step(begin_s):
@@ -440,7 +427,7 @@ class EngineThread:
                 job.hand_out(value)
             case RowDone(value=value):
                 self._remove(job)
-                self._watch.of(job).ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
+                (job.observer or self._watch).ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
                 job.succeed(value)
             case RowFailed(error=error):
                 self._remove(job)
@@ -450,7 +437,7 @@ class EngineThread:
         if isinstance(error, EngineFailed):
             self._note_failure(error)
         if job.item is not None:
-            self._watch.of(job).ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
+            (job.observer or self._watch).ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
         job.fail(error)
 
     def _note_failure(self, error: EngineFailed) -> None:
@@ -458,21 +445,10 @@ class EngineThread:
             self._failure = error
             self._on_failure(error)
 
-    def _fail_waiting(self, first: AnyJob, error: Exception) -> None:
-        with self._wake:
-            waiting = self._queue.drain((first.model,))
-        # Without the lock, which other threads need meanwhile: callbacks of the jobs' futures run right here.
-        for job in (first, *waiting):
-            self._fail(job, error)
-
     def _remove(self, job: AnyJob) -> None:
         job.ended_s = self.clock()
         with self._wake:  # `snapshot` reads the rows on other threads
             self._models[job.model].rows.pop(job.key, None)
-
-    def _idle_touch(self, model: str) -> None:
-        with self._wake:
-            self._models[model].idle.touch()
 
     def _end(self) -> None:
         # `_stopping` or `_failure` is set: after this drain no job can come any more.

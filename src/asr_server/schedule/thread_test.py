@@ -3,7 +3,8 @@
 import threading
 import time
 from concurrent.futures import CancelledError
-from contextvars import ContextVar
+from contextlib import closing
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -25,17 +26,10 @@ def batch():
 
 
 @pytest.fixture
-def make(batch):
-    threads = []
-
-    def build(idle_timeout_s=0.0):
-        threads.append(EngineThread(batch, idle_timeout_s=idle_timeout_s))
-        return threads[-1]
-
-    yield build
-    batch.gate.set()
-    for thread in threads:
-        thread.close()
+def thread(batch):
+    """It keeps a model for centuries: the system's own clock ends before."""
+    with closing(EngineThread(batch, idle_timeout_s=99_999_999_999.0)) as made:
+        yield made
 
 
 def _until(condition):
@@ -45,25 +39,25 @@ def _until(condition):
         time.sleep(0.002)
 
 
-def test_a_load_that_is_asked_for_makes_no_row(batch, make):
-    """The job is done when the model is loaded, also when it was before; or it has the reason why the model is not."""
-    watched, batch.broken_loads = [], 1
+def test_a_load_that_is_asked_for_makes_no_row(batch):
+    """Its job is done when the model is loaded, or has the reason why not. Every change of the model is reported."""
+    watched, states, batch.broken_loads = [], [], 1
     watch = SchedulerObserver()
     watch.ended = watch.started = lambda *seen: watched.append(seen)
-    thread = EngineThread(batch, idle_timeout_s=0, watch=watch)
-    with pytest.raises(ModelUnavailable):
-        thread.load().result(WAIT_S)
-    assert not batch.loaded
-    for _ in range(2):
-        thread.load().result(WAIT_S)
-        assert batch.loaded
-    assert (batch.loads, watched) == (2, [])  # the failed one counts
-    thread.close()
+    thread = EngineThread(
+        batch, idle_timeout_s=0, watch=watch, on_state=lambda _, state, __: states.append(state), start=False
+    )
+    for error in ("no weights", "", ""):
+        load = thread.load()
+        thread.turn()
+        assert isinstance(load.exception(0), ModelUnavailable) == bool(error)
+        assert thread.snapshot().load_error == error
+    assert states == [ModelState.LOADING, ModelState.FAILED, ModelState.LOADING, ModelState.LOADED]
+    assert watched == []
 
 
 def test_a_row_is_handed_out_as_soon_as_it_is_finished(batch, by_hand):
-    """The row does not wait for the rest of the step, which may take seconds; a step that fails later gives it no
-    second end."""
+    """It does not wait for the rest of the step; a step that fails later gives it no second end."""
     done = []
 
     def step(begin_s=None):
@@ -82,28 +76,15 @@ def test_a_row_is_handed_out_as_soon_as_it_is_finished(batch, by_hand):
     assert by_hand.snapshot().running == 0
 
 
-def test_deltas_arrive_in_order_and_a_broken_receiver_costs_only_itself(make):
+def test_deltas_arrive_in_order_and_a_broken_receiver_costs_only_itself(thread):
     """A receiver gets every delta; one that raises loses its own row."""
-    thread = make()
     seen = []
     good = thread.submit(Job(3, on_delta=seen.append))
-
-    def broken(_):
-        raise ValueError("receiver")
-
-    bad = thread.submit(Job(3, on_delta=broken))
+    bad = thread.submit(Job(3, on_delta=Mock(side_effect=ValueError("receiver"))))
     assert good.result(WAIT_S) == "done"
     assert seen == [3, 2, 1]
     with pytest.raises(CancelledError):
         bad.result(WAIT_S)
-
-
-def test_a_wait_of_centuries_is_no_fault(batch, make):
-    """IDLE_TIMEOUT=99999999999 keeps the model; the system's own clock ends before."""
-    thread = make(idle_timeout_s=99_999_999_999.0)
-    thread.submit(Job(0)).result(WAIT_S)
-    _until(lambda: not thread.snapshot().busy)
-    assert thread.submit(Job(0)).result(WAIT_S) == "done"
 
 
 def test_closing_settles_everyone(batch):
@@ -123,12 +104,12 @@ def test_closing_settles_everyone(batch):
     assert not thread.snapshot().alive
 
 
-def test_a_result_that_races_a_cancellation_kills_nothing(make):
-    """Many callers leaving at the very moment of their result do not end the loop."""
-    thread = make()
+def test_a_result_that_races_a_cancellation_kills_nothing(thread):
+    """Many callers leaving at the very moment of their result do not end the loop. A long wait in between is none."""
     for _ in range(200):
         future = thread.submit(Job(0))
         future.cancel()
+    _until(lambda: not thread.snapshot().busy)
     assert thread.submit(Job(0)).result(WAIT_S) == "done"
 
 
@@ -147,19 +128,6 @@ def test_a_live_job_starts_within_one_turn_behind_a_hundred_bulk_jobs(batch, by_
     by_hand.submit(Job(0.25, priority=Priority.PARTIAL))
     by_hand.turn()
     assert batch.admitted[-1] == 0.25
-
-
-def test_every_change_of_the_model_is_reported_and_an_old_error_is_forgotten(batch):
-    """A failed load, a load, an unload: each state in order, and the reason of the failure only while it holds."""
-    states, batch.broken_loads = [], 1
-    thread = EngineThread(batch, idle_timeout_s=0, on_state=lambda _, state, __: states.append(state), start=False)
-    thread.submit(Job(0))
-    thread.turn()
-    assert thread.snapshot().load_error == "no weights"
-    thread.submit(Job(0))
-    thread.turn()
-    assert thread.snapshot().load_error == ""
-    assert states == [ModelState.LOADING, ModelState.FAILED, ModelState.LOADING, ModelState.LOADED]
 
 
 def test_the_batch_is_tended_when_it_asked_to_be(batch):
@@ -197,14 +165,11 @@ OPERATIONS = st.lists(
 
 
 def _live(thread):
-    """Live jobs that wait."""
     depth = thread.snapshot().depth
     return depth["final"] + depth["partial"]
 
 
 class Recorder(SchedulerObserver):
-    """Notes what it is told."""
-
     def __init__(self):
         self.starts, self.ends, self.steps = [], [], []
 
@@ -282,20 +247,6 @@ def test_a_watch_hears_which_callers_left_at_their_deadline(batch, after_s, end)
     assert watch.starts == [jobs[0].key]
 
 
-def test_jobs_of_a_feature_are_reported_apart_from_recordings(batch):
-    """Seconds of speech do not count as seconds of recordings. Steps are those of the thread."""
-    watch, own = Recorder(), Recorder()
-    thread = EngineThread(batch, idle_timeout_s=0, watch=watch, start=False)
-    spoken, left, bad, heard = Job(0, observer=own), Job(9, observer=own), Job("bad", observer=own), Job(0)
-    for job in (spoken, left, bad, heard):
-        thread.submit(job)
-    left.future.cancel()
-    thread.turn()
-    ends = {(left.key, JobEnd.CANCELLED), (bad.key, JobEnd.FAILED), (spoken.key, JobEnd.DONE)}
-    assert (set(own.starts), set(own.ends), own.steps) == ({spoken.key, bad.key}, ends, [])
-    assert (watch.starts, watch.ends, len(watch.steps)) == ([heard.key], [(heard.key, JobEnd.DONE)], 1)
-
-
 class Slow(Scripted):
     """Each load and each step takes its time on the clock. A step makes progress before its first outcome."""
 
@@ -316,8 +267,7 @@ class Slow(Scripted):
 
 
 def test_a_job_knows_its_times():
-    """The job was queued, started and ended. Its wait for a load is only its part of the load: a job that came later
-    waited for none."""
+    """Its wait for a load is only its part of the load: a job that came later waited for none."""
     clock = Clock()
     thread = EngineThread(Slow(clock), idle_timeout_s=0, clock=clock, start=False)
     early, late = Job(1), Job(3)
@@ -357,29 +307,8 @@ def test_only_a_step_without_progress_is_a_hang():
     assert clock.now_s == 105.0 + 60.0 + 20.0 + 3 * 2.0
 
 
-def test_what_one_job_causes_runs_in_its_context(batch, by_hand, monkeypatch):
-    """A library's warning is logged with the id of the request: a load, an admission, and a step with no other row."""
-    request, seen = ContextVar("request", default=None), []
-    for name in ("load", "admit", "step"):
-        plain = getattr(batch, name)
-
-        def noted(*args, name=name, plain=plain):
-            seen.append((name, request.get()))
-            return plain(*args)
-
-        monkeypatch.setattr(batch, name, noted)
-    for identity, steps in (("a", 2), ("b", 1)):
-        request.set(identity)
-        by_hand.submit(Job(steps))
-    request.set(None)
-    for _ in range(3):
-        by_hand.turn()
-    assert seen == [("load", "a"), ("admit", "a"), ("admit", "b"), ("step", None), ("step", None), ("step", "a")]
-
-
 def test_an_engine_that_failed_ends_its_thread_and_every_job_is_told(batch):
-    """Jobs in the batch, jobs that wait and jobs that come are told; the process is told before any of them. The batch
-    is left alone, as whatever it is asked may hang: only the rows of the step that failed are dropped."""
+    """The process is told before any of them. The batch is left alone, as whatever it is asked may hang."""
     told, jobs, dropped = [], [], []
     batch.drop = dropped.append
 

@@ -42,8 +42,8 @@ def build(core: CoreParts) -> FeatureParts:
         # The only key of a server shares it with nobody.
         share_s=math.inf if len(settings.keys) == 1 else settings.max_queue_audio_s / 2,
         time_limit_s=settings.request_timeout,
-        engine_s=lambda: (thread if thread is not None else core.thread).with_recordings_s,
-        first_guess_speed=min((engine.traits.first_guess_speed for _, _, engine in own), default=FIRST_GUESS_SPEED),
+        engine_s=(thread or core.thread).with_recordings_s,
+        speed=min((engine.traits.first_guess_speed for _, _, engine in own), default=FIRST_GUESS_SPEED),
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     engines, metrics = _speaking(core, own, thread), SpeechMetrics(core.registry)
