@@ -16,28 +16,11 @@ PACKAGE = "asr_server"
 # The layer of each package. Imports point down, and packages of the highest layer may import each other. How often the
 # rest imports features is counted by `tools/structure`.
 LAYERS = {
-    "core": 0,
-    "text": 0,
-    "demo": 0,
-    "web": 0,
-    "processes": 1,
-    "audio": 1,
-    "subtitle": 1,
-    "schedule": 1,
+    **dict.fromkeys(("core", "text", "demo", "web"), 0),
+    **dict.fromkeys(("processes", "audio", "subtitle", "schedule"), 1),
     "engine": 2,
-    "net": 3,
-    "recordings": 3,
-    "live": 3,
-    "jobs": 3,
-    "ops": 3,
-    "services": 3,
-    "server_feature": 3,
-    "features": 3,
-    "feature_list": 3,
-    "app": 3,
-    "client": 3,
-    "cli": 3,
-    "__main__": 3,
+    **dict.fromkeys(("net", "recordings", "live", "jobs", "ops", "services", "server_feature"), 3),
+    **dict.fromkeys(("features", "feature_list", "app", "client", "cli", "__main__"), 3),
 }
 _HIGHEST = 3
 SAME_LAYER = {
@@ -49,22 +32,21 @@ PURE = ("live.machine", "subtitle", "text")
 _WEB = {"net", "recordings", "live", "jobs", "ops", "services", "server_feature", "app", "features"}
 # Libraries that are heavy or belong to one task, and the only packages and modules that may import them.
 ONLY_IN = {
-    "tools": set(),  # not in the wheel
+    # The first is not in the wheel.
+    **dict.fromkeys(
+        ("tools", "asr_server_ray", "asr_server_telephony", "asr_training", "qwen_asr", "ray", "openai"), frozenset()
+    ),
     "asr_server_fake": {"engine.core", "features.speech_output.build"},
-    "asr_server_ray": set(),
-    "asr_server_telephony": set(),
-    "asr_training": set(),
     "torch": {"engine", "features.encoders", "features.speech_output.engines.qwen_tts"},
     "transformers": {"features.speech_output.engines.qwen_tts"},
-    "qwen_asr": set(),
     "qwen_tts": {"features.speech_output.engines.qwen_tts.sdk"},
     "fastapi": _WEB,
     "starlette": _WEB,
     "uvicorn": {"cli", "net", "features.host"},
     "granian": {"features.host"},
     "av": {"audio", "features.speech_output.encoding", "features.live_opus"},
-    "onnxruntime": {"audio"}
-    | {f"features.{name}" for name in ("speakers", "speech_output.engines.piper", "turns", "moonshine", "encoders")},
+    "onnxruntime": {"audio", "features.speech_output.engines.piper"}
+    | {f"features.{name}" for name in ("speakers", "turns", "moonshine", "encoders")},
     "openvino": {"engine.openvino"},
     "onnx": {"features.encoders.onnx_export"},
     "triton": {"engine.torch.fused"},
@@ -73,15 +55,11 @@ ONLY_IN = {
     "asyncio": _WEB
     | {"core.idle", "audio", "processes", "cli", "client.jobs"}
     | {f"engine.{name}" for name in ("client", "remote", "serve", "wire")},
-    "ray": set(),
     "websockets": {"client", "features.wyoming", "net.socket_protocol"},
     "wyoming": {"features.wyoming"},
-    "asyncpg": {"jobs.database"},
-    "sqlite3": {"jobs.database"},
-    "openai": set(),
+    **dict.fromkeys(("asyncpg", "sqlite3"), frozenset({"jobs.database"})),
     "babel": {"text", "features.speech_output", "features.rewriting.written_form"},
-    "wcwidth": {"text"},
-    "budoux": {"text"},
+    **dict.fromkeys(("wcwidth", "budoux"), frozenset({"text"})),
     "sentencex": {"text.sentences"},
     "text_to_num": {"features.rewriting.number_words"},
     "stdnum": {"features.rewriting.personal_data"},
@@ -91,20 +69,8 @@ ONLY_IN = {
     "whisper_normalizer": {"cli.evaluate"},
 }
 VAGUE_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
-HEAVY = (
-    "torch",
-    "transformers",
-    "qwen_asr",
-    "qwen_tts",
-    "onnxruntime",
-    "openvino",
-    "librosa",
-    "av",
-    "asyncpg",
-    "sqlite3",
-    "openai",
-    "babel",
-)
+HEAVY = {"torch", "transformers", "qwen_asr", "qwen_tts", "onnxruntime", "openvino", "librosa", "av", "asyncpg"}
+HEAVY |= {"sqlite3", "openai", "babel"}
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 600, 50
 
 
@@ -119,7 +85,6 @@ class Module:
 
 @cache
 def _modules():
-    """Every module by its path below the package."""
     return _modules_below(ROOT)
 
 
@@ -166,7 +131,6 @@ def _may_import(package, other):
 
 @pytest.mark.slow("parses every module")
 def test_imports_point_down():
-    """No package imports one above it."""
     found = [
         f"{'/'.join(parts)} imports {name}"
         for parts, module in _modules().items()
@@ -229,13 +193,12 @@ def test_modules_and_functions_stay_within_their_size():
 
 
 def test_every_module_has_a_docstring():
-    """Its first line says what the module is for."""
     assert not [parts for parts, module in _modules_with_extras().items() if not module.docstring]
 
 
 @pytest.mark.slow("imports the server in a process of its own")
 def test_the_server_imports_nothing_heavy():
     """Importing the entry point loads no model library: that keeps the start fast and the idle memory small."""
-    code = f"import sys, {PACKAGE}.app; print([m for m in {HEAVY!r} if m in sys.modules])"
+    code = f"import sys, {PACKAGE}.app; print([*{HEAVY}.intersection(sys.modules)])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"

@@ -101,14 +101,6 @@ def _alphabet():
     return sorted({*_SPECIAL, *(found[len(found) // 2] for found in by_category.values())})
 
 
-def _by_day():
-    """Return the alphabet with one lower-case letter, one capital and one digit of ASCII."""
-    return [char for char in _alphabet() if not (char.isascii() and char.isalnum()) or char in "aA0"]
-
-
-_CHARACTERS = 750
-
-
 def _took_s(function, text):
     began_s = time.thread_time()
     with suppress(AsrError, ValueError):
@@ -116,9 +108,9 @@ def _took_s(function, text):
     return time.thread_time() - began_s
 
 
-def _is_linear(function, text_of, characters=_CHARACTERS):
+def _is_linear(function, text_of):
     """Return True if twice the text takes at most three times as long. A longer one confirms that it takes more."""
-    return not all(_takes_three_times(function, text_of, count) for count in (characters, 4 * characters))
+    return not all(_takes_three_times(function, text_of, count) for count in (750, 3_000))
 
 
 def _takes_three_times(function, text_of, count):
@@ -135,21 +127,14 @@ def _takes_three_times(function, text_of, count):
 
 
 @pytest.mark.slow("measures a text of each kind of character")
-@pytest.mark.parametrize(
-    ("alphabet", "characters"),
-    [
-        pytest.param(_by_day, _CHARACTERS, id="day"),
-        pytest.param(_alphabet, 2 * _CHARACTERS, id="night", marks=pytest.mark.nightly),
-    ],
-)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_run_of_any_character_takes_linear_time(name, alphabet, characters):
-    """Of one character of each category, and of each special one."""
+def test_a_run_of_any_character_takes_linear_time(name):
+    """Of one character of each category, and of each special one; of letters and digits of ASCII, three will do."""
     function = FUNCTIONS[name]
+    alphabet = [char for char in _alphabet() if not (char.isascii() and char.isalnum()) or char in "aA0"]
     for text in ("a 1", "中 あ"):  # what is imported and computed with the first
         _took_s(function, text)
-    slow = [c for c in alphabet() if not _is_linear(function, lambda count, c=c: f"a{count * c}a", characters)]
-    assert slow == []
+    assert [c for c in alphabet if not _is_linear(function, lambda count, c=c: f"a{count * c}a")] == []
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

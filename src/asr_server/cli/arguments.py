@@ -33,18 +33,13 @@ def explain(parser: argparse.ArgumentParser, examples: Iterable[str], codes: str
 
 
 def add_recordings(parser: argparse.ArgumentParser) -> None:
-    """Add the recordings to process."""
     parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="recordings in any container, directories, or - for standard input",
+        "files", nargs="+", metavar="FILE", help="recordings in any container, directories, or - for standard input"
     )
     parser.add_argument("-r", "--recursive", action="store_true", help="search directories within directories")
 
 
 def add_recognition(group: argparse._ArgumentGroup) -> None:
-    """Options that help recognition."""
     add_language(group)
     group.add_argument("--prompt", default="", help="text that helps recognition: topic, names, terms")
     _add_alias(group, "--initial_prompt", dest="prompt")
@@ -69,7 +64,6 @@ def add_hotwords(group: argparse._ActionsContainer) -> None:
 
 
 def add_speakers(group: argparse._ArgumentGroup) -> None:
-    """Add the arguments about speakers: how many there are, and whose voices are known."""
     group.add_argument("--speakers", action="store_true", help="tell speakers apart: A, B and so on")
     group.add_argument("--num-speakers", type=_people, metavar="N", help="how many speak")
     group.add_argument("--min-speakers", type=_people, metavar="N", help="how many speak at least")
@@ -111,7 +105,6 @@ def _add_alias(group: argparse._ActionsContainer, name: str, **options: Any) -> 
 
 
 def add_target(group: argparse._ArgumentGroup, *, required: bool) -> None:
-    """Add the language of a translation."""
     group.add_argument(
         "--to",
         type=target_language,
@@ -131,7 +124,6 @@ def add_target(group: argparse._ArgumentGroup, *, required: bool) -> None:
 
 
 def add_layout(group: argparse._ArgumentGroup) -> None:
-    """Add the layout of cues. The limits are the server's."""
     group.add_argument(
         "--mode", choices=get_args(Mode), default="accurate", help="align the times with the sound, or estimate them"
     )
@@ -295,7 +287,6 @@ def language(text: str) -> str | None:
 
 
 def target_language(text: str) -> str:
-    """Return the tag of a language to translate into."""
     try:
         return languages.find(text).tag
     except InvalidInput as error:
@@ -308,7 +299,6 @@ def _language_error(text: str, error: InvalidInput) -> argparse.ArgumentTypeErro
 
 
 def count(text: str) -> int:
-    """Return a whole number above 0."""
     if not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
@@ -327,7 +317,6 @@ def _known_speaker(text: str) -> tuple[str, Path]:
 
 
 def within(text: str, least: int, most: int) -> int:
-    """Return a whole number of this range."""
     if not text.isdigit() or not least <= int(text) <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
     return int(text)

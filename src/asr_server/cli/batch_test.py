@@ -6,6 +6,7 @@ import io
 import signal
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,17 +15,10 @@ from asr_server.cli.failure import Exit
 from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import Event
 from asr_server.cli.recording_files import FileSink, RecordingSource, StdoutSink
-from asr_server.recordings.requests import (
-    Result,
-    SubtitleRequest,
-    TranscriptionRequest,
-    TranslationRequest,
-)
+from asr_server.recordings.requests import Result, SubtitleRequest, TranscriptionRequest, TranslationRequest
 
 
 class _Scripted:
-    """Answers with the recording's own bytes."""
-
     def __init__(self):
         self.running = self.max_running = 0
         self.forgotten = []
@@ -80,36 +74,23 @@ def test_ctrl_c_keeps_what_is_finished_and_says_so(tmp_path):
 
 
 async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
-    """The server keeps it; standard output takes no more."""
-
-    class Full(io.BytesIO):
-        def flush(self):
-            raise OSError(28, "No space left on device")
 
     backend, sources = _Scripted(), _sources(tmp_path, "one")
-    batch, _ = _batch(sources, StdoutSink(sources, Full()))
+    full = Mock(flush=Mock(side_effect=OSError(28, "No space left on device")))
+    batch, _ = _batch(sources, StdoutSink(sources, full))
     with pytest.raises(OSError, match="No space"):
         await batch.run(sources, nullcontext(backend))
     assert "/v1/jobs/job_one/result" in capsys.readouterr().err
     assert not backend.forgotten
 
 
-@pytest.mark.parametrize("jobs", [3, 50])
-async def test_so_many_recordings_run_at_a_time(tmp_path, jobs):
-    """Neither more nor fewer, while there is work."""
-    sources = _sources(tmp_path, *["text"] * 10)
-    backend = _Scripted()
-    batch, _ = _batch(sources, jobs=jobs)
+@pytest.mark.parametrize(("jobs", "quiet"), [(3, True), (50, False)])
+async def test_so_many_recordings_run_at_a_time(tmp_path, capsys, jobs, quiet):
+    """Neither more nor fewer, while there is work. Notes about them are not failures, and reported unless quiet."""
+    sources, backend = _sources(tmp_path, *["noteworthy"] * 10), _Scripted()
+    batch, _ = _batch(sources, jobs=jobs, quiet=quiet)
     assert await batch.run(sources, nullcontext(backend)) is Exit.DONE
     assert backend.max_running == min(jobs, 10)
-
-
-@pytest.mark.parametrize("quiet", [False, True])
-async def test_notes_are_reported_unless_quiet(tmp_path, capsys, quiet):
-    """Notes are not failures."""
-    sources = _sources(tmp_path, "noteworthy")
-    batch, _ = _batch(sources, quiet=quiet)
-    assert await batch.run(sources, nullcontext(_Scripted())) is Exit.DONE
     assert ("3 lines could not be translated" in capsys.readouterr().err) is not quiet
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 
 class Terminal(io.StringIO):
-    """An output that is a terminal."""
-
     def isatty(self) -> bool:
         return True
 
@@ -18,18 +16,7 @@ def tls(folder: Path) -> dict[str, str]:
     """The settings for TLS with a certificate of one's own, which is put into `folder`."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    files = ["-out", certificate, "-keyout", key]
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    files = ["-days", "2", "-out", certificate, "-keyout", key]
     subprocess.run([*made, *files, *subject], check=True, capture_output=True)
     return {"SSL_CERTFILE": f"{certificate},{key}"}

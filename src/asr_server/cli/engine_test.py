@@ -15,7 +15,6 @@ def path(tmp_path):
 
 
 def test_a_socket_that_a_dead_engine_has_left_is_replaced_and_only_its_user_can_connect(path):
-    """A second engine listens at the same path."""
     bound(path).close()
     with bound(path) as listener:
         listener.listen()
@@ -25,7 +24,6 @@ def test_a_socket_that_a_dead_engine_has_left_is_replaced_and_only_its_user_can_
 
 
 def test_the_socket_of_a_running_engine_stays(path):
-    """The second engine fails to start."""
     with bound(path) as listener:
         listener.listen()
         with pytest.raises(UsageError, match="an engine listens there"):

@@ -20,12 +20,7 @@ F = TypeVar("F", bound=StrEnum)
 # In the order of the help texts. The first is the default of most commands.
 FORMATS = tuple(map(Format, ("text", "json", "verbose_json", "diarized_json", "srt", "vtt", "markdown", "docx")))
 CUE_FORMATS = (Format.SRT, Format.VTT)
-_SUFFIXES = {
-    Format.TEXT: ".txt",
-    Format.VERBOSE_JSON: ".json",
-    Format.DIARIZED_JSON: ".json",
-    Format.MARKDOWN: ".md",
-}
+_SUFFIXES = {Format.TEXT: ".txt", Format.VERBOSE_JSON: ".json", Format.DIARIZED_JSON: ".json", Format.MARKDOWN: ".md"}
 # The formats that Whisper's command writes for `all`. Its json lists the segments.
 _ALL = (Format.TEXT, Format.VTT, Format.SRT, Format.VERBOSE_JSON)
 _JSON_FIELDS = ("text", "language", "language_code", "languages", "usage")

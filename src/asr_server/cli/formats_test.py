@@ -1,29 +1,20 @@
 """Formats: names, files, and several of them from one answer of the server."""
 
 import argparse
-import json
 from dataclasses import replace
 
 import pytest
 
 from asr_server.cli import formats
-from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import CUE_FORMATS, Format
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.recordings.render import render
 from asr_server.recordings.requests import TranscriptionRequest
 from asr_server.subtitle.cues import CueConfig
 
-WORDS = tuple(
-    Word(text, 1000 * i, 1000 * i + 700, TimeSource.ALIGNED)
-    for i, text in enumerate(["Turn", "on", "the", "lights", "."][:4])
-)
-SPEECH = Transcript(
-    "Turn on the lights",
-    "English",
-    4_250,
-    (Segment(0, 3_700, "Turn on the lights", "English", (1,), -0.1, 0.0, words=WORDS),),
-)
+TEXT = "Turn on the lights"
+WORDS = tuple(Word(text, 1000 * i, 1000 * i + 700, TimeSource.ALIGNED) for i, text in enumerate(TEXT.split()))
+SPEECH = Transcript(TEXT, "English", 4_250, (Segment(0, 3_700, TEXT, "English", (1,), -0.1, 0.0, words=WORDS),))
 DIALOGUE = replace(
     SPEECH,
     segments=tuple(
@@ -50,12 +41,10 @@ def _chosen(given=None, output=None, allowed=formats.FORMATS):
 
 @pytest.mark.parametrize("others", [[Format.TEXT], [Format.SRT], [Format.TEXT, Format.SRT], [Format.VTT, Format.SRT]])
 @pytest.mark.parametrize(
-    ("one", "transcript"),
-    [*((one, SPEECH) for one in PLAIN_FORMATS), *((one, DIALOGUE) for one in SPEAKER_FORMATS)],
+    ("one", "transcript"), [*((one, SPEECH) for one in PLAIN_FORMATS), *((one, DIALOGUE) for one in SPEAKER_FORMATS)]
 )
 def test_a_format_is_the_same_alone_and_among_others(one, transcript, others):
-    """A single answer is enough, and no byte differs from the server's own file, in which names are where there are
-    any."""
+    """A single answer is enough, and no byte differs from the server's own file."""
     wanted = list(dict.fromkeys([one, *others]))
     request = _request(wanted, speakers=transcript is DIALOGUE)
     made = formats.convert(_answer(request, transcript), request.response_format, wanted)
@@ -88,18 +77,3 @@ def test_names_may_be_repeated_listed_and_short():
 def test_the_name_of_the_file_is_enough(given, output, allowed, wanted):
     """A name without a known ending means the first format. A format that is asked for wins over the name."""
     assert _chosen(given, output, allowed) == [wanted]
-
-
-def test_two_formats_are_never_one_file():
-    """All kinds of JSON have the same ending."""
-    with pytest.raises(UsageError, match="same file"):
-        _chosen([Format.DIARIZED_JSON, Format.SRT, Format.VERBOSE_JSON])
-    assert len({formats.suffix(one) for one in Format}) == len(Format) - 2
-
-
-def test_cues_are_not_left_in_the_json_that_was_asked_for():
-    """The cues were requested for the other file."""
-    wanted = [Format.VERBOSE_JSON, Format.SRT]
-    answer = _answer(_request(wanted))
-    assert "cues" in answer
-    assert "cues" not in json.loads(formats.convert(answer, Format.VERBOSE_JSON, wanted)[Format.VERBOSE_JSON])

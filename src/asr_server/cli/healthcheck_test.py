@@ -19,14 +19,3 @@ def test_only_200_is_healthy(host, status, code):
     with answering(b"", status) as (base, _):
         port = int(base.rpartition(":")[2])
         assert healthcheck(_settings(host=host, port=port, allow_anonymous=True)) == code
-
-
-def test_without_a_server_it_fails_with_one_line(capsys, tmp_path):
-    """The line has no traceback, with TLS or without."""
-    certificate = tmp_path / "cert.pem"
-    certificate.write_text("")
-    with answering(b"") as (base, _):
-        port = int(base.rpartition(":")[2])
-        assert healthcheck(_settings(port=port, ssl_certfile=str(certificate))) == 1
-    assert healthcheck(_settings(port=port)) == 1
-    assert capsys.readouterr().err.count("\n") == 2

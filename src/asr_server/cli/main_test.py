@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,14 +18,9 @@ from asr_server.cli.main import COMMANDS, EXTRAS, command_module, main
 from asr_server.core.settings import Settings
 from asr_server.recordings.requests import MAX_CLIPS_BYTES
 
-HEAVY = ("torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub")
-
 # Command lines that are refused, each with a part of the message.
 REFUSED = {
     "no-such-command": "",
-    "transcribe": "",
-    "transcribe a.wav --format odt": "",
-    "transcribe a.wav --language 'klingon!'": "",
     "transcribe a.wav --jobs 0": "",
     "transcribe a.wav --server 127.0.0.1": "",
     "transcribe a.wav --output x --beside": "",
@@ -33,28 +29,15 @@ REFUSED = {
     "transcribe a.wav --known-speaker Ann": "",
     "transcribe a.wav --known-speaker =a.wav": "",
     "transcribe a.wav --num-speakers 41": "",
-    "translate a.wav": "",
-    "translate a.wav --to klingonese": "",
     "translate a.wav --to de --term kitchen": "",
-    "align a.wav": "",
-    "align a.wav a.txt --format ass": "",
     "evaluate talks --folders speakers": "is not one of language, speaker",
-    "evaluate talks --folders speaker/speaker": "is not one of language, speaker",
     "subtitles a.wav --max-line-chars 1": "",
     "subtitles a.wav --max-lines 5": "",
     "demo --port 99999": "",
     "live --file a.wav --speed nan": "",
-    "live --file a.wav --speed -1": "",
     "live --file a.wav --speed 1e-300": "",
-    "speakers": "",
     "speak text --speed 0.2": "",
     "speak text --seed -1": "",
-    "speak text --format docx": "",
-    "speak text --server http://a --local": "",
-    "speakers add Ann ann.wav": "",
-    "models": "",
-    "export": "",
-    "export onnx --output x": "",
     "transcribe none.wav --stream --format srt": "--format",
     "transcribe none.wav --stream --beside": "--beside",
     "transcribe none.wav --stream --output x": "--output",
@@ -63,14 +46,12 @@ REFUSED = {
     "transcribe none.wav --local --job": "--local",
     "align none.wav 'a text' --output a.docx": "--format",
     "subtitles none.wav --bilingual": "--to",
-    "subtitles none.wav --term a=b": "--to",
     "subtitles none.wav --format text": "srt",
     "transcribe none.wav --format srt,txt": "--output",
     "transcribe none.wav --format json,verbose_json": "verbose_json",
     "translate none.wav --to de --format text,srt": "vtt",
     "transcribe none.wav https://a.example/b.mp3": "curl -L https://a.example/b.mp3 | asr-server transcribe -",
     "transcribe a.wav --num-speakers 2": "--num-speakers needs --speakers",
-    "transcribe a.wav --channel-mode split": "--channel-mode needs --speakers",
     "transcribe a.wav --known-speaker Ann=/dev/null": "--known-speaker needs --speakers",
     "transcribe a.wav --speakers --num-speakers 2 --min-speakers 1": "exact",
     "transcribe a.wav --speakers --min-speakers 3 --max-speakers 2": "more than",
@@ -96,15 +77,12 @@ REFUSED = {
 
 
 def test_help_loads_nothing_heavy():
-    """Help is there at once."""
-    commands = [
-        ["--help"],
-        *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "evaluate")),
-    ]
+    heavy = {"torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub"}
     code = (
-        f"import sys; from asr_server.cli.main import main\nfor arguments in {commands!r}:\n"
-        "    try: main(arguments)\n    except SystemExit: pass\n"
-        f"print([m for m in {HEAVY!r} if m in sys.modules])"
+        "import sys; from asr_server.cli.main import main\n"
+        "for command in ([], ['transcribe'], ['subtitles'], ['speak'], ['evaluate']):\n"
+        "    try: main([*command, '--help'])\n    except SystemExit: pass\n"
+        f"print([*{heavy}.intersection(sys.modules)])"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines()[-1] == "[]"
@@ -133,8 +111,7 @@ def test_a_command_whose_distribution_is_not_installed_says_what_to_install(name
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_wrong_arguments_exit_with_2(line, capsys):
-    """Before anything is read. A line says what is wrong, with what was probably meant, and one where the arguments are
-    listed, if they cannot be parsed."""
+    """Before anything is read. A line says what is wrong, with what was probably meant, and one where to read more."""
     try:
         code = main(shlex.split(line))
     except SystemExit as end:
@@ -146,16 +123,7 @@ def test_wrong_arguments_exit_with_2(line, capsys):
     assert len(hint) <= 1
 
 
-def test_no_command_at_all_shows_them_all(capsys):
-    """Exit code 2, as for any wrong arguments."""
-    with pytest.raises(SystemExit) as end:
-        main([])
-    assert end.value.code == 2
-    assert set(COMMANDS) <= set(capsys.readouterr().err.split())
-
-
 def test_a_port_in_use_is_reported_in_one_line(capsys):
-    """The line says what to do, before anything is built."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = str(listening.getsockname()[1])
         assert main(["serve", "--host", "127.0.0.1", "--port", port, "--model", "demo"]) == 2
@@ -179,14 +147,12 @@ def test_a_certificate_that_cannot_be_used_is_reported_in_one_line(capsys, monke
         assert said in error
 
 
-@pytest.mark.parametrize("content", [b"MODEL_ID=d\xe9mo\n", None], ids=["latin-1", "unreadable"])
-def test_a_dotenv_file_that_cannot_be_read_is_reported_in_one_line(content, capsys, monkeypatch, tmp_path):
-    """There is no traceback for a file that an editor or a deployment has left so."""
+@pytest.mark.parametrize("fault", [None, PermissionError(13, "Permission denied")], ids=["latin-1", "unreadable"])
+def test_a_dotenv_file_that_cannot_be_read_is_reported_in_one_line(fault, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    if content is None:
-        fault = PermissionError(13, "Permission denied")
-        monkeypatch.setattr("dotenv.main.open", lambda *_, **__: _raise(fault), raising=False)
-    Path(".env").write_bytes(content or b"MODEL_ID=demo\n")
+    Path(".env").write_bytes(b"MODEL_ID=d\xe9mo\n")
+    if fault:
+        monkeypatch.setattr("dotenv.main.open", Mock(side_effect=fault), raising=False)
     assert main(["healthcheck"]) == 2
     assert ".env in the working directory" in capsys.readouterr().err
 
@@ -203,21 +169,15 @@ def _saying(tmp_path, run):
 
 
 def test_characters_that_the_locale_cannot_encode_are_question_marks(tmp_path):
-    """A terminal without UTF-8 is no reason to end a live session."""
     environment = {"PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", _saying(tmp_path, "print('caf\\xe9 \\u5f55')")]
     assert subprocess.run(command, env=environment, capture_output=True, check=True).stdout == b"caf\xe9 ?\n"
 
 
 def test_ctrl_c_while_a_command_is_imported_exits_with_130(monkeypatch, capsys):
-    """Ctrl-C in the first half second is no traceback."""
-    monkeypatch.setattr(importlib, "import_module", lambda _: _raise(KeyboardInterrupt()))
+    monkeypatch.setattr(importlib, "import_module", Mock(side_effect=KeyboardInterrupt))
     assert main(["doctor"]) == 130
     assert capsys.readouterr().err == "asr-server doctor: stopped, and no file was written.\n"
-
-
-def _raise(fault):
-    raise fault
 
 
 def test_a_full_disk_is_one_line(tmp_path):
@@ -248,18 +208,8 @@ def test_closed_outputs_get_nothing(tmp_path, closed, printed):
     ],
 )
 def test_an_export_that_cannot_end_well_does_not_begin(arguments, named, capsys):
-    """The argument is named, before a model is loaded."""
     assert main(["export", *arguments]) == 2
     assert named in capsys.readouterr().err
-
-
-@pytest.mark.torch
-def test_an_export_without_its_packages_says_what_to_install(monkeypatch, tmp_path, capsys):
-    """The packages are not among those of the server."""
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    assert main(["export", "onnx", "--model", "demo", "--output", str(tmp_path / "x")]) == 1
-    assert "the package onnx is not installed: pip install '.[gpu,export]'" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 def test_numpy_computes_on_one_thread_in_every_command():

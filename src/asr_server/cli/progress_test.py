@@ -1,9 +1,6 @@
 """Pace as people read it; how bars look on a terminal is tested in E2Etest/cli."""
 
-import sys
-
-from asr_server.cli.conftest import Terminal
-from asr_server.cli.progress import Event, ProgressBars, remaining_text, speed_text
+from asr_server.cli.progress import remaining_text, speed_text
 
 
 def test_speed_and_remaining_time():
@@ -17,14 +14,3 @@ def test_speed_and_remaining_time():
         (61, 60, 6, "10.2x", "0:00 left"),
     ]:
         assert (speed_text(done_s, elapsed_s), remaining_text(done_s, total_s, elapsed_s)) == (speed, left)
-
-
-def test_what_is_reached_is_on_the_terminal_at_once(monkeypatch):
-    """The line is there also for a recording that is over before the display's next tick."""
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
-    with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as show:
-        show(Event(duration_s=10))
-        show(Event(done_s=5))
-        assert "left" in stream.getvalue()

@@ -60,8 +60,7 @@ def test_a_directory_gives_its_recordings_by_content_and_names_the_rest(folder):
 
 
 def test_recursion_goes_all_the_way_and_passes_no_directory_by_in_silence(folder, monkeypatch):
-    """The path below the directory that was named is kept. Hidden directories, links, which may lead in a circle, and
-    what cannot be read are named."""
+    """Hidden directories, links, which may lead in a circle, and what cannot be read are named."""
     (folder / "inner" / "around").symlink_to(folder)
     (folder / "closed").mkdir()
     scan = os.scandir
@@ -175,14 +174,10 @@ def test_a_file_is_named_after_its_recording_and_format(sources, place, endings,
     assert [str(path) for each in chosen.values() for path in each.values()] == files
 
 
-def test_two_recordings_of_one_name_do_not_share_a_file():
-    """The recordings come from two directories into one; the one that would be lost is named."""
+def test_a_recording_is_never_a_target_and_two_share_none(tmp_path):
+    """By their names, or through a link. The file that would be lost is named."""
     with pytest.raises(UsageError, match=r"a\.wav\.txt"):
         targets([_source("x/a.wav"), _source("y/a.wav")], Path("out"), TXT)
-
-
-def test_a_recording_is_never_a_target(tmp_path):
-    """The recording is no target by its name, and not through a link."""
     recording, link = tmp_path / "talk.txt", tmp_path / "link"
     recording.write_bytes(b"RIFF")
     link.symlink_to(recording)
@@ -220,7 +215,6 @@ def test_what_exists_is_skipped_and_what_is_missing_is_made(tmp_path, source, sk
 
 
 def test_force_replaces_what_a_link_leads_to(tmp_path):
-    """The link stays one."""
     real, link = tmp_path / "real.txt", tmp_path / "link.txt"
     real.write_text("old")
     link.symlink_to(real)
@@ -240,25 +234,17 @@ def test_a_new_file_has_the_rights_of_any_new_file(tmp_path):
     assert target.stat().st_mode == plain.stat().st_mode
 
 
-def test_a_file_that_came_meanwhile_is_kept(tmp_path):
-    """Nothing else is left in the directory."""
+def test_a_file_that_came_while_another_was_written_is_kept(tmp_path):
     target = tmp_path / "a.txt"
-
-    def write():
-        with new_file(target, replace=False) as file:
-            file.write(b"mine")
-            target.write_text("of others")
-
-    with pytest.raises(Failure, match="exists"):
-        write()
+    with pytest.raises(Failure, match="exists"), new_file(target, replace=False):
+        target.write_text("of others")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["of others"]
 
 
 @pytest.mark.parametrize("existing", [{}, {"replace": True}, {"skip": True}])
 @pytest.mark.parametrize("place", ["pipe", "", "file/a.txt", "a" * 300])
 def test_a_place_that_no_file_can_have_fails_before_the_work(tmp_path, place, existing):
-    """A device, which `--output /dev/null --force` must not end, a directory, one that would have to be made inside a
-    file, and a name that is too long."""
+    """A device, which `--force` must not end, a directory, one inside a file, and a name that is too long."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("")
     with pytest.raises(Failure):

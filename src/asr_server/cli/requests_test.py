@@ -10,18 +10,11 @@ from asr_server.cli.main import build_parser
 from asr_server.recordings.requests import ChannelMode, ResponseFormat, SubtitleRequest, TranslationRequest
 from asr_server.subtitle.cues import SpeakerStyle
 
-TRANSLATION = TranslationRequest(
-    language="de",
-    bilingual=True,
-    glossary={"a": "b"},
-    model="m",
-    hotwords=("x",),
-    response_format=ResponseFormat.SRT,
-)
+WORDS = {"glossary": {"a": "b"}, "model": "m", "hotwords": ("x",)}
+TRANSLATION = TranslationRequest(language="de", bilingual=True, response_format=ResponseFormat.SRT, **WORDS)
 
 
 def _request(line, wanted=Format.SRT, make=requests.cue_request):
-    """Return the request of a command line."""
     return make(build_parser(line.split()[0]).parse_args(line.split()), [wanted])
 
 

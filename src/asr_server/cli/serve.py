@@ -90,9 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: only this machine)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
     parser.add_argument(
-        "--model",
-        dest="model_id",
-        help="model: hub id, directory, 'moonshine-tiny-en' or 'demo' (MODEL_ID; auto)",
+        "--model", dest="model_id", help="model: hub id, directory, 'moonshine-tiny-en' or 'demo' (MODEL_ID; auto)"
     )
     parser.add_argument("--socket", type=int, help=argparse.SUPPRESS)  # open descriptor, for the worker of --local
     parser.set_defaults(run=_run)

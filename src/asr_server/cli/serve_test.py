@@ -27,7 +27,6 @@ def _settings(**changed):
 
 @pytest.fixture
 def log():
-    """The lines of the log, each with its level."""
     lines = io.StringIO()
     number = logger.add(lines, format="{level} {message} {extra}")
     yield lines
@@ -64,8 +63,3 @@ def test_the_log_warns_of_a_model_that_is_not_there(log):
     assert "the first request downloads it" in missing
     assert "it is downloaded now" in loading
     assert "there is no such directory" in wrong
-
-
-def test_a_model_that_is_there_is_named(log):
-    announce(_settings(model_id="demo"), None)
-    assert log.getvalue().startswith("INFO the model is on this machine {'model': 'demo, ")

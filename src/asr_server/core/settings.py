@@ -56,11 +56,7 @@ class EngineSettings(BaseModel):
         description="Forced aligner for word times: a hub id, also with `@REVISION`, a directory, or `demo` (the "
         "default with MODEL_ID=demo). With MODEL_ID=moonshine-tiny-en the default is that model's own attention.",
     )
-    device: str = Field(
-        "auto",
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
-        description="`auto`, `cpu`, `cuda` or `cuda:N`.",
-    )
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="`auto`, `cpu`, `cuda` or `cuda:N`.")
     dtype: Dtype = Field(
         Dtype.AUTO,
         description="float32, bfloat16, float16; `auto`: bfloat16 where it is fast, else float16 (GPU) or float32.",
@@ -237,8 +233,7 @@ class OutgoingSettings(BaseModel):
         "or a network: `minio.lan:9000,10.1.2.0/24`. Empty: URLs are refused.",
     )
     webhook_hosts: str = Field(
-        "",
-        description="Jobs: hosts that callbacks may go to, listed as in `URL_HOSTS`; empty: there are no callbacks.",
+        "", description="Jobs: hosts that callbacks may go to, listed as in `URL_HOSTS`; empty: there are no callbacks."
     )
     webhook_secret: SecretStr = Field(
         SecretStr(""),

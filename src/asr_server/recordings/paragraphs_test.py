@@ -19,13 +19,10 @@ SENTENCE = "The kitchen faces the garden, so that there is light inside."
 def _segment(text, start_ms, *, speaker=None, timed=True, word_ms=200):
     """A segment of words that follow each other."""
     found = words.split(text)
-    listed = [
-        Word(word, start_ms + i * word_ms, start_ms + (i + 1) * word_ms, TimeSource.ALIGNED)
-        for i, word in enumerate(found)
-    ]
+    ends_ms = [start_ms + i * word_ms for i in range(1, len(found) + 1)]
+    listed = [Word(word, at - word_ms, at, TimeSource.ALIGNED) for word, at in zip(found, ends_ms, strict=True)]
     end_ms = start_ms + max(1, len(found)) * word_ms
-    timed_words = tuple(listed) if timed else ()
-    return Segment(start_ms, end_ms, text, "", (), 0.0, 0.0, words=timed_words, speaker=speaker)
+    return Segment(start_ms, end_ms, text, "", (), 0.0, 0.0, words=tuple(listed) if timed else (), speaker=speaker)
 
 
 def _chain(*texts, pause_ms=500, **more):
@@ -100,34 +97,14 @@ def test_a_text_without_end_marks_ends_at_its_longest_pause():
 
 
 def test_words_that_are_not_those_of_the_text_have_no_numbers():
-    """The text is that of the segment."""
     other = _segment("hello there", 0)
     (found,) = paragraphs([Segment(0, 400, "Hello, there!", "", (), 0.0, 0.0, words=other.words)], "en")
     assert (found.text, found.first_word, found.last_word) == ("Hello, there!", None, None)
 
 
-def test_what_is_not_asked_for_is_not_listed():
-    (found,) = paragraphs([_segment("Yes.", 250)], "en")
-    assert found.listed() == {"start": 0.25, "end": 0.45, "text": "Yes.", "first_segment": 0, "last_segment": 0}
-    assert found.listed(segments=False, words=True) == {
-        "start": 0.25,
-        "end": 0.45,
-        "text": "Yes.",
-        "first_word": 0,
-        "last_word": 0,
-    }
-
-
 _WORDS = st.sampled_from(["one", "two.", "Dr.", "three?", "天气。", "好", "ไปเดินเล่น", "مرحبا؟", "(x)", "3.5", "«ja»"])
-_SEGMENTS = st.lists(
-    st.tuples(
-        st.lists(_WORDS, min_size=1, max_size=120).map(" ".join),
-        st.integers(0, 3_000),
-        st.sampled_from([None, "A", "B"]),
-        st.booleans(),
-    ),
-    max_size=12,
-)
+_TEXT, _SPEAKER = st.lists(_WORDS, min_size=1, max_size=120).map(" ".join), st.sampled_from([None, "A", "B"])
+_SEGMENTS = st.lists(st.tuples(_TEXT, st.integers(0, 3_000), _SPEAKER, st.booleans()), max_size=12)
 
 
 @given(_SEGMENTS)

@@ -283,11 +283,7 @@ class _Producer:
     """
 
     def __init__(
-        self,
-        resources: PipelineResources,
-        ticket: AdmissionTicket,
-        context: SpanContext,
-        options: RunOptions,
+        self, resources: PipelineResources, ticket: AdmissionTicket, context: SpanContext, options: RunOptions
     ) -> None:
         self.progress = Progress()
         self.levels = SoundLevels()

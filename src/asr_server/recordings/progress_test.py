@@ -52,7 +52,6 @@ def talk():
 
 @pytest.mark.parametrize("options", [RunOptions(), SHOWN, RunOptions(deltas=True)])
 async def test_a_recording_that_moves_on_is_not_cut(slow, talk, options):
-    """In a stream or not, it takes many times the limit."""
     made = slow(0.4)  # the thread may give two answers before the event loop runs again
     transcript = await made.transcribe(talk, options=options)
     assert len(transcript.segments) > 4

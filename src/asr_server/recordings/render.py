@@ -57,9 +57,7 @@ def cue_config(request: RecordingRequest) -> CueConfig:
     """Return the limits of cues with the caller's layout."""
     layout = request if isinstance(request, CueLayout) else CueLayout()
     return CueConfig(
-        max_line_columns=layout.max_line_chars,
-        max_lines=layout.max_lines,
-        speaker_style=layout.speaker_style,
+        max_line_columns=layout.max_line_chars, max_lines=layout.max_lines, speaker_style=layout.speaker_style
     )
 
 
@@ -211,7 +209,6 @@ def _diarized(transcript: Transcript) -> dict[str, Any]:  # OpenAI's fields and 
 
 
 def diarized_segment(number: int, segment: Segment) -> dict[str, Any]:
-    """Return a segment of diarized_json, which is also an event of its stream."""
     return {
         "type": "transcript.text.segment",
         "id": f"seg_{number}",
@@ -228,7 +225,6 @@ def usage(transcript: Transcript) -> dict[str, Any]:
 
 
 def dump(content: dict[str, Any]) -> bytes:
-    """Return JSON with the characters of the text, not escaped."""
     return json.dumps(content, ensure_ascii=False).encode()
 
 

@@ -8,8 +8,8 @@ import pytest
 from asr_server.core.transcript import RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.recordings import render as rendering
 from asr_server.recordings.render import render
-from asr_server.recordings.requests import ResponseFormat, SubtitleRequest, TranscriptionRequest
-from asr_server.subtitle.cues import CueConfig, SpeakerStyle, parse_srt
+from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
+from asr_server.subtitle.cues import CueConfig
 
 WORDS = tuple(
     Word(text, start, end, TimeSource.ESTIMATED, confidence)
@@ -54,36 +54,6 @@ def test_a_segment_says_why_it_was_heard_again_and_its_language_where_several_ar
     assert [(one.get("repaired"), one["complete"]) for one in found] == [("loop", True), (None, True)]
 
 
-@pytest.mark.parametrize(
-    ("response_format", "asked"),
-    [
-        (ResponseFormat.JSON, {"return_timestamps": True}),
-        (ResponseFormat.VERBOSE_JSON, {"timestamp_granularities": ("word",)}),
-    ],
-)
-def test_words_come_with_times_and_where_these_are_from(response_format, asked):
-    """Only where they are asked for, in seconds; verbose_json may leave the segments out."""
-    assert "words" not in _json(SPEECH, response_format)
-    body = _json(SPEECH, response_format, **asked)
-    assert [w["word"] for w in body["words"]] == list("你好今天")
-    assert body["words"][1] == {"word": "好", "start": 0.8, "end": 1.5, "source": "estimated"}
-    assert body["words"][3]["confidence"] == 0.75
-    assert "segments" not in body
-
-
-def test_cues_of_verbose_json_are_those_of_srt():
-    """With the limits of the server, and the line breaks."""
-    listed = _json(SPEECH, ResponseFormat.VERBOSE_JSON, timestamp_granularities=("cue",))["cues"]
-    shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in parse_srt(_srt(SPEECH))]
-    assert [(cue["start"], cue["end"], cue["text"]) for cue in listed] == shown
-    assert len(shown) == 2
-    assert "cues" not in _json(SPEECH, ResponseFormat.VERBOSE_JSON)
-
-
-def _srt(transcript):
-    return _render(transcript, ResponseFormat.SRT).content.decode()
-
-
 def _segment(text, start, source):
     words = tuple(Word(w, start + 300 * i, start + 300 * (i + 1), source) for i, w in enumerate(text.split()))
     return Segment(start, start + 300 * len(words), text, "English", (), 0.0, 0.0, words=words)
@@ -93,14 +63,6 @@ def _transcript(segments):
     return Transcript("", "English", segments[-1].end_ms, tuple(segments))
 
 
-def test_cues_have_the_layout_of_the_request():
-    """A request without a layout has the default rules."""
-    assert rendering.cue_config(TranscriptionRequest()) == CueConfig()
-    request = SubtitleRequest(max_line_chars=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
-    expected = CueConfig(max_line_columns=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
-    assert rendering.cue_config(request) == expected
-
-
 def test_the_last_cue_ends_with_the_recording():
     """A short word at the very end is not shown on where there is no picture any more."""
     (cue,) = rendering.cues(_transcript([_segment("stop", 100, TimeSource.ALIGNED)]), CueConfig())
@@ -108,7 +70,6 @@ def test_the_last_cue_ends_with_the_recording():
 
 
 def test_the_source_names_what_the_times_are():
-    """Aligned, estimated, or mixed as soon as one word differs."""
     aligned, estimated = _segment("a b", 0, TimeSource.ALIGNED), _segment("c", 900, TimeSource.ESTIMATED)
     assert rendering.time_source([aligned]) == "aligned"
     assert rendering.time_source([estimated]) == "estimated"

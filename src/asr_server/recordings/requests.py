@@ -155,12 +155,10 @@ class TextOptions:
 
     @property
     def masks(self) -> bool:
-        """True if parts of the text may be replaced because of what they say."""
         return self.profanity is not Profanity.KEEP or bool(self.redact)
 
     @property
     def chosen_text_options(self) -> tuple[str, ...]:
-        """Return the names of the options that do not have their defaults."""
         return tuple(one.name for one in fields(TextOptions) if getattr(self, one.name) != one.default)
 
 
@@ -214,8 +212,7 @@ class CueLayout(RecordingOptions):
     max_line_chars: int = option(42, "Widest line, in columns; a CJK character has two.", ge=2, le=200)
     max_lines: int = option(2, "Most lines of a cue.", ge=1, le=4)
     speaker_style: SpeakerStyle = option(
-        SpeakerStyle.NAME,
-        "With speakers: their names, `dash` for two of them in one cue with a line each, or `none`.",
+        SpeakerStyle.NAME, "With speakers: their names, `dash` for two of them in one cue with a line each, or `none`."
     )
 
 

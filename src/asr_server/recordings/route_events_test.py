@@ -14,61 +14,37 @@ from asr_server.recordings.pipeline import Finished, Started, TextDelta
 from asr_server.recordings.requests import TranscriptionRequest
 from asr_server.recordings.route import OpenAiFrames
 
-SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
-FINISHED = Finished(Transcript("hello", "English", 1000, (SEGMENT,)))
+FINISHED = Finished(Transcript("hello", "English", 1000, (Segment(0, 900, "hello", "English", (1,), -0.1, 0.0),)))
+FRAMES = OpenAiFrames(TranscriptionRequest())
 
 
 @pytest.fixture
 def request_():
-    """A connected client's."""
-
-    async def receive():
-        await asyncio.Event().wait()
-
-    return SimpleNamespace(state=SimpleNamespace(id="r", log={}, outcome=None), receive=receive)
+    state = SimpleNamespace(id="r", log={}, outcome=None)
+    return SimpleNamespace(state=state, receive=lambda: asyncio.Event().wait())
 
 
-def _work(*events, fault=None, closed=None):
-    async def work(emit):
-        try:
-            for event in (Started(1.0), *events):
-                await emit(event)
-            if fault is not None:
-                raise fault
-            await emit(FINISHED)
-        finally:
-            if closed is not None:
-                closed.set()
-
-    return work
-
-
-def _openai():
-    return OpenAiFrames(TranscriptionRequest())
-
-
-async def _sent(request_, work, to_frames):
-    response = await event_stream.respond(request_, work, to_frames)
-    return [event async for event in response.body_iterator]
-
-
-def _bodies(events):
-    return [json.loads(event[6:]) for event in events if event.startswith("data: {")]
+async def _sent(request_, work):
+    """Return the events, and the bodies of those that have one."""
+    response = await event_stream.respond(request_, work, FRAMES)
+    events = [event async for event in response.body_iterator]
+    return events, [json.loads(event[6:]) for event in events if event.startswith("data: {")]
 
 
 @pytest.mark.parametrize(
     ("fault", "code"),
-    [
-        (EngineOutOfMemory("no memory"), "engine_out_of_memory"),
-        (ZeroDivisionError("secret"), "internal_error"),
-        (TimeoutError("secret"), "internal_error"),
-    ],
+    [(EngineOutOfMemory("no memory"), "engine_out_of_memory"), (ZeroDivisionError("secret"), "internal_error")],
 )
 async def test_a_late_error_is_an_event_with_its_code(request_, fault, code):
-    """After the first event an error can only be an event; the stream ends with it, without an end mark. An unexpected
-    error says nothing of its inside."""
-    events = await _sent(request_, _work(TextDelta("hel"), fault=fault), _openai())
-    assert [body.get("error", {}).get("code") for body in _bodies(events)] == [None, code]
+    """The stream ends with it, without an end mark. An unexpected error says nothing of its inside."""
+
+    async def work(emit):
+        await emit(Started(1.0))
+        await emit(TextDelta("hel"))
+        raise fault
+
+    events, bodies = await _sent(request_, work)
+    assert [body.get("error", {}).get("code") for body in bodies] == [None, code]
     assert (len(events), request_.state.outcome) == (2, code)
     assert "secret" not in events[-1]
 
@@ -83,9 +59,9 @@ async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch
         await emit(TextDelta("hello"))
         await emit(FINISHED)
 
-    events = await _sent(request_, slow, _openai())
+    events, bodies = await _sent(request_, slow)
     assert events.count(": ping\n\n") >= 2
-    assert [body["type"] for body in _bodies(events)] == ["transcript.text.delta", "transcript.text.done"]
+    assert [body["type"] for body in bodies] == ["transcript.text.delta", "transcript.text.done"]
 
 
 async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_again(request_):
@@ -102,16 +78,13 @@ async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_aga
                 await asyncio.sleep(0.01)
             ended.set()
 
-    response = await event_stream.respond(request_, work, _openai())
+    response = await event_stream.respond(request_, work, FRAMES)
 
-    async def read():
-        async def send(message):
-            begun.set()
-
-        await response({"type": "http", "asgi": {"spec_version": "2.4"}}, None, send)
+    async def send(message):
+        begun.set()
 
     async with anyio.create_task_group() as readers:
-        readers.start_soon(read)
+        readers.start_soon(response, {"type": "http", "asgi": {"spec_version": "2.4"}}, None, send)
         await begun.wait()
         readers.cancel_scope.cancel()
     async with asyncio.timeout(5):

@@ -27,14 +27,6 @@ def _spans(audio, block=16_000, config=None, vad=VoiceDetection.STRICT):
     return [*spans, *segmenter.push(audio[:0], is_last=True)]
 
 
-def test_spans_are_the_samples_of_the_recording(recording):
-    """Where they say that they are, unchanged."""
-    spans = _spans(recording)
-    assert len(spans) == 2
-    for span in spans:
-        assert np.array_equal(span.audio, recording[span.start : span.end])
-
-
 def test_the_end_may_come_with_the_last_samples_or_after_them(recording):
     """A file that is one block has the spans that it has in many, the last up to the end of the file."""
     audio = recording[:30_000]  # in the middle of speech and of a frame

@@ -6,6 +6,7 @@ import asyncio
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -43,21 +44,8 @@ SPAN = SpeechSpan(16_000, 32_000, np.zeros(16_000, np.float32), 0.9, ((16_000, 3
 DEADLINE = Deadline(RequestClock(), 70.0, 70.0)
 
 
-def said(text, *, finish=Finish.END, logprob=-0.5):
-    """The engine's answer."""
-    ids = tuple(range(len(text)))
-    hypothesis = Hypothesis(
-        text=text,
-        language="English",
-        ids=ids,
-        logprobs=(logprob,) * len(text),
-        finish=finish,
-        audio_tokens=0,
-        prompt_tokens=0,
-        passes=1,
-        offsets=tuple(range(1, len(text) + 1)),
-        pieces=tuple(letter.encode() for letter in text),
-    )
+def said(text, logprob=-0.5):
+    hypothesis = _hypothesis(text, *((letter.encode(), math.exp(logprob)) for letter in text))
     return Transcription(hypothesis, 0.0, 0.0, 0.0, end=len(SPAN.audio))
 
 
@@ -143,7 +131,6 @@ async def test_an_answer_stands_where_the_one_in_another_language_fails():
 
 
 async def test_an_engine_without_use_for_a_context_gets_none():
-    """An engine without use for a context has its answers not checked for one."""
     engine = Engine(said("Yes."))
     engine.traits = EngineTraits(uses_context=False)
     await results(engine)
@@ -179,20 +166,10 @@ def _words(*texts):
 
 def _hypothesis(text, *tokens, offsets=None):
     """`tokens`: bytes and probability of each."""
-    pieces = [piece for piece, _ in tokens]
-    written = [len(b"".join(pieces[: n + 1]).decode(errors="ignore")) for n in range(len(pieces))]
-    return Hypothesis(
-        text=text,
-        language="English",
-        ids=tuple(range(len(tokens))),
-        logprobs=tuple(math.log(probability) for _, probability in tokens),
-        finish=Finish.END,
-        audio_tokens=1,
-        prompt_tokens=1,
-        passes=1,
-        offsets=tuple(written) if offsets is None else offsets,
-        pieces=tuple(pieces),
-    )
+    pieces, logprobs = tuple(piece for piece, _ in tokens), tuple(math.log(probability) for _, probability in tokens)
+    written = tuple(len(b"".join(pieces[: n + 1]).decode(errors="ignore")) for n in range(len(pieces)))
+    told = {"offsets": written if offsets is None else offsets, "pieces": pieces}
+    return Hypothesis(text, "English", tuple(range(len(tokens))), logprobs, Finish.END, 1, 1, 1, **told)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +199,6 @@ AUDIO = np.random.default_rng(0).normal(0, 0.1, 16_000 * 9).astype(np.float32)
 
 
 def answer_of(finish, utterance):
-    """The engine client's answer."""
     hypothesis = Hypothesis("text", "English", (1,), (-0.1,), finish, 1, 1, 1)
     return Transcription(hypothesis, 0.0, 0.0, 0.0, end=len(utterance.audio), temperature=utterance.temperature)
 
@@ -291,55 +267,43 @@ async def test_one_failing_half_cancels_the_other():
 
 
 def test_halves_meet_at_the_quietest_place_of_the_middle():
-    """A pause in the middle third is where they are cut."""
     audio = AUDIO.copy()
     audio[16_000 * 5 : 16_000 * 5 + 3_000] = 0
     assert 16_000 * 5 - 512 <= quietest_middle(audio) <= 16_000 * 5 + 3_000
+
+
+def _timed(engine, span, text, how=WordTimes.ALIGNED):
+    return asyncio.run(time_words(engine, span, text, "English", how, priority=Priority.INTERACTIVE))
 
 
 @pytest.mark.parametrize(("samples", "speech_regions"), [(1, ()), (7, ()), (7, ((0, 7),)), (16, ())])
 def test_a_span_of_less_than_a_millisecond_has_words(samples, speech_regions):
     """A text that was heard in next to nothing keeps its words, in order, none of them empty."""
     span = SpeechSpan(0, samples, np.zeros(samples, np.float32), 1.0, speech_regions)
-    how, urgency = WordTimes.ESTIMATED, Priority.INTERACTIVE
-    found = asyncio.run(time_words(None, span, "thank you", "English", how, priority=urgency))
+    found = _timed(None, span, "thank you", WordTimes.ESTIMATED)
     assert [word.text for word in found] == ["thank", "you"]
     assert all(word.start_ms < word.end_ms for word in found)
 
 
-class _AligningEngine:
-    """An aligner that says what it was asked."""
+THANKS = SpeechSpan(32_000, 48_000, np.zeros(16_000, np.float32), 1.0, ((33_600, 40_000),))
 
-    traits = EngineTraits(aligns=True)
 
-    async def align(self, item, *, priority):
-        self.item = item
-        return Alignment((AlignedPiece("thanks", 100, 400),))
+def _aligner(**answer):
+    return SimpleNamespace(traits=EngineTraits(aligns=True), align=AsyncMock(**answer))
 
 
 def test_the_aligner_gets_a_span_and_its_times_come_back_as_those_of_the_recording():
     """Regions of speech count from the start of the span, as its audio does."""
-    engine = _AligningEngine()
-    span = SpeechSpan(32_000, 48_000, np.zeros(16_000, np.float32), 1.0, ((33_600, 40_000),))
-    found = asyncio.run(
-        time_words(engine, span, "Thanks.", "English", WordTimes.ALIGNED, priority=Priority.INTERACTIVE)
-    )
-    assert engine.item.speech_regions == ((1_600, 8_000),)
+    engine = _aligner(return_value=Alignment((AlignedPiece("thanks", 100, 400),)))
+    found = _timed(engine, THANKS, "Thanks.")
+    assert engine.align.call_args.args[0].speech_regions == ((1_600, 8_000),)
     assert [(word.text, word.start_ms, word.end_ms) for word in found] == [("Thanks.", 2_100, 2_400)]
 
 
 @pytest.mark.parametrize("error", [TranscriptionFailed("no"), UnsupportedLanguage("no"), DeadlineExceeded("late")])
 def test_words_without_an_aligner_that_helps_are_estimated(error):
     """The aligner may fail, not know the language, or be too late: the text has its words all the same."""
-
-    class Failing(_AligningEngine):
-        async def align(self, item, *, priority):
-            raise error
-
-    span = SpeechSpan(32_000, 48_000, np.zeros(16_000, np.float32), 1.0, ((33_600, 40_000),))
-    found = asyncio.run(
-        time_words(Failing(), span, "Thanks.", "English", WordTimes.ALIGNED, priority=Priority.INTERACTIVE)
-    )
+    found = _timed(_aligner(side_effect=error), THANKS, "Thanks.")
     assert [(word.text, word.start_ms, word.end_ms, word.source.value) for word in found] == [
         ("Thanks.", 2_100, 2_500, "estimated")
     ]
@@ -393,7 +357,6 @@ def test_an_outlier_is_shorter_than_the_speech_around_it():
 
 
 def test_silence_is_in_no_language():
-    """Silence has no language, and adds none to the speech around it."""
     silence = Heard(40, 41, spoken("", words=()))
     assert rival(silence, ENGLISH) is None
     assert rival(at(41, 1, "French", 0.5), [silence]) is None

@@ -48,7 +48,6 @@ def test_a_second_run_continues_where_the_first_ended(tmp_path):
 
 @pytest.mark.parametrize("other", [{"server": "http://b"}, {"model": "m"}, {"hotwords": ()}])
 def test_answers_of_another_system_are_not_mixed_in(tmp_path, other):
-    """Both systems keep their answers."""
     _deliver(_files(tmp_path), SOURCES[0])
     assert _files(tmp_path, SYSTEM | other).read() == {}
     assert _files(tmp_path).read()
@@ -64,7 +63,6 @@ def test_answers_of_other_servers_have_less(tmp_path):
 
 @pytest.mark.parametrize("content", [{}, [], {"text": None}, {"text": "a", "words": [{"word": "a"}]}])
 def test_an_answer_without_a_text_is_a_failure(tmp_path, content):
-    """Nothing of it is kept."""
     files = _files(tmp_path)
     with pytest.raises(Failure, match="verbose_json"):
         _deliver(files, SOURCES[0], content)

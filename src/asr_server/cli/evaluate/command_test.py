@@ -1,7 +1,5 @@
 """The command, as far as it asks no server. E2Etest/cli/test_evaluate.py asks one."""
 
-import sys
-
 import pytest
 
 from asr_server.cli.main import main
@@ -46,25 +44,6 @@ def test_what_cannot_end_well_is_refused_in_one_line(arguments, said, capsys, fo
     assert error.count("\n") == 1
     assert said in error
     assert set(folder.iterdir()) == before
-
-
-def test_without_its_packages_it_says_what_to_install(monkeypatch, capsys):
-    """The server's own packages do not have what the command needs."""
-    monkeypatch.setitem(sys.modules, "whisper_normalizer.basic", None)
-    for name in [name for name in sys.modules if name.startswith("asr_server.cli.evaluate.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("asr_server.cli.evaluate.results", raising=False)
-    assert main(["evaluate", "talks"]) == 1
-    assert "is not installed: pip install '.[evaluate]'" in capsys.readouterr().err
-
-
-def test_recordings_without_texts_are_named(folder, capsys):
-    """Where none has one, nothing is transcribed."""
-    (folder / "talks" / "a.txt").unlink()
-    assert main(["evaluate", "talks", "--server", SERVER]) == 1
-    error = capsys.readouterr().err
-    assert "skipped (no text): talks/a.wav" in error
-    assert "there is no recording with a text" in error
 
 
 def test_answers_are_kept_if_the_server_is_gone(folder, capsys):

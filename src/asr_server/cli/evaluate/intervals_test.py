@@ -5,27 +5,14 @@ import pytest
 
 from asr_server.cli.evaluate.scoring import LEAST_UNITS, draws_speakers, interval
 
-_SIMULATIONS = 200
+GENERATOR = np.random.default_rng(7)
 
 
-def _simulated(generator, speakers, each, *, speaker_spread=0.0):
+def _simulated(speakers, each, spread):
     """Word errors and words of recordings, whose rates differ between recordings and speakers."""
-    rates = generator.normal(-1.8, speaker_spread, (speakers, 1)) + generator.normal(0, 0.8, (speakers, each))
-    words = generator.integers(5, 30, (speakers, each))
-    errors = generator.binomial(words, 1 / (1 + np.exp(-rates)))
-    return np.stack([errors.ravel(), words.ravel()], axis=1)
-
-
-def _coverage(speakers, each, *, spread, known):
-    """The share of simulated data sets whose interval has the true rate."""
-    generator = np.random.default_rng(7)
-    errors, words = _simulated(generator, 20_000, each, speaker_spread=spread).sum(axis=0)
-    names = [f"s{number}" for number in range(speakers) for _ in range(each)] if known else [""] * speakers * each
-    inside = 0
-    for _ in range(_SIMULATIONS):
-        found = interval(*_simulated(generator, speakers, each, speaker_spread=spread).T, names)
-        inside += found[0] <= errors / words <= found[1]
-    return inside / _SIMULATIONS
+    rates = GENERATOR.normal(-1.8, spread, (speakers, 1)) + GENERATOR.normal(0, 0.8, (speakers, each))
+    words = GENERATOR.integers(5, 30, (speakers, each))
+    return GENERATOR.binomial(words, 1 / (1 + np.exp(-rates))).ravel(), words.ravel()
 
 
 @pytest.mark.nightly
@@ -40,8 +27,10 @@ def _coverage(speakers, each, *, spread, known):
     ],
 )
 def test_an_interval_has_the_true_rate_nearly_as_often_as_it_says(speakers, each, spread, known, least, most):
-    """With few recordings somewhat less."""
-    assert least <= _coverage(speakers, each, spread=spread, known=known) <= most
+    errors, words = _simulated(20_000, each, spread)
+    names = [f"s{number}" if known else "" for number in range(speakers) for _ in range(each)]
+    found = [interval(*_simulated(speakers, each, spread), names) for _ in range(200)]
+    assert least <= np.mean([low <= errors.sum() / words.sum() <= high for low, high in found]) <= most
 
 
 def test_too_little_has_no_interval():

@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-from asr_server.cli.evaluate import results as module
 from asr_server.cli.evaluate.references import Reference, SystemAnswer
 from asr_server.cli.evaluate.results import page, results
 from asr_server.cli.recording_files import RecordingSource
@@ -55,12 +54,3 @@ def test_errors_have_their_time_and_the_address_of_their_recording(tmp_path):
     (recording,) = _data(content)["recordings"]
     assert recording["audio"] == "../talks/a%20%231%25.wav"
     assert recording["errors"] == [{"said": "two", "heard": "too", "start_s": 1.0, "end_s": 2.0}]
-
-
-def test_a_page_has_a_most_of_recordings(tmp_path, monkeypatch):
-    """The worst, and it says how many there are; those without errors are not on it."""
-    monkeypatch.setattr(module, "MOST_ON_PAGE", 2)
-    recordings = [(tmp_path / f"{n}.wav", "a b c d", " ".join("abcd"[:n])) for n in range(1, 5)]
-    data = _data(_page(tmp_path, *recordings))
-    assert [one["name"] for one in data["recordings"]] == ["1.wav", "2.wav"]
-    assert data["wrong"] == 3

@@ -10,7 +10,6 @@ from asr_server.cli.recording_files import RecordingSource
 
 
 def _sources(folder, *names):
-    """Recordings, which nothing here reads."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"")
@@ -109,7 +108,6 @@ def test_recordings_of_a_manifest_are_next_to_it_or_in_clips(tmp_path):
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused_with_its_row(tmp_path, name, content, said):
-    """Nothing is transcribed before."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=said):
         in_manifest(tmp_path / name)

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.cli.evaluate.scoring import count, score, tokens
+from asr_server.cli.evaluate.scoring import score, tokens
 
 # Few words, so that texts have some in common; digits and signs are what normalisation is about.
 TEXTS = st.lists(st.sampled_from(["a", "bb", "abc", "Don't", "21", "é", "Word,"]), max_size=12).map(" ".join)
 
 
 def _timed(*words):
-    """Words of 0.9 s, one each second."""
     return [(word, second, second + 0.9) for second, word in enumerate(words)]
 
 
@@ -24,8 +23,7 @@ def _errors(found):
 
 @given(TEXTS.filter(bool), TEXTS)
 def test_rates_are_those_of_jiwer(reference, text):
-    """jiwer aligns with the same library but counts by itself. Several alignments may have other kinds of errors, but
-    not another number of them."""
+    """jiwer aligns with the same library but counts by itself."""
     found = score(reference, text, "", normalise=False)
     assert found["words"]["rate"] == pytest.approx(jiwer.wer(reference, text))
     assert found["characters"]["rate"] == pytest.approx(jiwer.cer(reference, text))
@@ -72,14 +70,8 @@ def test_scripts_without_spaces_are_counted_by_character(reference, text, words,
     assert found["characters"] == found["words"]
 
 
-def test_without_normalisation_case_and_punctuation_count():
-    """Each word that differs is one error."""
-    assert score("Hello, World", "hello world", "en", normalise=False)["words"] == count(2, 2, 0, 0)
-
-
 def test_errors_have_the_times_of_the_words_that_were_written():
-    """A word that is missing has the gap where it would be; 21 has the time of both of its words, and "do not" those of
-    "don't"."""
+    """A missing word has the gap where it would be; 21 has the time of both of its words."""
     timed = _timed("Twenty", "one", "people", "go.", "They", "all", "don't", "now")
     text = "Twenty one people go. They all don't now"
     assert _errors(score("22 people come and go. They did not now, please", text, "en", timed=timed)) == [
@@ -97,9 +89,3 @@ def test_times_are_in_order_whatever_the_words_are(reference, text, written):
     assert all(one["start_s"] <= one["end_s"] for one in found["passages"])
     starts = [one["start_s"] for one in found["passages"]]
     assert starts == sorted(starts)
-
-
-def test_text_where_nobody_speaks_is_extra_words():
-    """A rate needs words that were said."""
-    found = score("", "so it is", "en")["words"]
-    assert (found["insertions"], found["rate"]) == (3, None)
