@@ -1,4 +1,4 @@
-"""A port and a file that nobody may touch, and forty ways to ask a server to."""
+"""A port and a file that nobody may touch, and thirty ways to ask a server to."""
 
 from __future__ import annotations
 
@@ -31,45 +31,17 @@ class Canary:
             up,
             "....//" * 12 + path.lstrip("/"),
             up.replace("/", "%2f"),
-            up.replace("../", "..\\"),
             f"{path}\x00.wav",
-            f"~/../..{path}",
-            f"file://{path}",
-            f"file://localhost{path}",
-            f"file:{path}",
-            f"FILE://{path}",
-            f"cache:file:{path}",
-            f"concat:{path}|{path}",
-            f"concatf:{path}",
-            f"subfile,,start,0,end,0,,:{path}",
-            f"crypto:{path}",
-            f"async:{path}",
-            f"tee:{path}",
-            f"unix:{path}",
-            f"movie={path}",
-            f"@{path}",
             f"|cat {path}",
             f"$(cat {path})",
-            f"php://filter/resource={path}",
-            "pipe:0",
-            "fd:0",
-            "data:audio/wav;base64,UklGRg==",
-            f"http://{place}/a.wav",
-            f"https://{place}/a.wav",
-            f"http://localhost:{self.port}/a.m3u8",
-            f"//{place}/a.wav",
-            f"hls+http://{place}/a.m3u8",
-            f"ftp://{place}/a.wav",
-            f"rtmp://{place}/a",
-            f"rtsp://{place}/a",
-            f"udp://{place}",
-            f"tcp://{place}",
-            f"tls://{place}",
-            f"gopher://{place}/_a",
-            f"ws://{place}/a",
             f"`curl http://{place}`",
+            f"//{place}/a.wav",
+            f"http://localhost:{self.port}/a.m3u8",
             "${jndi:ldap://" + place + "/a}",
-            f"\\\\127.0.0.1@{self.port}\\share",
+            *(f"{scheme}{path}" for scheme in ("file://", "file:", "FILE://localhost", "cache:file:", "concat:", "@")),
+            *(f"{scheme}:{path}" for scheme in ("concatf", "subfile,,start,0,end,0,,", "crypto", "async", "unix")),
+            *(f"{scheme}://{place}/a.wav" for scheme in ("http", "https", "hls+http", "ftp", "rtmp", "rtsp", "ws")),
+            *(f"{scheme}://{place}" for scheme in ("udp", "tcp", "tls")),
         ]
 
     def files(self, target: str) -> list[bytes]:
@@ -80,14 +52,10 @@ class Canary:
             f'#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXT-X-MAP:URI="{target}"\n#EXTINF:5,\n{target}\n#EXT-X-ENDLIST\n',
             f'#EXTM3U\n#EXT-X-KEY:METHOD=AES-128,URI="{target}"\n#EXTINF:5,\n{target}\n#EXT-X-ENDLIST\n',
             f"ffconcat version 1.0\nfile '{target}'\nduration 5\n",
-            f"[playlist]\nFile1={target}\nLength1=5\nNumberOfEntries=1\nVersion=2\n",
             f"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio {self.port} RTP/AVP 0\n",
-            f'<?xml version="1.0"?><playlist version="1" xmlns="http://xspf.org/ns/0/"><trackList><track><location>'
-            f"{quoted}</location></track></trackList></playlist>",
             f'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY e SYSTEM "{quoted}">]><MPD><Period><AdaptationSet '
             f'mimeType="audio/mp4"><Representation><BaseURL>&e;{quoted}</BaseURL></Representation></AdaptationSet>'
             "</Period></MPD>",
-            f'<svg xmlns="http://www.w3.org/2000/svg"><image href="{quoted}"/></svg>',
         ]
         return [*(text.encode() for text in texts), _referring_mp4(raw), _tagged_mp3(raw)]
 
@@ -148,14 +116,7 @@ def _referring_mp4(target: bytes) -> bytes:
 
 def _tagged_mp3(target: bytes) -> bytes:
     """The sample as an MP3 with tags that name the place: a picture and a linked frame."""
-    frames = b"".join(
-        name + (len(body)).to_bytes(4, "big") + b"\0\0" + body
-        for name, body in (
-            (b"WXXX", b"\0\0" + target),
-            (b"APIC", b"\0-->\0\3\0" + target),
-            (b"LINK", b"TIT2" + target + b"\0"),
-        )
-    )
-    size = len(frames)
-    synchsafe = bytes((size >> shift) & 0x7F for shift in (21, 14, 7, 0))
+    tags = {b"WXXX": b"\0\0" + target, b"APIC": b"\0-->\0\3\0" + target, b"LINK": b"TIT2" + target + b"\0"}
+    frames = b"".join(name + len(body).to_bytes(4, "big") + b"\0\0" + body for name, body in tags.items())
+    synchsafe = bytes((len(frames) >> shift) & 0x7F for shift in (21, 14, 7, 0))
     return b"ID3\3\0\0" + synchsafe + frames + recordings.encoded("mp3", "mp3")

@@ -9,24 +9,21 @@ import numpy as np
 
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.core.idle import IdleTimer
 from asr_server.core.transcript import MAX_SPEAKERS
+from asr_server.features.speakers.diarization.conftest import ToneSpeakers
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, VoicePrint
 
 
-class ScriptedSpeakers:
+class ScriptedSpeakers(ToneSpeakers):
     """Takes the place of `SpeakerClient`. `turns`: speaker, start and end in seconds. `is_lost`: its process ends.
 
     The voice in every clip is that of speaker 0.
     """
 
-    voice_model = "scripted"
+    is_lost = False
 
     def __init__(self, turns: Sequence[tuple[int, float, float]]) -> None:
         self.turns = tuple(Turn(who, round(1000 * start), round(1000 * end)) for who, start, end in turns)
-        self.is_lost = False
-        self.idle = IdleTimer(0.0)
-        self.pid: int | None = None  # there is no process, but the server asks
 
     @asynccontextmanager
     async def recording(self) -> AsyncGenerator[ScriptedRecording, None]:
@@ -36,9 +33,6 @@ class ScriptedSpeakers:
     async def diarize(self, samples, count: SpeakerCount | None = None) -> Diarization:
         """A clip of a known speaker."""
         return Diarization((Turn(0, 0, samples_to_ms(len(samples))),), (_voice(0),))
-
-    async def close(self) -> None:
-        """There is no process."""
 
 
 class ScriptedRecording:

@@ -63,10 +63,9 @@ def content(value):
             return recordings.encoded(container, codec, sound(parts), rate=rate)
         case {"sound": parts, "header": False}:
             return encoded(parts, value.get("rate", _RATE), None)
-        case {"sound": parts, "rate": rate}:
-            return recordings.wav(sound(parts, rate), rate=rate)
         case {"sound": parts}:
-            return recordings.wav(sound(parts))
+            rate = value.get("rate", _RATE)
+            return recordings.wav(sound(parts, rate), rate=rate)
     raise ValueError(value)
 
 

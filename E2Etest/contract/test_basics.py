@@ -1,4 +1,4 @@
-"""The state, the schema and its examples, and a chunked upload over the limit."""
+"""The schema and its examples, and a chunked upload over the limit."""
 
 import json
 import os
@@ -16,40 +16,17 @@ from E2Etest.drive.process import refusal
 pytestmark = pytest.mark.demo_server
 
 
-def test_health_has_every_documented_field(server):
-    """The fields of the native API, each option of the plan with a reason."""
-    health = server.health()
-    assert {"gpu_name", "gpu_allocated_mb", "gpu_reserved_mb", "cuda", "version", "uptime_s", "queue"} <= set(health)
-    assert {"final", "partial", "interactive", "bulk", "audio_waiting_s", "audio_limit_s"} <= set(health["queue"])
-    assert all(option["reason"] for option in health["plan"])
-
-
-def test_the_docs_page_needs_no_other_host(server):
-    """Swagger and its scripts come from this server."""
-    page = server.client.get("/docs").text
-    assert "://" not in page.replace(server.base, "")
-    script = page.split('src="')[1].split('"')[0]
-    assert server.client.get(script).status_code == 200
-
-
-@pytest.fixture(scope="module")
-def schema(server):
-    return server.client.get("/openapi.json").json()
-
-
-def test_the_schema_has_the_form_and_typed_answers(schema):
-    post = schema["paths"]["/v1/audio/transcriptions"]["post"]
-    form = post["requestBody"]["content"]["multipart/form-data"]["schema"]
-    assert form["properties"]["file"]["format"] == "binary"
-    assert set(form["required"]) == {"file"}
-    assert "application/json" in post["responses"]["200"]["content"]
-    assert "HTTPValidationError" not in str(schema)
-
-
-def test_every_answer_is_described_and_every_operation_has_a_name(schema):
-    """Clients generated from the schema return what is answered, and have methods with names; the richest form of an
-    answer is tried first, since the others would lose fields of it."""
-    operations = [one for path in schema["paths"].values() for one in path.values()]
+def test_generators_of_clients_accept_the_schema(server):
+    """Names of operations and types are words. Constant values are texts. Of answers with several forms the richest is
+    first, since others would lose fields; of a job's result the bytes are first, since texts would spoil them."""
+    schema = server.client.get("/openapi.json").json()
+    whole = json.dumps(schema)
+    types = schema["components"]["schemas"]
+    assert set(re.findall(r'"\$ref": ?"([^"]+)"', whole)) <= {f"#/components/schemas/{name}" for name in types}
+    assert [name for name in types if "__" in name] == []
+    assert set(re.findall(r'"const": ([^",}]+)', whole)) == set()
+    paths = schema["paths"]
+    operations = [one for path in paths.values() for one in path.values()]
     names = [one["operationId"] for one in operations]
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)
@@ -58,9 +35,17 @@ def test_every_answer_is_described_and_every_operation_has_a_name(schema):
             if status.startswith("2") and status != "204":
                 assert answer.get("content"), one["operationId"]
                 assert all(kind.get("schema") for kind in answer["content"].values()), one["operationId"]
-    post = schema["paths"]["/v1/audio/transcriptions"]["post"]
+    post = paths["/v1/audio/transcriptions"]["post"]
     forms = post["responses"]["200"]["content"]["application/json"]["schema"]["anyOf"]
     assert [form["$ref"].rpartition("/")[2][:7] for form in forms] == ["Diarize", "Verbose", "Transcr"]
+    assert post["requestBody"]["content"]["multipart/form-data"]["schema"]["required"] == ["file"]
+    result = paths["/v1/jobs/{job_id}/result"]["get"]["responses"]["200"]["content"]
+    assert next(iter(result.values()))["schema"]["format"] == "binary"
+    # Generated clients have no other options. The type of the body is one that all of them can send.
+    named = {path: {one["name"] for one in paths[path]["post"]["parameters"]} for path in ("/v1/listen", "/asr")}
+    assert named["/v1/listen"] >= {"model", "language", "keyterm", "diarize"}
+    assert named["/asr"] >= {"task", "output", "language"}
+    assert "application/octet-stream" in paths["/v1/listen"]["post"]["requestBody"]["content"]
 
 
 @pytest.mark.slow("runs an example of every operation")
@@ -82,30 +67,6 @@ def test_every_operation_has_a_summary_and_an_example_that_works(start, tmp_path
                 assert int(done.stdout) < 300 or done.stdout in {"501", "503"}, (done.stdout, example)
 
 
-def test_generators_of_clients_accept_the_schema(schema):
-    """Every reference leads somewhere. Names of types are unique without the module that they stand in, values that
-    never change are texts, since generators write others wrongly, and the bytes of a job's result come before its
-    texts, which would spoil them."""
-    found = set(re.findall(r'"\$ref": ?"([^"]+)"', json.dumps(schema)))
-    assert found <= {f"#/components/schemas/{name}" for name in schema["components"]["schemas"]}
-    assert [name for name in schema["components"]["schemas"] if "__" in name] == []
-    assert set(re.findall(r'"const": ([^",}]+)', json.dumps(schema))) == set()
-    result = schema["paths"]["/v1/jobs/{job_id}/result"]["get"]["responses"]["200"]["content"]
-    assert next(iter(result.values()))["schema"]["format"] == "binary"
-
-
-def test_options_in_a_query_are_described(schema):
-    """Generated clients have no others. A body that is a recording has a type that all of them can send."""
-    paths = schema["paths"]
-    named = {path: {one["name"] for one in paths[path]["post"]["parameters"]} for path in ("/v1/listen", "/asr")}
-    assert named["/v1/listen"] >= {"model", "language", "keyterm", "diarize"}
-    assert named["/asr"] >= {"task", "output", "language"}
-    assert "application/octet-stream" in paths["/v1/listen"]["post"]["requestBody"]["content"]
-
-
-WHOLE = "/v1/audio/transcriptions"
-
-
 def test_an_upload_over_the_cap_without_a_length(server):
     """A chunked body is refused while it is read, and the answer arrives."""
 
@@ -114,7 +75,8 @@ def test_an_upload_over_the_cap_without_a_length(server):
         for _ in range(64):
             yield bytes(256 * 1024)
 
-    answer = server.client.post(WHOLE, content=body(), headers={"content-type": "multipart/form-data; boundary=b"})
+    media_type = {"content-type": "multipart/form-data; boundary=b"}
+    answer = server.client.post("/v1/audio/transcriptions", content=body(), headers=media_type)
     assert refusal(answer) == (413, "file_too_large", "file")
 
 

@@ -26,13 +26,13 @@ import threading
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from string import Template
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import pytest
 import yaml
 from pydantic import TypeAdapter
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 from wyoming.event import Event, read_event, write_event
 
 from asr_server.features.speakers.diarization.conftest import ToneSpeakers
@@ -44,7 +44,7 @@ from E2Etest.contract import sounds
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.drive import recordings
 from E2Etest.drive.process import events, refusal, until
-from E2Etest.drive.session import pieces
+from E2Etest.drive.session import connected, pieces
 from E2Etest.live.readers import reader
 from E2Etest.realtime.session import FRAME
 
@@ -58,11 +58,9 @@ class _Live:
     path, rate = "/ws/transcribe", 16_000
 
     def __init__(self, server, query, *, key=None, path="", protocols=None, origin=None):
-        key = server.key if key is None else key
-        more = {"subprotocols": protocols, "origin": origin, "open_timeout": _WAIT_S}
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
         address = f"{server.live_url.removesuffix(_Live.path)}{path or self.path}?{urlencode(query)}"
-        self.socket = connect(address, additional_headers=headers, **more)
+        more = {"subprotocols": protocols, "origin": origin, "compression": "deflate"}
+        self.socket = connected(server, address, key=server.key if key is None else key, **more)
         self._texts = {}
 
     def send(self, message):
@@ -165,17 +163,6 @@ class _Wyoming(_Live):
         return found | ({"sound": hashlib.sha256(sound).hexdigest()} if sound else {})
 
 
-class _Events(ExitStack):
-    """The events of a shared session."""
-
-    def __init__(self, server, path, headers):
-        super().__init__()
-        self._events = self.enter_context(reader(server, {"events": path}, **headers))
-
-    def receive(self):
-        return next(self._events)
-
-
 class _Conversation:
     """`names`: the values that the conversation has so far. `stack`: closes the connections."""
 
@@ -199,9 +186,9 @@ class _Conversation:
             case {"log": pattern}:
                 self.server.wait_for(lambda _: re.search(self._filled(pattern)[1:-1], self.server.log()))
             case {"read": path}:
-                self.lines[step.get("by")] = _Events(
-                    self.server, self._filled(path), self._filled(step.get("headers", {}))
-                )
+                events_of = reader(self.server, {"events": self._filled(path)}, **self._filled(step.get("headers", {})))
+                found = self._stack.enter_context(events_of)
+                self.lines[step.get("by")] = SimpleNamespace(receive=lambda: next(found))
             case {"audio": parts}:
                 rate = step.get("rate", line.rate)
                 line.say(sounds.encoded(parts, rate, step.get("encoding")), step.get("size", 8_000), rate)
@@ -239,7 +226,7 @@ class _Conversation:
         parts = ("form", "files", "body", "content", "headers")
         given = {name: self._filled(step[name]) for name in parts if name in step}
         files, form = given.get("files", {}), given.get("form", {})
-        files = [(name, (_name(one), sounds.content(one))) for name, several in files.items() for one in several]
+        files = [(name, ("audio.wav", sounds.content(one))) for name, several in files.items() for one in several]
         return self.server.client.request(
             method,
             f"{self.server.base}{self._filled(path)}",
@@ -270,7 +257,8 @@ class _Conversation:
     def _open(self, step, query):
         more = {name: self._filled(step[name]) for name in _OPENING if name in step}
         if "refused" not in step:
-            line = self._add(step, self.protocol(self.server, query, **more))
+            self.lines[step.get("by")] = line = self.protocol(self.server, query, **more)
+            self._stack.callback(line.close)
             assert getattr(line.socket, "subprotocol", None) == step.get("selected")
             return
         with pytest.raises(InvalidStatus) as refused:
@@ -278,11 +266,6 @@ class _Conversation:
         assert refused.value.response.status_code == step["refused"]
         self._check(step.get("answers", {}), dict(refused.value.response.headers.raw_items()), whole=False)
         self._check(step["has"], json.loads(refused.value.response.body), whole=False)
-
-    def _add(self, step, line):
-        self._stack.callback(line.close)
-        self.lines[step.get("by")] = line
-        return line
 
     def _until(self, line, wanted):
         while True:
@@ -359,10 +342,6 @@ def _bridged(server, language="", token=None):
         finally:
             bridge.shutdown()
             thread.join()
-
-
-def _name(part):
-    return part.get("name", "audio.wav") if isinstance(part, dict) else "audio.wav"
 
 
 _PROTOCOLS = {

@@ -30,19 +30,16 @@ def recording():
 
 def checked(coverage, duration):
     """Return the kinds of the parts. They follow each other, and add up to the duration to the millisecond."""
-    parts = coverage["parts"]
-    edges = [round(1000 * at) for part in parts for at in (part["start"], part["end"])]
-    assert edges[0] == 0
-    assert edges[-1] == round(1000 * duration)
-    assert all(end == start for end, start in zip(edges[1::2], edges[2::2], strict=False))
-    assert all(start < end for start, end in zip(edges[::2], edges[1::2], strict=True))
+    edges = [(round(1000 * part["start"]), round(1000 * part["end"])) for part in coverage["parts"]]
+    assert [0, *(end for _, end in edges)] == [*(start for start, _ in edges), round(1000 * duration)]
+    assert all(start < end for start, end in edges)
+    what = [(part["kind"], part.get("reason")) for part in coverage["parts"]]
+    assert all(one != following for one, following in pairwise(what))
+    kinds = [kind for kind, _ in what]
     for kind in ("words", "silence", "sound", "unheard"):
-        lengths = [
-            end - start for start, end, part in zip(edges[::2], edges[1::2], parts, strict=True) if part["kind"] == kind
-        ]
+        lengths = [end - start for (start, end), found in zip(edges, kinds, strict=True) if found == kind]
         assert round(1000 * coverage[kind]) == sum(lengths)
-    assert all((a["kind"], a.get("reason")) != (b["kind"], b.get("reason")) for a, b in pairwise(parts))
-    return [part["kind"] for part in parts]
+    return kinds
 
 
 def test_every_answer_with_room_for_it_tells_what_was_not_heard(server, recording):
@@ -105,12 +102,10 @@ def test_a_span_that_fails_is_left_out_where_the_answer_tells_it(server, scripte
 def test_the_model_may_be_given_more_than_speech(server, recording):
     """With advise what is loud, in which it hears nothing here; without the detector everything."""
     audio = recordings.wav(recording)
-    found = {}
-    for vad in ("advise", "off"):
+    for vad, kinds in {"advise": ["sound", "words", "silence"], "off": ["words"]}.items():
         body = server.transcribe(audio, response_format="verbose_json", vad=vad, strict="true").json()
-        found[vad] = checked(body["coverage"], body["duration"])
-    assert found == {"advise": ["sound", "words", "silence"], "off": ["words"]}
-    assert server.transcribe(audio, vad="always").json()["error"]["param"] == "vad"
+        assert checked(body["coverage"], body["duration"]) == kinds
+    assert refusal(server.transcribe(audio, vad="always"))[2] == "vad"
 
 
 def test_damage_of_a_file_is_unheard_where_its_times_show_it(server):

@@ -3,7 +3,6 @@
 import io
 
 import docx
-import pytest
 
 from asr_server_fake.script import Rule
 from E2Etest.contract import sounds
@@ -12,33 +11,19 @@ SECRET = "Write to john@example.com, the card is 4111 1111 one one"
 REDACT = {"redact": "email,card"}
 
 
-@pytest.fixture
-def server(scripted_server):
-    return scripted_server
-
-
 def _paragraphs(answer):
     assert answer.status_code == 200, answer.text
     return [one.text for one in docx.Document(io.BytesIO(answer.content)).paragraphs]
 
 
-def test_a_document_has_the_paragraphs_of_the_recording(server, sample):
-    """A pause of less and one of more than 2 s."""
-    audio = sounds.content(["speech", 1, "speech", 4, "speech"])
-    state, result = server.job(audio, response_format="docx")
-    assert state["status"] == "succeeded"
-    first, second = _paragraphs(result)
-    assert (first.split()[1:], second.split()[1:]) == (2 * sample[1].split(), sample[1].split())
-    assert _paragraphs(server.transcribe(audio, response_format="docx")) == [first, second]
-
-
-def test_no_file_of_a_job_has_what_was_redacted(server, scripted):
+def test_no_file_of_a_job_has_what_was_redacted(scripted_server, scripted):
     """Later formats do not have it either. They show what the compressed transcript of the job holds."""
+    server = scripted_server
     scripted(Rule(min_s=2.2, text=SECRET), Rule(text="one one one one one one."))
     audio = sounds.content(["speech", 3, [0, 1.5]])
     shown = _paragraphs(server.transcribe(audio, response_format="docx", **REDACT))
-    state, result = server.job(audio, response_format="text", **REDACT)
-    assert state["status"] == "succeeded"
+    _, result = server.job(audio, response_format="docx", **REDACT)
+    assert _paragraphs(result) == shown
     for later in ("text", "srt", "verbose_json", "markdown"):
         shown.append(server.client.get(result.url, params={"response_format": later}).text)
     for text in shown:

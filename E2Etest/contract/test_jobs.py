@@ -32,34 +32,14 @@ def events(server, identity):
         return [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
 
 
-@pytest.fixture(scope="module")
-def server(reach):
-    """The defaults, with steps that take some time."""
-    with reach(script=FakeScript(step_s=0.002)) as process:
-        yield process
-
-
-def test_the_progress_of_a_job_grows_up_to_the_whole(server, sample):
-    job = submit(server, long_recording(4), response_format="text")
-    seen = events(server, job["id"])
+def test_the_progress_of_a_job_grows_up_to_the_whole(reach, sample):
+    with reach(script=FakeScript(step_s=0.002)) as server:
+        job = submit(server, long_recording(4), response_format="text")
+        seen = events(server, job["id"])
+        assert server.client.get(f"/v1/jobs/{job['id']}").json() == seen[-1]
+        assert server.client.get(f"/v1/jobs/{job['id']}/result").text.split() == 4 * sample[1].split()
     done = [event["progress"]["done_s"] for event in seen]
     assert done == sorted(done)
     assert len(set(done)) >= 3
     assert (seen[-1]["status"], seen[-1]["progress"]["fraction"]) == ("succeeded", 1)
     assert seen[-1]["created_at"] <= seen[-1]["started_at"] <= seen[-1]["ended_at"]
-    assert server.client.get(f"/v1/jobs/{job['id']}").json() == seen[-1]
-    assert server.client.get(f"/v1/jobs/{job['id']}/result").text.split() == 4 * sample[1].split()
-
-
-def test_who_watches_a_job_does_not_hold_up_the_end(start):
-    """SIGTERM sends the watcher away with a reason; the server does not wait for the job to be over."""
-    with start() as server:
-        job = submit(server, recordings.wav(np.tile(recordings.samples()[::2], 800), rate=8000))
-        with server.client.stream("GET", f"/v1/jobs/{job['id']}/events") as answer:
-            lines = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
-            next(event for event in lines if event.get("status") == "running")
-            server.begin_to_stop()
-            last = list(lines)[-1]
-        assert last["error"]["code"] == "shutting_down"
-        server.stop()
-        assert "Traceback" not in server.log()

@@ -7,12 +7,11 @@ import httpx
 import numpy as np
 import pytest
 
-from asr_server.client.live import LiveClient, LiveOptions
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers, ToneSpeakers, tone
 from asr_server.features.speakers.diarization.turns import Turn
 from E2Etest.drive import recordings
 from E2Etest.drive.process import FIRST, SECOND
-from E2Etest.drive.session import act, data, open_session, pieces, receive, stream, upto_flush
+from E2Etest.drive.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
 
@@ -29,12 +28,10 @@ def _speakers(message):
     return [run["speaker"] for run in message["speakers"]]
 
 
-def _until_settled(socket, utterances):
-    messages, settled = [], set()
-    while settled < set(range(1, utterances + 1)):
+def _until_settled(socket):
+    messages = []
+    while sum(message.get("speakers_settled") is True for message in messages) < 3:
         messages.append(receive(socket))
-        if messages[-1].get("speakers_settled"):
-            settled.add(messages[-1]["utterance"])
     return messages
 
 
@@ -50,7 +47,7 @@ def test_labels_are_the_truth_when_they_are_settled_and_settled_ones_never_chang
         while _speakers(messages[-1]) != ["J"]:
             messages.append(receive(socket))
         socket.send(body[end:])
-        messages += _until_settled(socket, 3)
+        messages += _until_settled(socket)
     committed, settled = {}, {}
     for message in messages:
         number = message["utterance"]
@@ -86,16 +83,12 @@ def test_a_lost_process_is_reported_and_takes_no_word_away(start, conversation):
                 socket.send(piece)
             act(socket, "flush")
             messages = upto_flush(socket)
-            identity = socket.hello["session_id"]
-        with open_session(server, session_id=identity, received=99) as socket:
-            assert socket.hello["speakers"] is False
-    kept = ("text", "utterance", "start", "end", "ending")
-    found, wanted = ([[m[name] for name in kept] for m in of if m.get("is_final")] for of in (messages, plain))
-    assert found == wanted
+        with open_session(server, session_id=socket.hello["session_id"], received=99) as again:
+            assert again.hello["speakers"] is False
+    assert finals(messages) == finals(plain)
     assert [m["status"] for m in messages if "status" in m] == ["speakers_unavailable"]
-    finals = {m["utterance"]: m for m in messages if m.get("is_final")}
-    assert _speakers(finals[1]) == ["A"]
-    assert (_speakers(finals[3]), finals[3]["speakers_settled"]) == ([None], True)
+    whose = {m["utterance"]: (_speakers(m), m["speakers_settled"]) for m in messages if m.get("is_final")}
+    assert (whose[1][0], whose[3]) == (["A"], ([None], True))
 
 
 @pytest.mark.slow("streams a conversation of real length")
@@ -114,29 +107,8 @@ def test_a_stored_voice_names_its_person_for_the_key_that_stored_it_and_for_no_o
             caller = SimpleNamespace(key=key, live_url=server.live_url)
             with open_session(caller, speakers="true") as socket:
                 socket.send(data(audio))
-                for message in _until_settled(socket, 3):
+                for message in _until_settled(socket):
                     if message["speakers_settled"]:
                         labels[message["utterance"]] = _speakers(message)
     assert settled[FIRST] == {1: ["A"], 2: ["Ann"], 3: ["A"]}
     assert settled[SECOND] == {1: ["A"], 2: ["B"], 3: ["A"]}
-
-
-def test_the_client_of_the_package_has_the_speakers_of_its_lines(start, conversation):
-    """A line comes again when its speakers change."""
-    audio, turns = conversation
-    lines = []
-    with start(speakers=ScriptedLiveSpeakers(turns, horizon_ms=3_000)) as server:
-        client = LiveClient(server.base, LiveOptions(speakers=True))
-        client.send(data(audio))
-        for line in client.lines():
-            lines.append(line)
-            if line.utterance == 3 and line.speakers_settled:
-                break
-        client.close()
-    settled = {line.utterance: line for line in lines if line.speakers_settled}
-    assert {number: [run.speaker for run in line.speakers] for number, line in settled.items()} == {
-        1: ["A"],
-        2: ["B"],
-        3: ["A"],
-    }
-    assert all("".join(run.text for run in line.speakers) == line.committed for line in lines)

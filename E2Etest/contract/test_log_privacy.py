@@ -7,16 +7,13 @@ from contextlib import suppress
 from urllib.parse import quote
 
 import httpx
-import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 
 from E2Etest.drive import recordings
 from E2Etest.drive.process import FIRST, SECOND
-from E2Etest.drive.session import act, connected, data, receive
-
-# Keys begin with sk-canary, see the fixture.
-CANARY = "canary"
+from E2Etest.drive.session import act, connected, data, open_session, receive
+from E2Etest.live.readers import reader, share
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +71,8 @@ def _send(server, spec, method, path, operation, value):
     names = list(schema.get("properties", {}))
     for some in [names, *([name] for name in names)] if value == VALUES[0] else [names]:
         fields = dict.fromkeys(some, value)
-        form = (
-            {"data": fields, "files": {"file": (value[:20], b"RIFFcanary")}} if "multipart/form-data" in bodies else {}
-        )
-        body = {"json": fields} if "application/json" in bodies else form
+        form = {"data": fields, "files": {"file": (value[:20], b"RIFFcanary")}}
+        body = {"json": fields} if "application/json" in bodies else form if "multipart/form-data" in bodies else {}
         with suppress(httpx.InvalidURL, httpx.RemoteProtocolError):
             server.client.request(method, path, params=query, headers=headers, timeout=60, **body)
 
@@ -94,21 +89,16 @@ def _translated(server, audio):
 
 
 def _talk(server):
-    speech = data(np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)]))
     with connected(server, f"/ws/transcribe?token={SECOND}&hotwords=canary&language=en") as socket:
         receive(socket)
         act(socket, "canary")
         act(socket, "config", hotwords="canary")
-        socket.send(speech)
+        socket.send(data(recordings.samples()))
         act(socket, "flush")
         while receive(socket).get("ending") != "flush":
             pass
-    for path in (
-        "/ws/transcribe?token=sk-canary-wrong",
-        "/ws/transcribe/canary?token=canary",
-        "/v1/realtime?token=canary",
-    ):
-        with pytest.raises(InvalidStatus), connected(server, path):
+    for path in ("transcribe?token=sk-canary-wrong", "transcribe/canary?token=canary", "speech?token=canary"):
+        with pytest.raises(InvalidStatus), connected(server, f"/ws/{path}"):
             pass
     protocols = ["realtime", f"openai-insecure-api-key.{FIRST}"]
     with connected(server, "/v1/realtime?model=canary", subprotocols=protocols) as socket:
@@ -124,11 +114,25 @@ def _talk(server):
 def test_no_canary_is_in_the_log(guarded, heard, note):
     """Keys, another service's too, prompts, names, headers, paths, actions. Nor is a refusal a fault of ours."""
     lines = guarded.log().splitlines()
-    assert [line for line in lines if CANARY in line.lower()] == []
+    assert [line for line in lines if "canary" in line.lower()] == []
     assert [line for line in lines if any(words in line for words in heard)] == []
     assert [line for line in lines if " ERROR " in line] == []
     assert any(" DEBUG " in line for line in lines)
     note(f"{len(lines)} log lines searched")
+
+
+@pytest.mark.websocket
+def test_the_token_of_a_shared_session_is_in_no_line(guarded):
+    """Nor is the id of the session, with which it could be resumed."""
+    with open_session(guarded) as socket:
+        link = share(guarded, socket)
+        with reader(guarded, link) as found:
+            next(found)
+        guarded.client.get(link["captions"])
+        guarded.client.delete(f"/v1/live/{socket.hello['session_id']}/share/{link['token']}")
+    assert "/v1/live/shared/{token}/captions.vtt" in guarded.log()
+    assert link["token"] not in guarded.log()
+    assert socket.hello["session_id"] not in guarded.log()
 
 
 def test_a_line_names_its_key_by_a_fingerprint(guarded, heard):

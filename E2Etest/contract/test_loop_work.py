@@ -8,10 +8,9 @@ from contextlib import suppress
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from E2Etest.drive import recordings
-from E2Etest.drive.session import data
+from E2Etest.drive.session import connected, data
 
 # Calls of functions in one step of the event loop, in Python and in C.
 MOST_CALLS = 5_000
@@ -88,26 +87,19 @@ def _requests(text):
 @pytest.mark.slow("counts every call of a server")
 @pytest.mark.parametrize("name", TEXTS)
 def test_long_texts_do_little_on_the_event_loop(server, work, name):
-    for path, body in _requests(TEXTS[name]):
+    text = TEXTS[name]
+    for path, body in _requests(text):
         work.most = 0
         _send(server, path, body)
         assert work.most < MOST_CALLS, (path, list(body.get("data", {})), work.where)
-
-
-@pytest.mark.slow("counts every call of a server")
-@pytest.mark.parametrize("name", TEXTS)
-def test_long_messages_do_little_on_the_event_loop(server, work, name):
-    text = TEXTS[name]
     session = {"type": "transcription", "audio": {"input": {"transcription": {"prompt": text[:15_000]}}}}
     messages = [
         {"action": "config", "hotwords": text[:15_999]},
         {"type": "text", "text": text[:8_000]},  # all of it would be spoken
         {"type": "session.update", "session": session},
     ]
-    work.most = 0
     for path in ("/ws/transcribe", "/ws/speech", "/v1/realtime"):
-        address = f"{server.base.replace('http', 'ws', 1)}{path}"
-        with suppress(ConnectionClosed), connect(address, close_timeout=1) as socket:
+        with suppress(ConnectionClosed), connected(server, path, close_timeout=1) as socket:
             for message in messages:
                 socket.send(json.dumps(message))
             socket.send(data(recordings.samples()))

@@ -24,45 +24,25 @@ AUDIO_S = len(recordings.samples()) / 16_000
 
 
 @pytest.fixture(scope="module")
-def during_load(start):
-    """A server whose steps take some time, and what it said while it loaded the model for a first recording."""
+def server(start):
+    """A server whose steps take some time, loaded."""
     slow = FakeScript(load_s=1.0, step_s=0.02)
     with start(script=slow, IDLE_TIMEOUT="0", WS_RESUME_S="0", MAX_AUDIO_S="300") as server:
-        with ThreadPoolExecutor(1) as pool:
-            first = pool.submit(server.transcribe, recordings.sample()[0])
-            with httpx.Client(base_url=server.base, timeout=60) as other:
-                seen = []
-                while not first.done():
-                    seen.append(other.get("/metrics").text)
-                    time.sleep(0.05)
-        yield server, first.result(), seen
-
-
-@pytest.fixture(scope="module")
-def server(during_load):
-    """The same server, loaded."""
-    return during_load[0]
+        parts = _server_timing(server.transcribe(recordings.sample()[0]))
+        assert 100 < parts["load"] < parts["total"]  # the first request says what it waited for
+        yield server
 
 
 def _settled(server, condition):
     """A scrape of which `condition` holds: what is counted behind an answer may come a moment after it."""
-    found = []
-    until(lambda: found.append(scrape(server)) or condition(found[-1]), 120)
-    return found[-1]
+    return until(lambda: (found := scrape(server)) and condition(found) and found, 120)
 
 
-def _done(before, route=ROUTE):
-    """Whether a request more was counted."""
-    return lambda after: moved(before, after)("asr_http_requests_total", route=route) >= 1
-
-
-def test_a_scrape_does_not_wait_for_a_load(during_load):
-    """While the model is being loaded it is answered, and says so; the first request knows what it waited for."""
-    _, first, seen = during_load
-    assert any('asr_model_state{state="loading"} 1.0' in text for text in seen)
-    parts = _server_timing(first)
-    assert parts["load"] > 100
-    assert parts["load"] < parts["total"]
+def _grown(server, before, requests=1):
+    """How much each figure grew when that many requests are counted."""
+    wanted = total(before, "asr_http_requests_total", route=ROUTE) + requests
+    after = _settled(server, lambda series: total(series, "asr_http_requests_total", route=ROUTE) == wanted)
+    return moved(before, after)
 
 
 def _server_timing(answer):
@@ -75,8 +55,7 @@ def test_one_file_is_counted_once_everywhere(server):
     """A request, its audio, its span, its tokens; and its answer says where the time went, as its log line does."""
     before, began_s = scrape(server), time.monotonic()
     answer = server.transcribe(recordings.sample()[0])
-    after = _settled(server, _done(before))
-    grew = moved(before, after)
+    grew = _grown(server, before)
     assert grew("asr_http_requests_total", route=ROUTE, method="POST", status="2xx") == 1
     assert grew("asr_http_request_seconds_count", route=ROUTE) == 1
     took_s = grew("asr_http_request_seconds_sum", route=ROUTE)
@@ -106,7 +85,7 @@ def test_a_stream_has_a_first_text(server):
     """One observation for one stream, within the request."""
     before = scrape(server)
     assert server.transcribe(recordings.sample()[0], stream="true").status_code == 200
-    grew = moved(before, _settled(server, _done(before)))
+    grew = _grown(server, before)
     assert grew("asr_first_text_seconds_count", route=ROUTE) == 1
     assert 0 < grew("asr_first_text_seconds_sum", route=ROUTE) <= grew("asr_http_request_seconds_sum", route=ROUTE)
 
@@ -173,13 +152,13 @@ def test_a_server_exposes_the_metrics_of_the_page(server):
     before = scrape(server)
     for audio in (recordings.sample()[0], b"this is no audio at all"):
         server.transcribe(audio, stream="true")
-    series = _settled(server, lambda after: moved(before, after)("asr_http_requests_total", route=ROUTE) == 2)
+    _grown(server, before, requests=2)
     text = server.client.get("/metrics").text
     meanings, kinds = (dict(re.findall(rf"^# {part} (asr_\w+) (.+)$", text, re.MULTILINE)) for part in ("HELP", "TYPE"))
     assert meanings == {name: metric.meaning for name, metric in DOCUMENTED.items()}
     assert kinds == {name: metric.kind for name, metric in DOCUMENTED.items()}
     seen = {}
-    for name, labels in series:
+    for name, labels in scrape(server):
         if not name.startswith("process_"):
             metric = name if name in DOCUMENTED else re.sub(r"_(bucket|sum|count)$", "", name)
             seen[metric] = {label for label, _ in labels} - {"le"}
@@ -204,25 +183,18 @@ def test_labels_come_from_closed_sets(server):
 
 @pytest.mark.slow("waits for time limits")
 def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
-    """With a bound far below the time of a load: while loading all is well; in the step that hangs `/livez` fails, and
-    when it comes back so does the server."""
-    hangs_once = Rule(call=1, fault=Fault.HANG, hang_s=2.0)
-    slow = FakeScript(load_s=1.5, rules=(hangs_once,))
+    """The bound is far below the time of a load. When the step comes back, so does the server."""
+    slow = FakeScript(load_s=1.5, rules=(Rule(call=1, fault=Fault.HANG, hang_s=2.0),))
     with start(script=slow, ENGINE_HANG_S="0.5") as server, ThreadPoolExecutor(1) as pool:
         work = pool.submit(server.transcribe, recordings.sample()[0])
-        probes, loading = [], []
+        seen = []
         with httpx.Client(base_url=server.base, timeout=60) as other:
             while not work.done():
-                probes.append(other.get("/livez"))
-                text = other.get("/metrics").text
-                if 'asr_model_state{state="loading"} 1.0' in text:
-                    loading.append("asr_engine_hung 0.0" in text)
+                reason = other.get("/livez").json()["reason"]
+                seen.append((reason, 'asr_model_state{state="loading"} 1.0' in other.get("/metrics").text))
                 time.sleep(0.05)
         assert work.result().json()["text"] == recordings.sample()[1]
-        assert loading
-        assert all(loading)
-        bad = [probe.json()["reason"] for probe in probes if probe.status_code == 503]
-        assert set(bad) == {"the engine thread does not move"}
-        assert [probe.status_code for probe in probes[: len(loading)]] == [200] * len(loading)
+        assert {reason for reason, is_loading in seen if is_loading} == {""}
+        assert {reason for reason, _ in seen} == {"", "the engine thread does not move"}
         assert server.client.get("/livez").status_code == 200
         assert server.health()["status"] == "ok"

@@ -12,20 +12,14 @@ CLIENT = clients.CLIENTS[0]
 SERVERS = rig.SERVERS | {"absent": {"script": FakeScript(load_failures=1_000), "MODEL_ID": rig.ABSENT}}
 
 
-@pytest.fixture(scope="module")
-def found(start, tmp_path_factory):
-    """The result of each case by its name."""
-    place = tmp_path_factory.mktemp("openai")
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(event_stream, "PING_S", rig.PING_S)
-        servers = {name: stack.enter_context(start(**options)) for name, options in SERVERS.items()}
-        yield clients.run(CLIENT, rig.facts(servers, place), place)
-
-
 @pytest.mark.slow("runs every case of the official client, in one process of its own")
 @pytest.mark.timeout(300)
-def test_the_client_sees_what_every_case_says(found):
+def test_the_client_sees_what_every_case_says(start, tmp_path, monkeypatch):
     """No case fails, none is missing, and none is performed that the table does not name."""
+    monkeypatch.setattr(event_stream, "PING_S", rig.PING_S)
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(start(**options)) for name, options in SERVERS.items()}
+        found = clients.run(CLIENT, rig.facts(servers, tmp_path), tmp_path)
     assert {result.case: result.seen for result in found.values() if not result.ok} == {}
     assert {name: result.item for name, result in found.items()} == {
         case.name: case.item for case in clients.cases_of(CLIENT)

@@ -1,11 +1,10 @@
 """`POST /v1/audio/speech/clone`, with the scripted engine: it imitates a voice by a tone of its strongest frequency."""
 
-import socket
-
 import numpy as np
 import pytest
 
 from E2Etest.drive import recordings
+from E2Etest.drive.wire import exchange, post
 
 ROUTE = "/v1/audio/speech/clone"
 VOICE = np.tile(recordings.samples(), 4)[: 4 * 16_000]
@@ -20,7 +19,7 @@ def server(start):
 
 def clone(server, file=None, **fields):
     sent = {"input": "Hello there, how are you?", "response_format": "pcm"} | fields
-    answer = server.client.post(ROUTE, data=sent, files={"file": ("voice", file or recordings.wav(VOICE))})
+    answer = server.post(ROUTE, file or recordings.wav(VOICE), **sent)
     assert answer.status_code == 200, answer.text
     return answer
 
@@ -66,13 +65,4 @@ def test_a_server_that_does_not_imitate_says_so_before_it_reads(live_server):
 
 def _head(server, size):
     """Return the answer to a request whose body never arrives."""
-    request = (
-        f"POST {ROUTE} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: multipart/form-data; boundary=x\r\n"
-        f"Authorization: Bearer {server.key}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
-    )
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
-        connection.sendall(request.encode())
-        answer = b""
-        while not answer.endswith(b"}}") and (part := connection.recv(1024)):
-            answer += part
-        return answer
+    return exchange(server, post(b"", path=ROUTE, length=size))

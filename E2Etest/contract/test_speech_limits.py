@@ -7,15 +7,17 @@ import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
 
-from asr_server.core.audio import SPEECH_RATE
+from asr_server.features.speech_output import speech_socket
 from asr_server_fake.script import FakeScript, Fault, SpeechRule, SpokenScript
-from E2Etest.contract.test_speech_socket import is_idle
-from E2Etest.exposition import moved, scrape, total
+from E2Etest.drive.process import refusal
+from E2Etest.drive.session import connected
+from E2Etest.exposition import moved, scrape, value
 
 URL = "/v1/audio/speech"
 # Each sentence of the scripted engine is 50 ms a character, in blocks of 200 ms.
@@ -45,16 +47,11 @@ def speaking(server, text=LONG, **fields):
         yield parts
 
 
-def code_of(answer):
-    return answer.status_code, answer.json()["error"]["code"]
-
-
-def exists(pid):
-    return os.path.exists(f"/proc/{pid}")
-
-
-def lines(server, text):
-    return [line for line in server.log().splitlines() if text in line]
+def is_idle(server):
+    """Return True if the engine, its queue, the encoder and the admission hold nothing of any request."""
+    snapshot = server.speech.engines.named[0].thread.snapshot()
+    engine = snapshot.running or any(snapshot.depth.values())
+    return not (engine or server.speech.encoder.streams or server.speech.texts or server.speech.admission.held_s)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +87,7 @@ def test_a_full_server_refuses_at_once_and_says_when(start):
         assert (health["texts"], health["limit_s"]) == (1, 10.0)
         assert health["sentences_left"] > 0
         refused = speak(server, SENTENCE * 3)
-        assert code_of(refused) == (429, "rate_limit_exceeded")
+        assert refusal(refused)[:2] == (429, "rate_limit_exceeded")
         assert int(refused.headers["retry-after"]) >= 1
         assert sum(map(len, parts)) > 0
 
@@ -108,39 +105,12 @@ def test_a_client_that_leaves_frees_everything(start):
         with closing(http.client.HTTPConnection("127.0.0.1", server.port)) as caller:
             caller.request("POST", URL, json.dumps({"input": f"slow. {LONG}"}), {"Content-Type": "application/json"})
             server.wait_for(lambda _: server.speech.engines.named[0].thread.snapshot().running)
-        server.wait_for(lambda _: is_idle(server) and len(lines(server, "outcome=request_cancelled")) == 2)
+        server.wait_for(lambda _: is_idle(server) and server.log().count("outcome=request_cancelled") == 2)
         grew = moved(before, scrape(server))
         assert grew("asr_speech_answers_total", end="left") == 2
         assert grew("asr_speech_answers_total", end="done") == 0
         assert grew("asr_speech_sentences_total", end="left") > 0
         assert "Traceback" not in server.log()
-
-
-@pytest.mark.slow("fills the buffers of a socket")
-def test_a_client_that_does_not_read_holds_little_and_stops_nobody(start):
-    """The engine stops ahead of it after a bounded number of bytes; when it leaves, all is free."""
-    with start(**scripted(), MAX_SPEECH_CHARS="100000") as server:
-        assert speak(server).status_code == 200
-        body = json.dumps({"input": SENTENCE * 2_000, "response_format": "pcm"}).encode()  # 4,500 s, 216 MB
-        with socket.socket() as stalled:
-            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stalled.connect(("127.0.0.1", server.port))
-            head = f"POST {URL} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-            stalled.sendall(head.encode() + body)
-            assert stalled.recv(1)
-            made_bytes, before = 0, -1
-            # What waits for the reader does not keep others out.
-            while made_bytes != before or server.speech.admission.held_s > 60:
-                before = made_bytes
-                time.sleep(0.5)
-                made_bytes = int(total(scrape(server), "asr_speech_audio_seconds_total") * SPEECH_RATE * 2)
-            # Three sentences ahead, 16 events of at most 64 KiB, and the buffers of the kernel.
-            assert made_bytes < 8 * 2**20
-            assert server.speech.texts == 1
-            with ThreadPoolExecutor(4) as pool:
-                answers = list(pool.map(lambda n: speak(server, f"{SHORT} Number {n}."), range(8)))
-            assert {answer.status_code for answer in answers} == {200}
-        server.wait_for(lambda _: is_idle(server))
 
 
 def test_a_stop_speaks_what_was_accepted_to_its_end(start):
@@ -155,39 +125,36 @@ def test_a_stop_speaks_what_was_accepted_to_its_end(start):
             assert speak(server).status_code == 200
 
 
-@pytest.fixture(scope="module")
-def espeak(start):
-    """A server with eSpeak NG loaded."""
-    with start() as server:
-        assert speak(server).status_code == 200
-        yield server
-
-
-def pid_of(server, process):
-    return server.speech.encoder.pid if process == "encoder" else server.speech_pid
-
-
-def test_callers_at_once_get_what_each_gets_alone(espeak):
-    """Requests with different voices, texts and formats run beside each other, four times."""
-    other = {"text": "Something else. And another thing.", "voice": "onyx", "response_format": "flac"}
-    wanted = [{"voice": "nova", "response_format": "mp3"}, other]
-    alone = [speak(espeak, **fields).content for fields in wanted]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda fields: speak(espeak, **fields).content, 4 * wanted)) == 4 * alone
-
-
 @pytest.mark.parametrize(("process", "code"), [("encoder", "encoder_unavailable"), ("engine", "speech_failed")])
-def test_a_killed_process_before_the_first_audio_is_a_503(espeak, process, code):
+def test_a_killed_process_before_the_first_audio_is_a_503(start, process, code):
     """The next text has another process."""
-    pid = pid_of(espeak, process)
-    os.kill(pid, signal.SIGSTOP)  # so that the text is in the middle of its work
-    with ThreadPoolExecutor(1) as pool:
-        work = pool.submit(speak, espeak)
-        at_work = espeak.speech.engines.named[0].thread.snapshot
-        espeak.wait_for(lambda _: espeak.speech.encoder.streams and (process == "encoder" or at_work().running))
+    with start() as server, ThreadPoolExecutor(1) as pool:
+        assert speak(server).status_code == 200
+        pid = server.speech.encoder.pid if process == "encoder" else server.speech_pid
+        os.kill(pid, signal.SIGSTOP)  # so that the text is in the middle of its work
+        work = pool.submit(speak, server)
+        at_work = server.speech.engines.named[0].thread.snapshot
+        server.wait_for(lambda _: server.speech.encoder.streams and (process == "encoder" or at_work().running))
         time.sleep(0.2)
         os.kill(pid, signal.SIGKILL)
-        assert code_of(work.result()) == (503, code)
-    assert speak(espeak).status_code == 200
-    assert pid_of(espeak, process) != pid
-    espeak.wait_for(lambda _: is_idle(espeak))
+        assert refusal(work.result())[:2] == (503, code)
+        assert speak(server).status_code == 200
+        server.wait_for(lambda _: is_idle(server))
+
+
+@pytest.mark.websocket
+def test_a_client_that_does_not_read_its_socket_is_closed(start, monkeypatch):
+    """It is told why by the close code, the error is counted, and its work ends."""
+    monkeypatch.setattr(speech_socket, "_SEND_S", 0.5)
+    with start(MAX_SPEECH_CHARS="200000") as server, socket.socket() as small:
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        small.connect(("127.0.0.1", server.port))
+        with connected(server, "/ws/speech", sock=small, max_queue=1, ping_interval=None) as peer:
+            for _ in range(20):
+                peer.send(json.dumps({"type": "text", "text": SENTENCE * 40}))
+            code = {"surface": "socket", "code": "slow_reader"}
+            server.wait_for(lambda _: value(scrape(server), "asr_errors_total", **code) == 1 and is_idle(server))
+            with suppress(ConnectionClosed):
+                while True:
+                    peer.recv(timeout=60)
+            assert peer.close_code == 1008

@@ -14,28 +14,17 @@ TEXT = "Hello there. This one is endless. And 7 more."
 SPELLED = "Hello there. This one is endless. And seven more."
 
 
-@pytest.fixture(scope="module")
-def server(start):
-    """With the scripted engine, which stops at its budget for one text."""
+def test_one_text_is_counted_once_everywhere(start):
+    """Its sentences, characters and seconds. The engine stops at its budget for one of them."""
     script = FakeScript(speech=SpokenScript((SpeechRule(text="endless", finish=SpeechFinish.BUDGET),), load_s=0.2))
     with start(scripted_speech=True, script=script) as server:
-        yield server
-
-
-def _line(server, answer):
-    """The log line of an answer, its fields by name."""
-    line = next(row for row in server.log().splitlines() if answer.headers["x-request-id"] in row and "route=" in row)
-    return dict(re.findall(r"(\w+)=(\S+)", line))
-
-
-def test_one_text_is_counted_once_everywhere(server):
-    """Its sentences, characters and seconds."""
-    body = {"input": TEXT, "response_format": "opus"}
-    before = scrape(server)
-    first = server.client.post(URL, json=body)
-    # It is counted a moment after its answer.
-    until(lambda: moved(before, scrape(server))("asr_http_requests_total", route=URL) == 1)
-    after = scrape(server)
+        before = scrape(server)
+        first = server.client.post(URL, json={"input": TEXT, "response_format": "opus"})
+        # It is counted a moment after its answer.
+        until(lambda: moved(before, scrape(server))("asr_http_requests_total", route=URL) == 1)
+        after = scrape(server)
+    (row,) = [row for row in server.log().splitlines() if first.headers["x-request-id"] in row and "route=" in row]
+    line = dict(re.findall(r"(\w+)=(\S+)", row))
     grew = moved(before, after)
     assert grew("asr_speech_answers_total") == grew("asr_speech_answers_total", format="opus", end="done") == 1
     assert grew("asr_speech_sentences_total") == grew("asr_speech_sentences_total", end="done") == 3
@@ -46,7 +35,6 @@ def test_one_text_is_counted_once_everywhere(server):
     assert grew("asr_speech_wait_seconds_sum") < grew("asr_speech_first_audio_seconds_sum")
     assert grew("asr_speech_characters_total") == len(SPELLED) - 2  # the blanks between sentences
     assert grew("asr_speech_cut_short_total") == 1
-    line = _line(server, first)
     assert float(line["first_audio_ms"]) == pytest.approx(1000 * grew("asr_speech_first_audio_seconds_sum"), abs=0.1)
     assert (line["characters"], line["sentences"]) == (str(len(TEXT)), "3")
     # The answer has pauses, and the silence around sentences is trimmed.

@@ -3,12 +3,10 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import openai
 import pytest
 
-from asr_server.features.translation.conftest import HOPELESS, MENDABLE, refusal, right, translation
-from E2Etest.drive import recordings
+from asr_server.features.translation.conftest import HOPELESS, refusal, right
 
 KEY = "sk-canary-0123456789"
 TARGET = {"language": "de"}
@@ -27,29 +25,8 @@ def _right_again(llm):
     llm.restart(right)
 
 
-@pytest.fixture(scope="module")
-def two():
-    """The sample twice, with a pause between: two segments."""
-    pause = np.zeros(3 * 16_000, np.int16)
-    return recordings.wav(np.concatenate([recordings.samples(), pause, recordings.samples()]))
-
-
 def _post(server, audio, **fields):
-    files = {"file": ("a.wav", audio)}
-    return server.client.post("/v1/audio/translations", files=files, data={"model": "demo", **fields})
-
-
-@pytest.mark.parametrize("name", ["merged", "page"])
-def test_no_answer_of_the_endpoint_breaks_a_file(translating, llm, two, sample, name):
-    """The file has two cues at their times, each with its translation or its own words. `translator_test` has all
-    answers."""
-    llm.script = {**MENDABLE, **HOPELESS}[name]
-    plain = " ".join(translating.transcribe(two, response_format="srt").text.split())
-    answer = _post(translating, two, response_format="srt", source_on_failure="true", **TARGET)
-    assert answer.status_code == 200
-    own = translation(sample[1]) if name in MENDABLE else sample[1]
-    assert answer.text.split() == plain.replace(sample[1], own).split()
-    assert answer.headers["x-untranslated"] == ("0" if name in MENDABLE else "2")
+    return server.post("/v1/audio/translations", audio, model="demo", **fields)
 
 
 def test_a_failure_is_an_error_or_the_source(translating, llm, sample):

@@ -4,7 +4,7 @@ import pytest
 
 from E2Etest.contract.test_jobs import long_recording, submit
 from E2Etest.drive import recordings
-from E2Etest.drive.process import refusal, until
+from E2Etest.drive.process import until
 from E2Etest.receiver import receiving
 
 
@@ -23,14 +23,12 @@ def sending(start):
 
 def settled(server, identity):
     """The job's body, when no request waits any more."""
-    job = {}
 
-    def is_settled():
-        job.update(server.client.get(f"/v1/jobs/{identity}").json())
-        return job["ended_at"] and "waiting" not in {one["state"] for one in job["follow_ups"]}
+    def found():
+        job = server.client.get(f"/v1/jobs/{identity}").json()
+        return job["ended_at"] and "waiting" not in {one["state"] for one in job["follow_ups"]} and job
 
-    until(is_settled, state=lambda: job)
-    return job
+    return until(found)
 
 
 def test_the_state_is_sent(sending, receiver):
@@ -50,8 +48,7 @@ def test_failed_and_cancelled_jobs_tell_so(sending, receiver):
     """Deleting a job sends no webhook."""
     hook = {"callback_url": f"{receiver.url}/hook"}
     failed = submit(sending, b"this is no recording", **hook)
-    states = {one["field"]: one["state"] for one in settled(sending, failed["id"])["follow_ups"]}
-    assert states == {"callback_url": "done"}
+    assert [one["state"] for one in settled(sending, failed["id"])["follow_ups"]] == ["done"]
     cancelled, removed = (submit(sending, long_recording(60), **hook) for _ in range(2))
     assert sending.client.delete(f"/v1/jobs/{removed['id']}").status_code == 200
     answer = sending.client.post(f"/v1/jobs/{cancelled['id']}/cancel").json()
@@ -71,16 +68,3 @@ def test_a_spoken_text_tells_too(sending, receiver):
     text = {"model": "tts-1", "input": "One two.", "voice": "alloy", "callback_url": f"{receiver.url}/hook"}
     job = sending.client.post("/v1/audio/speech/jobs", json=text).json()
     assert [one["state"] for one in settled(sending, job["id"])["follow_ups"]] == ["done"]
-
-
-@pytest.mark.parametrize(
-    ("field", "url", "status", "code"),
-    [
-        ("callback_url", "http://127.0.0.2/hook", 403, "address_not_allowed"),
-        ("callback_url", "hook", 400, "invalid_value"),
-        ("callback_url", "ftp://127.0.0.1/hook", 400, "invalid_value"),
-    ],
-)
-def test_a_url_that_is_not_served_makes_no_job(sending, field, url, status, code):
-    """The error names the field, before anything is stored."""
-    assert refusal(sending.post("/v1/jobs", recordings.sample()[0], **{field: url})) == (status, code, field)

@@ -25,18 +25,12 @@ def _error(found):
 @pytest.mark.parametrize(
     "disposition",
     [
-        b"name=\"file\"; filename*=UTF-8''%e2%82%ac.wav",
-        b"name=\"file\"; FileName*=utf-8'en'a.wav",
-        b'name="file"; filename="a.wav"; filename*=UTF-8\'\'%e2%82%ac.wav',
+        b"name=\"file\"; FileName*=UTF-8'en'%e2%82%ac.wav",
         b'name="file"; filename*=UTF-8\'\'%zz%ff; filename="a.wav"',
         b"name=file; filename==?utf-8?B?w6Qud2F2?=; filename*=utf-8''%C3%A4.wav",
-        b"name=file; filename=a.wav",
         rb'name="file"; filename="a\"b;c=d.wav"',
-        rb'name="file"; filename="C:\Sounds\a.wav"',
-        b'name="file"; filename="../../etc/passwd"',
         b'name="file"; filename=""',
         b'name="file"; filename="\xe4\xff\x00.wav"',
-        'name="file"; filename="录音 🎤.wav"'.encode(),
     ],
 )
 def test_a_file_has_any_name(server, sample, disposition):
@@ -47,11 +41,7 @@ def test_a_file_has_any_name(server, sample, disposition):
 def test_a_preamble_and_an_epilogue_are_no_parts(server, sample):
     """RFC 2046 has text before the first boundary and after the last for readers without MIME."""
     plain = form(sample[0])
-    for body in (
-        b"This is a message\r\nin several -- parts --b.\r\n" + plain,
-        b"\r\n" + plain,
-        plain + b"The end.\r\n--b\r\n",
-    ):
+    for body in (b"A message\r\nin several -- parts --b.\r\n" + plain, plain + b"The end.\r\n--b\r\n"):
         assert _text(answer(server, post(body))) == sample[1]
     # Also where the network cuts it.
     late = post(b"x" * 9_000 + b"\r\n" + plain)
@@ -66,10 +56,8 @@ def test_a_preamble_and_an_epilogue_are_no_parts(server, sample):
         form(b"RIFF")[: -len(END)],  # between two parts
         form(b"RIFF")[: -len(END)] + b"--b\r\n",  # at the begin of the next
         b"",
-        b"junk" * 100,
         form(b"RIFF").replace(b"--b", b"--c"),  # another boundary than the one in the header
     ],
-    ids=["part", "parts", "begin", "nothing", "junk", "boundary"],
 )
 def test_a_form_without_its_end_is_malformed(server, body):
     """A field that is lost must not be one that was not sent."""
@@ -106,13 +94,10 @@ def test_a_library_warning_has_the_id_of_its_request(server):
 def test_a_body_that_is_cut_is_said(server, sample, framing, path):
     """The client has ended its side before the length, or before the last chunk; it may still read."""
     whole = form(sample[0])
-    body = whole[:-2_000]
-    request = post(body, path=path, length=len(whole))
+    body, how = whole[:-2_000], {"length": len(whole)}
     if framing == "chunked":
-        request = post(
-            b"%x\r\n%b" % (len(whole), body), path=path, headers=b"Transfer-Encoding: chunked\r\n", length=None
-        )
-    assert _error(answer(server, request, ends=True)) == CUT
+        body, how = b"%x\r\n%b" % (len(whole), body), {"headers": b"Transfer-Encoding: chunked\r\n", "length": None}
+    assert _error(answer(server, post(body, path=path, **how), ends=True)) == CUT
     assert "Traceback" not in server.log()
 
 
@@ -142,15 +127,7 @@ def test_a_stream_over_http_1_0_ends_with_its_connection(server, sample, path, k
 def test_http_1_0_has_lengths(server, sample):
     """And needs no name of the server, as HAProxy's checks have none."""
     assert _text(answer(server, post(form(sample[0]), version=b"1.0"))) == sample[1]
-    for line in (
-        b"GET /health",
-        b"GET /metrics",
-        b"GET /",
-        b"HEAD /",
-        b"OPTIONS /",
-        b"GET /nothing",
-        b"GET /ws/transcribe",
-    ):
+    for line in (b"GET /health", b"GET /metrics", b"HEAD /", b"OPTIONS /", b"GET /nothing", b"GET /ws/transcribe"):
         found = answer(server, line + b" HTTP/1.0\r\n\r\n")
         assert found.headers["connection"].endswith("close")
         assert found.status == 204 or int(found.headers["content-length"]) >= len(found.body)

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import pairwise
 
 import numpy as np
 import soundfile
@@ -24,7 +25,6 @@ from E2Etest.drive import recordings
 
 RATE = 4_000
 Samples = NDArray[np.float64]
-_DECIMATION = 16_000 // RATE
 # A word correlates above 0.95 with itself, wherever the decimation begins, and below 0.36 with any other.
 _THRESHOLD = 0.7
 # Below this share of a word's own energy there is nothing to correlate with: silence.
@@ -34,19 +34,10 @@ _TEXTS: dict[bytes, str] = {}  # by the digest of the audio
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Word:
-    """A word and the sound of it: float64 (n,) at `RATE`, and int16 at 16 kHz as it was recorded."""
+    """A word and the sound of it: float64 (n,) at `RATE`."""
 
     text: str
     sound: Samples
-    pcm: NDArray[np.int16]
-
-
-@dataclass(frozen=True, slots=True)
-class SpottedWord:
-    """A word and where it begins, in samples at `RATE`."""
-
-    text: str
-    start: int
 
 
 def text_of(utterance: Utterance) -> str:
@@ -58,46 +49,38 @@ def text_of(utterance: Utterance) -> str:
     assert np.abs(audio).max(initial=0.0) <= 1.0
     key = hashlib.blake2b(audio.tobytes()).digest()  # most tests send the same recording
     if key not in _TEXTS:
-        _TEXTS[key] = scripts.join(word.text for word in spot(audio, (*known_words(), *_chinese_words())))
+        _TEXTS[key] = scripts.join(_spotted(audio)) if len(audio) >= 1_000 else ""
     return _TEXTS[key]
 
 
-def spot(audio: NDArray[np.float32], words: Sequence[Word]) -> list[SpottedWord]:
+def _spotted(audio: NDArray[np.float32]) -> list[str]:
     """The words in `audio` (float32 (n,), 16 kHz), in the order of their beginnings. No two overlap by much: voiced
     sounds resemble each other, and the best match wins."""
-    if len(audio) < 1_000:
-        return []
     sound = _decimated(audio.astype(np.float64))
     # One transform length for all words: the correlations are circular and still right in their first samples.
     length = next_fast_len(len(sound), real=True)
     spectrum = rfft(sound, length)
     candidates = [
         (correlation, start, word)
-        for word in words
+        for word in _known_words()
         if len(word.sound) <= len(sound)
         for correlation, start in _matches(irfft(spectrum * _conjugate(word, length), length), sound, word.sound)
     ]
-    taken, found = np.zeros(len(sound), bool), list[SpottedWord]()
+    taken, found = np.zeros(len(sound), bool), list[tuple[int, str]]()
     for _, start, word in sorted(candidates, key=lambda candidate: -candidate[0]):
         place = slice(start, start + len(word.sound))
         if taken[place].mean() < 0.2:
             taken[place] = True
-            found.append(SpottedWord(word.text, start))
-    return sorted(found, key=lambda word: word.start)
+            found.append((start, word.text))
+    return [text for _, text in sorted(found)]
 
 
 @cache
-def known_words() -> tuple[Word, ...]:
-    """The words of the bundled recording."""
-    text = recordings.sample()[1]
-    return _split(recordings.samples(), text.split())
-
-
-@cache
-def _chinese_words() -> tuple[Word, ...]:
+def _known_words() -> tuple[Word, ...]:
+    """The words of the bundled recording and of a Chinese one."""
     clip = next(clip for clip in recordings.clips() if clip.language == "Chinese")
     pcm, _ = soundfile.read(clip.path, dtype="int16")
-    return _split(pcm, tuple(clip.text))
+    return _split(recordings.samples(), recordings.sample()[1].split()) + _split(pcm, tuple(clip.text))
 
 
 def _decimated(audio: Samples) -> Samples:
@@ -111,10 +94,7 @@ def _split(pcm: NDArray[np.int16], texts: Sequence[str]) -> tuple[Word, ...]:
     loud = np.flatnonzero(np.abs(sound) > 0.1 * np.abs(sound).max())
     margin = RATE // 20
     borders = np.linspace(loud[0] + margin, loud[-1] - margin, len(texts) + 1).astype(int)
-    return tuple(
-        Word(text, sound[start:end], pcm[_DECIMATION * start : _DECIMATION * end])
-        for text, start, end in zip(texts, borders[:-1], borders[1:], strict=True)
-    )
+    return tuple(Word(text, sound[start:end]) for text, (start, end) in zip(texts, pairwise(borders), strict=True))
 
 
 def _matches(products: Samples, sound: Samples, word: Samples) -> list[tuple[float, int]]:
