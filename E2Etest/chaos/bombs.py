@@ -56,23 +56,11 @@ def mp4(table: bytes) -> bytes:
     return bytes(file)
 
 
-def tagged(tags: int) -> bytes:
-    """Return `tags` tags one after the other that claim 256 MiB each and are empty."""
-    return (b"ID3\3\0\0" + b"\x7f" * 4) * tags
-
-
 def wav(channels: int, rate: int, bits: int) -> bytes:
     """A head of 4 GiB of such sound, and a kilobyte."""
     file = bytearray(recordings.riff(bytes(1_024), tag=1, rate=rate, channels=channels, bits=bits))
     file[4:8] = file[40:44] = b"\xff" * 4
     return bytes(file)
-
-
-def matroska() -> bytes:
-    """A cluster that says it is as large as a number can be."""
-    file = recordings.encoded("webm", "libopus", recordings.samples()[:16_000])
-    at = file.index(b"\x1f\x43\xb6\x75")  # the id of a cluster
-    return file[:at] + b"\x1f\x43\xb6\x75\x01" + b"\xff" * 6 + b"\xfe" + bytes(64)
 
 
 def counted(samples: int) -> bytes:

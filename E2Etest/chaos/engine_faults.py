@@ -12,17 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from asr_server.client.live import LiveError
 from E2Etest.chaos.soak_faults import Faults
-from E2Etest.chaos.soak_traffic import HANG_S, RETRYABLE, Callers, Recording, TryAgain
+from E2Etest.chaos.soak_traffic import HANG_S, Callers, TryAgain
 from E2Etest.drive.process import ServerProcess
 from E2Etest.drive.procfs import engine_of, family, fork_server, until, wait_until_gone
 
-T = TypeVar("T")
 EXCUSED_S = 2.0  # after a fault
 # An engine process that is stopped is noticed after ENGINE_HANG_S (15 s); then another one starts and loads its model.
 CALLER_HANG_S = 180.0
@@ -61,32 +58,18 @@ class RetryingCallers(Callers):
 
     def __init__(self, server: ServerProcess, times: FaultTimes) -> None:
         super().__init__(server, CALLER_HANG_S)
-        self._times, self._faults = times, Faults(server)
+        self._times = times
 
-    def again(self, ask: Callable[[], T]) -> T:
+    def again(self, ask: Callable):
         """Ask until the answer is no refusal. Raises everything else."""
         while True:
             try:
                 return ask()
-            except (TryAgain, ConnectionClosed, InvalidStatus, LiveError) as error:
+            except (TryAgain, ConnectionClosed, InvalidStatus) as error:
                 if (code := _invitation(error)) is None:
                     raise
                 self._times.refusal(code)
                 time.sleep(_PAUSE_S)
-
-    def cut_live(self, _: Recording) -> None:
-        """A live session whose connection breaks three times."""
-        self._faults.cut_socket(self._connect, CALLER_HANG_S)
-
-    def _connect(self, attempt: Callable[[], T]) -> T:
-        """The client waits for a handshake for ten seconds only, and may then try again."""
-        give_up_s = time.monotonic() + CALLER_HANG_S
-        while True:
-            try:
-                return self.again(attempt)
-            except TimeoutError:
-                if time.monotonic() > give_up_s:
-                    raise
 
 
 def _invitation(error: Exception) -> str | None:
@@ -97,8 +80,6 @@ def _invitation(error: Exception) -> str | None:
         return error.rcvd.reason
     if isinstance(error, InvalidStatus) and error.response.status_code == 503:
         return "handshake" if "retry-after" in error.response.headers else None
-    if isinstance(error, LiveError) and error.code in RETRYABLE:
-        return error.code
     return None
 
 

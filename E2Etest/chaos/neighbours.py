@@ -18,7 +18,7 @@ import httpx
 
 from E2Etest.chaos.floods import authorization
 from E2Etest.drive import recordings
-from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.process import Server, ServerProcess
 from E2Etest.drive.procfs import family
 from E2Etest.drive.wire import TEXT, frame, handshake
 
@@ -127,22 +127,17 @@ def programs(*works: tuple[Any, ...]) -> Iterator[None]:
             process.join()
 
 
-class Neighbour:
+class Neighbour(Server):
     """Uses the server with a key of its own. Each method fails where the server does not do what it should."""
 
     def __init__(self, server: ServerProcess, key: str = NEIGHBOUR) -> None:
+        super().__init__(base=server.base, key=key)
         self._count = 0
-        self.client = httpx.Client(base_url=server.base, headers={"Authorization": f"Bearer {key}"}, timeout=_GIVE_UP_S)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.client.close()
 
     def is_transcribed(self, audio: bytes | None = None) -> None:
         """The bundled recording, with all of its words. `audio`: in another format than WAV."""
         sample, words = recordings.sample()
-        files = {"file": ("a.wav", audio or sample)}
-        answer = self.client.post("/v1/audio/transcriptions", files=files, data={"model": "demo"})
+        answer = self.transcribe(audio or sample)
         assert (answer.status_code, answer.json().get("text")) == (200, words), answer.text
 
     def recordings_s(self, times: int, rest_s: float = 0.0, audio: bytes | None = None) -> list[float]:
@@ -171,19 +166,6 @@ class Neighbour:
         identity = stored.json()["id"]
         assert identity in [voice["id"] for voice in self.client.get("/v1/speakers").json()["data"]]
         assert self.client.delete(f"/v1/speakers/{identity}").status_code == 200
-
-    def has_a_job_done(self) -> None:
-        """A recording as a job, whose result is fetched."""
-        audio, words = recordings.sample()
-        posted = self.client.post("/v1/jobs", files={"file": ("a.wav", audio)}, data={"response_format": "text"})
-        assert posted.status_code == 202, posted.text
-        place = f"/v1/jobs/{posted.json()['id']}"
-        give_up_s = time.monotonic() + _GIVE_UP_S
-        while self.client.get(place).json()["status"] != "succeeded":
-            assert time.monotonic() < give_up_s, self.client.get(place).text
-            time.sleep(0.1)
-        assert self.client.get(f"{place}/result").text == words + "\n"
-        self.client.delete(place)
 
 
 def _descriptors(server: ServerProcess) -> int:

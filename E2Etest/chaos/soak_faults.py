@@ -7,11 +7,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
-import httpx
 
 from asr_server.client.live import LiveClient
 from E2Etest.chaos import bombs
@@ -19,10 +15,9 @@ from E2Etest.chaos.soak_traffic import HANG_S, PAUSE, Unexpected
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ServerProcess
 from E2Etest.drive.procfs import decoder_at_work
-from E2Etest.drive.session import data
+from E2Etest.drive.session import data, pieces
 from E2Etest.drive.wire import END, form, post
 
-T = TypeVar("T")
 UPLOAD_MB = 8
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset, as of a process that was killed
 _HOURS = bombs.opus(7_000)  # silence: nothing for the model, seconds of work for a decoder
@@ -42,53 +37,43 @@ class Faults:
             line.sendall(post(b"", path=_PATH, length=len(self._body)) + self._body[: len(self._body) // 2])
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
-    def cut_socket(
-        self, connect: Callable[[Callable[[], T]], T] = lambda attempt: attempt(), wait_s: float = HANG_S
-    ) -> None:
-        """A live connection breaks three times in the middle of speech, and is taken up again."""
-        spoken = data(recordings.samples()) + data(PAUSE)
-        size, client = len(spoken) // 4, connect(lambda: LiveClient(self._server.base))
-        for at in range(0, len(spoken), size):
-            client.send(spoken[at : at + size])
-            if at + size < len(spoken):
+    def cut_socket(self) -> None:
+        """A live connection breaks three times in the middle of speech, and is resumed."""
+        spoken, texts = data(recordings.samples()) + data(PAUSE), {}
+        with LiveClient(self._server.base) as client:
+            for piece in pieces(spoken, len(spoken) // 4):
+                client.send(piece)
                 client.cut()
-                connect(client.resume)
-        client.flush()
-        texts = {}
-        for line in client.lines(wait_s=wait_s):
-            texts[line.utterance] = line.text
-            if line.ending == "flush":
-                break
-        client.close()
+                client.resume()
+            client.flush()
+            for line in client.lines(wait_s=HANG_S):
+                texts[line.utterance] = line.text
+                if line.ending == "flush":
+                    break
         _expect(" ".join(filter(None, texts.values())), recordings.sample()[1])
 
     def killed_decoder(self) -> None:
         """The decoder of a long recording is killed at work."""
         with ThreadPoolExecutor(1) as pool:
-            file = {"file": ("a", _HOURS)}
-            hurt = pool.submit(httpx.post, self._url, files=file, data={"model": "demo"}, timeout=HANG_S)
+            hurt = pool.submit(self._server.transcribe, _HOURS)
             os.kill(decoder_at_work(self._server), signal.SIGKILL)
             _expect(hurt.result().status_code, 400)
 
     def garbage(self) -> None:
         """Send random bytes under the name of a recording."""
-        answer = httpx.post(self._url, files={"file": ("a.wav", os.urandom(100_000))}, data={"model": "demo"})
-        _expect(answer.status_code, 400)
+        _expect(self._server.transcribe(os.urandom(100_000)).status_code, 400)
 
     def oversize(self) -> None:
         """More than is taken, with and without its length."""
-        size = (UPLOAD_MB + 1) * 2**20
-        told = httpx.post(self._url, files={"file": bytes(size)}, data={"model": "demo"}, timeout=HANG_S)
 
         def parts():
             yield form(b"").removesuffix(b"\r\n" + END)
             for _ in range(UPLOAD_MB + 1):
                 yield bytes(2**20)
 
-        untold = httpx.post(
-            self._url, content=parts(), headers={"Content-Type": "multipart/form-data; boundary=b"}, timeout=HANG_S
-        )
-        _expect((told.status_code, untold.status_code), (413, 413))
+        media_type = {"Content-Type": "multipart/form-data; boundary=b"}
+        untold = self._server.client.post("/v1/audio/transcriptions", content=parts(), headers=media_type)
+        _expect((self._server.transcribe(bytes((UPLOAD_MB + 1) * 2**20)).status_code, untold.status_code), (413, 413))
 
     def slow_reader(self) -> None:
         """A caller that takes its answer in drops, for ten seconds."""
@@ -108,23 +93,11 @@ class Faults:
         finally:
             os.kill(self._server.process.pid, signal.SIGCONT)
 
-    @property
-    def _url(self) -> str:
-        return f"{self._server.base}/v1/audio/transcriptions"
-
     def _connected(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._server.port), timeout=HANG_S)
 
 
-FAULTS = (
-    "killed_client",
-    "cut_socket",
-    "killed_decoder",
-    "garbage",
-    "oversize",
-    "slow_reader",
-    "stopped_server",
-)
+FAULTS = ("killed_client", "cut_socket", "killed_decoder", "garbage", "oversize", "slow_reader", "stopped_server")
 
 
 def _expect(found: object, wanted: object) -> None:

@@ -8,11 +8,10 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import httpx
 import numpy as np
@@ -24,8 +23,6 @@ from E2Etest.drive.process import Server
 from E2Etest.drive.session import act, data, finals, open_session, pieces, receive
 from E2Etest.realtime.session import COMPLETED, pcm24
 from E2Etest.realtime.session import open_session as realtime
-
-T = TypeVar("T")
 
 # No answer may take longer, whatever happens to others meanwhile.
 HANG_S = 60.0
@@ -104,7 +101,7 @@ class Callers:
         _check(answer)
         return answer
 
-    def again(self, ask: Callable[[], T]) -> T:
+    def again(self, ask: Callable):
         """Ask for a part of a turn. Some callers ask again where they are invited to."""
         return ask()
 
@@ -149,9 +146,9 @@ class Callers:
             for piece in pieces(data(recording.pcm), 3_200):
                 socket.send(piece)
             act(socket, "flush")
-            return finals(self._upto_flush(socket))
+            return finals(self.upto_flush(socket))
 
-    def _upto_flush(self, socket: ClientConnection) -> list[dict]:
+    def upto_flush(self, socket: ClientConnection) -> list[dict]:
         """Receive as `upto_flush` does, but an error may be an invitation."""
         messages = [receive(socket)]
         while messages[-1].get("ending") != "flush":
@@ -190,25 +187,21 @@ SHARES = {"file": 8, "events": 3, "subtitles": 2, "job": 1, "live": 3, "realtime
 class Traffic:
     """Turns at random, each with what it must come to."""
 
-    def __init__(self, callers: Callers, shares: Mapping[str, int] = SHARES) -> None:
-        self._callers, self._shares = callers, shares
-        self._asks: dict[str, Callable[[Recording], object]] = {name: getattr(callers, name) for name in shares}
+    def __init__(self, callers: Callers) -> None:
+        self.callers = callers
+        self._asks: dict[str, Callable[[Recording], object]] = {name: getattr(callers, name) for name in SHARES}
         self._recordings = all_recordings()
         self._quiet = {
             (name, recording.name): ask(recording) for name, ask in self._asks.items() for recording in self._recordings
         }
 
-    def close(self) -> None:
-        """Hang up."""
-        self._callers.close()
-
     def turn(self, chance: random.Random) -> tuple[str, Callable[[], None]]:
         """The name of one, and how to play it; it raises `Unexpected` for what was not heard in the quiet."""
-        (name,) = chance.choices(list(self._shares), list(self._shares.values()))
+        (name,) = chance.choices(list(SHARES), list(SHARES.values()))
         recording = chance.choice(self._recordings)
 
         def play() -> None:
-            heard = self._callers.again(lambda: self._asks[name](recording))
+            heard = self.callers.again(lambda: self._asks[name](recording))
             if heard != self._quiet[name, recording.name]:
                 raise Unexpected(f"{name} of {recording.name}: {heard!r}")
 

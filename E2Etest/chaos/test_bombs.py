@@ -22,12 +22,6 @@ def server(tmp_path_factory, sample):
         yield found
 
 
-@pytest.fixture(scope="module")
-def silence():
-    """Ten hours in 72 kB."""
-    return bombs.flac(TEN_HOURS_S)
-
-
 def _refused(server, measured, file, code):
     """By how much server and decoder grew during the refusal, in MiB."""
     with growth(server.process.pid) as grown:
@@ -46,8 +40,9 @@ def _growth(seen):
     return f"server {server_mb:+.0f} MiB, decoder {decoder_mb:+.0f} MiB"
 
 
-def test_ten_hours_of_silence_in_a_megabyte(server, silence, sample, measured, note):
+def test_ten_hours_of_silence_in_a_megabyte(server, sample, measured, note):
     """FLAC and Opus, whether the head tells the length, says that it is unknown, or says one second."""
+    silence = bombs.flac(TEN_HOURS_S)
     opus = [bombs.opus(TEN_HOURS_S), bombs.opus(TEN_HOURS_S, claimed_s=1)]
     flac = [silence, bombs.claiming(silence, 0), bombs.claiming(silence, 8_000)]
     assert all(len(file) < 1_000_000 for file in opus + flac)
@@ -57,11 +52,10 @@ def test_ten_hours_of_silence_in_a_megabyte(server, silence, sample, measured, n
 
 
 def test_heads_that_lie_about_what_follows(server, sample, measured, note):
-    """Tables of 2^28 entries, tags of 256 MiB, sound of 4 GiB in channels that nobody has, a cluster without end."""
-    files = [bombs.mp4(b"stsz"), bombs.mp4(b"stts"), bombs.mp4(b"stsc"), bombs.tagged(1), bombs.tagged(40)]
-    seen = [_refused(server, measured, file, "invalid_audio") for file in [*files, bombs.wav(16_383, 2**32 - 1, 32)]]
-    seen += [
-        _refused(server, measured, file, "audio_too_short") for file in (bombs.wav(64, 768_000, 64), bombs.matroska())
-    ]
+    """Tables of 2^28 entries, tags of 256 MiB, and sound of 4 GiB in channels that nobody has."""
+    tagged = (b"ID3\3\0\0" + b"\x7f" * 4) * 40
+    files = [bombs.mp4(b"stsz"), bombs.mp4(b"stts"), bombs.mp4(b"stsc"), tagged, bombs.wav(16_383, 2**32 - 1, 32)]
+    seen = [_refused(server, measured, file, "invalid_audio") for file in files]
+    seen.append(_refused(server, measured, bombs.wav(64, 768_000, 64), "audio_too_short"))
     note(f"false headers: {_growth(seen)}")
     assert server.transcribe(sample[0]).json()["text"] == sample[1]

@@ -4,18 +4,25 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from E2Etest.chaos import bombs, hasty
 from E2Etest.drive.process import running
-from E2Etest.drive.procfs import decoder_at_work, decoders, fork_server
+from E2Etest.drive.procfs import decoder_at_work, decoders, fork_server, until
 
 pytestmark = pytest.mark.guarantee("codec")
 
-PROGRAM = str(Path(hasty.__file__))
 LIMITS = {"MAX_AUDIO_S": "40000", "MAX_QUEUE_AUDIO_S": "100000", "IDLE_TIMEOUT": "0"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, sample, fake_sample):
+    """A running server that has decoded before, and gives a file little time."""
+    log = tmp_path_factory.mktemp("codec") / "log"
+    with running(log, program=[hasty.__file__], **LIMITS, **fake_sample) as found:
+        assert found.transcribe(sample[0]).json()["text"] == sample[1]
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +39,6 @@ def _is_refused_alone(server, answer, sample, parent):
     assert "Traceback" not in server.log()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory, sample, fake_sample):
-    """A running server that has decoded before."""
-    with running(tmp_path_factory.mktemp("codec") / "log", **LIMITS, **fake_sample) as found:
-        assert found.transcribe(sample[0]).json()["text"] == sample[1]
-        yield found
-
-
 @pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)
 def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample, note, fatal):
     """Others are decoded and heard meanwhile, in children of the same parent."""
@@ -54,27 +53,17 @@ def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample,
     note(f"{fatal.name}: 400, two others transcribed meanwhile")
 
 
-@pytest.fixture(scope="module")
-def hurried(tmp_path_factory, sample, fake_sample):
-    """The same, with less time for a file."""
-    with running(tmp_path_factory.mktemp("hurried") / "log", program=[PROGRAM], **LIMITS, **fake_sample) as found:
-        assert found.transcribe(sample[0]).json()["text"] == sample[1]
-        yield found
-
-
 @pytest.mark.parametrize("fault", ["hangs", "works on"])
-def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, note, fault):
+def test_a_decoder_that_does_not_come_to_an_end_is_ended(server, long, sample, note, fault):
     """Its time is up whether it waits or works; the process is gone."""
-    parent, began_s = fork_server(hurried.process.pid), time.monotonic()
+    parent, began_s = fork_server(server.process.pid), time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        hurt = pool.submit(hurried.transcribe, long)
-        child = decoder_at_work(hurried)
+        hurt = pool.submit(server.transcribe, long)
+        child = decoder_at_work(server)
         if fault == "hangs":
             os.kill(child, signal.SIGSTOP)
         answer = hurt.result()
     took_s = time.monotonic() - began_s
-    _is_refused_alone(hurried, answer, sample, parent)
-    while child in decoders(hurried.process.pid):
-        assert time.monotonic() - began_s < 90
-        time.sleep(0.01)
+    _is_refused_alone(server, answer, sample, parent)
+    until(lambda: child not in decoders(server.process.pid))
     note(f"a decoder that {fault} beyond {hasty.LIMIT_S:g} s: 400 after {took_s:.1f} s")

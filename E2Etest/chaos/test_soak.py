@@ -14,7 +14,7 @@ import pytest
 
 from E2Etest.chaos.engine_faults import SHARES_OF_FAULTS, EngineFaults, FaultTimes, RetryingCallers
 from E2Etest.chaos.soak_faults import FAULTS, UPLOAD_MB, Faults
-from E2Etest.chaos.soak_traffic import HANG_S, SHARES, Callers, Ledger, Traffic, arrive, capacity
+from E2Etest.chaos.soak_traffic import HANG_S, Callers, Ledger, Traffic, arrive, capacity
 from E2Etest.drive.process import at_rest, running
 from E2Etest.drive.procfs import fork_server, resident_mb
 
@@ -43,7 +43,7 @@ def _soaked(server, traffic, break_, seconds, share):
     breaking.start()
     arrive(traffic, turns, share * possible, over_s, random.Random(SEED))
     breaking.join()
-    traffic.close()
+    traffic.callers.close()
     took_s = time.monotonic() - began_s
     errors = warm.errors + turns.errors + faults.errors
     print(f"SOAK_SEED={SEED}", faults.done, turns.done, *errors, sep="\n")
@@ -119,7 +119,7 @@ def test_callers_see_nothing_but_invitations_to_try_again(tmp_path, measured, no
                 ledger.enter(name, partial(faults.happens, name))
                 time.sleep(chance.uniform(*PAUSES_S))
 
-        traffic = Traffic(RetryingCallers(server, times), {**SHARES, "cut_live": 2})
+        traffic = Traffic(RetryingCallers(server, times))
         # Half of what is possible: starts of processes take time too.
         _, errors, summary = _soaked(server, traffic, break_, 0.45 * SOAK_S, share=0.5)
         latest = f"the latest {times.latest_s:.1f} s after a fault"

@@ -25,11 +25,9 @@ from asr_server.features.speech_output import build as speech_build
 from asr_server.features.speech_output.build import engines_named
 from asr_server.features.speech_output.engines.protocol import SpeechEngine
 from asr_server.features.speech_output.synthesis import SpeechProcessor
-from asr_server.services import Services
 from asr_server_fake.engine import FakeAligner, FakeEngine
 from asr_server_fake.script import FakeScript
 from asr_server_fake.speech import FakeSpeechEngine
-from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.word_spotter import text_of
 from E2Etest.drive.process import Server
 
@@ -55,7 +53,7 @@ class InProcessServer(Server):
         folder: Path,
         *,
         script: FakeScript | None = None,
-        speakers: ScriptedSpeakers | ScriptedLiveSpeakers | ToneSpeakers | None = None,
+        speakers: ScriptedLiveSpeakers | ToneSpeakers | None = None,
         scripted_speech: bool = False,
         longest_run_s: float | None = None,
         **settings: str,
@@ -79,30 +77,24 @@ class InProcessServer(Server):
             "STATE_DIR": str(self.state),
             "PORT": str(port),
         }
-        self._settings = _settings(given)
-        longest_s = longest_run_s or self._settings.longest_run_s
+        with mock.patch.dict(os.environ, given, clear=True):
+            read = Settings(_env_file=None)
         build_speakers = (lambda *_, **__: speakers) if speakers else speakers_route.SpeakerClient
         with (
-            mock.patch.object(Settings, "longest_run_s", longest_s),
+            mock.patch.object(Settings, "longest_run_s", longest_run_s or read.longest_run_s),
             mock.patch.object(engine_core, "build_aligning", self._build_engine),
             mock.patch.object(speakers_route, "SpeakerClient", build_speakers),
             mock.patch.object(speech_build, "engines_named", self._build_speech_engine),
             mock.patch.dict(os.environ, {name: given[name] for name in ("FAKE_ENGINE_SCRIPT",) if name in given}),
         ):
-            self._app = composition.create_app(self._settings)
+            self._app = composition.create_app(read)
             drain = functools.partial(composition.drain, self._app)
-            self._server = serve.http_server(self._app, drain, {}, granian=self._settings.use_granian)
+            self._server = serve.http_server(self._app, drain, {}, granian=read.use_granian)
             self._thread = threading.Thread(target=self._run, args=(listener,), name="server")
             self._thread.start()
             while not self._server.started:
                 assert self._thread.is_alive(), self.log()
                 self._thread.join(0.005)
-
-    @property
-    def services(self) -> Services:
-        """The services of the app, for looking at: they belong to its event loop."""
-        services: Services = self._app.state.services
-        return services
 
     def log(self) -> str:
         """Everything that was logged for it, and what no server's thread has logged meanwhile."""
@@ -168,12 +160,6 @@ class InProcessServer(Server):
             idle_timeout_s=idle_timeout_s,
             request_clock=request_clock,
         )
-
-
-def _settings(given: dict[str, str]) -> Settings:
-    """Settings from `given` alone."""
-    with mock.patch.dict(os.environ, given, clear=True):
-        return Settings(_env_file=None)
 
 
 @contextmanager

@@ -10,12 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
-def until(condition: Callable[[], T | None], timeout_s: float = 60.0, state: Callable[[], object] = str) -> T:
+def until(condition: Callable, timeout_s: float = 60.0, state: Callable[[], object] = str):
     """Poll until `condition` holds, and return what it found; fail with what `state` returns."""
     give_up_s = time.monotonic() + timeout_s
     while not (found := condition()):

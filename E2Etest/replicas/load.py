@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import httpx
@@ -17,7 +16,7 @@ from E2Etest.chaos import soak_traffic
 from E2Etest.chaos.soak_traffic import Recording
 from E2Etest.drive import recordings
 from E2Etest.drive.process import Server, until
-from E2Etest.drive.session import act, data, open_session
+from E2Etest.drive.session import act, data, open_session, pieces
 
 TIMEOUT_S = 60.0
 # Of a job, from when it was accepted: a server that died has it for a while.
@@ -56,7 +55,6 @@ class Callers:
         clip, self._long = (Recording("", recordings.wav(samples), samples) for samples in (speech, spans))
         self._ask, self._client = soak_traffic.Callers(server, TIMEOUT_S), server.client
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
         self.tally = Tally()
         self.jobs: list[str] = []
         self.kinds: dict[str, Callable[[], None]] = {
@@ -85,26 +83,18 @@ class Callers:
     def wait_for_each_kind(self, more: int) -> None:
         """Wait until each kind was answered that many times more."""
         before = self.tally.answered.copy()
-        until(
-            lambda: all(self.tally.answered[kind] >= before[kind] + more for kind in self.kinds),
-            2 * TIMEOUT_S,
-            lambda: self.tally,
-        )
+        wanted = {kind: before[kind] + more for kind in self.kinds}
+        until(lambda: self.tally.answered >= Counter(wanted), 2 * TIMEOUT_S, lambda: self.tally)
 
     def _go_on(self, kind: str) -> None:
         while not self._stopping.is_set():
-            wrong = broken = ""
             try:
                 self.kinds[kind]()
+                self.tally.answered[kind] += 1
             except WrongAnswer as error:
-                wrong = str(error)
+                self.tally.wrong.append((kind, str(error)))
             except (soak_traffic.Unexpected, httpx.HTTPError, ConnectionClosed, InvalidHandshake, OSError) as error:
-                broken = _described(error)
-            with self._lock:
-                self.tally.wrong += [(kind, wrong)] if wrong else []
-                self.tally.broken += [(kind, broken)] if broken else []
-                self.tally.answered[kind] += not (wrong or broken)
-            if broken:
+                self.tally.broken.append((kind, _described(error)))
                 self._stopping.wait(_PAUSE_S)
 
     def _speech(self) -> None:
@@ -118,11 +108,11 @@ class Callers:
         speech = data(np.concatenate([recordings.samples(), np.zeros(16_000, np.int16)]))
         with open_session(self._server) as socket:
             try:
-                for at in range(0, len(speech), 6_400):
-                    socket.send(speech[at : at + 6_400])
+                for piece in pieces(speech, 6_400):
+                    socket.send(piece)
                     time.sleep(0.2)
                 act(socket, "flush")
-                messages = list(_upto(socket, "flush"))
+                messages = self._ask.upto_flush(socket)
             except ConnectionClosed as closed:
                 if closed.rcvd is None or closed.rcvd.code != 1001:
                     raise
@@ -168,11 +158,3 @@ def _described(error: Exception) -> str:
     if isinstance(error, httpx.HTTPStatusError):
         return f"{error.response.status_code} {error.response.text[:200]}"
     return f"{type(error).__name__}: {error}"
-
-
-def _upto(socket, ending: str) -> Iterator[dict]:
-    while True:
-        message = json.loads(socket.recv(timeout=TIMEOUT_S))
-        yield message
-        if message.get("ending") == ending:
-            return
