@@ -73,7 +73,6 @@ def scripted(page_server):
 
 @pytest.fixture(scope="package")
 def guarded(start):
-    """A server with two keys."""
     with start(API_KEYS=GUARDED["API_KEYS"]) as server:
         yield server
 

@@ -69,7 +69,6 @@ def button(page: Page | Locator, name: str) -> Locator:
 
 
 def press(page: Page, *keys: str) -> None:
-    """Press these keys, one after the other."""
     for key in keys:
         page.keyboard.press(key)
 

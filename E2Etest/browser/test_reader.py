@@ -47,7 +47,6 @@ def _opens(page, transcript):
 
 
 def _player(page, condition, arg=None):
-    """Wait until this holds for the player."""
     until(page, f"arg => (({{ currentTime, paused }}) => {condition})(document.querySelector('#reader video'))", arg)
 
 

@@ -38,7 +38,6 @@ class FaultTimes:
         self.unexcused: list[str] = []
 
     def now(self) -> None:
-        """A fault happens."""
         self._at_s.append(time.monotonic())
 
     def refusal(self, code: str) -> None:

@@ -19,7 +19,6 @@ from E2Etest.drive.wire import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, fr
 
 
 def authorization(key: str) -> bytes:
-    """The header line of a key."""
     return f"Authorization: Bearer {key}\r\n".encode()
 
 

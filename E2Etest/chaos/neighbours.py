@@ -38,12 +38,10 @@ def request(method: str, path: str, body: bytes = b"", media_type: str = "applic
 
 
 def spoken(text: str, path: str = "/v1/audio/speech", **fields: object) -> bytes:
-    """A request for speech."""
     return request("POST", path, json.dumps({"input": text, "response_format": "pcm", **fields}).encode())
 
 
 def message(**fields: object) -> bytes:
-    """A text frame."""
     return frame(json.dumps(fields).encode(), TEXT)
 
 
@@ -100,7 +98,6 @@ def under(server: ServerProcess, attack: Attack) -> Iterator[Callable[[], int]]:
 
 
 def use_processor(over: Event) -> None:
-    """Do nothing else until `over` is set."""
     while not over.is_set():
         pass
 

@@ -78,7 +78,6 @@ class Callers:
         self._http = httpx.Client(base_url=server.base, timeout=hang_s, **more)
 
     def close(self) -> None:
-        """Hang up."""
         self._http.close()
 
     @contextmanager
@@ -106,7 +105,6 @@ class Callers:
         return ask()
 
     def file(self, recording: Recording) -> object:
-        """The words of a file."""
         with self._asking("/v1/audio/transcriptions", recording) as answer:
             return json.loads(answer.read())["text"]
 
@@ -159,7 +157,6 @@ class Callers:
         return messages
 
     def realtime(self, recording: Recording) -> object:
-        """The transcript of one turn, committed by the client."""
         with realtime(self._server, websocket_connection_options={"open_timeout": self._hang_s}) as talk:
             talk.update(turn_detection=None)
             talk.say(pcm24(recording.pcm))
@@ -167,7 +164,6 @@ class Callers:
             return talk.until(COMPLETED)[-1].transcript
 
     def look(self, recording: Recording) -> object:
-        """Request everything that is watched: health, metrics, models, the page."""
         for path in self.looked_at:
             self._request("GET", path)
 

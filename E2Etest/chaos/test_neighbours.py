@@ -54,7 +54,6 @@ def attacked(tmp_path_factory):
 
 @pytest.fixture
 def neighbour(attacked):
-    """The other key's client."""
     with closing(Neighbour(attacked)) as found:
         yield found
 

@@ -33,7 +33,6 @@ def large():
 
 @contextmanager
 def _serving(tmp_path, temporary, sample):
-    """A server whose model is loaded."""
     with running(tmp_path / "log", TMPDIR=str(temporary), IDLE_TIMEOUT="0") as server:
         assert server.transcribe(sample[0]).json()["text"] == sample[1]
         yield server

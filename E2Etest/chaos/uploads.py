@@ -38,5 +38,4 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def sent(server, body: bytes) -> Answer:
-    """A whole request."""
     return await answer(*await begun(server, body))

@@ -21,7 +21,6 @@ def reach(request):
 
 @pytest.fixture(scope="session")
 def server(reach):
-    """Small limits for uploads."""
     with reach(MAX_UPLOAD_MB="4", MAX_AUDIO_S="120") as server:
         yield server
 
@@ -35,7 +34,6 @@ def guarded(start):
 
 @pytest.fixture(scope="module")
 def llm():
-    """A scripted endpoint for translations."""
     with ScriptedLlm() as endpoint:
         yield endpoint
 
@@ -56,7 +54,6 @@ def scripted(scripted_server):
 
 @pytest.fixture(scope="session")
 def live_server(reach):
-    """The defaults."""
     with reach() as server:
         yield server
 

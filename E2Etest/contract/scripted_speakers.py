@@ -55,5 +55,4 @@ class ScriptedRecording:
 
 
 def _voice(speaker: int) -> VoicePrint:
-    """Like no other speaker's."""
     return np.eye(MAX_SPEAKERS, dtype=np.float32)[speaker]

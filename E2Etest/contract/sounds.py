@@ -70,5 +70,4 @@ def content(value):
 
 
 def url(value):
-    """Return a data URL of a WAV file of the sound."""
     return "data:audio/wav;base64," + base64.b64encode(content(value["sound_url"])).decode()

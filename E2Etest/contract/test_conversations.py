@@ -332,7 +332,6 @@ def _joined(found):
 
 @contextmanager
 def _bridged(server, language="", token=None):
-    """Serve a bridge in front of the server."""
     with Bridge("127.0.0.1", 0, BridgeTarget(server.base, server.key if token is None else token, language)) as bridge:
         thread = threading.Thread(target=bridge.serve_forever, args=[0.01])
         thread.start()

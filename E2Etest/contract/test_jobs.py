@@ -26,7 +26,6 @@ def submit(server, audio, **fields):
 
 
 def events(server, identity):
-    """Every state that the job's event stream tells."""
     with server.client.stream("GET", f"/v1/jobs/{identity}/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         return [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]

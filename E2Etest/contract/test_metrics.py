@@ -25,7 +25,6 @@ AUDIO_S = len(recordings.samples()) / 16_000
 
 @pytest.fixture(scope="module")
 def server(start):
-    """A server whose steps take some time, loaded."""
     slow = FakeScript(load_s=1.0, step_s=0.02)
     with start(script=slow, IDLE_TIMEOUT="0", WS_RESUME_S="0", MAX_AUDIO_S="300") as server:
         parts = _server_timing(server.transcribe(recordings.sample()[0]))

@@ -21,7 +21,6 @@ WORD = "kitchen"  # of the recording in the canary file
 
 @pytest.fixture(scope="module")
 def canary(tmp_path_factory):
-    """Watches all tests of this module."""
     with watching(tmp_path_factory.mktemp("canary")) as found:
         yield found
 

@@ -32,7 +32,6 @@ def scripted(*rules, **fields):
 
 
 def speak(server, text=SHORT, **fields):
-    """The whole answer."""
     return server.client.post(URL, json={"input": text, "response_format": "pcm", **fields})
 
 

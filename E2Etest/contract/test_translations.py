@@ -15,7 +15,6 @@ TEXT_ROUTE = "/v1/text/translations"
 
 @pytest.fixture(scope="module")
 def translating(start, llm):
-    """A server that translates through the scripted endpoint."""
     with start(OPENAI_BASE_URL=llm.base_url, OPENAI_API_KEY=KEY, TRANSLATE_MODEL="scripted") as server:
         yield server
 

@@ -16,7 +16,6 @@ def receiver():
 
 @pytest.fixture(scope="module")
 def sending(start):
-    """A server that may send to this machine."""
     with receiving() as settings, start(**settings.settings()) as server:
         yield server
 

@@ -126,13 +126,11 @@ class InProcessServer(Server):
         return record["extra"].get("port", self.port) == self.port
 
     def replace_script(self, script: FakeScript) -> None:
-        """Let the engine go on by another script."""
         for part in self._parts:
             part.scripts.replace(script)
 
     @property
     def speech(self) -> SpeechProcessor:
-        """What its routes speak with."""
         return self._app.state.services.of(SpeechProcessor)
 
     @property

@@ -84,7 +84,6 @@ class Server:
         self._clients.close()
 
     def post(self, path: str, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
-        """Post a recording to a route and return the response."""
         return self.client.post(path, files={"file": (name, audio)}, data=fields)
 
     def transcribe(self, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
@@ -225,7 +224,6 @@ def fake_model(folder: Path, *, script: dict[str, object] | None = None, **rule:
 
 
 def free_port() -> int:
-    """Return a port of this machine on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -110,7 +110,6 @@ def cpu_s(pid: int) -> float:
 
 
 def engine_of(server) -> int | None:
-    """Return the id of the engine process, if there is one."""
     return next((pid for pid in _children(server.process.pid) if b"--socket" in _command_of(pid)), None)
 
 
@@ -122,7 +121,6 @@ def kill_engine(server) -> int:
 
 
 def wait_until_gone(pid: int, wait_s: float = 30.0) -> None:
-    """Wait until the process does not run any more."""
     until(lambda: not _command_of(pid), wait_s, lambda: f"{pid} runs")
 
 

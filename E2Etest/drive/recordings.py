@@ -151,7 +151,6 @@ def encoded(
 
 
 def packets(content: bytes) -> list[bytes]:
-    """Return the packets of a file's audio."""
     with av.open(io.BytesIO(content)) as container:
         return [bytes(packet) for packet in container.demux(audio=0) if packet.size]
 

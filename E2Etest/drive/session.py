@@ -70,7 +70,6 @@ def pieces(body: bytes, size: int) -> list[bytes]:
 
 
 def pcm_of(path) -> np.ndarray:
-    """A recording as int16 (n,) at 16 kHz."""
     with av.open(str(path)) as file:
         convert = av.AudioResampler("s16", "mono", 16_000)
         frames = [part for frame in file.decode(audio=0) for part in convert.resample(frame)]

@@ -46,7 +46,6 @@ def post(
 
 
 def handshake(path: str, headers: bytes = b"") -> bytes:
-    """Return a request for a WebSocket."""
     return (
         b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n%b\r\n"

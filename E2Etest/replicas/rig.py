@@ -61,7 +61,6 @@ class Replicas(Server):
         self._engine = ServerProcess(self.log_path, shared_log=True, program=program, **self._engine_settings)
 
     def stop_engine(self) -> int:
-        """Stop the engine with SIGTERM and return its exit code."""
         return self._engine.stop()
 
     def log(self) -> str:

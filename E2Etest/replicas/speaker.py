@@ -40,7 +40,6 @@ class Speaker:
 
     @property
     def text(self):
-        """All that was understood."""
         return " ".join(text for _, text in sorted(self.finals.items()) if text)
 
     def _speak(self):
