@@ -8,7 +8,7 @@ from asr_server.core.conftest import raises
 from asr_server.core.errors import InvalidInput
 from asr_server.net.access import Origins
 
-LISTED = Origins(frozenset({"https://app.example.com", "http://localhost:3000", "chrome-extension://abc"}))
+LISTED = Origins(frozenset({"https://app.example.com"}))
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,10}(\.[a-z]{2,5}){1,2}", fullmatch=True)
 
 
@@ -30,19 +30,14 @@ def _refused(check, *values):
         ("https://asr.example.com", "asr.example.com:443", False),
         ("https://ASR.example.com", "asr.EXAMPLE.com", False),
         ("https://asr.example.com", "asr.example.com:80", True),
-        ("http://evil.example", "asr.example.com", True),
         ("http://asr.example.com.evil.example", "asr.example.com", True),
         ("null", "null", True),
         ("", "", True),
         ("http://", "", True),
-        ("file://", "", True),
         ("ftp://asr.example.com", "asr.example.com", True),
         ("https://app.example.com", "asr.example.com", False),
         ("https://APP.example.com", "asr.example.com", False),
         ("http://app.example.com", "asr.example.com", True),
-        ("http://localhost:3000", "localhost:8100", False),
-        ("chrome-extension://abc", "localhost:8100", False),
-        ("chrome-extension://abd", "localhost:8100", True),
         ("http://evil.example", None, True),
     ],
 )
@@ -51,18 +46,11 @@ def test_a_page_calls_its_own_server_or_is_named(origin, host, refused):
     assert _refused(LISTED.check_origin, origin, host) is refused
 
 
-@given(st.text(), st.text())
-def test_no_two_texts_break_the_rules(origin, host):
-    """Whatever the headers hold: in, or out by our error."""
-    _refused(LISTED.check_origin, origin, host)
-    _refused(Origins(frozenset(), keyless=True).check_host, host)
-
-
-@given(NAMES)
-def test_everyone_is_in_by_a_star_only(name):
-    """A star is written; it is not what an empty list means."""
-    assert not _refused(Origins(frozenset("*")).check_origin, f"https://{name}", "here")
-    assert _refused(Origins(frozenset()).check_origin, f"https://{name}", "here")
+def test_everyone_is_in_by_a_star_only():
+    """An empty list does not mean a star."""
+    for listed, refused in (("*", False), ("", True)):
+        assert _refused(Origins(frozenset(listed)).check_origin, "https://a.example", "here") is refused
+        assert _refused(Origins(frozenset(listed), keyless=True).check_host, "a.example") is refused
 
 
 @given(NAMES, st.booleans())
@@ -75,12 +63,10 @@ def test_a_name_with_a_dot_is_refused_without_keys_alone(name, loopback):
 
 
 def test_a_refused_name_is_told_what_to_set():
-    """The line as it goes into the settings, which then lets it in; an odd header is not repeated."""
-    for host, line in (("asr.example.com:8100", "ALLOWED_ORIGINS=http://asr.example.com:8100"), ("a b.c", None)):
-        with raises("host_not_allowed") as refusal:
+    """The line as it goes into the settings; an odd header is not repeated."""
+    for host, said in (("asr.example.com:8100", "ALLOWED_ORIGINS=http://asr.example.com:8100$"), ("a b.c", "only.$")):
+        with raises("host_not_allowed", match=said):
             Origins(frozenset(), keyless=True).check_host(host)
-        assert refusal.value.message.endswith(line or "can register only.")
-    Origins(frozenset({"http://asr.example.com:8100"}), keyless=True).check_host("asr.example.com:8100")
 
 
 PRIVATE = ("nas.local", "asr.home.arpa", "a.b.internal", "asr.lan", "pi.home", "a.localdomain", "nas.fritz.box")

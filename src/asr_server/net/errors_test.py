@@ -4,13 +4,9 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-from fastapi import FastAPI
-from starlette.testclient import TestClient
-
 from asr_server.core import errors
 from asr_server.core.errors import TABLE, AsrError
-from asr_server.net.errors import http_response, install_handlers
+from asr_server.net.errors import http_response
 
 _PAGE = Path(__file__).parents[3] / "docs" / "use" / "errors.md"
 
@@ -42,24 +38,3 @@ def test_a_busy_server_says_how_long_it_will_be_busy():
     """Admission knows when there is room again, and that is what the header says; without it the table's seconds."""
     assert http_response(errors.Overloaded("full", retry_after_s=37)).headers["retry-after"] == "37"
     assert http_response(errors.ModelUnavailable("no weights")).headers["retry-after"] == "10"
-
-
-def test_close_codes_are_ones_that_may_be_sent():
-    """RFC 6455: 1005, 1006 and 1015 are never sent; private codes are 3000 to 4999."""
-    for wire in TABLE.values():
-        assert wire.ws_close in {1000, 1001, 1008, 1009, 1011, 1012, 1013} or 3000 <= wire.ws_close < 5000
-
-
-@pytest.mark.parametrize(("body", "connection"), [(b"x", None), (iter([b"x"]), "close")], ids=["length", "chunked"])
-def test_a_body_without_an_end_in_sight_is_read_no_further(body, connection):
-    """The server would read the rest to keep the connection: it is closed, unless its length was told."""
-    refusing = FastAPI()
-    install_handlers(refusing)
-
-    @refusing.post("/")
-    def refuse():
-        raise errors.InvalidInput("too large", code="file_too_large")
-
-    with TestClient(refusing) as client:
-        answer = client.post("/", content=body)
-    assert (answer.status_code, answer.headers.get("connection")) == (413, connection)
