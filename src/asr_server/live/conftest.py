@@ -1,7 +1,5 @@
 """Live sessions over an engine thread whose batch answers by a script."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 import wave
@@ -11,7 +9,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.core import settings
-from asr_server.core.errors import InvalidInput
+from asr_server.core.errors import InvalidInput, ShuttingDown
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.live.inference import Engines
@@ -24,7 +22,7 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.model import RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
-__all__ = ["Scripted", "make", "opened", "processed", "said", "speech", "until", "until_flush"]
+__all__ = ["Scripted", "make", "opened", "processed", "said", "speech", "until", "until_flush", "until_shutdown"]
 
 
 class Scripted:
@@ -106,7 +104,6 @@ def answers(monkeypatch):
 
 
 async def until(condition):
-    """Wait for what another thread or a timer does."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - it sets no event
             await asyncio.sleep(0.005)
@@ -121,7 +118,6 @@ async def processed(connection, audio):
 
 
 async def opened(live, **options):
-    """A connection to a new session."""
     return await live.open(LiveSessionOptions(live.turn_config(), **options))
 
 
@@ -142,3 +138,14 @@ async def until_flush(connection):
         if isinstance(outgoing.message, Final) and outgoing.message.ending is Ending.FLUSH:
             return messages
     return messages
+
+
+async def until_shutdown(connection):
+    """The messages up to the end of the server."""
+    messages = []
+    try:
+        async for outgoing in connection.messages():
+            messages.append(outgoing.message)  # noqa: PERF401 - what came before the error counts
+    except ShuttingDown:
+        return messages
+    raise AssertionError("the session did not end with the server")

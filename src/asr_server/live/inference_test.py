@@ -1,8 +1,6 @@
 """The audio that waits for the words of a final: of one utterance at a time, however many were discarded. Finals in
 another language than the session's are heard again."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import math
@@ -23,23 +21,13 @@ from asr_server.schedule.job import Priority
 
 
 def _request(number, start=0):
-    return Transcribe(
-        ticket=number,
-        kind=ResultKind.PARTIAL,
-        utterance=number,
-        start_samples=start,
-        audio=np.zeros(16_000, np.float32),
-        language=None,
-        context="",
-        prefix=(),
-        draft=(),
-    )
+    asked = {"kind": ResultKind.PARTIAL, "language": None, "context": "", "prefix": (), "draft": ()}
+    return Transcribe(ticket=number, utterance=number, start_samples=start, audio=np.zeros(16_000, np.float32), **asked)
 
 
 def test_the_audio_of_utterances_that_were_discarded_is_not_held():
     """A session of hours that clears its input again and again holds the audio of one utterance."""
-    words = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, lambda timed: None)
-    held = []
+    words, held = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, lambda timed: None), []
     for number in range(1, 6):
         request = _request(number)
         words.on_request(request)

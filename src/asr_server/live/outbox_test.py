@@ -1,30 +1,12 @@
-"""The messages that wait for a live client, and the parts of its session."""
+"""The messages that wait for a live client."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
 from asr_server.core.conftest import raises
 from asr_server.core.errors import InvalidInput
-from asr_server.live import route
-from asr_server.live.conftest import Scripted, opened
-from asr_server.live.machine.events import Audio, Ending, Final, Partial, UtteranceStarted
-from asr_server.live.outbox import Outbox, Outgoing, SessionPart, TextDetails, missed
-
-
-@dataclass(frozen=True, slots=True)
-class _Mood(TextDetails):
-    utterance: int
-    mood: str
-    size_bytes = 5_000
-
-    @property
-    def is_empty(self):
-        return not self.mood
-
-    def fields(self):
-        return {"mood": self.mood}
-
-    def wire(self):
-        return {"utterance": self.utterance, **self.fields()}
+from asr_server.live.machine.events import Ending, Final, Partial, UtteranceStarted
+from asr_server.live.outbox import Outbox, Outgoing
 
 
 def _partial(utterance, text):
@@ -55,7 +37,7 @@ async def test_details_of_a_text_take_room_until_they_are_taken():
     outbox = Outbox()
     outbox.put(_final(1))
     alone = outbox.waiting_bytes
-    outbox.put(replace(_final(2), details=_Mood(2, "calm")))
+    outbox.put(replace(_final(2), details=SimpleNamespace(size_bytes=5_000)))
     assert outbox.waiting_bytes == 2 * alone + 5_000
     outbox.close()
     await _read(outbox)
@@ -90,52 +72,3 @@ async def test_all_finals_that_are_kept_are_given_out_however_long():
     outbox.put(_final(257))
     outbox.close()
     assert [message.utterance for message in await _read(outbox)] == list(range(1, 258))
-
-
-class _Part(SessionPart):
-    """Adds its name to every final."""
-
-    def __init__(self, name):
-        self._name = name
-
-    def completed(self, outgoing):
-        if not isinstance(final := outgoing.message, Final):
-            return outgoing
-        before = outgoing.details.mood if outgoing.details is not None else ""
-        shown = replace(final, text=f"{final.text} {self._name}")
-        return replace(outgoing, message=shown, details=_Mood(final.utterance, before + self._name))
-
-
-async def _sent(connection):
-    connection.session.end()
-    made = [route.render(outgoing) async for outgoing in connection.messages()]
-    return [message for message in made if message is not None]
-
-
-async def test_a_message_passes_the_parts_in_their_order(make, speech):
-    """Each part of a session may change the message and add fields to it."""
-    connection = await opened(make(Scripted()), parts=tuple(lambda *_, name=name: _Part(name) for name in "ab"))
-    await connection.send(Audio(speech))
-    await connection.session.finish()
-    final = (await _sent(connection))[-1]
-    assert (final["text"], final["mood"]) == ("words a b", "ab")
-
-
-async def test_newer_details_of_a_final_go_to_who_has_it_and_stay_with_it(make, speech):
-    """A client that has the final gets only the details; any other gets both. Only the newest details wait."""
-    connection = await opened(make(Scripted()), parts=(lambda *_: SessionPart(),))
-    session = connection.session
-    await connection.send(Audio(speech))
-    await session.finish()
-    for mood in ("calm", "glad"):
-        session.send(_Mood(1, mood))
-    assert (await _sent(connection))[-1] == {"utterance": 1, "mood": "glad"}
-    assert await _sent(session.connect(1)) == [{"utterance": 1, "mood": "glad"}]
-    (final,) = await _sent(session.connect(0))
-    assert (final["text"], final["mood"]) == ("words", "glad")
-
-
-def test_details_that_say_nothing_are_not_sent_alone():
-    """A client that has the final needs nothing more."""
-    final = Final(1, "words", "English", 0, 16_000, Ending.PAUSE)
-    assert missed(Outgoing(final, details=_Mood(1, "")), 1) is None

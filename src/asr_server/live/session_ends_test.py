@@ -2,15 +2,15 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from asr_server.core.conftest import counts
-from asr_server.core.errors import ShuttingDown
 from asr_server.engine.client import EngineClient
 from asr_server.live import inference, sessions
-from asr_server.live.conftest import Scripted, opened, processed, until, until_flush
+from asr_server.live.conftest import Scripted, opened, processed, until, until_flush, until_shutdown
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
@@ -29,43 +29,16 @@ from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
 
 
-class _Working(SessionPart):
-    """A part with a task of its own."""
-
-    def __init__(self):
-        self._task = asyncio.create_task(asyncio.Event().wait())
-
-    def close(self):
-        self._task.cancel()
-
-
-@pytest.mark.parametrize(
-    ("how", "outcome"),
-    [
-        ({"clean": True}, SessionOutcome.CLOSED),
-        ({"clean": False}, SessionOutcome.LOST),
-    ],
-)
-async def test_how_a_client_left_is_how_its_session_ended(make, how, outcome):
+@pytest.mark.parametrize(("clean", "outcome"), [(True, SessionOutcome.CLOSED), (False, SessionOutcome.LOST)])
+async def test_how_a_client_left_is_how_its_session_ended(make, clean, outcome):
     """Once, with the audio that it had sent."""
     registry = CollectorRegistry()
     live = make(Scripted(), metrics=LiveMetrics(registry))
     connection = await opened(live)
     await processed(connection, bytes(64_000))
-    live.disconnect(connection, resumable=False, **how)
+    live.disconnect(connection, clean=clean, resumable=False)
     assert counts(registry, "asr_live_sessions_ended_total") == {(outcome,): 1}
     assert counts(registry, "asr_live_audio_seconds_total") == {(): 2.0}
-
-
-async def _until_shutdown(connection):
-    """Return the kinds of all messages before the end."""
-    kinds = []
-    try:
-        async for sent in connection.messages():
-            kinds.append(type(sent.message))  # noqa: PERF401 - what came before the error counts
-    except ShuttingDown:
-        return kinds
-    raise AssertionError("the session did not end with the server")
 
 
 async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_session(make, speech, monkeypatch):
@@ -78,7 +51,7 @@ async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_session(
     await until(lambda: connection.session.machine.state is State.CLOSED)
     await connection.send(Audio(speech))
     await connection.send(GetCheckpoint())
-    kinds = await _until_shutdown(connection)
+    kinds = [type(message) for message in await until_shutdown(connection)]
     live.disconnect(connection, clean=False)
     await draining
     assert UtteranceEnded in kinds
@@ -97,46 +70,44 @@ async def test_a_drained_session_has_the_times_of_its_last_words(make, speech, m
     connection = await opened(live, words=WordTimes.ESTIMATED)
     await connection.send(Audio(speech))
     draining = asyncio.create_task(live.drain())
-    kinds = await _until_shutdown(connection)
+    kinds = [type(message) for message in await until_shutdown(connection)]
     live.disconnect(connection, clean=False)
     await draining
     assert kinds[-2:] == [Final, WordTimestamps]
-
-
-class _Estimates:
-    """A model of the end of turns that takes long."""
-
-    def __init__(self):
-        self.is_asked, self.may_answer = threading.Event(), threading.Event()
-
-    def probability(self, speech):
-        if speech.any():  # the first call, of silence, only loads the model
-            self.is_asked.set()
-            self.may_answer.wait(60.0)
-        return 0.0
 
 
 async def test_nothing_goes_on_for_a_session_that_is_over(make, speech, monkeypatch):
     """No task of its requests, estimates, word times and parts is left, no row of the engine, and none of its audio."""
     monkeypatch.setattr(inference, "time_words", lambda *_, **__: asyncio.Event().wait())
     before = asyncio.all_tasks()
-    estimates, is_hung = _Estimates(), threading.Event()
+    is_asked, may_answer, is_hung = threading.Event(), threading.Event(), threading.Event()
+
+    def estimated(audio):
+        if audio.any():  # the first call, of silence, only loads the model
+            is_asked.set()
+            may_answer.wait(60.0)
+        return 0.0
+
+    def working(session_id, send):
+        part = SessionPart()
+        part.close = asyncio.create_task(asyncio.Event().wait()).cancel
+        return part
+
     batch = Scripted(lambda item: None if is_hung.is_set() else "words")
-    live = make(batch, end_of_turn=estimates)
-    parts = (lambda session_id, send: _Working(),)
-    connection = await opened(live, words=WordTimes.ESTIMATED, parts=parts)
+    live = make(batch, end_of_turn=SimpleNamespace(probability=estimated))
+    connection = await opened(live, words=WordTimes.ESTIMATED, parts=(working,))
     await connection.send(Audio(speech[:64_000]))
     await connection.send(Flush())
     await until_flush(connection)
     is_hung.set()
     await connection.send(Audio(speech))
     try:
-        await until(lambda: estimates.is_asked.is_set() and batch.rows)
+        await until(lambda: is_asked.is_set() and batch.rows)
         await connection.send(Audio(speech))
         live.disconnect(connection, clean=False, resumable=False)
         await until(lambda: asyncio.all_tasks() == before and not batch.rows)
     finally:
-        estimates.may_answer.set()
+        may_answer.set()
     assert (len(connection.session.inbox), live.shared.memory.held_bytes) == (0, 0)
 
 
@@ -154,13 +125,14 @@ async def test_a_client_that_comes_back_sees_the_open_utterance_as_it_stands(mak
     """Before anything new is said."""
     live = make(Scripted())
     connection = await opened(live)
+    machine = connection.session.machine
     await processed(connection, speech[:64_000])
-    await until(lambda: connection.session.machine.current_partial and not connection.session.machine.busy)
-    shown = connection.session.machine.current_partial
+    await until(lambda: machine.current_partial and not machine.busy)
+    shown = machine.current_partial
     live.disconnect(connection, clean=False)
-    await until(lambda: not connection.session.machine.busy)
+    await until(lambda: not machine.busy)
     again = await live.resume(connection.session.id, 0)
-    (first,) = [(await anext(again.messages())).message]
+    first = (await anext(again.messages())).message
     assert isinstance(first, Partial)
     assert (first.utterance, first.text) == (shown.utterance, shown.text)
 
@@ -185,22 +157,6 @@ async def test_audio_without_a_final_counts_in_what_all_sessions_hold(make, spee
     await until(lambda: machine.backlog_samples and memory.held_bytes >= 4 * machine.backlog_samples)
     live.disconnect(connection, clean=True, resumable=False)
     assert memory.held_bytes == 0
-
-
-async def test_a_pause_is_answered_with_the_lag_of_its_audio(make, speech):
-    """What came long ago is that old; what has just come is new."""
-    live = make(Scripted())
-    connection = await opened(live)
-    await processed(connection, speech[:-28_800])
-    await asyncio.sleep(0.3)
-    await connection.send(Flush())
-    lags = {}
-    async for outgoing in connection.messages():
-        lags[type(outgoing.message)] = outgoing.lag_ms
-        if isinstance(outgoing.message, Final):
-            break
-    assert 300 <= lags[Final] < 20_000
-    assert 300 <= lags[UtteranceEnded] < 20_000
 
 
 async def test_of_a_connection_that_ends_twice_the_first_end_counts(make):

@@ -97,7 +97,6 @@ class SessionStats:
         metrics.opened.inc()
 
     def count(self, action: Action) -> None:
-        """Count an action of the machine."""
         match action:
             case Partial(utterance=number, committed=committed):
                 self.partials += 1
@@ -140,16 +139,12 @@ class SessionStats:
         if committed <= before:
             return
         self.committed[number] = committed
-        text = message.text
+        text, samples = message.text, message.end_samples - message.start_samples
         for end in _word_ends(text, before, committed):
-            lag_s = self._lag_s(_spoken_samples(message, end / len(text)))
+            # An estimate from the word's place in the text: live words have no other times.
+            lag_s = self._lag_s(message.start_samples + round(end / len(text) * samples))
             self._lags.append(lag_s)
             self._metrics.commit_lag.observe(lag_s)
-
-
-def _spoken_samples(message: Partial | Final, share: float) -> int:
-    """Estimate where a word ends in the audio from its place in the text: live words have no other times."""
-    return message.start_samples + round(share * (message.end_samples - message.start_samples))
 
 
 def _word_ends(text: str, before: int, committed: int) -> list[int]:

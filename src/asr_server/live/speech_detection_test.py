@@ -1,7 +1,5 @@
 """Voice detection for many sessions on one thread, and estimates of the end of turns on another, bounded."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import wave
@@ -16,7 +14,7 @@ from asr_server.audio import segmentation
 from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.conftest import counts
-from asr_server.live.machine.events import Audio, Flush
+from asr_server.live.machine.events import Audio
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import LiveMachineConfig
 from asr_server.live.session_stats import LiveMetrics
@@ -30,39 +28,29 @@ def pcm():
         return recording.readframes(120 * FRAME_SAMPLES)
 
 
-class _Session:
-    """A session's machine and its stream of the detector."""
-
-    def __init__(self, detector, machine, stream=None):
-        self.machine, self._detector, self._stream = machine, detector, stream or SpeechProbability()
-
-    async def frames(self, event):
-        return await self._detector.frames(self.machine, self._stream, event)
-
-
 @pytest.fixture
-def make():
-    """Makes the detector of a session and its machine."""
+def scores():
+    """Returns the scores of the events of a new session. All sessions share a detector."""
     detector = VoiceDetector()
-    return lambda *stream: _Session(detector, LiveMachine(LiveMachineConfig()), *stream)
+
+    async def scores(*events, stream=None):
+        machine, stream, found = LiveMachine(LiveMachineConfig()), stream or SpeechProbability(), []
+        for event in events:
+            frames = await detector.frames(machine, stream, event)
+            machine.receive(event, frames)
+            found += [frame.probability for frame in frames]
+        return found
+
+    return scores
 
 
-async def _scores(session, *events):
-    found = []
-    for event in events:
-        frames = await session.frames(event)
-        session.machine.receive(event, frames)
-        found += [frame.probability for frame in frames]
-    return found
-
-
-async def test_scores_do_not_depend_on_pieces_or_on_other_sessions(make, pcm):
+async def test_scores_do_not_depend_on_pieces_or_on_other_sessions(scores, pcm):
     """Sessions that send pieces of seven sizes at the same time: each gets the scores of the whole, in order."""
     audio = np.frombuffer(pcm, "<i2").astype(np.float32) / 32_768
     whole = SpeechProbability().push(audio)
     pieces = [[Audio(pcm[at : at + size]) for at in range(0, len(pcm), size)] for size in range(640, 7_000, 960)]
-    for scores in await asyncio.gather(*(_scores(make(), *each) for each in pieces)):
-        assert np.abs(np.array(scores) - whole).max() < 1e-5
+    for found in await asyncio.gather(*(scores(*each) for each in pieces)):
+        assert np.abs(np.array(found) - whole).max() < 1e-5
 
 
 @pytest.fixture
@@ -79,19 +67,19 @@ def calls(monkeypatch):
     return counts
 
 
-async def test_many_sessions_share_few_calls_of_bounded_size(make, calls, pcm):
+async def test_many_sessions_share_few_calls_of_bounded_size(scores, calls, pcm):
     """One that waits gets in a call with others, but a call for all would make the next ones wait too long."""
     piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
-    await asyncio.gather(*(_scores(make(), piece) for _ in range(80)))
+    await asyncio.gather(*(scores(piece) for _ in range(80)))
     assert sum(calls) == 4 * 80
     assert max(calls) <= 128
     assert len(calls) < 10
 
 
-async def test_a_session_that_ends_while_its_frames_wait_delays_nobody(make, calls, pcm):
+async def test_a_session_that_ends_while_its_frames_wait_delays_nobody(scores, calls, pcm):
     """Nor does one whose frames are being computed."""
     piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
-    waiting, under_way, *others = (asyncio.create_task(_scores(make(), piece)) for _ in range(4))
+    waiting, under_way, *others = (asyncio.create_task(scores(piece)) for _ in range(4))
     await asyncio.sleep(0)
     waiting.cancel()
     while not calls:  # noqa: ASYNC110 - another thread works
@@ -99,26 +87,16 @@ async def test_a_session_that_ends_while_its_frames_wait_delays_nobody(make, cal
     under_way.cancel()
     first, second = await asyncio.gather(*others)
     assert first == second
-    assert waiting.cancelled()
-    assert under_way.cancelled()
+    assert (waiting.cancelled(), under_way.cancelled()) == (True, True)
 
 
-async def test_a_fault_of_one_session_fails_no_other_of_the_same_call(make, pcm):
+async def test_a_fault_of_one_session_fails_no_other_of_the_same_call(scores, pcm):
     """Another session, whose frames are computed on the same thread, has all its scores."""
     piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
-    broken, whole = _scores(make("no stream"), piece), _scores(make(), piece)
-    fault, scores = await asyncio.gather(broken, whole, return_exceptions=True)
+    broken, whole = scores(piece, stream="no stream"), scores(piece)
+    fault, found = await asyncio.gather(broken, whole, return_exceptions=True)
     assert isinstance(fault, AttributeError)
-    assert len(scores) == 4
-
-
-async def test_the_last_frame_before_a_flush_is_filled_with_silence(make):
-    """It is scored, and stays as long as it is."""
-    session = make()
-    assert await _scores(session, Audio(bytes(2 * 400))) == []
-    (last,) = await session.frames(Flush())
-    assert len(last.samples) == 400
-    assert 0 <= last.probability < 0.5
+    assert len(found) == 4
 
 
 SPEECH = np.zeros(1_600, np.float32)
@@ -128,12 +106,9 @@ class _Model:
     """Waits until it may answer."""
 
     def __init__(self, error=None):
-        self.error = error
-        self.may_answer = threading.Event()
-        self.calls = 0
+        self.error, self.may_answer = error, threading.Event()
 
     def probability(self, speech):
-        self.calls += 1
         assert self.may_answer.wait(30)
         if self.error is not None:
             raise self.error
@@ -166,14 +141,3 @@ async def test_a_model_that_fails_costs_the_estimate_alone():
     model.error = None
     assert await estimator.probability(SPEECH) == 0.7
     assert counts(registry, "asr_live_end_of_turn_total") == {("failed",): 20, ("estimated",): 1}
-
-
-async def test_the_first_session_loads_the_model_and_waits_for_nothing():
-    """Once."""
-    model = _Model()
-    estimator = EndOfTurnEstimator(model, LiveMetrics())
-    estimator.warm_up()
-    estimator.warm_up()
-    model.may_answer.set()
-    assert await estimator.probability(SPEECH) == 0.7
-    assert model.calls == 2

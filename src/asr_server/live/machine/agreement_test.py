@@ -86,20 +86,6 @@ def test_words_are_committed_on_which_hypotheses_agree_for_long_enough(hypothese
     assert _after(*hypotheses, **how).committed == committed
 
 
-def test_a_folded_text_does_not_take_committed_words_back():
-    """The text that is shown goes on from what was committed."""
-    known = _after(*[_heard("no", " no", " no", " yes")] * 2)
-    assert known.committed == "no no no"
-    known.on_result(TranscribeResult(1, "no yes", "English", (1,)), 5_000)
-    assert known.text == "no no no yes"
-
-
-def test_tokens_without_text_are_no_commit():
-    """The language that the model names first is nothing to show."""
-    known = _after(*[_heard("", "", "a")] * 2)
-    assert (known.committed, known.committed_ids) == ("", ())
-
-
 def test_a_word_does_not_age_while_nothing_is_said():
     """The model hears the same speech again in a pause, and agrees with itself."""
     known, heard = Agreement(_RULES), _heard("a", " b", " c")
@@ -110,17 +96,16 @@ def test_a_word_does_not_age_while_nothing_is_said():
     assert known.committed == "a b"
 
 
-def test_a_text_that_lost_some_of_what_was_committed_keeps_it():
-    """What was committed stays, what follows is added."""
-    assert following("no no no", TranscribeResult(1, "no yes")) == "no no no yes"
-    assert following("one", TranscribeResult(1, "one two")) == "one two"
-    assert following("one two", TranscribeResult(1, "one")) == "one two"
-
-
-def test_a_text_made_apart_goes_on_from_what_was_committed():
+@pytest.mark.parametrize(
+    ("committed", "text", "detached", "shown"),
+    [
+        ("no no no", "no yes", False, "no no no yes"),  # a folded text
+        ("one", "one two", False, "one two"),
+        ("one two", "one", False, "one two"),
+        ("turn on the", "Turn of the kitchen lights", True, "turn on the kitchen lights"),  # made apart
+        ("turn on the", "turn on", True, "turn on the"),
+    ],
+)
+def test_a_text_goes_on_from_what_was_committed(committed, text, detached, shown):
     """It may say the committed words otherwise; none is taken back, and none said twice."""
-    assert (
-        following("turn on the", TranscribeResult(1, "Turn of the kitchen lights", detached=True))
-        == "turn on the kitchen lights"
-    )
-    assert following("turn on the", TranscribeResult(1, "turn on", detached=True)) == "turn on the"
+    assert following(committed, TranscribeResult(1, text, detached=detached)) == shown

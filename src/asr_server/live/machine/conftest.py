@@ -1,7 +1,5 @@
 """Synthetic speech, in which each word is a burst of its own loudness, and a recognizer for it."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 
@@ -36,7 +34,6 @@ def speech(words, *, word_ms=240, gap_ms=40):
 
 
 def silence(ms):
-    """int16 (n,) of zeros."""
     return np.zeros(ms * 16, np.int16)
 
 
@@ -46,7 +43,6 @@ def pcm(*parts):
 
 
 def probability(frame):
-    """1 for a frame that is mostly not silent."""
     return float(np.mean(np.abs(frame) > _STEP / 2) > 0.5)
 
 
@@ -77,7 +73,6 @@ def recognize(audio, prefix=()):
 
 
 def result_for(ticket, ids):
-    """The result with these ids."""
     text, offsets = "", []
     for word in ids:
         text += (" " if text else "") + WORDS[word]
@@ -144,7 +139,6 @@ class Run:
             self.answer()
 
     def of(self, kind):
-        """The actions of one class."""
         return [action for action in self.actions if isinstance(action, kind)]
 
     @property
@@ -163,12 +157,10 @@ def chunks(data, rng):
 
 
 def begun(**changes):
-    """A new session whose requests are answered at once."""
     return Run(LiveMachine(LiveMachineConfig(**changes)))
 
 
 def play(recording, *, rng=None, **changes):
-    """A whole recording through a fresh session."""
     run = begun(**changes)
     if rng is None:
         run.say(recording)
@@ -183,14 +175,5 @@ def play(recording, *, rng=None, **changes):
 @pytest.fixture
 def talk():
     """Two utterances with short dips and a pause, silence around them."""
-    return np.concatenate(
-        [
-            silence(900),
-            speech([1, 2, 3, 4]),
-            silence(200),
-            speech([5, 6]),
-            silence(900),
-            speech([7, 8, 9]),
-            silence(800),
-        ]
-    )
+    first, second = [speech([1, 2, 3, 4]), silence(200), speech([5, 6])], speech([7, 8, 9])
+    return np.concatenate([silence(900), *first, silence(900), second, silence(800)])

@@ -183,7 +183,6 @@ class Transcribe:
 
     @property
     def end_samples(self) -> int:
-        """The position behind the last sample."""
         return self.start_samples + len(self.audio)
 
 
@@ -246,7 +245,6 @@ class Partial:
 
     @property
     def text(self) -> str:
-        """The whole utterance so far."""
         return self.committed + self.tentative
 
 

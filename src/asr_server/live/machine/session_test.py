@@ -21,11 +21,9 @@ from asr_server.live.machine.conftest import (
 from asr_server.live.machine.events import (
     Audio,
     Configure,
-    Configured,
     Ending,
     Final,
     Flush,
-    Interrupted,
     Partial,
     Reset,
     ResultKind,
@@ -92,24 +90,11 @@ def test_the_final_comes_with_the_endpoint_frame_when_the_pause_was_already_hear
     assert finals == ["one two three four five six", "seven eight nine"]
 
 
-def test_an_unanswered_request_about_the_settled_pause_becomes_the_final(talk):
-    """The endpoint neither cancels nor repeats a request that is about exactly this audio."""
-    run = begun()
-    run.delay = 1.0
-    run.feed(pcm(talk[: 16 * 3_800]))
-    while not run.of(Final):
-        run.answer()
-    last = [a for a in run.requests if a.utterance == 1][-1]
-    assert last.kind is ResultKind.FINAL
-    assert last.end_samples == run.of(Final)[0].end_samples
-
-
 def test_one_request_at_a_time_and_the_newest_audio_wins():
     """While a result is outstanding nothing is requested; then one request covers all that came meanwhile."""
     run = begun()
     run.delay = 1.0
-    for _ in range(40):
-        run.feed(pcm(speech([1, 2])))
+    run.say(speech([1, 2] * 40))
     assert len(run.requests) == 1
     run.answer()
     assert len(run.requests) == 2
@@ -117,35 +102,13 @@ def test_one_request_at_a_time_and_the_newest_audio_wins():
 
 
 def test_a_partial_is_requested_at_most_every_buffer_of_speech():
-    """Between two requests lie at least `partial_every_samples` of audio."""
+    """Between two requests lie at least `partial_every_samples` of audio. The words that are committed are forced."""
     run = begun()
-    for _ in range(30):
-        run.feed(pcm(speech([1, 2])))
-    ends = [a.end_samples for a in run.requests if a.utterance == 1]
+    run.say(speech([1, 2] * 30))
+    ends = [request.end_samples for request in run.requests if request.utterance == 1]
     assert len(ends) > 10
     assert min(np.diff(ends)) >= 7_200
-
-
-def test_committed_words_are_forced_and_the_last_hypothesis_is_the_draft():
-    """Each question carries what is committed as prefix, and all of the last answer as draft."""
-    run = begun()
-    for i in range(12):
-        run.feed(pcm(speech([i % 10])))
-    last = run.requests[-1]
-    assert last.prefix
-    assert last.draft[: len(last.prefix)] == last.prefix
-    assert len(last.draft) > len(last.prefix)
-
-
-def test_new_rules_hold_from_the_next_utterance_on(talk):
-    """The open utterance keeps its language; the next has the new one."""
-    run = begun()
-    run.feed(pcm(speech([1, 2, 3, 4])))
-    run.feed(Configure(TurnConfig(language="German", context="names")))
-    run.feed(pcm(silence(900), speech([5, 6, 7]), silence(900)))
-    assert {a.language for a in run.requests if a.utterance == 1} == {None}
-    assert {(a.language, a.context) for a in run.requests if a.utterance == 2} == {("German", "names")}
-    assert run.of(Configured)[0].rules.language == "German"
+    assert 0 < len(run.requests[-1].prefix) < len(run.requests[-1].draft)
 
 
 @pytest.mark.parametrize("manual", [False, True])
@@ -159,53 +122,30 @@ def test_a_turn_without_speech_is_empty(manual):
     assert not run.requests
 
 
-@pytest.mark.parametrize("pause_ms", [560, 700, 900])
+@pytest.mark.parametrize("pause_ms", [560, 900])
 def test_the_margin_before_speech_may_be_the_end_of_the_utterance_before(pause_ms):
     """Of a short pause both utterances hear the most, but not the end of the last word."""
     run = play(np.concatenate([speech([1, 2]), silence(pause_ms), speech([3]), silence(900)]))
     first, second = run.of(UtteranceEnded)
-    assert first.end_samples <= second.start_samples
-    assert first.end_samples >= 16 * (560 + 300) - 2 * FRAME_SAMPLES
-    request = run.requests[-1]
-    assert request.start_samples <= 16 * (560 + pause_ms - 300) + FRAME_SAMPLES
+    assert 16 * (560 + 300) - 2 * FRAME_SAMPLES <= first.end_samples <= second.start_samples
+    assert run.requests[-1].start_samples <= 16 * (560 + pause_ms - 300) + FRAME_SAMPLES
     assert [final.text for final in run.of(Final)] == ["one two", "three"]
 
 
 def test_a_long_utterance_is_cut_in_its_last_third_and_nothing_is_lost():
     """The next begins with the next sample, where it was quietest."""
-    words = [i % 10 for i in range(60)]
-    run = play(speech(words), max_utterance_samples=5 * SAMPLE_RATE)
-    finals = run.of(Final)
-    assert [f.ending for f in finals[:-1]] == [Ending.CUT] * (len(finals) - 1)
-    for before, after in itertools.pairwise(finals):
+    *cut, last = play(speech([i % 10 for i in range(60)]), max_utterance_samples=5 * SAMPLE_RATE).of(Final)
+    assert {final.ending for final in cut} == {Ending.CUT}
+    for before, after in itertools.pairwise([*cut, last]):
         assert before.end_samples == after.start_samples
         length = before.end_samples - before.start_samples
         assert 5 * SAMPLE_RATE * 2 / 3 - 512 <= length <= 5 * SAMPLE_RATE + 512
 
 
 def test_nothing_is_committed_where_the_cut_may_fall():
-    """Committed words cannot move to the next utterance: all are from before the last third, also those that become
-    certain in it."""
+    """Committed words cannot move to the next utterance: all are from before the last third."""
     run = play(speech([i % 10 for i in range(40)]), max_utterance_samples=9 * SAMPLE_RATE)
-    partials = [p for p in run.of(Partial) if p.utterance == 1]
-    spoken_s = [0.28 * len(p.committed.split()) for p in partials]
-    late = [p.end_samples - p.start_samples > 6.1 * SAMPLE_RATE for p in partials]
-    assert 5.0 < max(spoken_s) <= 6.0
-    assert max(itertools.compress(spoken_s, late)) > max(
-        s for s, is_late in zip(spoken_s, late, strict=True) if not is_late
-    )
-
-
-def test_after_a_short_pause_the_questions_cover_the_new_speech():
-    """A pause that was already requested as if it were the end does not stop the audio."""
-    run = begun()
-    run.feed(pcm(speech([1, 2, 3]), silence(300)))
-    settled = run.requests[-1]
-    assert settled.kind is ResultKind.FINAL
-    run.feed(pcm(speech([4, 5, 6])))
-    assert run.requests[-1].kind is ResultKind.PARTIAL
-    assert run.requests[-1].end_samples >= settled.end_samples + 7_200
-    assert run.of(Partial)[-1].text.startswith("one two three four")
+    assert 5.0 < max(0.28 * len(p.committed.split()) for p in run.of(Partial) if p.utterance == 1) <= 6.0
 
 
 def test_a_final_that_fails_once_is_requested_again():
@@ -221,34 +161,15 @@ def test_a_final_that_fails_once_is_requested_again():
     assert final.text == "one two three four"
 
 
-def test_a_failed_final_after_a_cut_claims_no_word_of_the_next_utterance():
-    """What was tentative lay perhaps behind the cut: only committed words close the utterance."""
-    run = begun(max_utterance_samples=5 * SAMPLE_RATE)
-    for word in range(12):
-        run.feed(pcm(speech([5 + word % 5])))
-    run.feed(pcm(silence(110)))
-    for word in range(5):
-        run.feed(pcm(speech([5 + word % 5])))
-    assert not run.of(UtteranceEnded)
-    assert len(run.of(Partial)[-1].text.split()) > 12
-    committed = run.of(Partial)[-1].committed
-    run.failures = 1.0
-    run.feed(pcm(speech([6, 7, 8])))
-    assert run.of(UtteranceEnded)[0].ending is Ending.CUT
-    assert run.of(Final)[0].text == committed
-    assert committed
-
-
 def test_a_failed_partial_is_reported_once_and_the_session_goes_on():
     """The error never becomes text, and the final is whole."""
     run = begun()
     run.failures = 1.0
-    run.feed(pcm(speech([1, 2, 3, 4, 5, 6])))
-    run.feed(pcm(speech([7])))
+    run.say(speech([1, 2, 3, 4, 5, 6, 7]))
     run.failures = 0.0
-    run.feed(pcm(speech([8])))
+    run.say(speech([8]))
     run.feed(Flush())
-    assert [t.utterance for t in run.of(SessionError)] == [1]
+    assert [error.utterance for error in run.of(SessionError)] == [1]
     assert [(f.text, f.error) for f in run.of(Final)] == [("one two three four five six seven eight", None)]
 
 
@@ -268,31 +189,21 @@ def test_a_final_that_fails_twice_closes_with_what_was_known():
     assert run.of(Final)[-1].text == "six seven"
 
 
-def test_all_audio_of_an_interrupted_session_is_requested_at_once():
-    """The utterance stays open."""
-    run = begun()
-    run.feed(pcm(speech([1, 2, 3]), speech([4])[:1_000]))
-    run.feed(Interrupted())
-    assert run.requests[-1].end_samples == run.session.clock_samples
-    assert run.session.current_partial.text.startswith("one two three")
-
-
 def _spoken_with_two_engines(words, **changes):
-    """A run in which the lesser engine hears each "nine" as "zero"; the words in a row, and no pause behind them."""
+    """A run in which the lesser engine hears each "nine" as "zero"; the words in a row, and no pause after them."""
     run = begun(separate_final_engine=True, partial_every_samples=2_048, **changes)
     answer = run.answer
 
     def answer_by_kind():
-        request = run.pending[0]
-        if request.kind is ResultKind.FINAL:
+        if run.pending[0].kind is ResultKind.FINAL:
             answer()
             return
-        run.pending.pop(0)
+        request = run.pending.pop(0)
         ids = tuple(0 if word == 9 else word for word in recognize(request.audio))
         run.feed(result_for(request.ticket, (*request.prefix, *ids[len(request.prefix) :])))
 
     run.answer = answer_by_kind
-    run.say(*(speech([word]) for word in words))
+    run.say(speech(words))
     return run
 
 
@@ -337,11 +248,9 @@ def test_a_rough_answer_closes_no_utterance(flushed_first):
     run.delay = 1.0
     run.feed(pcm(speech([1, 2])[: 512 * 10]))
     run.answer()  # of the first frame; the question that waits now is about all of them
-    (request,) = run.pending
+    request = run.pending.pop()
     truncated = replace(result_for(request.ticket, recognize(request.audio)), truncated=True)
-    events = [Flush(), truncated] if flushed_first else [truncated, Flush()]
-    run.pending.clear()
-    for event in events:
+    for event in [Flush(), truncated] if flushed_first else [truncated, Flush()]:
         run.feed(event)
     assert not run.of(Final)
     (again,) = run.pending
@@ -351,19 +260,18 @@ def test_a_rough_answer_closes_no_utterance(flushed_first):
     assert not run.pending
 
 
-@pytest.mark.parametrize("rate", [8_000, 24_000, 44_100, 48_000])
+def _lengths_after_a_change(rate):
+    talk = np.concatenate([speech([3, 4, 5]), silence(1_000)])
+    run = begun()
+    run.feed(pcm(speech([1, 2]), silence(900)))
+    run.feed(Configure(TurnConfig(), rate))
+    run.feed(pcm(talk[(np.arange(len(talk) * rate // SAMPLE_RATE) * SAMPLE_RATE / rate).astype(int)]))
+    run.finish()
+    assert run.of(Final)[0].text == "one two"
+    return [final.end_samples - final.start_samples for final in run.of(Final)]
+
+
+@pytest.mark.parametrize("rate", [8_000, 44_100])
 def test_a_change_of_the_input_rate_keeps_what_was_said(rate):
     """The new rate holds from the next byte on: utterances are as long as they are at the rate of the models."""
-    talk = np.concatenate([speech([3, 4, 5]), silence(1_000)])
-
-    def lengths(new_rate):
-        run = begun()
-        run.feed(pcm(speech([1, 2]), silence(900)))
-        run.feed(Configure(TurnConfig(), new_rate))
-        places = (np.arange(len(talk) * new_rate // SAMPLE_RATE) * SAMPLE_RATE / new_rate).astype(int)
-        run.feed(pcm(talk[places]))
-        run.finish()
-        assert run.of(Final)[0].text == "one two"
-        return [final.end_samples - final.start_samples for final in run.of(Final)]
-
-    assert lengths(rate) == pytest.approx(lengths(SAMPLE_RATE), abs=FRAME_SAMPLES)
+    assert _lengths_after_a_change(rate) == pytest.approx(_lengths_after_a_change(SAMPLE_RATE), abs=FRAME_SAMPLES)

@@ -1,5 +1,7 @@
 """What a session does for callers that end turns by commits or by sentences, and what its finals carry."""
 
+from dataclasses import replace
+
 import pytest
 
 from asr_server.core.transcript import Token
@@ -21,19 +23,15 @@ SENTENCES = TurnConfig(min_silence_ms=2_000, sentence_silence_ms=500)
 
 
 def _fed(session, events, mark):
-    """Tell the session, answering every request with its words and `mark` behind them; all actions."""
+    """Tell the session, answering every request with its words and `mark` after them; all actions."""
     actions = []
     for event in events:
         fresh = receive(session, event)
         while fresh:
             actions += fresh
             requests = [action for action in fresh if isinstance(action, Transcribe)]
-            fresh = []
-            for request in requests:
-                answer = result_for(request.ticket, recognize(request.audio, request.prefix))
-                fresh += session.receive(
-                    TranscribeResult(answer.ticket, answer.text + mark, answer.language, answer.ids, answer.offsets)
-                )
+            answers = [result_for(one.ticket, recognize(one.audio, one.prefix)) for one in requests]
+            fresh = [a for answer in answers for a in session.receive(replace(answer, text=answer.text + mark))]
     return actions
 
 
@@ -55,21 +53,16 @@ def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(rules, margin_sa
     assert [e.ending for e in actions if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
 
 
-def _answers(request, pieces):
-    return TranscribeResult(request.ticket, "one two", "English", (7, 1, 2), (0, 3, 7), (-0.1, -0.2, -0.3), pieces)
-
-
 @pytest.mark.parametrize("known_before", [True, False])
 def test_a_final_carries_the_tokens_that_wrote_it(known_before):
     """From the answer to the final, or from the hypothesis that was known; those that name the language left out."""
-    session = LiveMachine(LiveMachineConfig())
+    session, finals = LiveMachine(LiveMachineConfig()), []
     actions = receive(session, pcm(speech([1, 2]), silence(300 if known_before else 0)))
     actions += receive(session, Flush()) if not known_before else []
-    pieces = (b"", b"one", b" two")
-    finals = []
+    written = {"offsets": (0, 3, 7), "logprobs": (-0.1, -0.2, -0.3), "pieces": (b"", b"one", b" two")}
     while requests := [e for e in actions if isinstance(e, Transcribe)]:
-        actions = session.receive(_answers(requests[-1], pieces))
-        actions += receive(session, pcm(silence(600))) if known_before else []
+        answer = TranscribeResult(requests[-1].ticket, "one two", "English", (7, 1, 2), **written)
+        actions = session.receive(answer) + (receive(session, pcm(silence(600))) if known_before else [])
         finals += [e for e in actions if isinstance(e, Final)]
     (final,) = finals
     assert final.tokens == (Token(b"one", -0.2), Token(b" two", -0.3))
@@ -102,11 +95,3 @@ def test_speech_begins_and_ends_with_hysteresis():
     ]
     for probabilities, expected in cases:
         assert _activity(probabilities) == expected, probabilities
-
-
-def test_a_click_is_forgotten_although_pauses_may_be_long():
-    """A click and a word 2 s later are two things, with pauses of 8 s."""
-    endpointer = Endpointer(0.5, 8_000)
-    assert [endpointer.signal(p) for p in [1.0] + [0.0] * 60] == [Signal.SILENT] * 61
-    assert [endpointer.signal(1.0) for _ in range(4)][-1] is Signal.ONSET
-    assert endpointer.frames == 4
