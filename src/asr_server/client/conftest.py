@@ -27,19 +27,16 @@ class Side:
         self.audio, self.actions, self.texts = bytearray(), [], []
 
     def say(self, *messages):
-        """Send these messages."""
         for message in messages:
             self._socket.send(json.dumps(message))
 
     def hello(self, received_bytes=None, actions=0, **more):
         """Send the first message: of a new session, or of one that has that many bytes and actions."""
-        known = {}
         if received_bytes is not None:
-            known = {"resumed": True, "received_bytes": received_bytes, "actions": actions}
-        self.say({"status": "connected", "session_id": "live_1", **known, **more})
+            more = {"resumed": True, "received_bytes": received_bytes, "actions": actions, **more}
+        self.say({"status": "connected", "session_id": "live_1", **more})
 
     def refuse(self, code):
-        """Answer with an error, and close."""
         self.say({"error": {"message": "No.", "code": code}, "code": code})
 
     def hear(self, size=0, actions=0):
@@ -48,7 +45,6 @@ class Side:
             self._take(self._socket.recv(timeout=WAIT_S))
 
     def close(self, code):
-        """End the connection in order."""
         self._socket.close(code)
 
     def break_off(self):

@@ -1,7 +1,5 @@
 """Event streams cut anywhere."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -18,9 +18,7 @@ from asr_server.client.files import (
 )
 
 _SPAN = b'data: {"text": "on", "language": "English", "is_final": false, "start": 0.5, "end": 1.5}\n\n'
-_WHOLE = b'data: {"text": "on", "language": "English", "is_final": true, "start": 0, "end": 2.0}\n\n'
-
-
+_LATE = b'data: {"error": {"message": "Late.", "type": "x", "param": null, "code": "deadline_exceeded"}}\n\n'
 _REFUSED = b'{"error": {"message": "Full.", "type": "x", "param": null, "code": "rate_limit_exceeded"}}'
 
 
@@ -29,48 +27,30 @@ _REFUSED = b'{"error": {"message": "Full.", "type": "x", "param": null, "code": 
     [
         (_REFUSED, 429, {"Retry_After": "7"}, "rate_limit_exceeded"),
         # Whatever stands at the address.
-        *((body, 502, {}, "http_502") for body in (b"<html>", b"{}", b"[]", b'{"error": "no"}', b'{"error": null}')),
+        *((body, 502, {}, "http_502") for body in (b"<html>", b"[]", b'{"error": "no"}', b'{"error": null}')),
         # The body of a redirection is no transcript, and the key must not be sent to another address.
         (b"moved", 307, {"Location": "http://127.0.0.1:1/"}, "http_307"),
     ],
 )
 def test_a_refusal_is_an_error_with_code_message_and_waiting_time(body, status, headers, code):
     """The envelope and the header have them; an error of another server is reported by its status."""
-    with (
-        answering(body, status, **headers) as (base, _),
-        FileClient(base) as client,
-        pytest.raises(FileError) as refusal,
-    ):
+    with answering(body, status, **headers) as (base, _), FileClient(base) as client, pytest.raises(FileError) as error:
         client.transcribe(io.BytesIO(b"RIFF"))
-    assert refusal.value.code == code
-    assert ("Full." if body == _REFUSED else str(status)) in refusal.value.message
-    assert refusal.value.retry_after_s == (7 if headers.get("Retry_After") else None)
-
-
-_LATE = b'data: {"error": {"message": "Late.", "type": "x", "param": null, "code": "deadline_exceeded"}}\n\n'
+    assert error.value.code == code
+    assert ("Full." if body == _REFUSED else str(status)) in error.value.message
+    assert error.value.retry_after_s == (7 if headers.get("Retry_After") else None)
 
 
 @pytest.mark.parametrize(("rest", "code"), [(b"", "connection_lost"), (_LATE, "deadline_exceeded")])
 def test_an_answer_that_ends_early_is_an_error_after_what_was_heard(rest, code):
-    """The last event is missing, or says what happened: the status was 200."""
-    with answering(_SPAN + rest) as (base, _), FileClient(base) as client:
+    """The length of the recording comes first, and then spans. The last event is missing, or says what happened: the
+    status was 200."""
+    with answering(b'data: {"duration": 2.0}\n\n' + _SPAN + rest) as (base, _), FileClient(base) as client:
         spans = client.spans(io.BytesIO(b"RIFF"))
-        assert next(spans).text == "on"
+        assert [next(spans), next(spans)] == [Duration(2.0), Span("on", "English", 0.5, 1.5, whole=False)]
         with pytest.raises(FileError) as error:
             next(spans)
     assert error.value.code == code
-
-
-def test_the_length_of_the_recording_comes_first_where_the_server_says_it():
-    """An event of its own; a server without it is no error."""
-    body = b'data: {"duration": 2.0}\n\n' + _SPAN + _WHOLE + b'data: {"done": true}\n\n'
-    with answering(body) as (base, _), FileClient(base) as client:
-        items = list(client.spans(io.BytesIO(b"RIFF")))
-    assert items == [
-        Duration(2.0),
-        Span("on", "English", 0.5, 1.5, whole=False),
-        Span("on", "English", 0, 2.0, whole=True),
-    ]
 
 
 @pytest.mark.parametrize(("key", "header"), [("sk-1", "Bearer sk-1"), ("", None)])

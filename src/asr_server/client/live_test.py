@@ -95,11 +95,8 @@ def test_a_line_comes_again_when_its_speakers_change_until_they_are_settled():
         assert client.speakers_lost == ""
         next(lines)
         assert client.speakers_lost == "It failed."
-    assert [(line.speakers[0].speaker, line.speakers_settled) for line in shown] == [
-        ("A", False),
-        ("A", False),
-        ("B", True),
-    ]
+    settled = [(line.speakers[0].speaker, line.speakers_settled) for line in shown]
+    assert settled == [("A", False), ("A", False), ("B", True)]
     (word,) = shown[-1].words
     assert (word.text, word.start_ms, word.end_ms, word.speaker) == ("on", 250, 750, "A")
 
@@ -117,25 +114,14 @@ def test_a_reset_leaves_the_finals_that_came_before():
 def test_where_a_flush_alone_ends_an_utterance_there_is_always_room(monkeypatch):
     """A client that waits for room would wait for a final that comes after the flush alone."""
     monkeypatch.setattr(live, "_BUFFER_BYTES", 100)
-
-    def script(side):
-        side.hello(endpointing="manual")
-        side.hear(90)
-        side.end()
-
-    with servers(script) as url, LiveClient(url) as client:
+    with servers(says(endpointing="manual")) as url, LiveClient(url) as client:
         client.send(bytes(90))
         assert client.has_room
 
 
 def test_a_client_that_was_closed_is_not_resumed():
     """At once, however long the caller would have waited."""
-
-    def second(side):
-        side.hello(0)
-        assert side.end() == 1000
-
-    with servers(says(), second) as url:
+    with servers(says(), says(received_bytes=0)) as url:
         client = LiveClient(url)
         client.close()
         with pytest.raises(LiveError) as refused:
@@ -205,61 +191,17 @@ def test_a_change_that_the_server_refused_is_not_made_in_the_next_session():
         client.resume()
 
 
-def test_a_session_that_no_server_has_any_more_goes_on_in_a_new_one():
-    """The server was killed. Audio without a final is transcribed again, and the open line is replaced."""
-
-    def first(side):
-        side.hello()
-        side.hear(64_000)
-        side.say(text(1, "on", ending="pause"), text(2, "an", end=1.5))
-        side.break_off()
-
-    def restarted(side):
-        assert ("session_id=live_1" in side.path, "received=1" in side.path) == (True, True)
-        side.refuse("session_not_found")
-
-    def second(side):
-        side.hello(session_id="live_2")
-        side.hear(32_000)
-        side.say(text(1, "and", ending="pause"))
-        side.break_off()
-
-    def again(side):
-        assert ("session_id=live_2" in side.path, "received=1" in side.path) == (True, True)
-        side.hello(32_000)
-        side.hear(2)
-        side.end()
-
-    with servers(first, restarted, second, again) as url, LiveClient(url) as client:
-        client.send(bytes(64_000))
-        lines = client.lines()
-        assert [next(lines).committed for _ in range(2)] == ["on", "an"]
-        for committed in ("and", None):
-            _until_broken(client)
-            client.resume()
-            if committed is not None:
-                line = next(client.lines())
-                assert (line.utterance, line.committed, line.start_s, line.end_s) == (2, "and", 1.0, 2.0)
-        client.send(b"56")
-
-
 def test_a_new_session_knows_no_voice_of_the_one_before():
     """Existing labels are settled, new letters differ from them, and names of stored voices stay."""
-
     before = _labelled(1, "on", "A", settled=True), _labelled(2, "off", "B"), {"status": "reconnect"}
     after = _labelled(1, "so", "A"), _labelled(2, "then", "Ann")
-    with (
-        servers(says(*before, code=1001, speakers=True), says(*after, speakers=True)) as url,
-        LiveClient(url, LiveOptions(speakers=True)) as client,
-    ):
+    scripts = says(*before, code=1001, speakers=True), says(*after, speakers=True)
+    with servers(*scripts) as url, LiveClient(url, LiveOptions(speakers=True)) as client:
         _until_broken(client)
         client.resume()
         shown = [line for _, line in zip(range(3), client.lines(), strict=False)]
-        assert [(line.utterance, line.speakers[0].speaker, line.speakers_settled) for line in shown] == [
-            (2, "B", True),
-            (3, "A2", False),
-            (4, "Ann", False),
-        ]
+        labels = [(line.utterance, line.speakers[0].speaker, line.speakers_settled) for line in shown]
+        assert labels == [(2, "B", True), (3, "A2", False), (4, "Ann", False)]
 
 
 def test_silence_needs_not_be_kept(monkeypatch):
@@ -288,16 +230,9 @@ def test_no_session_goes_on_with_a_hole(monkeypatch, lasting):
     def first(side):
         side.hello()
         side.hear(8)
-        if lasting:
-            side.break_off()
-        else:
-            side.close(1001)
+        side.break_off() if lasting else side.close(1001)
 
-    def second(side):
-        side.hello(*[2] * lasting)
-        assert side.end() == 1000
-
-    with servers(first, second) as url, LiveClient(url) as client:
+    with servers(first, says(**{"received_bytes": 2} if lasting else {})) as url, LiveClient(url) as client:
         client.send(b"12345678")
         _until_broken(client)
         with pytest.raises(LiveError) as lost:
@@ -315,10 +250,8 @@ def test_a_resume_is_tried_again_until_its_time_is_over():
     def draining(side):
         side.close(1001)
 
-    def full(side):
-        side.refuse("overloaded")
-
-    with servers(first, draining, full, draining, says(received_bytes=0)) as url, LiveClient(url) as client:
+    scripts = first, draining, lambda side: side.refuse("overloaded"), draining, says(received_bytes=0)
+    with servers(*scripts) as url, LiveClient(url) as client:
         _until_broken(client)
         with pytest.raises(ConnectionClosed):
             client.resume_within(0.0)

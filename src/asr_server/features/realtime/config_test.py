@@ -14,76 +14,49 @@ from asr_server.live.machine.events import EndOfTurnRules, TurnConfig
 
 DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
 JUDGING = replace(DEFAULTS, rules=replace(DEFAULTS.rules, end_of_turn=EndOfTurnRules()), judges_pauses=True)
-_SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
-
-_KEYS = st.sampled_from("abcd")
-_TREES = st.dictionaries(
-    _KEYS, st.recursive(st.none() | st.integers(0, 3), lambda below: st.dictionaries(_KEYS, below, max_size=3))
-)
-_TURNS = st.one_of(
-    st.none(),
-    st.fixed_dictionaries(
-        {"type": st.just("server_vad")},
-        optional={
-            "threshold": st.integers(0, 100).map(lambda n: n / 100),
-            "silence_duration_ms": st.integers(0, 5_000),
-            "prefix_padding_ms": st.integers(0, 5_000),
-            "idle_timeout_ms": st.none() | st.integers(5_000, 30_000),
-        },
-    ),
-    st.fixed_dictionaries(
-        {"type": st.just("semantic_vad")}, optional={"eagerness": st.sampled_from(["low", "medium", "high", "auto"])}
-    ),
-)
-_FORMATS = st.sampled_from([{"type": "audio/pcm", "rate": 16_000}, {"type": "audio/pcmu"}, {"type": "audio/pcma"}])
-_SAID = st.none() | st.fixed_dictionaries(
-    {}, optional={"language": st.sampled_from([None, "en", "de-AT"]), "prompt": st.text(max_size=5)}
-)
-_PATCHES = st.fixed_dictionaries(
-    {},
-    optional={
-        "turn_detection": _TURNS,
-        "format": _FORMATS,
-        "transcription": _SAID,
-        "noise_reduction": st.sampled_from([None, {"type": "near_field"}, {"strength": 0.5}]),
-    },
-)
 
 
 def _updated(config, **heard):
     return DEFAULTS.updated(config, {"type": "transcription", "audio": {"input": heard}})
 
 
-@_SETTINGS
-@given(_TREES, _TREES)
-def test_a_merge_takes_what_is_named_and_leaves_the_rest(old, patch):
-    """Key by key, at any depth; merging again changes nothing; merging nothing changes nothing."""
-    merged = merge(old, patch, {})
-    assert merge(merged, patch, {}) == merged
-    assert merge(old, {}, {}) == old
-    for name in set(old) - set(patch):
-        assert merged[name] == old[name]
-    for name, value in patch.items():
-        if not isinstance(value, dict):
-            assert merged[name] == value
-        elif isinstance(old.get(name), dict):
-            assert merged[name] == merge(old[name], value, {})
+@pytest.mark.parametrize(
+    ("old", "patch", "merged"),
+    [
+        ({"a": 1, "b": {"c": 2, "d": 3}}, {}, {"a": 1, "b": {"c": 2, "d": 3}}),
+        ({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": None, "e": {}}}, {"a": 1, "b": {"c": 2, "d": None, "e": {}}}),
+        ({"a": {"b": 1}, "c": 2}, {"a": None, "c": {"d": 3}}, {"a": None, "c": {"d": 3}}),
+    ],
+)
+def test_a_merge_takes_what_is_named_and_leaves_the_rest(old, patch, merged):
+    """Key by key, at any depth."""
+    assert merge(old, patch, {}) == merged
 
 
-@_SETTINGS
-@given(st.lists(_PATCHES, max_size=4))
+_PATCHES = [
+    {"turn_detection": {"type": "server_vad", "threshold": 0.4, "idle_timeout_ms": 6_000}},
+    {"turn_detection": {"type": "server_vad", "silence_duration_ms": 700}, "format": {"type": "audio/pcmu"}},
+    {"turn_detection": {"type": "semantic_vad", "eagerness": "low"}},
+    {"turn_detection": {"type": "semantic_vad"}, "transcription": {"language": "de-AT", "prompt": "Oder"}},
+    {"turn_detection": None, "format": {"type": "audio/pcm", "rate": 16_000}},
+    {"transcription": None, "noise_reduction": {"type": "near_field"}},
+    {"transcription": {"language": None}, "noise_reduction": {"strength": 0.5}},
+    {"transcription": {}, "noise_reduction": None},
+]
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.permutations(_PATCHES))
 def test_every_valid_update_gives_a_whole_configuration_that_can_be_sent_back(patches):
     """After any row of updates the effective configuration is valid, is its own update, and makes rules."""
     config = DEFAULTS.initial()
     for patch in patches:
-        before = config
-        config = _updated(config, **patch)
+        before, config = config, _updated(config, **patch)
         for name in {"turn_detection", "format", "transcription", "noise_reduction"} - set(patch):
             assert getattr(config.input, name) == getattr(before.input, name)
-    assert DEFAULTS.updated(config, config.model_dump()) == config
-    assert Config.model_validate(config.model_dump()) == config
-    rules = DEFAULTS.rules_of(config)
-    assert rules.manual == (config.input.turn_detection is None)
+        assert DEFAULTS.updated(config, config.model_dump()) == config
+        assert Config.model_validate(config.model_dump()) == config
+        assert DEFAULTS.rules_of(config).manual == (config.input.turn_detection is None)
 
 
 def test_keywords_have_a_length_together():
@@ -122,7 +95,7 @@ def test_what_the_rules_say():
     assert _rules(transcription={"languages": ["de", "en"]}).language is None
 
 
-@pytest.mark.parametrize("depth", [100, 950, 5_000])
+@pytest.mark.parametrize("depth", [950, 5_000])
 def test_a_deep_update_is_refused(depth):
     """However deep: an error, and no fault of ours."""
     patch = inner = {"type": "transcription"}

@@ -45,40 +45,30 @@ MANUAL = {"type": "transcription", "audio": {"input": {"turn_detection": None}}}
 VOICE = {"type": "transcription", "audio": {"input": {"turn_detection": {"type": "server_vad"}}}}
 
 
-class Talk:
-    """A live machine and a conversation that hears what it says, as the socket's writer does."""
+class Talk(Run):
+    """A live machine, and a conversation that hears what it says, as the socket's writer does."""
 
-    def __init__(self, rng, *, manual, failures=0.0):
+    def __init__(self, rng, *, manual, failures):
         self.session_config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL if manual else VOICE)
-        rules = DEFAULTS.rules_of(self.session_config)
-        limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
-        session = LiveMachine(LiveMachineConfig(rules=rules, **limits))
-        self.run = Run(session, rng, delay=0.6, failures=failures)
         self.conversation = Conversation(self.session_config, "sess_1", 5)
         self.events = [self.conversation.created()]
-        self._heard = 0
-
-    def tell(self, event):
-        self.run.feed(event)
-        self._hear()
+        limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
+        config = LiveMachineConfig(rules=DEFAULTS.rules_of(self.session_config), **limits)
+        super().__init__(LiveMachine(config), rng, delay=0.6, failures=failures)
 
     def update(self, patch):
         self.session_config = DEFAULTS.updated(self.session_config, patch)
         self.events.append(self.conversation.updated(self.session_config))
-        self.tell(Configure(DEFAULTS.rules_of(self.session_config)))
+        self.feed(Configure(DEFAULTS.rules_of(self.session_config)))
 
-    def finish(self):
-        self.run.finish(close=False)
-        self._hear()
-
-    def _hear(self):
-        fresh, self._heard = self.run.actions[self._heard :], len(self.run.actions)
-        for effect in fresh:
-            if not isinstance(effect, Transcribe | CancelRequest):
-                self.events += self.conversation.on_message(effect)
-
-    def of(self, kind):
+    def told(self, kind):
         return [event for event in self.events if event["type"] == kind]
+
+    def _perform(self, actions):
+        super()._perform(actions)
+        for action in actions:
+            if not isinstance(action, Transcribe | CancelRequest):
+                self.events += self.conversation.on_message(action)
 
 
 def _item(event):
@@ -94,26 +84,23 @@ def _talks(draw):
         for pcm in (words, silence(rng.choice([40, 300, 900]))):
             data = pcm.astype("<i2").tobytes()
             for at in range(0, len(data), 8_000):
-                talk.tell(Audio(data[at : at + 8_000]))
+                talk.feed(Audio(data[at : at + 8_000]))
                 chance = rng.random()
                 if chance < 0.04:
-                    talk.tell(rng.choice([Flush(), Reset()]))
+                    talk.feed(rng.choice([Flush(), Reset()]))
                 elif chance < 0.06:
                     talk.update(rng.choice([MANUAL, VOICE]))
-    talk.tell(Flush())
-    talk.finish()
+    talk.feed(Flush())
+    talk.finish(close=False)
     return talk
 
 
-_SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
-
-
-@_SETTINGS
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(_talks())
 def test_whatever_is_said_the_events_are_those_of_the_contract(talk):
     """A turn has its events in their order, and deltas that join to its transcript, however often it was cut; items are
     a chain; all are of the installed client's types; and nothing is kept of turns that are over."""
-    committed = talk.of(COMMITTED)
+    committed = talk.told(COMMITTED)
     for item in {_item(event) for event in committed}:
         own = [e["type"] for e in talk.events if _item(e) == item]
         kinds = [kind for kind in own if kind != DELTA]
@@ -122,8 +109,8 @@ def test_whatever_is_said_the_events_are_those_of_the_contract(talk):
         assert kinds[:-1] in ([COMMITTED, ADDED, DONE], [STARTED, STOPPED, COMMITTED, ADDED, DONE])
     ended = [_item(event) for event in talk.events if event["type"] in (COMPLETED, FAILED)]
     assert ended == [_item(event) for event in committed]
-    for done in talk.of(COMPLETED):
-        said = "".join(e["delta"] for e in talk.of(DELTA) if e["item_id"] == done["item_id"])
+    for done in talk.told(COMPLETED):
+        said = "".join(e["delta"] for e in talk.told(DELTA) if e["item_id"] == done["item_id"])
         assert said == done["transcript"]
     assert [e["previous_item_id"] for e in committed] == [None, *(e["item_id"] for e in committed)][: len(committed)]
     for names in ([e["item_id"] for e in committed], [e["event_id"] for e in talk.events]):
@@ -138,13 +125,11 @@ def test_only_committed_items_fail_when_the_server_ends():
     """Each once, with the error; a turn that is still open has no item that a client could wait for."""
     conversation = Conversation(DEFAULTS.initial(), "sess_1", 5)
     ended = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.PAUSE), UtteranceStarted(2, 20_000)]
-    committed = [
-        event["item_id"] for each in ended for event in conversation.on_message(each) if event["type"] == COMMITTED
-    ]
+    events = [event for each in ended for event in conversation.on_message(each)]
+    (item,) = [event["item_id"] for event in events if event["type"] == COMMITTED]
     failed = conversation.unfinished(ShuttingDown("The server is shutting down."))
-    assert [(event["type"], event["item_id"], event["error"]["code"]) for event in failed] == [
-        (FAILED, *committed, "shutting_down")
-    ]
+    told = [(event["type"], event["item_id"], event["error"]["code"]) for event in failed]
+    assert told == [(FAILED, item, "shutting_down")]
 
 
 def _cut_turn(conversation, *, then=()):

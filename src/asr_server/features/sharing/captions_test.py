@@ -1,6 +1,7 @@
 """The captions of a session, and readers at different places of them."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -8,19 +9,14 @@ from asr_server.core.conftest import raises
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader, vtt
 
 
-def words(utterance, text):
-    """The committed words of an open utterance."""
-    return Caption(utterance, text, utterance, utterance + 0.5, "English")
+def caption(utterance, text, *, is_final=True):
+    """The final of an utterance, or the committed words of an open one."""
+    return Caption(utterance, text, utterance, utterance + 0.5, "English", is_final=is_final)
 
 
-def final(utterance, text):
-    """The final of an utterance."""
-    return Caption(utterance, text, utterance, utterance + 0.5, "English", is_final=True)
-
-
-def joined(captions, after=0):
+def joined(captions):
     """A new reader of these captions."""
-    reader = Reader(captions, after)
+    reader = Reader(captions, 0)
     captions.readers.add(reader)
     return reader
 
@@ -35,36 +31,29 @@ async def test_words_that_were_not_taken_are_left_out_where_newer_ones_begin_wit
     """Their final too takes their place."""
     captions = Captions()
     reader = joined(captions)
-    for caption in (
-        words(1, "turn"),
-        words(1, "turn on"),
-        final(1, "turn on."),
-        words(2, "the"),
-        words(2, "the light"),
-    ):
-        captions.put(caption)
+    for utterance, text in ((1, "turn"), (1, "turn on"), (1, "turn on."), (2, "the"), (2, "the light")):
+        captions.put(caption(utterance, text, is_final=text.endswith(".")))
     assert await rest(reader) == ["turn on.", "the light"]
 
 
 async def test_words_of_the_next_utterance_may_come_before_a_final():
     """Each reader gets both, in the order in which they came, and once."""
     captions = Captions()
-    captions.put(words(2, "next"))
+    captions.put(caption(2, "next", is_final=False))
     reader = joined(captions)
     taken = reader.captions()
     assert (await anext(taken)).text == "next"
-    captions.put(final(1, "first"))
+    captions.put(caption(1, "first"))
     assert (await anext(taken)).text == "first"
     await taken.aclose()
-    assert await rest(reader) == []
-    assert await rest(joined(captions)) == ["next", "first"]
+    assert (await rest(reader), await rest(joined(captions))) == ([], ["next", "first"])
 
 
 async def test_a_reader_who_was_away_for_too_long_is_told_that_something_is_missing():
     """One who joins late gets what is kept, and one who has the newest that was dropped misses nothing."""
     captions = Captions()
     for number in range(1, 403):
-        captions.put(final(number, "x"))
+        captions.put(caption(number, "x"))
     assert captions.dropped == 2
     late, back, has_all = Reader(captions), Reader(captions, after=1), Reader(captions, after=2)
     assert [one.is_complete for one in (late, back, has_all)] == [False, False, True]
@@ -75,10 +64,10 @@ async def test_a_reader_who_does_not_read_is_cut_when_a_final_is_dropped_that_it
     """A slow reader is cut, as nothing waits for it besides what is kept for all."""
     captions = Captions()
     taken = joined(captions).captions()
-    captions.put(final(1, "x"))
+    captions.put(caption(1, "x"))
     assert (await anext(taken)).number == 1
     for number in range(2, 403):
-        captions.put(final(number, "x"))
+        captions.put(caption(number, "x"))
     with raises("slow_reader"):
         await anext(taken)
 
@@ -90,7 +79,7 @@ async def test_a_reader_whose_link_is_no_longer_valid_gets_nothing_that_waits(re
     """At the end of the session the last words are still sent."""
     captions = Captions()
     reader = joined(captions)
-    captions.put(final(1, "one"))
+    captions.put(caption(1, "one"))
     reader.end(reason)
     assert await rest(reader) == read
 
@@ -99,28 +88,26 @@ async def test_long_texts_count_by_their_characters():
     """The characters that are kept have a bound, or a few hundred finals could hold any number of them."""
     captions = Captions()
     for number in range(1, 31):
-        captions.put(final(number, 10_000 * "x"))
+        captions.put(caption(number, 10_000 * "x"))
     assert len(captions.finals) == 10
 
 
 async def test_readers_are_woken_a_few_in_each_round_of_the_loop():
     """What else waits for the loop comes between them."""
     captions = Captions()
-    readers = [joined(captions) for _ in range(200)]
-    taken = [asyncio.ensure_future(anext(reader.captions())) for reader in readers]
+    taken = [asyncio.ensure_future(anext(joined(captions).captions())) for _ in range(200)]
     await asyncio.sleep(0)
-    captions.put(final(1, "turn on."))
-    rounds = []
-    while not all(task.done() for task in taken):
+    captions.put(caption(1, "turn on."))
+    rounds = [0]
+    while rounds[-1] < len(taken):
         await asyncio.sleep(0)
         rounds.append(sum(task.done() for task in taken))
-    steps = [after - before for before, after in zip([0, *rounds], rounds, strict=False)]
-    assert 0 < max(steps) < 20
+    assert 0 < max(after - before for before, after in pairwise(rounds)) < 20
 
 
 def test_cues_stay_within_their_utterance():
     """Each final is divided by itself, so that a file of before is the beginning of the next one."""
-    finals = [final(1, "Turn on the light."), final(3, "And the <fan> & the heater, which is next to it.")]
+    finals = [caption(1, "Turn on the light."), caption(3, "And the <fan> & the heater, which is next to it.")]
     file = vtt(finals)
     assert file.startswith(vtt(finals[:1]))
     assert "00:00:01.000 --> 00:00:01.500" in file
