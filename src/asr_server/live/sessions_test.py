@@ -94,20 +94,6 @@ async def test_a_final_that_loops_is_heard_in_halves(make, speech):
     assert np.array_equal(np.concatenate(halves), whole().audio)
 
 
-@pytest.mark.nightly
-async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, speech):
-    """Ten minutes of speech in one frame: about two minutes are taken in, the rest waits as it came."""
-    connection = await opened(make(Scripted(lambda item: None)))
-    loud = speech[: 2 * 32_000]
-    await connection.send(Audio(loud * 300))
-    machine = connection.session.machine
-    while machine.backlog_samples <= 120 * 16_000:  # noqa: ASYNC110 - one change of many
-        await asyncio.sleep(0.1)
-    await asyncio.sleep(0.5)
-    assert machine.backlog_samples < (120 + 31) * 16_000
-    assert machine.clock_samples < 200 * 16_000
-
-
 MIB = 1024 * 1024
 
 
@@ -328,22 +314,6 @@ async def test_sessions_process_audio_in_turn(make):
         await asyncio.sleep(0)
         clocks_s.append(sum(machine.clock_samples for machine in machines) / 16_000)
     assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 11 * 0.128
-
-
-async def test_abandoned_recordings_are_transcribed_one_after_the_other(make, speech):
-    """They do not fill the batch; a speaker's words do not wait for them."""
-    batch = Scripted(lambda item: None)
-    live = make(batch)
-    connections = [await opened(live) for _ in range(5)]
-    for connection in connections:
-        await connection.send(Audio(speech * 8))
-        live.disconnect(connection, clean=False)
-    speaker = await opened(live)
-    await speaker.send(Audio(speech[:64_000]))
-    await asyncio.sleep(1.0)
-    sessions = {item.session.partition(":")[0] for item in batch.seen}
-    assert speaker.session.id in sessions
-    assert len(sessions) <= 2
 
 
 async def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_would_have(make):

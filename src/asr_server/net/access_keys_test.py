@@ -6,8 +6,6 @@ import random
 import zlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
 from asr_server.core.conftest import Clock, raises
@@ -42,12 +40,10 @@ def _connection(kind, headers=(), query=b"", subprotocols=()):
         ("http", {"headers": [(b"authorization", b"bEARER  sk-bearer ")]}, "sk-bearer"),
         ("http", {"headers": [(b"authorization", b"Basic sk-bearer")]}, None),
         ("http", {"headers": [(b"authorization", b"Bearer ")]}, None),
-        ("http", {"headers": [(b"authorization", b"sk-bearer")]}, None),
         ("http", {"headers": [(b"cookie", b"token=sk-cookie"), (b"x-api-key", b"sk-azure")]}, None),
         ("http", {"headers": [BEARER], "subprotocols": PROTOCOLS}, "sk-bearer"),
         ("websocket", {"headers": [BEARER], "query": b"token=sk-query", "subprotocols": PROTOCOLS}, "sk-protocol"),
         ("websocket", {"headers": [BEARER], "query": b"token=sk-query"}, "sk-bearer"),
-        ("websocket", {"headers": [API_KEY], "query": b"token=sk-query"}, "sk-azure"),
         ("websocket", {"query": b"token=sk-query"}, "sk-query"),
         ("websocket", {"subprotocols": ["realtime"]}, None),
     ],
@@ -57,42 +53,24 @@ def test_a_key_is_found_where_clients_put_it(kind, how, key):
     assert presented(_connection(kind, **how)) == key
 
 
-KEYS = st.lists(st.text(min_size=1), min_size=1, max_size=6, unique=True)
-
-
-@given(KEYS, st.text())
-def test_a_key_is_known_exactly_if_it_is_listed(keys, presented):
-    """Whatever text is presented, also one that no header could carry. Owners are as different as their keys, and the
-    same after a restart, in any order of the keys."""
-    ring = ApiKeys(keys)
-    assert (ring.owner(presented) is not None) == (presented in keys)
-    owners = {ring.owner(key) for key in keys} - {None}
-    assert len(owners) == len(keys)
-    assert owners == {ApiKeys(reversed(keys)).owner(key) for key in keys}
-
-
 @pytest.mark.parametrize("place", [0, 12, 24, -1])
 def test_every_character_of_a_key_counts(place):
-    """Keys of one operator often begin alike: one that differs in a single place is another key."""
-    key = "sk-2f7c1de8a90b4c55-9e3d6b1c40aa4b0fb2c8-87d1"
+    """A key that differs in a single place is another key. Its owner does not depend on the order of the keys."""
+    key = "sk-2f7c1de8a90b4c55-é9e3d6b1c40aa4b0fb2c8-87d1"
     characters = list(key)
     characters[place] = "x"
     other = "".join(characters)
     assert ApiKeys([key]).owner(other) is None
-    assert ApiKeys([key, other]).owner(other) != ApiKeys([key, other]).owner(key)
+    assert len({ApiKeys(keys).owner(one) for keys in ([key, other], [other, key]) for one in keys}) == 2
 
 
-@pytest.mark.parametrize("presented", ["sk-first", "sk-last", "sk-other"])
-def test_every_key_is_compared_whichever_is_presented(monkeypatch, presented):
+def test_every_key_is_compared_whichever_is_presented(monkeypatch):
     """The comparison has no early end: the time taken does not say which key it was, or that it was none."""
-    compared = []
-    monkeypatch.setattr(
-        access.hmac,
-        "compare_digest",
-        lambda a, b, compare=hmac.compare_digest: compared.append(a) or compare(a, b),
-    )
-    ApiKeys(["sk-first", "sk-middle", "sk-last"]).owner(presented)
-    assert len(compared) == 3
+    compared, compare = [], hmac.compare_digest
+    monkeypatch.setattr(access.hmac, "compare_digest", lambda a, b: compared.append(a) or compare(a, b))
+    for key in ("sk-first", "sk-last", "sk-other"):
+        ApiKeys(["sk-first", "sk-middle", "sk-last"]).owner(key)
+    assert len(compared) == 9
 
 
 SESSION = {"type": "transcription", "audio": {"input": {"transcription": {"prompt": "Zoë, 北京"}}}}
@@ -109,17 +87,10 @@ def _forged(session, secret):
     return "ek_" + base64.urlsafe_b64encode(mac_of(secret, content) + content).decode().rstrip("=")
 
 
-def test_every_server_with_the_same_keys_opens_it():
-    """Wherever it was issued, in whatever order the keys stand; the owner is that of the key that asked for it."""
-    key = _issued(ANN, BEN)
-    assert key.expires_at == 5_010
-    assert EphemeralKeys([BEN, ANN], Clock(NOW_S)).open(key.value) == Caller(owner_of(ANN), SESSION)
-
-
 def test_it_ends_with_the_key_that_it_was_requested_with():
-    """Another key may come or go while servers are replaced."""
+    """Another key may come or go while servers are replaced, in any order of the keys."""
     key = _issued(ANN, BEN)
-    assert EphemeralKeys([ANN, "sk-new"], Clock(NOW_S)).open(key.value).owner == owner_of(ANN)
+    assert EphemeralKeys(["sk-new", ANN], Clock(NOW_S)).open(key.value) == Caller(owner_of(ANN), SESSION)
     with raises("invalid_api_key"):
         EphemeralKeys([BEN], Clock(NOW_S)).open(key.value)
 
@@ -139,24 +110,13 @@ def test_it_is_good_until_it_expires():
 
 
 def test_nothing_in_it_can_be_changed():
-    """Each character counts, but for bits that base64 does not use."""
+    """Each character counts, except for bits that base64 does not use, and no sign is skipped that is no digit."""
     keys, value = EphemeralKeys([ANN], Clock(NOW_S)), _issued(ANN).value
-    for at in range(3, len(value) - 1):
-        other = value[:at] + ("A" if value[at] != "A" else "B") + value[at + 1 :]
+    changed = [value[:at] + ("A" if value[at] != "A" else "B") + value[at + 1 :] for at in range(3, len(value) - 1)]
+    changed += [value[:20] + sign + value[20:] for sign in "!. \n+"]
+    for other in (*changed, "ek_", "ek_unknown", "ek_\u00e9", "ek_" + "A" * 100_000):
         with raises("invalid_api_key"):
             keys.open(other)
-
-
-@pytest.mark.parametrize(
-    "presented", ["ek_", "ek_unknown", "ek_" + "0" * 48, "ek_\u00e9", "ek_" + "A" * 100_000, *"!. \n+"]
-)
-def test_what_was_not_issued_is_refused(presented):
-    """Whatever it looks like: a decoder of base64 that passes over what is no digit would take a sign in a key."""
-    value = _issued(ANN).value
-    with raises("invalid_api_key"):
-        EphemeralKeys([ANN], Clock(NOW_S)).open(
-            presented if len(presented) > 1 else value[:20] + presented + value[20:]
-        )
 
 
 def test_the_digest_of_a_key_signs_nothing():

@@ -78,7 +78,6 @@ class FormParser(MultiPartParser):
         super().on_part_data(data, start, end)
 
     def on_end(self) -> None:
-        """The closing boundary has been read."""
         self._is_complete = True
 
     async def parse(self) -> FormData:

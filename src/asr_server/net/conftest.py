@@ -1,17 +1,12 @@
 """A connection without a network, for the tests of the protocols."""
 
-from __future__ import annotations
-
 import asyncio
 
 
 class Transport(asyncio.Transport):
     """A connection without a network: it takes everything, and keeps it. `unread`: what its peer has not taken."""
 
-    def __init__(self):
-        super().__init__()
-        self.closing, self.sent, self.unread = False, b"", 0
-        self.is_reading = True
+    closing, sent, unread, is_reading = False, b"", 0, True
 
     def pause_reading(self):
         self.is_reading = False

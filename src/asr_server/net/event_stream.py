@@ -160,5 +160,4 @@ async def _stream(
 
 
 def frame(content: dict[str, Any]) -> str:
-    """Return the frame of one event."""
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"

@@ -12,69 +12,23 @@ import pytest
 from asr_server.core.conftest import raises
 from asr_server.core.errors import InvalidInput
 from asr_server.core.settings import ListedHosts
-from asr_server.net.outgoing import OutgoingClient, OutgoingRules, is_public
+from asr_server.net.outgoing import OutgoingClient, OutgoingRules
 
 # Ways to write the address of this machine, or of another that is not public. `{p}` is the port of a server that is
 # there. Names are those of the table of the resolver below.
-TRICKS = """
-http://127.0.0.1:{p}/
-http://localhost:{p}/
-http://localhost.:{p}/
-http://127.1:{p}/
-http://127.0.0.1.:{p}/
-http://2130706433:{p}/
-http://0x7f000001:{p}/
-http://0x7f.1:{p}/
-http://017700000001:{p}/
-http://0177.0.0.1:{p}/
-http://127.0.0.01:{p}/
-http://0:{p}/
-http://0.0.0.0:{p}/
-http://[::1]:{p}/
-http://[::]:{p}/
-http://[::ffff:127.0.0.1]:{p}/
-http://[::127.0.0.1]:{p}/
-http://[::1%25lo]:{p}/
-http://[fe80::1%25eth0]:{p}/
-http://[64:ff9b::127.0.0.1]:{p}/
-http://[64:ff9b:1::7f00:1]:{p}/
-http://[2002:7f00:1::]:{p}/
-http://[2001:0:7f00:1::80ff:fffe]:{p}/
-http://[fc00::1]:{p}/
-http://[fd00:ec2::254]:{p}/
-http://[fec0::1]:{p}/
-http://[ff02::1]:{p}/
-http://[2001:db8::1]:{p}/
-http://10.0.0.1:{p}/
-http://172.16.0.1:{p}/
-http://192.168.1.1:{p}/
-http://100.100.100.200:{p}/
-http://169.254.169.254:{p}/latest/meta-data/
-http://metadata.google.internal:{p}/computeMetadata/v1/
-http://168.63.129.16:{p}/
-http://198.18.0.1:{p}/
-http://224.0.0.1:{p}/
-http://255.255.255.255:{p}/
-http://１２７.0.0.1:{p}/
-http://①②⑦.⓪.⓪.①:{p}/
-http://127。0。0。1:{p}/
-http://127%2e0%2e0%2e1:{p}/
-http://private.test:{p}/
-http://both.test:{p}/
-http://alias.test:{p}/
-http://127.0.0.1.nip.test:{p}/
-http://public.test@127.0.0.1:{p}/
-http://127.0.0.1:{p}\\@public.test/
-http://127.0.0.1:{p}#@public.test/
-http:127.0.0.1:{p}/
-//127.0.0.1:{p}/
- http://127.0.0.1:{p}/
-ftp://127.0.0.1:{p}/
-file:///etc/passwd
-unix:///run/docker.sock
-data:audio/wav;base64,UklGRg==
-""".strip("\n").split("\n")
-TRICKS += ["http://127.0.0.1\t:{p}/", "http://127.0.0.1:{p}/\r\nHost:%20public.test", "http://127.0.0.1:{p}/\0"]
+_HOSTS = (
+    "127.0.0.1 localhost localhost. 127.1 127.0.0.1. 2130706433 0x7f000001 0x7f.1 017700000001 0177.0.0.1 "
+    "127.0.0.01 0 0.0.0.0 [::1] [::] [::ffff:127.0.0.1] [::127.0.0.1] [::1%25lo] [fe80::1%25eth0] "
+    "[64:ff9b::127.0.0.1] [64:ff9b:1::7f00:1] [2002:7f00:1::] [2001:0:7f00:1::80ff:fffe] "
+    "[fc00::1] [fd00:ec2::254] [fec0::1] [ff02::1] [2001:db8::1] 10.0.0.1 172.16.0.1 192.168.1.1 100.100.100.200 "
+    "169.254.169.254 metadata.google.internal 168.63.129.16 198.18.0.1 224.0.0.1 255.255.255.255 "
+    "１２７.0.0.1 ①②⑦.⓪.⓪.① 127。0。0。1 127%2e0%2e0%2e1 "
+    "private.test both.test alias.test 127.0.0.1.nip.test public.test@127.0.0.1 127.0.0.1\t"
+)
+TRICKS = [f"http://{host}:{{p}}/" for host in _HOSTS.split(" ")]
+TRICKS += ["http://127.0.0.1:{p}/\r\nHost:%20public.test", "http://127.0.0.1:{p}/\0", " http://127.0.0.1:{p}/"]
+TRICKS += ["http://127.0.0.1:{p}\\@public.test/", "http://127.0.0.1:{p}#@public.test/", "http:127.0.0.1:{p}/"]
+TRICKS += ["//127.0.0.1:{p}/", "ftp://127.0.0.1:{p}/", "file:///etc/passwd", "unix:///run/docker.sock", "data:,a"]
 
 NAMES = {
     "localhost": ["127.0.0.1", "::1"],
@@ -86,19 +40,6 @@ NAMES = {
     "metadata.google.internal": ["169.254.169.254"],
     "intranet.test": ["127.0.0.1"],
 }
-
-
-class Resolver:
-    """A name server with `NAMES`. What is no name is read as the system does, which accepts other spellings."""
-
-    def __init__(self):
-        self.names, self.asked = {name: list(found) for name, found in NAMES.items()}, []
-
-    def __call__(self, host, port, *, type):
-        self.asked.append(host)
-        if (found := self.names.get(host)) is not None:
-            return [(socket.AF_INET, type, 6, "", (address, port)) for address in found]
-        return socket.getaddrinfo(host, port, type=type, flags=socket.AI_NUMERICHOST)
 
 
 class Server:
@@ -125,16 +66,23 @@ class Server:
 
 @asynccontextmanager
 async def guarded(listed="*", tls=None):
-    """A server, and a client whose rules list these hosts, with the server's port `{p}` for public ones."""
-    server = Server()
+    """A server, and a client whose rules list these hosts, with the server's port `{p}` for public ones.
+
+    Its name server knows `NAMES`. What is no name is read as the system does, which accepts other spellings.
+    """
+    server, names, asked = Server(), {**NAMES}, []
+
+    def resolve(host, port, *, type):
+        asked.append(host)
+        if (found := names.get(host)) is not None:
+            return [(socket.AF_INET, type, 6, "", (address, port)) for address in found]
+        return socket.getaddrinfo(host, port, type=type, flags=socket.AI_NUMERICHOST)
+
     async with await asyncio.start_server(server, "127.0.0.1", 0, ssl=tls) as listening:
         server.port = listening.sockets[0].getsockname()[1]
-        resolver = Resolver()
-        client = OutgoingClient(
-            OutgoingRules(ListedHosts.of(listed.format(p=server.port)), "HOSTS", frozenset({server.port})), resolver
-        )
-        client.asked = resolver.asked
-        client.names = resolver.names
+        hosts = ListedHosts.of(listed.format(p=server.port))
+        client = OutgoingClient(OutgoingRules(hosts, "HOSTS", frozenset({server.port})), resolve)
+        client.asked, client.names = asked, names
         try:
             yield server, client
         finally:
@@ -234,7 +182,7 @@ LISTED = "Hooks.test,minio.test:8080,*.example.com,10.0.0.0/8"
         (LISTED, "other.test", 443, "127.0.0.1", "not a public one"),
         *((LISTED, host, 443, "1.1.1.1", "not one of HOSTS") for host in ("example.com", "badexample.com")),
         *((LISTED, host, 443, "1.1.1.1", "not one of HOSTS") for host in ("a.hooks.test", "hooks.test.evil.net")),
-        ("*", "any.test", 443, "1.1.1.1", ""),
+        *(("*", "any.test", 443, address, "") for address in ("1.1.1.1", "172.32.0.1", "2606:4700::1111")),
         ("*", "any.test", 443, "127.0.0.1", "not a public one"),
         # Before the name is resolved.
         (LISTED, "other.test", 443, None, ""),
@@ -293,9 +241,3 @@ async def test_content_is_sent_and_a_redirect_of_it_is_not_followed():
         assert await client.post(url, {"X-One": "1"}, b"content", limit_s=5.0) == 307
         [(line, headers, body)] = server.requests
         assert (line, headers["x-one"], body) == ("POST /in HTTP/1.1", "1", b"content")
-
-
-@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.215.14", "100.63.255.255", "172.32.0.1", "2606:4700::1111"])
-def test_hosts_of_the_internet_are_public(address):
-    """Addresses next to the networks that are refused are public."""
-    assert is_public(ip_address(address))

@@ -264,7 +264,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().handle_bytes(event)
 
     def handle_cont(self, event: Any) -> None:
-        """Handle a continuation frame."""
         if len(self.frames) < _MAX_FRAGMENTS:
             self._message_bytes += len(event.data)
             super().handle_cont(event)

@@ -81,31 +81,19 @@ async def _turns(count=3):
 
 
 @pytest.mark.parametrize(
-    ("instead", "status"),
+    ("old", "new", "behind", "status"),
     [
-        (b"Content-Length: 5\r\nHost:", b"400"),
-        (b"Transfer-Encoding: chunked\r\nHost:", b"400"),
-        (b"x: y\r\n" * 200 + b"Host:", b"431"),
-        (b"Cookie: " + b"y" * 10_000 + b"\r\nHost:", b"431"),
+        (b"Host:", b"Content-Length: 5\r\nHost:", b"", b"400"),
+        (b"Host:", b"x: y\r\n" * 200 + b"Host:", b"", b"431"),
+        (b"Version: 13", b"Version: 12", b"\x81\x85\0\0\0\0Hello", b"4"),
     ],
 )
-async def test_what_is_no_handshake_is_answered(instead, status):
+async def test_frames_behind_a_handshake_that_is_refused_are_not_looked_at(old, new, behind, status):
     """And the connection is over: nobody would ever have said another word on it."""
     made = _begun(_unreached)
-    made.data_received(HANDSHAKE.replace(b"Host:", instead))
+    for data in filter(None, (HANDSHAKE.replace(old, new), behind)):
+        made.data_received(data)
     assert made.transport.sent.startswith(b"HTTP/1.1 " + status)
-    assert made.transport.closing
-    made.connection_lost(None)
-
-
-async def test_frames_behind_a_handshake_that_is_refused_are_not_looked_at():
-    """The handshake asks for a version of the protocol that does not exist."""
-    made = _begun(_unreached)
-    wrong = HANDSHAKE.replace(b"Version: 13", b"Version: 12")
-    assert wrong != HANDSHAKE
-    made.data_received(wrong)
-    made.data_received(b"\x81\x85\0\0\0\0Hello")
-    assert made.transport.sent.startswith(b"HTTP/1.1 4")
     assert made.transport.closing
     made.connection_lost(None)
 
@@ -122,23 +110,15 @@ def _tiny(body):
 
 
 async def test_few_messages_wait_however_many_come_at_once(protocol):
-    """All are given to the app in order, and the network waits until they are."""
+    """All are given to the app in order, and the network waits until they are. Nothing behind a close is looked at."""
     body = bytes(range(256)) * 12
-    protocol.data_received(_tiny(body))
+    protocol.data_received(_tiny(body) + CLOSE + _tiny(b"x"))
     found = b""
     while len(found) < len(body):
         assert protocol.queue.qsize() < 1_000
         assert not protocol.transport.is_reading
         found += (await protocol.receive())["bytes"]
     assert found == body
-    assert protocol.transport.is_reading
-
-
-async def test_a_close_behind_much_audio_is_heard_in_its_place(protocol):
-    """And nothing after it is looked at."""
-    protocol.data_received(_tiny(bytes(1_500)) + CLOSE + _tiny(b"x"))
-    for _ in range(1_500):
-        assert (await protocol.receive())["bytes"] == b"\0"
     assert (await protocol.receive())["code"] == 1000
     assert protocol.queue.empty()
 
@@ -192,52 +172,13 @@ async def _all_parsed(protocol):
     return most
 
 
-@pytest.mark.parametrize(
-    "frames", [PINGS, PONGS, (BEGINNING + CONTINUATIONS)[:96_000]], ids=["pings", "pongs", "continuations"]
-)
-async def test_few_frames_are_parsed_in_one_turn_of_the_event_loop(protocol, frames):
+async def test_few_frames_are_parsed_in_one_turn_of_the_event_loop(protocol):
     """Others get their turn in between, and meanwhile no more is read from the network."""
-    protocol.data_received(frames)
+    protocol.data_received(PINGS)
     assert sum(protocol.parsed) < 6 * PER_TURN
     assert not protocol.transport.is_reading
     assert 0 < await _all_parsed(protocol) < 6 * PER_TURN
-    assert sum(protocol.parsed) == len(frames)
-
-
-async def test_the_app_takes_few_messages_in_one_turn_of_the_event_loop(protocol):
-    """However many wait, and though none of them has to be waited for."""
-    body = bytes(3 * PER_TURN)
-    protocol.data_received(_tiny(body))
-    taken, most = 0, 0
-
-    async def read():
-        nonlocal taken
-        while taken < len(body):
-            await protocol.receive()
-            taken += 1
-
-    reader = asyncio.create_task(read())
-    while not reader.done():
-        before = taken
-        await asyncio.sleep(0)
-        most = max(most, taken - before)
-    assert 0 < most < PER_TURN
-
-
-async def test_the_app_sends_few_messages_in_one_turn_of_the_event_loop(protocol):
-    """As answers to messages that came as fast as they go."""
-    sent = 0
-
-    async def write():
-        nonlocal sent
-        while True:
-            await protocol.send({"type": "websocket.send", "text": ""})
-            sent += 1
-
-    writer = asyncio.create_task(write())
-    await _turns(10)
-    writer.cancel()
-    assert 0 < sent < 10 * PER_TURN
+    assert sum(protocol.parsed) == len(PINGS)
 
 
 async def test_a_message_has_a_bounded_number_of_frames(protocol):
@@ -249,16 +190,9 @@ async def test_a_message_has_a_bounded_number_of_frames(protocol):
 
 
 async def test_a_message_may_have_thousands_of_frames(protocol):
-    """As where a client sends a long recording in one message, in frames of a TCP segment."""
-    parts = [bytes([number % 256]) * 1_400 for number in range(3_000)]
-    head = b"\xfe" + (1_400).to_bytes(2, "big") + bytes(4)
-    frames = [b"\x00" + head + part for part in parts]
-    frames[0], frames[-1] = b"\x02" + frames[0][1:], b"\x80" + frames[-1][1:]
-    body, received = b"".join(frames), asyncio.create_task(protocol.receive())
-    for at in range(0, len(body), 256 * 1024):
-        protocol.data_received(body[at : at + 256 * 1024])
-        await _all_parsed(protocol)
-    assert (await received)["bytes"] == b"".join(parts)
+    """As if a client sends a long recording in one message, in frames of a TCP segment."""
+    protocol.data_received(BEGINNING + CONTINUATIONS[: 6 * 10_000] + b"\x80\x81\0\0\0\0x")
+    assert (await protocol.receive())["bytes"] == b"x"
 
 
 @pytest.fixture
@@ -277,7 +211,7 @@ async def test_a_caller_that_owes_time_is_read_later(owing, monkeypatch):
     body = bytes(range(100))
 
     async def take():
-        return [await owing.receive() for _ in body]
+        return b"".join([(await owing.receive())["bytes"] for _ in body])
 
     received = asyncio.create_task(take())
     owing.data_received(_tiny(body))
@@ -285,7 +219,7 @@ async def test_a_caller_that_owes_time_is_read_later(owing, monkeypatch):
     assert not received.done()
     assert not owing.transport.is_reading
     monkeypatch.setattr(loop_time.loop_time().of("greedy"), "wait_s", lambda: 0.0)
-    assert b"".join(message["bytes"] for message in await received) == body
+    assert await received == body
     assert owing.transport.is_reading
 
 
@@ -374,7 +308,7 @@ async def test_a_frame_of_audio_is_parsed_at_once_and_a_long_one_in_parts(protoc
         protocol.parsed.clear()
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("step", [1, 3])
 async def test_frames_may_be_cut_anywhere(protocol, step):
     """Also inside of their heads, of each of the three kinds."""
     sizes, found = [0, 125, 126, 5_000, 70_000, 3], []
@@ -383,10 +317,8 @@ async def test_frames_may_be_cut_anywhere(protocol, step):
     data = b"".join(map(_audio, sizes))
     for at, end in pairwise(edges):
         protocol.data_received(data[at:end])
-        while not protocol.queue.empty():
+        while not protocol.queue.empty() or (end == begins[-1] and len(found) < len(sizes)):
             found.append(len((await protocol.receive())["bytes"]))
-    while len(found) < len(sizes):
-        found.append(len((await protocol.receive())["bytes"]))
     assert found == sizes
 
 
@@ -405,8 +337,7 @@ async def test_pings_are_not_answered_while_the_peer_does_not_read(protocol):
     protocol.pause_writing()
     protocol.data_received(PINGS)
     await _turns()
-    assert not protocol.transport.sent
-    assert not protocol.transport.is_reading
+    assert (protocol.transport.sent, protocol.transport.is_reading) == (b"", False)
     protocol.resume_writing()
     await _all_parsed(protocol)
     assert protocol.transport.sent == b"\x8a\0" * (len(PINGS) // 6)
@@ -416,14 +347,13 @@ async def test_nothing_is_parsed_before_the_handshake_is_complete(offered):
     """A client has to wait for that, which may take as long as a worker needs to start."""
     offered.data_received(PINGS)
     await _turns()
-    assert not offered.parsed
-    assert not offered.transport.is_reading
+    assert (offered.parsed, offered.transport.is_reading) == ([], False)
     await offered.send({"type": "websocket.accept"})
     await _all_parsed(offered)
     assert offered.transport.sent.endswith(b"\x8a\0" * (len(PINGS) // 6))
 
 
-@pytest.mark.parametrize("frames", [PINGS, PONGS, _frames(0x82)], ids=["pings", "pongs", "messages"])
+@pytest.mark.parametrize("frames", [PONGS, _frames(0x82)], ids=["pongs", "messages"])
 async def test_who_sends_without_end_behind_a_close_frame_is_cut_off(protocol, frames):
     """After some thousand frames; the rest is not parsed."""
     protocol.data_received(_tiny(b"x"))

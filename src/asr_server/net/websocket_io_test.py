@@ -7,19 +7,11 @@ import pytest
 from asr_server.net import websocket_io
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 1_500 + "," * 20_000,
-        "\u8bcd" * 1_000_000,
-        "C:\\\u0020" * 10_000,
-    ],
-    ids=["brackets", "long", "escapes"],
-)
+@pytest.mark.parametrize("text", ["[" * 1_500 + "," * 20_000, "\u8bcd" * 1_000_000, "C:\\ " * 10_000], ids=range(3))
 def test_a_text_may_have_any_characters(text):
     """Within the bounds, which count the characters of texts too."""
-    assert websocket_io.parse_json(json.dumps({"a": text})) == {"a": text}
-    assert websocket_io.parse_json(json.dumps({"a": text}).encode()) == {"a": text}
+    for message in (json.dumps({"a": text}), json.dumps({"a": text}).encode()):
+        assert websocket_io.parse_json(message) == {"a": text}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +23,7 @@ def test_a_text_may_have_any_characters(text):
         ("1" * 21, "too long"),
         (b"\xff", "invalid start byte"),
     ],
-    ids=["lists", "objects", "numbers", "digits", "utf-8"],
+    ids=range(5),
 )
 def test_what_would_keep_the_others_waiting_is_refused(message, reason):
     """Thousands of values take milliseconds, and a frame has room for millions."""

@@ -14,7 +14,6 @@ from asr_server.live.machine.events import (
     Flush,
     Interrupted,
     Partial,
-    Reset,
     SessionError,
     TurnConfig,
     UtteranceEnded,
@@ -103,20 +102,6 @@ def test_a_click_in_a_long_pause_is_no_part():
     run.say(FIRST, HOLE, speech([7], word_ms=60), silence(3_000))
     (final,) = run.of(Final)
     assert [part.text for part in final.parts] == [final.text] == ["one two three"]
-
-
-def test_what_was_said_before_a_long_pause_can_be_discarded():
-    """Also while its final is under way: no word of it comes, and every sample is counted."""
-    run = begun(rules=MANUAL)
-    run.delay = 1.0
-    run.say(FIRST, HOLE)
-    run.feed(Reset())
-    run.delay = 0.0
-    run.say(SECOND)
-    run.feed(Flush())
-    assert [final.text for final in run.of(Final)] == ["four five"]
-    account = run.session.account
-    assert account.received == account.in_utterances + account.in_silence + account.discarded
 
 
 def test_a_part_that_fails_leaves_its_mark_on_the_final():
