@@ -175,6 +175,11 @@ browser:
 	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq chromium; }
 	@command -v chromium >/dev/null || { echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; }
 
+# For the tests of the page in a second browser. Installed here only as root, like Chromium.
+.PHONY: firefox
+firefox:
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq firefox-esr; }
+
 # Every state of the page, light and dark, in three sizes; docs/images has the two that the docs show.
 pictures: $(VENV)/.dev browser
 	E2E_PICTURES=build/pictures $(PYTEST) E2Etest/browser -m nightly -k looked
@@ -188,8 +193,13 @@ SLOWEST = --durations 40
 nightly-unit: $(VENV)/.dev $(VENV)/.kernels
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools extras --numprocesses $(TEST_WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED) $(SLOWEST)
 
-nightly-e2e: $(VENV)/.dev $(VENV)/.whisper $(VENV)/.tools $(VENV)/.cluster browser image-tools postgres haproxy
+nightly-e2e: $(VENV)/.dev $(VENV)/.whisper $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(TEST_WORKERS) $(PARALLEL) -m "nightly and not performance and not soak" $(SLOWEST)
+
+# For the tests of a clock that jumps. Installed here only as root, like Chromium.
+.PHONY: faketime
+faketime:
+	@command -v faketime >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq faketime; }
 
 # For the tests of jobs that servers share. Installed here only as root, like Chromium.
 .PHONY: postgres

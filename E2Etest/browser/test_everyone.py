@@ -5,7 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from E2Etest.browser.looking import audit
+from E2Etest.browser.firefox import firefox
+from E2Etest.browser.looking import AXE, SCHEMES, SIZES, VIOLATIONS, audit
 from E2Etest.browser.person import go, opened, press, shows
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -92,3 +93,17 @@ def _reads_every_panel(page, language, direction):
         shows(page, f"#{panel}")
         assert direction == "ltr" or audit(page) == []  # in a language that goes from the left it was looked at above
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), panel
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_axe_finds_nothing_in_firefox(page_server, scheme):
+    is_dark = "matchMedia('(prefers-color-scheme: dark)').matches"
+    audit = f"(async () => {{ {AXE}; await document.fonts.ready; return [{is_dark}, await {VIOLATIONS}]; }})()"
+    with firefox(dark=scheme == "dark") as evaluate:
+        found = {
+            (panel, size): evaluate(f"{page_server.base}/?{size}#{panel}", viewport, audit)
+            for panel in (*PANELS, "t/none")
+            for size, viewport in SIZES.items()
+        }
+    assert found == {place: [scheme == "dark", []] for place in found}

@@ -1,19 +1,29 @@
 """The directory of the jobs: what is in it beside them, keys that share it, and disks and clocks that fail."""
 
+import json
+import resource
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+from websockets.sync.client import connect
 
 from E2Etest.contract.test_jobs import events, long_recording, submit
 from E2Etest.drive import recordings
-from E2Etest.drive.process import fake_model, refusal, running, until
+from E2Etest.drive.process import fake_model, running, until
 
 
 def _named(name):
     return f"job_{name:_<24}"
+
+
+def _contents(directory):
+    """What is below it, however the files are called."""
+    return sorted(path.read_bytes() for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def _furnish(state):
@@ -55,12 +65,12 @@ def test_a_start_deletes_nothing_of_others(tmp_path, sample, fake_sample, measur
     for start in range(2, 4):
         with running(tmp_path / f"log{start}", **settings) as server:
             answer = _post(server.client, sample[0])
-            assert refusal(answer)[:2] == (503, "jobs_unavailable")
-            assert "not a database" in answer.text
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
+            assert "not a database" in answer.json()["error"]["message"]
             if start == 3:
                 database.rename(state / "damaged")
                 assert _post(server.client, sample[0]).status_code == 202
-    left = {path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    left = set(_contents(tmp_path))
     measured("deleted", len(theirs - left))
     note(f"{len(theirs)} files of others are left after four starts and two removed jobs")
 
@@ -112,6 +122,35 @@ def _seconds(client, clip):
     return sorted(took)[2]
 
 
+def _limit_files(server, size):
+    """Writes of the server beyond so many bytes of a file fail, as on a full disk. Its log is below the limit."""
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def test_a_disk_that_fills_refuses_in_words_and_serves_again(tmp_path, sample, fake_sample):
+    """The recording of a job, then an upload itself: 503 with a code, nothing half on the disk, and what was there
+    before is there; with space again the same request is accepted."""
+    state, temporary = tmp_path / "state", tmp_path / "tmp"
+    temporary.mkdir()
+    large = recordings.wav(np.zeros(16_000 * 60, np.int16))
+    log = {"LOG_LEVEL": "ERROR"}
+    with running(tmp_path / "log", STATE_DIR=str(state), TMPDIR=str(temporary), **log, **fake_sample) as server:
+        kept = submit(server, sample[0], response_format="text")
+        events(server, kept["id"])
+        kept_files = sorted(path.name for path in (state / "jobs").iterdir())
+        for limit, audio, code in ((200_000, large, "uploads_unavailable"), (0, sample[0], "jobs_unavailable")):
+            _limit_files(server, limit)
+            answer = _post(server.client, audio)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, code)
+            assert int(answer.headers["retry-after"]) > 0
+            assert sorted(path.name for path in (state / "jobs").iterdir()) == kept_files
+            assert not list(temporary.iterdir())
+            assert server.client.get(f"/v1/jobs/{kept['id']}/result").text == sample[1] + "\n"
+        _limit_files(server, resource.RLIM_INFINITY)
+        again = submit(server, large)
+        assert events(server, again["id"])[-1]["status"] == "succeeded"
+
+
 def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, sample, fake_sample):
     """Requests are answered while every line of the log fails, as on a full disk."""
     for as_json in ("true", "false"):
@@ -119,3 +158,51 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, sample, fake_sampl
         with running(Path("/dev/full"), **state, **fake_sample) as server:
             for _ in range(3):
                 assert server.transcribe(sample[0]).json()["text"] == sample[1]
+
+
+# The server's own clock alone: a decoder may not open the file that the library looks at.
+WITH_ITS_CLOCK = (
+    "-c",
+    "import os, runpy, sys; del os.environ['LD_PRELOAD']; sys.argv[0] = 'asr_server'; "
+    "runpy.run_module('asr_server', run_name='__main__', alter_sys=True)",
+    "serve",
+)
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime, which `make nightly` installs as root")
+@pytest.mark.parametrize("jump", ["+20y", "-20y"])
+def test_a_clock_that_jumps_costs_nothing(tmp_path, sample, jump):
+    """20 years forth or back in the middle of a job: it is done, its result stays, also after a start of the server at
+    that time, and an ephemeral key of the new time opens a session."""
+    library = subprocess.run(["faketime", "-m", "now", "printenv", "LD_PRELOAD"], capture_output=True, text=True).stdout
+    now, state = tmp_path / "now", str(tmp_path / "state")
+    now.write_text("+0")
+    clock = {
+        "program": WITH_ITS_CLOCK,
+        "LD_PRELOAD": library.strip(),
+        "FAKETIME_TIMESTAMP_FILE": str(now),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    # Not the scripted engine, which cannot be loaded under faketime.
+    keys = {"API_KEYS": "one", "MODEL_ID": "moonshine-tiny-en"}
+    with running(tmp_path / "log", STATE_DIR=state, JOB_TTL="600", **clock, **keys) as server:
+        job = submit(server, long_recording(2), response_format="text")
+        now.write_text(jump)
+        made = server.client.post("/v1/realtime/client_secrets", json={}).json()
+        year = 60 * 60 * 24 * 365
+        assert abs(made["expires_at"] - time.time()) > year
+        last = events(server, job["id"])[-1]
+        assert last["status"] == "succeeded", last
+        assert server.transcribe(sample[0]).status_code == 200
+        url, headers = f"ws://127.0.0.1:{server.port}/v1/realtime", {"Authorization": f"Bearer {made['value']}"}
+        with connect(url, additional_headers=headers) as guest:
+            assert json.loads(guest.recv(60))["type"] == "session.created"
+        assert server.health()["uptime_s"] < 600
+        time.sleep(1.5)
+        words = server.client.get(f"/v1/jobs/{job['id']}/result").text
+        assert words.strip()
+        assert "Traceback" not in server.log()
+    with running(tmp_path / "log2", STATE_DIR=state, JOB_TTL="600", **clock, **keys) as server:
+        time.sleep(1.5)
+        assert server.client.get(f"/v1/jobs/{job['id']}/result").text == words

@@ -10,9 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def until(condition: Callable, timeout_s: float = 60.0, state: Callable[[], object] = str):
+def until(condition: Callable[[], T | None], timeout_s: float = 60.0, state: Callable[[], object] = str) -> T:
     """Poll until `condition` holds, and return what it found; fail with what `state` returns."""
     give_up_s = time.monotonic() + timeout_s
     while not (found := condition()):
@@ -110,6 +113,7 @@ def cpu_s(pid: int) -> float:
 
 
 def engine_of(server) -> int | None:
+    """Return the id of the engine process, if there is one."""
     return next((pid for pid in _children(server.process.pid) if b"--socket" in _command_of(pid)), None)
 
 
@@ -121,6 +125,7 @@ def kill_engine(server) -> int:
 
 
 def wait_until_gone(pid: int, wait_s: float = 30.0) -> None:
+    """Wait until the process does not run any more."""
     until(lambda: not _command_of(pid), wait_s, lambda: f"{pid} runs")
 
 
