@@ -118,11 +118,6 @@ def _paced(monkeypatch, parts):
     return receive
 
 
-async def _whole(read):
-    while (await read())["more_body"]:
-        pass
-
-
 @pytest.mark.parametrize(
     ("parts", "left", "said"),
     [
@@ -137,7 +132,8 @@ async def test_an_upload_that_trickles_or_takes_for_ever_is_ended(monkeypatch, p
     """It is refused after two minutes at most, even if it never pauses for long. Steady progress is enough."""
     read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
     with raises("upload_stalled", match=said) if said else nullcontext():
-        await _whole(read)
+        while (await read())["more_body"]:
+            pass
     assert len(parts) == left
 
 
