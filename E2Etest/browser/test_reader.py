@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from E2Etest.browser.looking import LOOKED
-from E2Etest.browser.person import button, go, opened, press, shows, until
+from E2Etest.browser.person import button, go, opened, poll, press, shows, until
 from E2Etest.browser.storing import kept, long_segments, shows_rows, stored, words_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -47,7 +47,10 @@ def _opens(page, transcript):
 
 
 def _player(page, condition, arg=None):
-    until(page, f"arg => (({{ currentTime, paused }}) => {condition})(document.querySelector('#reader video'))", arg)
+    """Wait until this holds for the player, or fail with its time."""
+    found = f"[{condition}, currentTime, paused]"
+    script = f"arg => (({{ currentTime, paused }}) => {found})(document.querySelector('#reader video'))"
+    poll(page, lambda found: found[0], lambda page: page.evaluate(script, arg))
 
 
 def _marked(page, name, *words):
