@@ -58,7 +58,8 @@ class FollowUps:
     @property
     def pending(self) -> int:
         """Jobs whose requests are in progress, or wait for only this server."""
-        return len(self.under_way) + self._store.waiting_follow_ups
+        # Those in progress are also counted by a store that is not shared.
+        return max(len(self.under_way), self._store.waiting_follow_ups)
 
     def asked(self, values: Mapping[str, object]) -> FollowUp | None:
         """Return what the fields of a request ask for. Raises the leaves of `InvalidInput`."""

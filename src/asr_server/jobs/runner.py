@@ -522,4 +522,5 @@ class JobRunner:
             if self.is_shared or self.counts:
                 with suppress(JobsUnavailable):
                     await self._store.expire()
+                    self._look.set()  # counts those that are left
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))

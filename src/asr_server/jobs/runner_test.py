@@ -39,6 +39,14 @@ async def begun(jobs, identity):
                 return
 
 
+async def test_jobs_whose_time_is_over_are_not_counted(tmp_path):
+    """Also if no other job comes or ends."""
+    async with running(tmp_path, Work(), ttl_s=0.5) as jobs:
+        await ended(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
+        await until(lambda: jobs.counts[RecordState.SUCCEEDED] == 1)
+        await until(lambda: jobs.counts.total() == 0)
+
+
 async def test_a_key_has_one_job(tmp_path):
     """A request that is sent again gets the accepted job, also after a restart; others under its key are refused."""
     work = Work(None)
