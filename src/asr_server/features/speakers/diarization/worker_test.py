@@ -34,13 +34,15 @@ FINISH = {"action": "finish", "stream": 1, "at_least": 1, "at_most": MAX_SPEAKER
 
 
 def test_recordings_and_sessions_are_kept_apart(monkeypatch):
-    """Requests of several come in any order. A session without a new voice differs from one without voices."""
+    """Requests of several come in any order. A session without a new voice differs from one without voices. There are
+    as many voices as the caller says."""
     one, two = recording(1, numbered((1, 6))), recording(2, numbered((2, 6), (3, 6)))
     mixed = [request for pair in zip(one, two, strict=True) for request in pair]
+    same = recording(4, numbered((2, 6), (3, 6)))
     live = recording(3, numbered((4, 3)), numbered((4, 2)), numbered((4, 0.5)), live=True)
-    *_, first, second, third, whole, other = answers(
-        monkeypatch, [*mixed, *live, (FINISH,), ({**FINISH, "stream": 2},)]
-    )
+    ends = [(FINISH,), ({**FINISH, "stream": 2},), ({**FINISH, "stream": 4, "at_most": 1},)]
+    *_, first, second, third, whole, other, single = answers(monkeypatch, [*mixed, *same, *live, *ends])
+    assert len(wire.voices(single)) == 1
     assert wire.turns(first) == (Turn(0, 0, 2500),)
     assert [voices if voices is None else list(voices) for voices in map(wire.voices, (first, second, third))] == [
         None,
