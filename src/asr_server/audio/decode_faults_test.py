@@ -77,37 +77,6 @@ def descriptors(pid="self"):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-async def test_a_crash_is_the_files_own(decoder):
-    """If a child process dies, its request fails with `invalid_audio`. The fork server decodes the next file."""
-    await works(decoder)
-    fork_server_pid = decoder.fork_server.pid
-    async with begun(decoder) as blocks:
-        for pid in children(decoder):
-            os.kill(pid, signal.SIGSEGV)
-        with raises("invalid_audio"):
-            [_ async for _ in blocks]
-    assert await works(decoder)
-    assert decoder.fork_server.pid == fork_server_pid
-
-
-async def test_wall_clock_limit():
-    """A decode that hangs fails with `invalid_audio` at its time limit, and its process is killed. Others continue."""
-    decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.3))
-    await works(decoder)
-    async with begun(decoder) as blocks:
-        stopped = children(decoder)
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        with raises("invalid_audio"):
-            [_ async for _ in blocks]
-    for pid in stopped:  # the spare was stopped with the rest
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-    assert await works(decoder)
-    assert await eventually(lambda: len(children(decoder)) == 1)
-    await decoder.close()
-
-
 async def test_a_slow_reader_is_not_timed_out():
     """Time that the reader takes for itself does not count against the file, which keeps its share of the memory."""
     limits = DecodeLimits(max_audio_s=600.0, cpu_s=0.3)
