@@ -1,14 +1,12 @@
 """Voices by name over HTTP: stored of recordings, listed, deleted, kept over a restart. People are tones."""
 
 import json
-from contextlib import asynccontextmanager
 
-import numpy as np
 import pytest
 
 from asr_server.features.speakers import voices as voices_module
 from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
-from asr_server.features.speakers.diarization.turns import Diarization, Turn
+from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.drive import recordings
 from E2Etest.drive.process import FIRST, SECOND, refusal
 
@@ -34,25 +32,10 @@ def test_only_numbers_of_a_voice_are_kept(start):
         assert not path.exists()
 
 
-class _AnnSpeaks(ToneSpeakers):
-    """In every recording that is transcribed."""
-
-    @asynccontextmanager
-    async def recording(self):
-        yield self
-
-    async def push(self, samples):
-        pass
-
-    async def finish(self, count):
-        said = await self.diarize(tone(440, 2) / np.float32(32_768))
-        return Diarization((Turn(0, 0, 60_000),), said.voice_prints)
-
-
 @pytest.mark.slow("finds the speakers of several recordings")
 def test_a_person_is_named_in_the_recordings_of_the_key_that_stored_the_voice(start, sample):
     """In requests and jobs; not in those of another key, and not after the voice is deleted. A letter stands then."""
-    with start(speakers=_AnnSpeaks(), API_KEYS=f"{FIRST},{SECOND}") as server:
+    with start(speakers=ScriptedSpeakers([(0, 0.0, 60.0)]), API_KEYS=f"{FIRST},{SECOND}") as server:
 
         def names(key):
             headers = {"Authorization": f"Bearer {key}"}
