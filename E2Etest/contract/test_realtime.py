@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 import time
 from contextlib import contextmanager
 
@@ -11,9 +12,23 @@ from websockets.exceptions import InvalidStatus
 from asr_server.features.realtime import route
 from asr_server.live import sessions
 from asr_server_fake.script import FakeScript
-from E2Etest.realtime.session import COMMITTED, COMPLETED, DELTA, FAILED, RATE, STOPPED, Talk, open_session, speech
+from E2Etest.drive import recordings
+from E2Etest.proxy import Proxy
+from E2Etest.realtime.session import (
+    COMMITTED,
+    COMPLETED,
+    DELTA,
+    FAILED,
+    RATE,
+    STOPPED,
+    Talk,
+    encoded,
+    open_session,
+    speech,
+)
 
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
+MANUAL = {"type": "transcription", "audio": {"input": {"turn_detection": None, "transcription": {"language": "en"}}}}
 
 
 @pytest.mark.slow("sends audio at the pace of speech")
@@ -107,3 +122,59 @@ def test_an_item_that_is_not_finished_in_time_fails_by_name(start, monkeypatch):
         *_, last = talk.connection
         assert talk.close_code == 1001
     assert (last.type, last.item_id, last.error.code) == (FAILED, talk.events[-1].item_id, "shutting_down")
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_an_idle_session_outlives_the_pings_of_a_busy_server(realtime_server, said):
+    """Quiet for 45 s, which is longer than a ping and its patience, while files are transcribed: it is still there."""
+    ended = threading.Event()
+
+    def busy():
+        while not ended.is_set():
+            realtime_server.openai().audio.transcriptions.create(file=recordings.sample()[0], model="whisper-1")
+
+    worker = threading.Thread(target=busy)
+    with open_session(realtime_server) as talk:
+        worker.start()
+        time.sleep(45)
+        ended.set()
+        talk.update(turn_detection=None)
+        talk.say(speech())
+        talk.commit()
+        assert recordings.word_errors(said.split(), talk.until(COMPLETED)[-1].transcript.split()) <= 1
+    worker.join()
+
+
+@pytest.mark.slow("sends audio at the pace of speech")
+def test_openais_client_goes_on_at_another_server_as_the_documentation_says(start, said):
+    """The client reconnects to a new session, configures it, and sends again the audio after the last
+    commit. The item that the shutdown made of the beginning of that audio is dropped."""
+    transcripts, mine, sessions_seen = [], set(), 0
+    with start() as last, start() as following, Proxy(last.port) as proxy:
+        client = last.openai(base_url=f"{proxy.base}/v1")
+        query = {"intent": "transcription"}
+        with client.realtime.connect(extra_query=query, on_reconnecting=lambda _: None) as connection:
+
+            def turn(audio, *, commit=True):
+                connection.input_audio_buffer.append(audio=encoded(audio))
+                if commit:
+                    connection.input_audio_buffer.commit()
+
+            for event in connection:
+                if event.type == "session.created":
+                    sessions_seen += 1
+                    connection.session.update(session=MANUAL)
+                    turn(speech())
+                elif event.type == COMMITTED and len(mine) < sessions_seen:
+                    mine.add(event.item_id)
+                elif event.type == COMPLETED and event.item_id in mine:
+                    transcripts.append(event.transcript)
+                    if len(transcripts) == 2:
+                        break
+                    turn(speech()[:100_000], commit=False)
+                    connection.conversation.item.retrieve(item_id=event.item_id)
+                elif event.type == "conversation.item.retrieved":
+                    proxy.target = following.port
+                    last.begin_to_stop()
+    assert (transcripts, sessions_seen) == ([said, said], 2)
