@@ -69,6 +69,12 @@ def test_words_of_another_script_are_spoken(engine):
     assert len(mixed) > len(plain) + 50  # a phoneme has eight samples of the voice's rate
 
 
+def test_a_text_without_phonemes_is_a_silence(engine):
+    (found,) = samples(engine, Sentence("...", VOICE))
+    assert 0 < len(found) <= 2_400
+    assert not found.any()
+
+
 def test_no_piece_of_work_is_long(engine):
     """A hostile text is many pieces: the rows next to it go on."""
     engine.admit(1, Sentence("9" * 400, VOICE))
