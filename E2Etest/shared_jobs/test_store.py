@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack, ExitStack
 import pytest
 from hypothesis import settings
 
+from asr_server.core.conftest import until
 from asr_server.core.errors import JobsUnavailable
-from asr_server.jobs.conftest import RECORDS, REQUEST, PostgresServer, Work, ended, fetched, postgres_server, until
+from asr_server.jobs.conftest import RECORDS, REQUEST, PostgresServer, Work, ended, fetched, postgres_server
 from asr_server.jobs.database import Postgres
 from asr_server.jobs.record import RecordState
 from asr_server.jobs.servers_test import LEASE_S, run, short_times

@@ -1,5 +1,6 @@
 """Helpers for tests of metrics, errors and times."""
 
+import asyncio
 from contextlib import contextmanager
 
 import pytest
@@ -21,6 +22,14 @@ def counts(registry, name):
     """Return the series of a metric that are not zero, by the values of their labels."""
     samples = (sample for family in registry.collect() for sample in family.samples)
     return {tuple(one.labels.values()): one.value for one in samples if one.name == name and one.value}
+
+
+async def until(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("never")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import math
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -61,11 +62,7 @@ class Runner(JobRunner):
 
     async def die(self):
         """End as by SIGKILL: no claim is released."""
-
-        async def nothing(claim, *, lost):
-            pass
-
-        self.store.release = nothing
+        self.store.release = AsyncMock()
         await self.close()
 
 
@@ -93,14 +90,6 @@ async def fetched(jobs, identity, owner=""):
     assert size_bytes == sum(map(len, pieces))
     assert all(len(piece) <= MIB for piece in pieces)
     return replace(result, content=b"".join(pieces))
-
-
-async def until(condition):
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("never")
 
 
 class FastSqlite(Sqlite):

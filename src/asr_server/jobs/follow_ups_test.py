@@ -5,9 +5,10 @@ import io
 
 import pytest
 
+from asr_server.core.conftest import until
 from asr_server.core.errors import InvalidInput
 from asr_server.jobs import follow_ups, runner
-from asr_server.jobs.conftest import REQUEST, FastSqlite, Work, serving, until
+from asr_server.jobs.conftest import REQUEST, FastSqlite, Work, serving
 from asr_server.jobs.record import FollowUp, FollowUpState, RecordState
 
 DONE, WAITING, FAILED = FollowUpState.DONE, FollowUpState.WAITING, FollowUpState.FAILED

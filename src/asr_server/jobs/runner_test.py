@@ -5,24 +5,14 @@ import io
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 
-from asr_server.core.conftest import raises
+from asr_server.core.conftest import raises, until
 from asr_server.core.errors import InvalidInput, JobsUnavailable, Overloaded, ShuttingDown
 from asr_server.jobs import database, runner
-from asr_server.jobs.conftest import (
-    MIB,
-    RECORDS,
-    REQUEST,
-    FastSqlite,
-    TextRequest,
-    Work,
-    ended,
-    fetched,
-    serving,
-    until,
-)
+from asr_server.jobs.conftest import MIB, RECORDS, REQUEST, FastSqlite, TextRequest, Work, ended, fetched, serving
 from asr_server.jobs.database import Sqlite
 from asr_server.jobs.record import JobRecord, RecordState, new_id
 from asr_server.jobs.store import AT_ONCE, JobLimits, JobStore
@@ -91,12 +81,8 @@ async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault,
 
 async def test_what_a_killed_server_had_begun_waits_again(tmp_path, monkeypatch):
     """The next server knows how many were killed during the job; here they end without a disk to give it back on."""
-
-    async def killed(store, claim, *, lost):
-        raise OSError(28, "no space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(JobStore, "release", killed)
+        patched.setattr(JobStore, "release", AsyncMock(side_effect=OSError(28, "no space left on device")))
         async with running(tmp_path, Work(None, None)) as jobs:
             taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
             await begun(jobs, taken[1].id)
@@ -154,35 +140,25 @@ async def test_a_job_that_ends_while_a_watcher_arrives_is_over_for_it(tmp_path, 
             return found
 
         monkeypatch.setattr(JobStore, "get", slow)
-
-        async def watched():
-            return [record.state async for record in jobs.watch(taken.id)]
-
-        watcher = asyncio.create_task(watched())
+        watcher = asyncio.create_task(ended(jobs, taken.id))
         await read.wait()
         work.go.set()
-        async with asyncio.timeout(10):
-            assert (await watcher)[-1] is RecordState.SUCCEEDED
+        assert (await watcher).state is RecordState.SUCCEEDED
 
 
 async def test_a_disk_that_fails_for_a_while_costs_no_job(tmp_path, monkeypatch):
     """Callers are told that a result cannot be read and that a job cannot be removed, and not that there is none."""
     work = Work(True, None)
 
-    async def fails(self, identity, name):
-        raise OSError(5, "Input/output error")
-
-    async def refuses(self, identity, keep=()):
-        raise JobsUnavailable("The job cannot be removed (Read-only file system).")
-
+    refused = JobsUnavailable("The job cannot be removed (Read-only file system).")
     async with running(tmp_path, work) as jobs:
         done = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, done.id)
         runs = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await until(lambda: len(work.runs) == 2)
         with monkeypatch.context() as failing:
-            failing.setattr(Sqlite, "drop_files", refuses)
-            failing.setattr(Sqlite, "size_bytes", fails)
+            failing.setattr(Sqlite, "drop_files", AsyncMock(side_effect=refused))
+            failing.setattr(Sqlite, "size_bytes", AsyncMock(side_effect=OSError(5, "Input/output error")))
             for job in (done, runs):
                 with pytest.raises(JobsUnavailable):
                     await jobs.remove(job.id)

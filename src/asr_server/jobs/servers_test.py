@@ -6,13 +6,14 @@ import asyncio
 import io
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 
-from asr_server.core.conftest import raises
+from asr_server.core.conftest import raises, until
 from asr_server.core.errors import EngineFailed, JobsUnavailable, Overloaded, ShuttingDown
 from asr_server.jobs import runner
-from asr_server.jobs.conftest import REQUEST, RESULT, TRANSCRIPT, Work, ended, fetched, serving, until
+from asr_server.jobs.conftest import REQUEST, RESULT, TRANSCRIPT, Work, ended, fetched, serving
 from asr_server.jobs.record import RecordState
 from asr_server.recordings.requests import TranscriptionRequest
 
@@ -150,14 +151,10 @@ async def test_removing_stops_the_run_wherever_it_is(run, server):
 async def test_a_stopped_server_that_goes_on_ends_its_run(run, server):
     """The server fails to renew its claim and cancels its run. The result is the other server's."""
     frozen, work = Work(None), Work()
-
-    async def stopped(claim):
-        raise JobsUnavailable("stopped")
-
     async with run(frozen) as one:
         taken = await one.add(REQUEST, io.BytesIO(b"audio"))
         await until(lambda: frozen.runs)
-        one.store.renew = stopped
+        one.store.renew = AsyncMock(side_effect=JobsUnavailable("stopped"))
         await server.pass_time(LEASE_S + 1)
         async with run(work) as other:
             assert (await ended(other, taken.id)).state is RecordState.SUCCEEDED

@@ -13,7 +13,7 @@ import pytest
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.jobs import database, store
 from asr_server.jobs.conftest import RECORDS, REQUEST, RESULT
-from asr_server.jobs.record import FollowUp, JobPriority, JobRecord, RecordState, id_of, new_id
+from asr_server.jobs.record import FollowUp, JobPriority, JobRecord, RecordState, new_id
 from asr_server.jobs.store import ClaimLost, JobLimits, JobStore
 from asr_server.recordings.requests import TranscriptionRequest
 
@@ -114,22 +114,6 @@ async def test_what_is_stored_comes_back(jobs, monkeypatch):
     assert files == [b"", b"", b"", b"words and words"]
     await jobs.remove(record.id, "")
     assert await jobs.transcript(record.id) == await content(jobs, record.id) == b""
-
-
-async def test_what_arrives_is_no_job_and_has_its_place(jobs, server):
-    """An arriving job cannot be found or run. Its id is taken, and its bytes are accounted to its owner."""
-    record = JobRecord(id_of("ann", "k"), REQUEST, 1.0, owner="ann", expected_bytes=60)
-    await jobs.add(record, io.BytesIO(b"audio"), 70)
-    with pytest.raises(Overloaded):
-        await jobs.add(record, io.BytesIO(b"audio"), 70)
-    assert await server.query("SELECT state, size_bytes, reserved_bytes FROM asr_jobs") == [("queued", 70, 60)]
-    await server.query("UPDATE asr_jobs SET state = 'arriving'")
-    assert (await jobs.unfinished())["ann"] == 1
-    assert await jobs.get(record.id, "ann") is None
-    assert await jobs.records([record.id]) == {}
-    assert await jobs.claim(2.0) is None
-    await jobs.count()
-    assert not jobs.counts
 
 
 async def test_a_recording_that_breaks_off_leaves_nothing(jobs, server):

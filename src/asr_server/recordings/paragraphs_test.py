@@ -71,14 +71,10 @@ def test_the_stop_of_an_abbreviation_ends_no_paragraph():
 
 @pytest.mark.parametrize(
     ("sentence", "language", "times"),
-    [
-        ("今天天气很好，我们去公园散步。", "zh", 40),
-        ("今日は天気がとても良いです。", "ja", 43),
-        ("كان الطقس جميلا اليوم فخرجنا إلى الحديقة؟", "ar", 15),
-    ],
+    [("今天天气很好，我们去公园散步。", "zh", 40), ("كان الطقس جميلا اليوم فخرجنا إلى الحديقة؟", "ar", 15)],
 )
 def test_sentences_of_other_scripts_end_paragraphs(sentence, language, times):
-    """Chinese and Japanese are joined without blanks."""
+    """Chinese is joined without blanks."""
     found = _texts(_chain(*[sentence] * 3 * times), language)
     assert len(found) >= 2
     assert all(text.endswith(sentence) for text in found)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server.core.conftest import raises
+from asr_server.core.conftest import raises, until
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish
 from asr_server.recordings.pipeline import RecordingStep, RunOptions, SegmentDone, SegmentLabelled
-from asr_server.recordings.pipeline_test import SAMPLE, Made, damage, eventually, file_of
+from asr_server.recordings.pipeline_test import SAMPLE, Made, damage, file_of
 from asr_server.recordings.requests import TranscriptionRequest
 
 LIMIT_S = 20.0
@@ -99,7 +99,7 @@ async def test_what_is_finished_gets_its_speakers_though_time_is_up(slow, talk):
     done = [event.segment for event in made.events if isinstance(event, SegmentDone)]
     labelled = [event.segment for event in made.events if isinstance(event, SegmentLabelled)]
     assert labelled == [replace(segment, speaker="A") for segment in done if segment.text] != []
-    await eventually(lambda: not made.batch.rows)
+    await until(lambda: not made.batch.rows)
 
 
 async def test_what_is_finished_gets_its_speakers_though_the_rest_is_damaged(slow, talk, monkeypatch):

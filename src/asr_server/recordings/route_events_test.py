@@ -4,7 +4,6 @@ import asyncio
 import json
 from types import SimpleNamespace
 
-import anyio
 import pytest
 
 from asr_server.core.errors import EngineOutOfMemory
@@ -62,30 +61,3 @@ async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch
     events, bodies = await _sent(request_, slow)
     assert events.count(": ping\n\n") >= 2
     assert [body["type"] for body in bodies] == ["transcript.text.delta", "transcript.text.done"]
-
-
-async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_again(request_):
-    """As Starlette does it: a cancelled scope cancels at every wait, and the work's own end may have many of them."""
-    begun, ended = asyncio.Event(), asyncio.Event()
-
-    async def work(emit):
-        try:
-            await emit(Started(1.0))
-            await emit(TextDelta("hello"))
-            await asyncio.sleep(60)
-        finally:
-            for _ in range(3):
-                await asyncio.sleep(0.01)
-            ended.set()
-
-    response = await event_stream.respond(request_, work, FRAMES)
-
-    async def send(message):
-        begun.set()
-
-    async with anyio.create_task_group() as readers:
-        readers.start_soon(response, {"type": "http", "asgi": {"spec_version": "2.4"}}, None, send)
-        await begun.wait()
-        readers.cancel_scope.cancel()
-    async with asyncio.timeout(5):
-        await ended.wait()

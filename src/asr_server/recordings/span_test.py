@@ -59,11 +59,7 @@ class Engine:
 
     def stream(self, utterance, **how):
         self.asked.append((utterance, how))
-
-        async def result():
-            return self.first
-
-        return SimpleNamespace(begun=asyncio.Event(), result=result, cancel=lambda: None)
+        return SimpleNamespace(begun=asyncio.Event(), result=AsyncMock(return_value=self.first), cancel=lambda: None)
 
     async def transcribe(self, utterance, **how):
         self.asked.append((utterance, how))
@@ -89,15 +85,11 @@ async def test_the_words_of_a_channel_have_its_speaker():
     assert len(segment.words) == 3
 
 
-def segment(start_s, end_s, language, speaker=None):
-    return Segment(1000 * start_s, 1000 * end_s, "so", language, (), -0.5, 0.0, speaker=speaker)
-
-
 def around(language, speaker):
     """The result of 5 s after the span."""
     answer = said("So.")
-    hypothesis = replace(answer.hypothesis, language=language)
-    return SpanResult(segment(2, 7, language, speaker), replace(answer, hypothesis=hypothesis))
+    segment = Segment(2_000, 7_000, "so", language, (), -0.5, 0.0, speaker=speaker)
+    return SpanResult(segment, replace(answer, hypothesis=replace(answer.hypothesis, language=language)))
 
 
 def doubtful(text="Yes."):
@@ -203,67 +195,62 @@ def answer_of(finish, utterance):
     return Transcription(hypothesis, 0.0, 0.0, 0.0, end=len(utterance.audio), temperature=utterance.temperature)
 
 
-class _RetryEngine:
-    """Answers by `script(utterance)`: a `Finish`, an error, or None for never."""
+async def retried(utterance, again=Finish.END, first=Finish.LOOP):
+    """Return the answers, of which those that are asked for again end so, and what is asked for."""
+    asked = []
 
-    def __init__(self, script):
-        self.script, self.asked, self.cancelled = script, [], 0
+    async def ask(one):
+        asked.append(one)
+        return answer_of(again, one)
 
-    async def __call__(self, utterance):
-        self.asked.append(utterance)
-        finish = self.script(utterance)
-        if isinstance(finish, Exception):
-            raise finish
-        try:
-            return answer_of(finish, utterance) if finish else await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-
-    async def answers(self, utterance, first=Finish.LOOP):
-        return await retry(utterance, answer_of(first, utterance), self)
+    return await retry(utterance, answer_of(first, utterance), ask), asked
 
 
 @pytest.mark.parametrize("finish", [Finish.LOOP, Finish.BUDGET])
 async def test_a_greedy_failure_is_asked_for_in_halves(finish):
     """The halves have all samples and the context of the whole, but not its draft and not its forced beginning."""
-    engine = _RetryEngine(lambda utterance: Finish.END)
     whole = Utterance(AUDIO, "English", "Zürich", draft=(1,), prefix=(2,), session="s", last=True, stream=True)
     whole = replace(whole, languages=("English", "German"))
-    first, second = await engine.answers(whole, finish)
+    (first, second), asked = await retried(whole, first=finish)
     assert (first.start, first.end, second.end) == (0, second.start, len(AUDIO))
-    assert np.array_equal(np.concatenate([half.audio for half in engine.asked]), AUDIO)
-    for half in engine.asked:
+    assert np.array_equal(np.concatenate([half.audio for half in asked]), AUDIO)
+    for half in asked:
         assert (half.language, half.languages, half.context) == ("English", ("English", "German"), "Zürich")
         assert (half.draft, half.prefix, half.session) == ((), (), None)
 
 
 async def test_a_sampled_failure_is_asked_for_greedily_first():
     """The whole again at temperature 0; halves only if that fails too, and no third try."""
-    engine = _RetryEngine(lambda utterance: Finish.END)
-    (answer,) = await engine.answers(Utterance(AUDIO, temperature=0.7))
+    (answer,), _ = await retried(Utterance(AUDIO, temperature=0.7))
     assert (answer.end, answer.temperature) == (len(AUDIO), 0.0)
-    engine = _RetryEngine(lambda utterance: Finish.LOOP)
-    answers = await engine.answers(Utterance(AUDIO, temperature=0.7))
+    answers, asked = await retried(Utterance(AUDIO, temperature=0.7), Finish.LOOP)
     assert [half.hypothesis.finish for half in answers] == [Finish.LOOP] * 2
-    assert [utterance.temperature for utterance in engine.asked] == [0.0] * 3
+    assert [utterance.temperature for utterance in asked] == [0.0] * 3
 
 
 async def test_a_short_utterance_is_not_cut():
     """Under two seconds the cut costs more words than the loop."""
-    engine = _RetryEngine(lambda utterance: Finish.END)
-    (answer,) = await engine.answers(Utterance(AUDIO[:31_000]))
-    assert (answer.hypothesis.finish, engine.asked) == (Finish.LOOP, [])
+    (answer,), asked = await retried(Utterance(AUDIO[:31_000]))
+    assert (answer.hypothesis.finish, asked) == (Finish.LOOP, [])
 
 
 async def test_one_failing_half_cancels_the_other():
     """The error is the caller's, and nothing is left with the engine."""
-    errors = iter([ValueError("broken")])
-    engine = _RetryEngine(lambda utterance: next(errors, None))
+    asked, cancelled = [], asyncio.Event()
+
+    async def ask(half):
+        asked.append(half)
+        if len(asked) == 1:
+            raise ValueError("broken")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
     with pytest.raises(ValueError, match="broken"):
-        await engine.answers(Utterance(AUDIO))
-    await asyncio.sleep(0)
-    assert (len(engine.asked), engine.cancelled) == (2, 1)
+        await retry(Utterance(AUDIO), answer_of(Finish.LOOP, Utterance(AUDIO)), ask)
+    await asyncio.wait_for(cancelled.wait(), 10)
+    assert len(asked) == 2
 
 
 def test_halves_meet_at_the_quietest_place_of_the_middle():

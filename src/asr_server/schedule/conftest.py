@@ -67,12 +67,3 @@ class Scripted:
 
     def drop(self, key):
         self.rows.pop(key, None)
-
-
-class Clock:
-    """Monotonic seconds that only the test moves."""
-
-    now_s = 100.0
-
-    def __call__(self):
-        return self.now_s

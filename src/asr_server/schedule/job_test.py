@@ -1,10 +1,11 @@
-"""The heaps of waiting jobs."""
+"""The heaps of waiting jobs, and time limits by a clock that stands still during loads."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.schedule.job import Job, JobQueue, Priority
+from asr_server.core.conftest import Clock
+from asr_server.schedule.job import Job, JobQueue, Priority, RequestClock
 
 
 def _filled(*arrivals):
@@ -69,3 +70,25 @@ def test_abandoned_jobs_do_not_count():
     left.future.cancel()
     assert queue.depth() == {"final": 0, "partial": 0, "interactive": 1, "bulk": 0}
     assert queue.waiting_s() == 3.0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["begin", "end", "progress"]), st.integers(0, 30))))
+def test_a_load_stops_the_clock_for_the_patience_behind_every_sign_of_progress(steps):
+    """Counted second by second: while a load is under way, each sign of progress pays for ten seconds of patience."""
+    now = Clock()
+    clock, loads, patience_s = RequestClock(patience_s=10.0, clock=now), [], 0
+    for step, duration_s in steps:
+        if step == "begin":
+            loads.append(clock.loading())
+            loads[-1].__enter__()
+        elif step == "end" and loads:
+            loads.pop(0).__exit__(None, None, None)
+        elif step == "progress":
+            clock.progress()
+        patience_s = 10 if step != "end" or loads else patience_s
+        for _ in range(duration_s):
+            before_s = clock.now_s()
+            now.now_s += 1
+            stands = bool(loads) and patience_s > 0
+            patience_s -= stands
+            assert clock.now_s() == before_s + (not stands)

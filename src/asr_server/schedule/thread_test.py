@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asr_server.core.conftest import Clock
 from asr_server.core.errors import EngineFailed, ModelUnavailable, ShuttingDown, TranscriptionFailed
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.conftest import WAIT_S, Clock, Scripted
+from asr_server.schedule.conftest import WAIT_S, Scripted
 from asr_server.schedule.job import Job, JobEnd, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState, RowDone
 from asr_server.schedule.thread import EngineThread
@@ -191,7 +192,7 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
     cancellation, of which the watch hears once, after at most one start. What is cancelled while it waits never
     starts."""
     batch, watch = Scripted(size), Recorder()
-    thread = EngineThread(batch, idle_timeout_s=0, live_reserve=reserve, watch=watch, clock=Clock(), start=False)
+    thread = EngineThread(batch, idle_timeout_s=0, live_reserve=reserve, watch=watch, clock=Clock(100.0), start=False)
     jobs, abandoned = [], set()
     for name, first, second in operations:
         if name == "submit":
@@ -232,7 +233,7 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
 @pytest.mark.parametrize(("after_s", "end"), [(9.0, JobEnd.CANCELLED), (10.0, JobEnd.EXPIRED)])
 def test_a_watch_hears_which_callers_left_at_their_deadline(batch, after_s, end):
     """A job that is cancelled then is late, in the queue and in the batch alike; before, its caller has left."""
-    clock, watch = Clock(), Recorder()
+    clock, watch = Clock(100.0), Recorder()
     batch.size = 1
     thread = EngineThread(batch, idle_timeout_s=0, watch=watch, clock=clock, start=False)
     jobs = [Job(9, deadline_s=110.0), Job(9, deadline_s=lambda: 110.0)]
@@ -268,7 +269,7 @@ class Slow(Scripted):
 
 def test_a_job_knows_its_times():
     """Its wait for a load is only its part of the load: a job that came later waited for none."""
-    clock = Clock()
+    clock = Clock(100.0)
     thread = EngineThread(Slow(clock), idle_timeout_s=0, clock=clock, start=False)
     early, late = Job(1), Job(3)
     thread.submit(early)
@@ -284,7 +285,7 @@ def test_a_job_knows_its_times():
 def test_only_a_step_without_progress_is_a_hang():
     """A load is none: the beat is fresh when its state says that it is over. Within a step the beat is as old as the
     last outcome, or the last progress that the batch reports."""
-    clock, ages = Clock(), []
+    clock, ages = Clock(100.0), []
     batch, heartbeat = Slow(clock), IdleTimer(0, clock)
 
     def note(*_):

@@ -5,14 +5,12 @@ import pytest
 
 from asr_server.cli.evaluate.scoring import LEAST_UNITS, draws_speakers, interval
 
-GENERATOR = np.random.default_rng(7)
 
-
-def _simulated(speakers, each, spread):
+def _simulated(generator, speakers, each, spread):
     """Word errors and words of recordings, whose rates differ between recordings and speakers."""
-    rates = GENERATOR.normal(-1.8, spread, (speakers, 1)) + GENERATOR.normal(0, 0.8, (speakers, each))
-    words = GENERATOR.integers(5, 30, (speakers, each))
-    return GENERATOR.binomial(words, 1 / (1 + np.exp(-rates))).ravel(), words.ravel()
+    rates = generator.normal(-1.8, spread, (speakers, 1)) + generator.normal(0, 0.8, (speakers, each))
+    words = generator.integers(5, 30, (speakers, each))
+    return generator.binomial(words, 1 / (1 + np.exp(-rates))).ravel(), words.ravel()
 
 
 @pytest.mark.nightly
@@ -27,9 +25,10 @@ def _simulated(speakers, each, spread):
     ],
 )
 def test_an_interval_has_the_true_rate_nearly_as_often_as_it_says(speakers, each, spread, known, least, most):
-    errors, words = _simulated(20_000, each, spread)
+    generator = np.random.default_rng(7)
+    errors, words = _simulated(generator, 20_000, each, spread)
     names = [f"s{number}" if known else "" for number in range(speakers) for _ in range(each)]
-    found = [interval(*_simulated(speakers, each, spread), names) for _ in range(200)]
+    found = [interval(*_simulated(generator, speakers, each, spread), names) for _ in range(200)]
     assert least <= np.mean([low <= errors.sum() / words.sum() <= high for low, high in found]) <= most
 
 
