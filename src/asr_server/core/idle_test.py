@@ -3,6 +3,8 @@
 import asyncio
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 from asr_server.core.conftest import Clock
 from asr_server.core.idle import IdleTimer, end_when_idle
@@ -37,26 +39,16 @@ def test_what_is_held_is_not_idle():
     assert timer.expired
 
 
-class Owner:
-    def __init__(self, timeout_s, clock):
-        self.idle = IdleTimer(timeout_s, clock)
-        self.ended = 0
-
-    async def close_idle(self):
-        self.ended += 1
-
-
 async def test_what_is_released_is_ended_in_time_without_another_use():
     """This holds too if all owners were in use when the task looked."""
-    owner = Owner(0.05, asyncio.get_running_loop().time)
+    ended = asyncio.Event()
+    owner = SimpleNamespace(idle=IdleTimer(0.05), close_idle=AsyncMock(side_effect=ended.set))
     owner.idle.hold()
     task = asyncio.create_task(end_when_idle([owner], 0.05))
     await asyncio.sleep(0.12)
-    assert not owner.ended
+    assert not ended.is_set()
     owner.idle.release()
-    async with asyncio.timeout(10):
-        while not owner.ended:  # noqa: ASYNC110 - nothing is set
-            await asyncio.sleep(0.005)
+    await asyncio.wait_for(ended.wait(), 10)
     task.cancel()
 
 

@@ -1,5 +1,7 @@
 """Several models on one engine thread, driven turn by turn with scripted batches."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
@@ -8,14 +10,6 @@ from asr_server.schedule.job import RECORDINGS_SHARE, Job, Priority
 from asr_server.schedule.thread import EngineThread
 
 IDLE_S = 10.0
-
-
-class Memory:
-    """Memory for a number of models; it notes what was done with them, in order."""
-
-    def __init__(self, fits=9):
-        self.fits, self.loaded, self.log = fits, set(), []
-        self.on_step = lambda: None
 
 
 class Sharing(Scripted):
@@ -56,7 +50,9 @@ class Bench:
     """A thread with the default model "a" and others, on a clock of its own."""
 
     def __init__(self, names="ab", fits=9, raises=False):
-        self.now_s, self.memory = 1.0, Memory(fits)
+        self.now_s = 1.0
+        # What was done with the models is logged in order.
+        self.memory = SimpleNamespace(fits=fits, loaded=set(), log=[], on_step=lambda: None)
         self.batches = {name: Sharing(name, self.memory, raises) for name in names}
         first, *others = self.batches.values()
         self.thread = EngineThread(
