@@ -52,8 +52,8 @@ def test_a_job_is_followed_past_a_restart_of_its_server(tmp_path, long_talk, fak
     """The server is killed and started again: the command waits, and has the result."""
     with running(tmp_path / "log", **fake_sample) as server:
         process = started("subtitles", long_talk, "--job", "--server", server.base, "--output", "-")
-        server.wait_for(lambda health: health["queue"]["audio_held_s"] > 60)
+        server.wait_for(lambda health: health["queue"]["audio_held_s"] > 0)
         server.process.kill()
     with process, running(tmp_path / "again", port=server.port, **fake_sample):
         printed, errors = process.communicate(timeout=60)
-    assert (process.returncode, printed.count("-->") > 20) == (0, True), errors
+    assert (process.returncode, printed.count("-->") > 5) == (0, True), errors
