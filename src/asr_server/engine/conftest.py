@@ -15,7 +15,6 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.features.encoders.options import CAUSAL_KEY
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
@@ -39,7 +38,7 @@ def causal_checkpoint(directory, tokens):
     if not directory.exists():
         shutil.copytree(demo.checkpoint_path(), directory)
         config = json.loads((directory / "config.json").read_text())
-        config["thinker_config"]["audio_config"][CAUSAL_KEY] = tokens
+        config["thinker_config"]["audio_config"]["causal_left_tokens"] = tokens
         (directory / "config.json").write_text(json.dumps(config))
     return directory
 
