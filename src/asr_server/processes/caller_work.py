@@ -128,6 +128,7 @@ T = TypeVar("T")
 # The interpreter runs one thread at a time, and the engine and the event loop need it too.
 _OF_ONE_CALLER, _OF_ALL = 1, 2
 _LIMIT_S = 60.0
+_STOP_AGAIN_S = 0.1
 _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, FairShares] = WeakKeyDictionary()
 # The caller that the work of the present task, and of all that it starts, counts for.
 current_caller = contextvars.ContextVar("caller", default="")
@@ -195,18 +196,23 @@ class _WorkThread:
                 found = self._work()
             except Exception as raised:
                 error = raised
-            with self._lock:
+        while not self._is_over:
+            with suppress(_Stopped), self._lock:
                 self._is_over = True
         with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._report, found, error)
         error = None  # it refers to this frame: see `in_thread`
 
     def stop(self) -> None:
-        """Raise an exception in the work, unless it is over."""
+        """Raise an exception in the work until it is over: one that comes during a callback of the garbage collector is
+        lost."""
         with self._lock:
-            was_over, self._is_over = self._is_over, True
-            if self._has_begun and not was_over:  # in a thread that has not, the exception would end up in the log
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), ctypes.py_object(_Stopped))
+            if not self._has_begun:  # and will not; the exception would end up in the log
+                self._is_over = True
+            if self._is_over:
+                return
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), ctypes.py_object(_Stopped))
+        self._loop.call_later(_STOP_AGAIN_S, self.stop)
 
     def _report(self, found: Any, error: Exception | None) -> None:
         if error is not None:

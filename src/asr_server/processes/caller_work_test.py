@@ -5,6 +5,7 @@ import gc
 import sys
 import threading
 import weakref
+from contextlib import suppress
 
 from asr_server.processes.caller_work import current_caller, in_thread
 from asr_server.processes.conftest import until
@@ -58,6 +59,22 @@ async def test_another_caller_need_not_wait_and_work_ends_with_its_caller():
     await asyncio.wait(loops)
     await asyncio.to_thread(ended.wait)
     assert await asyncio.create_task(_of("one", len, "word")) == 4
+
+
+async def test_work_ends_although_the_first_exception_was_lost():
+    """As in a callback of the garbage collector, which lets none out."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def work():
+        with suppress(BaseException):
+            _endless(begun, [], threading.Event())
+        _endless(begun, [], ended)
+
+    task = asyncio.create_task(in_thread(work))
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    await asyncio.wait([task])
+    assert await asyncio.to_thread(ended.wait, 60)
 
 
 async def test_work_that_is_cancelled_before_it_begins_ends_in_silence(monkeypatch):
