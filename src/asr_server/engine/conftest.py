@@ -15,6 +15,7 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
@@ -79,6 +80,18 @@ def ends(engine, *utterances):
         if len(found) == len(utterances):
             break
     return [found[key] for key in deltas], list(deltas.values())
+
+
+def until_decoding(engine, rows=1):
+    """Make steps until so many prompts are run."""
+    while len(engine.runtime.decoder.decoding) < rows:
+        list(engine.step())
+
+
+@pytest.fixture
+def endless(monkeypatch):
+    """No token ends an answer of a model that is loaded from now on."""
+    monkeypatch.setattr(CheckpointFiles, "end_ids", lambda files: frozenset())
 
 
 @pytest.fixture(scope="session")
