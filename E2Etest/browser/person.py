@@ -48,7 +48,8 @@ def opened(
         page.on("dialog", lambda dialog: dialog.accept())
         page.goto(f"{base}/#{panel}")
         yield page
-    assert [error for error in errors if not any(text in error for text in allowed)] == []
+    left = [error for error in errors if not any(text in error for text in allowed)]
+    assert left == [], left
     assert hosts <= {urlsplit(base).netloc}
 
 
