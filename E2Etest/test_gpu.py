@@ -34,8 +34,7 @@ def test_without_a_gpu_nothing_is_measured_and_it_fails(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.timeout(2700)
 def test_its_parts_run_on_a_cpu(tmp_path):
-    """All that a lease is for and what has to be named, on the demonstration model. The file says that no GPU was
-    measured."""
+    """The demonstration model runs all parts, the optional ones too. The file says that no GPU was measured."""
     from tools.gpu.__main__ import MORE, PARTS  # it imports torch, which takes seconds
 
     out = tmp_path / "gpu.json"

@@ -23,7 +23,7 @@ def test_the_markers_are_those_of_the_table():
 
 
 def test_the_page_is_that_of_recorded_results_within_their_bounds():
-    """Its links lead to tests that carry the marker (else: python -m tools.guarantees --render)."""
+    """The links of the page lead to tests that have the marker (else: python -m tools.guarantees --render)."""
     recorded = guarantees.load()
     assert guarantees.page(recorded) == PAGE.read_text(encoding="utf-8")
     assert guarantees.violations(recorded) == []

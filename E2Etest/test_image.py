@@ -134,7 +134,7 @@ def server(request, tmp_path_factory):
 
 
 def test_the_image_is_small_and_nothing_of_the_build_is_left(server):
-    """Neither torch nor pip and its configuration, no mount; but the bytecode of what is imported at the start."""
+    """The image has no torch, no pip and no mount, but the bytecode of what is imported at the start."""
     assert not list(server.root.glob("opt/asr/lib/python3*/site-packages/torch"))
     assert server.image["size_mb"] <= server.most_mb
     assert not list(server.root.glob("etc/**/pip*"))

@@ -114,7 +114,7 @@ def _errors(server, clips):
 
 @pytest.mark.timeout(1800)
 def test_live_finals_are_those_of_the_accurate_model(tmp_path, variant):
-    """With another one for partials they have no more errors than without, within two words."""
+    """A second model for partials adds at most two wrong words to the finals."""
     clips = [clip for clip in recordings.clips() if clip.language == "English" and clip.kind in ("phrase", "digits")]
     clips = clips[:16]
     with ready(tmp_path / "alone") as server:

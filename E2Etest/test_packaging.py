@@ -93,7 +93,7 @@ def test_the_release_publishes_the_images_and_runs_what_this_repository_has():
 
 @pytest.mark.nightly
 def test_the_health_check_finds_a_server_with_tls(tmp_path):
-    """By the settings of the server: 0 when it is live, 1 when the protocol is another."""
+    """The check reads the server's settings, and exits with 0 for a live server, with 1 for another protocol."""
     secured = tls(tmp_path)
     with running(tmp_path / "log", **secured) as server:
         found = [command("healthcheck", PORT=str(server.port), **given).returncode for given in (secured, {})]

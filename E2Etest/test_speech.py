@@ -57,7 +57,7 @@ def test_a_hundred_texts_are_understood(talker, model):
 @pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_the_packaged_voice_is_understood(tmp_path):
-    """At most a quarter of the words that are wrong with eSpeak NG. It is the voice of a server by default."""
+    """The default voice has at most a quarter of the wrong words of eSpeak NG."""
     with ready(tmp_path / "log", MODEL_ID=ENGLISH, SPEECH="auto") as person:
         errors, words = _heard(person, ENGLISH, TEXTS[ENGLISH][::3])
     print(f"{errors} of {words} words are wrong ({errors / words:.1%})")

@@ -10,7 +10,7 @@ import pytest
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.conftest import raises
-from asr_server.features.speakers.diarization import embedded_weights, model_source
+from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.speaker_names import RecordingNames
@@ -55,27 +55,3 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
         assert await recognised.of_channels(channels) == {"A": "Announcer", "B": "B", "C": "Reader"}
     finally:
         await asyncio.gather(speakers.close(), decoder.close())
-
-
-async def _told_apart(source, samples):
-    client = SpeakerClient(source)
-    try:
-        return await client.diarize(samples)
-    finally:
-        await client.close()
-
-
-@pytest.mark.nightly
-async def test_models_as_files_give_the_same_turns_and_voices(tmp_path):
-    """The bundled models as files: the networks in ONNX Runtime's format, the PLDA under pyannote's names."""
-    segmentation, embedding, plda = embedded_weights.read()
-    (tmp_path / "segmentation.ort").write_bytes(segmentation)
-    (tmp_path / "embedding.ort").write_bytes(embedding)
-    np.savez(tmp_path / "plda.npz", mu=plda.mean, tr=plda.transform, psi=plda.variance)
-    before = {"mean1": plda.mean_before, "mean2": plda.mean_after, "lda": plda.discriminant}
-    np.savez(tmp_path / "xvec_transform.npz", **before)
-    samples = np.concatenate([_clip("librivox_0870"), _clip("jfk")]) / np.float32(32_768)
-    found, wanted = await _told_apart(str(tmp_path), samples), await _told_apart(model_source.EMBEDDED, samples)
-    assert found.turns == wanted.turns
-    assert len(found.voice_prints) == 2
-    assert np.array_equal(found.voice_prints, wanted.voice_prints)

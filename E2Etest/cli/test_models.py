@@ -54,7 +54,7 @@ def test_removing_asks_first(hub):
 
 @pytest.mark.slow("runs the command in a process of its own")
 def test_a_download_that_cannot_be_is_one_line(hub):
-    """It says that the network is missing."""
+    """The line says that the network is missing."""
     done = command("models", "download", "nobody/nothing", **hub)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert "network" in done.stderr

@@ -15,7 +15,7 @@ from E2Etest.drive.session import act, data, finals, open_session, upto_flush
 
 @pytest.mark.slow("waits while a model is loaded")
 def test_the_first_requests_load_once_and_the_time_of_the_load_does_not_count(start, sample):
-    """All of eight callers get their words."""
+    """Eight callers all get their words."""
     with start(script=FakeScript(load_s=4.0), REQUEST_TIMEOUT="3") as server, ThreadPoolExecutor(8) as pool:
         # Silence needs no model; the process that decodes is there after it.
         assert server.transcribe(recordings.wav(np.zeros(16_000, np.int16))).status_code == 200

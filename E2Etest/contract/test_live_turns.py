@@ -29,7 +29,7 @@ def sentence():
 
 @pytest.fixture(scope="module")
 def judged(server, sentence):
-    """All messages that a client without options gets."""
+    """Return all messages that a client without options gets."""
     return stream(server, sentence)
 
 

@@ -143,7 +143,7 @@ def test_a_killed_process_before_the_first_audio_is_a_503(start, process, code):
 
 @pytest.mark.websocket
 def test_a_client_that_does_not_read_its_socket_is_closed(start, monkeypatch):
-    """It is told why by the close code, the error is counted, and its work ends."""
+    """The close code says why, the error is counted, and the client's work ends."""
     monkeypatch.setattr(speech_socket, "_SEND_S", 0.5)
     with start(MAX_SPEECH_CHARS="200000") as server, socket.socket() as small:
         small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

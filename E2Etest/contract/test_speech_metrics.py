@@ -15,7 +15,7 @@ SPELLED = "Hello there. This one is endless. And seven more."
 
 
 def test_one_text_is_counted_once_everywhere(start):
-    """Its sentences, characters and seconds. The engine stops at its budget for one of them."""
+    """Sentences, characters and seconds are counted. The engine stops at its budget for one of the texts."""
     script = FakeScript(speech=SpokenScript((SpeechRule(text="endless", finish=SpeechFinish.BUDGET),), load_s=0.2))
     with start(scripted_speech=True, script=script) as server:
         before = scrape(server)

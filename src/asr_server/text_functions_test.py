@@ -129,7 +129,7 @@ def _takes_three_times(function, text_of, count):
 @pytest.mark.slow("measures a text of each kind of character")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_run_of_any_character_takes_linear_time(name):
-    """Of one character of each category, and of each special one; of letters and digits of ASCII, three will do."""
+    """The runs are of one character of each category, of each special one, and of three letters and digits of ASCII."""
     function = FUNCTIONS[name]
     alphabet = [char for char in _alphabet() if not (char.isascii() and char.isalnum()) or char in "aA0"]
     for text in ("a 1", "中 あ"):  # what is imported and computed with the first

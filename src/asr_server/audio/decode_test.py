@@ -52,7 +52,7 @@ async def test_a_file_comes_in_blocks_with_its_length(decoder):
 
 @pytest.mark.parametrize("from_hz", [16_000, 24_000, 44_100])
 async def test_another_rate_may_be_asked_for(decoder, from_hz):
-    """Also of a file at 16 kHz, which needs no decoder otherwise. Sound above 8 kHz is kept."""
+    """A file at 16 kHz, which needs no decoder otherwise, is decoded too. Sound above 8 kHz is kept."""
     pitch_hz = 10_000.0 if from_hz > 16_000 else 440.0
     wave = 0.5 * np.sin(2 * np.pi * pitch_hz * np.arange(2 * from_hz) / from_hz).astype(np.float32)
     progress = Progress(rate_hz=24_000)
@@ -65,7 +65,7 @@ async def test_another_rate_may_be_asked_for(decoder, from_hz):
 
 
 async def test_a_plain_wav_needs_no_process():
-    """Its last block is known as such."""
+    """The last block is marked as the last."""
     registry, progress, wave = CollectorRegistry(), Progress(), tone(5.0, SAMPLE_RATE)
     decoder = Decoder(LIMITS, registry=registry)
     with wav(pcm16(wave)) as file:

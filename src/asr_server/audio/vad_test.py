@@ -86,7 +86,7 @@ def test_shapes():
 
 
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path):
-    """Its builds would keep reports below the home directory until they can send them."""
+    """The runtime would keep reports below the home directory until it can send them."""
     code = "import numpy; from asr_server.audio import segmentation; "
     code += "segmentation.SpeechProbability().push(numpy.zeros(512, 'f4'))"
     environment = {"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}

@@ -86,7 +86,7 @@ async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
 
 @pytest.mark.parametrize(("jobs", "quiet"), [(3, True), (50, False)])
 async def test_so_many_recordings_run_at_a_time(tmp_path, capsys, jobs, quiet):
-    """Neither more nor fewer, while there is work. Notes about them are not failures, and reported unless quiet."""
+    """Neither more nor fewer run while there is work. Notes are no failures, and are printed unless quiet."""
     sources, backend = _sources(tmp_path, *["noteworthy"] * 10), _Scripted()
     batch, _ = _batch(sources, jobs=jobs, quiet=quiet)
     assert await batch.run(sources, nullcontext(backend)) is Exit.DONE

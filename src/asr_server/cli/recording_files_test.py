@@ -175,7 +175,7 @@ def test_a_file_is_named_after_its_recording_and_format(sources, place, endings,
 
 
 def test_a_recording_is_never_a_target_and_two_share_none(tmp_path):
-    """By their names, or through a link. The file that would be lost is named."""
+    """Two names or a link may lead to one file. The error names the file that would be lost."""
     with pytest.raises(UsageError, match=r"a\.wav\.txt"):
         targets([_source("x/a.wav"), _source("y/a.wav")], Path("out"), TXT)
     recording, link = tmp_path / "talk.txt", tmp_path / "link"

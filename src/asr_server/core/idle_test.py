@@ -11,7 +11,7 @@ from asr_server.core.idle import IdleTimer, end_when_idle
 
 
 def test_the_timeout_counts_from_the_last_use():
-    """It passes at its very second, and a use begins it anew. Without a timeout nothing is idle for too long."""
+    """The timeout ends at its exact second, and a use restarts it. Without a timeout nothing expires."""
     clock = Clock(50.0)
     timer, endless = IdleTimer(10.0, clock), IdleTimer(0.0, clock)
     clock.now_s += 9.5

@@ -185,7 +185,7 @@ def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, trans
 @pytest.mark.parametrize("where", ["locate", "load"])
 @pytest.mark.parametrize("error", [ModelUnavailable("no weights"), EngineOutOfMemory("full"), RuntimeError("odd")])
 def test_a_failed_aligner_costs_only_alignments_and_is_tried_again_after_a_while(engine, words, clock, where, error):
-    """All who wait get the reason. For a minute alignments are refused at once, so that not each of them fetches."""
+    """Everybody who waits gets the reason. For a minute alignments are refused at once, without another download."""
     words.faults[where] = error
     for key, item in enumerate((SPOKEN, _item(), _item()), 1):
         engine.admit(key, item)

@@ -108,7 +108,7 @@ async def test_its_audio_is_freed_with_it():
 
 
 async def test_the_transcript_of_the_small_model_is_the_draft_of_the_large_one():
-    """It has the words and their language, nothing else of the utterance changes, and what it saves is counted."""
+    """The draft has the words and their language, the rest of the utterance stays, and the saved tokens are counted."""
     pair = Pair()
     answer = await pair.ask(context="names", stream=True)
     (draft,), (asked,) = pair.small.asked, pair.large.asked

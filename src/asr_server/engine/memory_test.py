@@ -9,7 +9,7 @@ KIB = 1024
 
 @pytest.mark.parametrize(("limit", "free"), [(1000 * KIB, 300 * KIB), (500 * KIB, 0), ("max", None), (None, None)])
 def test_a_containers_limit_counts_and_its_file_cache_does_not(tmp_path, monkeypatch, limit, free):
-    """Of 900 KiB that are used 200 are cached files. `max`, or no such file, is no limit."""
+    """The container uses 900 KiB, and 200 of these are cached files. `max` and a missing file mean no limit."""
     if limit is not None:
         (tmp_path / "memory.max").write_text(f"{limit}\n")
     (tmp_path / "memory.current").write_text(f"{900 * KIB}\n")

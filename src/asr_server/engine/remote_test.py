@@ -249,7 +249,7 @@ async def test_a_row_that_ends_every_engine_fails_and_no_other(connect, engine, 
 
 
 async def test_rows_wait_for_an_engine_no_longer_than_a_start_may_take(connect, engine, script, monkeypatch):
-    """They fail with the reason. Once it is there, rows are answered; at the end of the server none is accepted."""
+    """Rows then fail with the reason. A later engine answers new rows, and a server that ends accepts none."""
     monkeypatch.setattr(remote, "START_S", 0.3)
     script(**SLOW)
     server = connect()
@@ -345,7 +345,7 @@ async def test_a_process_of_another_user_is_refused(engine, script, place, monke
 
 @pytest.mark.slow("starts engine processes")
 async def test_in_gateway_mode_the_process_comes_with_a_row_and_goes_when_idle(connect, script):
-    """Neither a row nor a lease lets it go. The next row starts another, which loads the model again."""
+    """A row or a lease keeps the process. The next row starts another process, which loads the model again."""
     script(**SLOW)
     server = connect(engine_process="auto", gateway_mode=True, idle_timeout=0.3)
     assert (_process(), server.thread.is_running) == (None, False)
@@ -409,7 +409,7 @@ async def test_a_process_that_hangs_is_replaced_and_one_that_loads_is_waited_for
 async def test_a_shared_engine_loads_at_its_start_unloads_when_idle_and_ends_when_it_hangs(
     connect, script, tmp_path, place
 ):
-    """By settings of its own. Whatever runs it starts the next one, which gets its rows: each word is there once."""
+    """The engine has its own settings. Its successor gets the rows, and each word is there once."""
     script(**SLOW, rules=[{**_HANG, "once_file": str(tmp_path / "once")}])
     server = connect()
     own = {"MODEL_ID": "fake", "PRELOAD": "true", "IDLE_TIMEOUT": "0.5", "ENGINE_HANG_S": "2"}

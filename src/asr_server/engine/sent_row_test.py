@@ -20,7 +20,7 @@ def _tokens(start, end):
 @pytest.mark.parametrize("cut", range(5))
 @pytest.mark.parametrize("again", [(0, 4), (0, 1, 4), (0, 1, 2, 3, 4)])
 def test_a_row_continues_with_the_tokens_that_were_passed_on(cut, again):
-    """Each is passed on once, wherever the first engine ended and however the second divides its answer."""
+    """Each token is passed on once, wherever the first engine ended and however the second divides its answer."""
     told = []
     row = SentRow(Job(Utterance(np.zeros(16_000, np.float32), stream=True), on_delta=told.append))
     for n in range(cut):

@@ -30,7 +30,7 @@ async def begun(jobs, identity):
 
 
 async def test_jobs_whose_time_is_over_are_not_counted(tmp_path):
-    """Also if no other job comes or ends."""
+    """This holds without another job that comes or ends."""
     async with running(tmp_path, Work(), ttl_s=0.5) as jobs:
         await ended(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
         await until(lambda: jobs.counts[RecordState.SUCCEEDED] == 1)

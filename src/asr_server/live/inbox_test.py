@@ -55,7 +55,7 @@ def _fill(memory, queues, step_bytes=64 * 1024):
 
 @pytest.mark.parametrize("queues", [1, 7, 31])
 def test_greedy_queues_share_alike_and_leave_as_much_for_the_next(queues):
-    """Each queue gets what it leaves free: with n queues, one part of n + 1. What is given back is free again."""
+    """With n queues, each gets one part of n + 1. What is given back is free again."""
     memory = SharedBytes(64 * MIB)
     held = _fill(memory, queues)
     fair = min(QUEUE_BYTES, 64 * MIB / (queues + 1))

@@ -107,7 +107,7 @@ def test_it_is_good_until_it_expires():
 
 
 def test_nothing_in_it_can_be_changed():
-    """Each character counts, except for bits that base64 does not use, and no sign is skipped that is no digit."""
+    """Each character of the key counts, except for the bits that base64 ignores."""
     keys, value = EphemeralKeys([ANN], Clock(NOW_S)), _issued(ANN).value
     changed = [value[:at] + ("A" if value[at] != "A" else "B") + value[at + 1 :] for at in range(3, len(value) - 1)]
     changed += [value[:20] + sign + value[20:] for sign in "!. \n+"]

@@ -129,7 +129,7 @@ def _paced(monkeypatch, parts):
     ids=range(4),
 )
 async def test_an_upload_that_trickles_or_takes_for_ever_is_ended(monkeypatch, parts, left, said):
-    """It is refused after two minutes at most, even if it never pauses for long. Steady progress is enough."""
+    """A trickling upload is refused after two minutes at most. Steady progress is enough."""
     read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
     with raises("upload_stalled", match=said) if said else nullcontext():
         while (await read())["more_body"]:

@@ -234,7 +234,7 @@ async def test_only_a_body_of_known_length_is_parsed_in_large_parts(opened, head
 
 @pytest.mark.parametrize("before", [b"", GET + b"\r\n"])
 async def test_who_asks_nothing_is_not_kept(opened, before):
-    """Neither at the beginning nor after an answer, however often a byte of a head comes."""
+    """A connection without a whole request is closed at its beginning and after an answer, however its bytes arrive."""
     protocol, count = opened(keep_alive_s=0.2), 0
     protocol.data_received(before + GET)
     await asyncio.sleep(0.05)

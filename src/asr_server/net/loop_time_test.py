@@ -193,7 +193,7 @@ async def test_who_asks_without_end_is_answered_later(times, busy, clock):
 
 
 async def test_the_time_of_all_tasks_of_a_connection_is_counted():
-    """Also of tasks that its tasks begin. Waiting takes none. A task can be cancelled as if it were not counted."""
+    """Child tasks count too, and waiting does not. Counting does not prevent the cancellation of a task."""
     connection, taken_s = ConnectionTime(loop_time()), []
     connection.take = taken_s.append
 

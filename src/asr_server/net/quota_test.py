@@ -84,7 +84,7 @@ def test_the_session_that_was_left_first_gives_way_to_its_own_caller():
 
 
 def test_a_caller_has_half_of_the_live_sessions_that_are_free():
-    """Its own sessions without a connection give way."""
+    """The caller's own sessions without a connection make room."""
     quota = Quota(0, 0, max_live=5)
     mine = [Session(quota, "a", str(number)) for number in range(3)]
     other = Session(quota, "b", "0")

@@ -110,7 +110,7 @@ def _tiny(body):
 
 
 async def test_few_messages_wait_however_many_come_at_once(protocol):
-    """All are given to the app in order, and the network waits until they are. Nothing behind a close is looked at."""
+    """The app gets all messages in order, and reading pauses until then. Data after a close is ignored."""
     body = bytes(range(256)) * 12
     protocol.data_received(_tiny(body) + CLOSE + _tiny(b"x"))
     found = b""

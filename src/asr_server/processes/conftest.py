@@ -12,7 +12,7 @@ async def until(holds):
 
 
 def assert_confined(pid):
-    """It has a filter of system calls, no privileges and no resources, and is the first to end if memory runs short."""
+    """Check that the process has a filter of system calls and no privileges, and is the first to end without memory."""
     process = Path(f"/proc/{pid}")
     status = dict(re.findall(r"^(\w+):\s+(.*)$", (process / "status").read_text(), re.MULTILINE))
     assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)

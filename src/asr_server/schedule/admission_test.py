@@ -113,7 +113,7 @@ class Server:
 
 @pytest.mark.parametrize("speed", [0.3, 1.0, 5.0, 20.0])
 def test_what_is_accepted_is_answered_in_time_and_little_else_is_refused(speed):
-    """In a flood of short recordings, at any speed."""
+    """The load is a flood of short recordings, at any speed."""
     server = Server(speed).learned()
     began_s = server.engine_s
     accepted = server.flood()

@@ -28,7 +28,7 @@ def batch():
 
 @pytest.fixture
 def thread(batch):
-    """It keeps a model for centuries: the system's own clock ends before."""
+    """Make a thread that keeps a model for centuries, longer than the system's clock can count."""
     with closing(EngineThread(batch, idle_timeout_s=99_999_999_999.0)) as made:
         yield made
 
@@ -41,7 +41,7 @@ def _until(condition):
 
 
 def test_a_load_that_is_asked_for_makes_no_row(batch):
-    """Its job is done when the model is loaded, or has the reason why not. Every change of the model is reported."""
+    """The future ends with the load, or has its error. Every change of the model is reported."""
     watched, states, batch.broken_loads = [], [], 1
     watch = SchedulerObserver()
     watch.ended = watch.started = lambda *seen: watched.append(seen)
@@ -58,7 +58,7 @@ def test_a_load_that_is_asked_for_makes_no_row(batch):
 
 
 def test_a_row_is_handed_out_as_soon_as_it_is_finished(batch, by_hand):
-    """It does not wait for the rest of the step; a step that fails later gives it no second end."""
+    """The row does not wait for the rest of the step. A step that fails later does not end it again."""
     done = []
 
     def step(begin_s=None):
@@ -268,7 +268,7 @@ class Slow(Scripted):
 
 
 def test_a_job_knows_its_times():
-    """Its wait for a load is only its part of the load: a job that came later waited for none."""
+    """The time for a load is the job's own part of it: a later job waited for none."""
     clock = Clock(100.0)
     thread = EngineThread(Slow(clock), idle_timeout_s=0, clock=clock, start=False)
     early, late = Job(1), Job(3)

@@ -133,7 +133,7 @@ def test_a_space_is_the_comma_of_thai():
 
 
 def test_control_characters_are_no_way_to_a_wide_line():
-    """They are not shown, and not measured: a line that has one would seem to have no columns."""
+    """Control characters are not shown or measured: a line with one would seem to have no columns."""
     (cue, *_) = cues = cue_segmentation.cues([_passage(" ".join(["seven\x9bteen"] * 12))], RULES)
     assert " ".join(cue.lines[0].split()) == cue.lines[0]
     assert not {v.rule for v in check(cues, RULES)} & {LintRule.LINE_WIDTH, LintRule.LINES}

@@ -26,7 +26,7 @@ def test_every_spelling_of_a_language_is_that_language():
 
 
 def test_codes_of_three_letters_are_those_of_two():
-    """Of ISO 639-2, both if there are two, and of 639-3."""
+    """The codes of ISO 639-3 and both forms of ISO 639-2 count."""
     codes = {"por-BR": "Portuguese", "ger": "German", "deu": "German", "cmn": "Chinese", "zsm": "Malay"}
     assert {code: languages.normalize(code) for code in codes} == codes
 

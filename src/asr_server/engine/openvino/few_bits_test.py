@@ -96,7 +96,7 @@ def test_damaged_files_are_made_again(tmp_path, checkpoint, made, damage):
 
 
 def test_what_was_made_of_earlier_weights_goes(tmp_path, checkpoint, made):
-    """Each checkpoint keeps one folder. What a crash left an hour ago does not stay."""
+    """Each checkpoint keeps one folder. The remains of a crash are removed after an hour."""
     other = tmp_path / "other"
     shutil.copytree(checkpoint, other)
     folder = tmp_path / few_bits.FOLDER

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 @pytest.mark.parametrize("library", [TORCH, OPENVINO])
 def test_a_long_pass_says_that_it_moves(library, items):
-    """At the convolutions and each layer of the audio tower and of the language model, or at each graph."""
+    """The aligner reports progress at the convolutions and at each layer, or at each graph."""
     beats = []
     aligner = loaded_aligner(runtime=library, on_progress=lambda: beats.append(1))
     aligned(aligner, items[:1])
@@ -77,7 +77,7 @@ def test_what_cannot_be_aligned_fails_alone(aligner, items):
 
 
 def test_out_of_memory_halves_the_batch(aligner, items, monkeypatch):
-    """With memory for two rows at a time all are aligned as before; a single one without memory fails."""
+    """All rows are aligned as before with memory for two at a time. A single row without memory fails."""
     whole = aligned(aligner, items)
     make, sizes = TorchAligner.scores, []
 

@@ -88,7 +88,7 @@ def test_each_row_keeps_what_it_holds_and_gets_its_room_where_there_is_enough(op
 
 @pytest.mark.parametrize("overflowed", [False, True])
 def test_what_is_no_number_is_not_left_to_other_rows(overflowed):
-    """Neither where a row was that leaves, also in its prompt, nor where it was before others made it move."""
+    """NaN stays neither in the place of a row that leaves nor in the old place of a row that was moved."""
     decoder = _decoder()
     first, row = _row(1), _row(31)
     for seated in (first, row):

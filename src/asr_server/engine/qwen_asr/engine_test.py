@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly]
     [{}, {"language": "English"}, {"context": "kitchen, lights"}, {"language": "English", "context": "the bedroom"}],
 )
 def test_ids_are_the_sdks_up_to_one_window(make_engine, run, clips, options):
-    """With the checkpoint's end tokens in place of the SDK's fixed ones."""
+    """The SDK gets the checkpoint's end tokens instead of its fixed ones."""
     from tools.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
     model = Qwen3ASRForConditionalGeneration.from_pretrained(demo.checkpoint_path(), dtype=torch.float32).eval()

@@ -69,7 +69,7 @@ def test_the_aligner_is_reloaded_without_the_hub_too(cache, speech):
 
 
 def test_the_aligners_memory_is_known_before_it_is_loaded(cache):
-    """By the weights if they are on this machine, at the size that they will have; else of the released one."""
+    """Local weights count at their loaded size. Otherwise the size of the released aligner counts."""
 
     def planned(aligner_id, item_bytes=4):
         plan = Plan("qwen", "demo", "cpu", "float32", 2, 0, (), aligner_id=aligner_id)

@@ -106,7 +106,7 @@ def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engin
 
 @pytest.mark.parametrize("last", [False, True])
 def test_a_session_that_goes_on_after_a_pause_runs_only_what_is_new(make_engine, run, recording, fresh, last):
-    """Also after a final: it may be asked for in a pause after which the speaker goes on."""
+    """This holds after a final too: a final may be requested in a pause after which the speaker continues."""
     engine, key = make_engine(1), f"pause {last}"
     run(engine, [Utterance(_partials(recording)[8], session=key, last=last)])
     longer = Utterance(_partials(recording)[9], session=key)

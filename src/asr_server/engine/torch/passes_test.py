@@ -121,7 +121,7 @@ def test_a_step_is_launched_before_the_one_before_it_is_read(engine, run, clips,
 def test_no_step_is_launched_before_an_urgent_prompt_nor_before_what_it_needs_is_known(
     engine, clips, monkeypatch, given, ahead, urgent
 ):
-    """It is run after the step under way, others after one more. A token that is drawn is known to the host first."""
+    """An urgent prompt runs after the present step, others after one more. The host knows a sampled token first."""
     _recorded(engine, monkeypatch)
     device = Device(monkeypatch)
     engine.admit(0, Utterance(clips[0], **given))

@@ -25,7 +25,7 @@ RATE = 16_000
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """It attends to less than the clips."""
+    """Return a checkpoint whose encoder attends to less than the clips."""
     return causal_checkpoint(tmp_path_factory.mktemp("causal") / "checkpoint", 52)
 
 

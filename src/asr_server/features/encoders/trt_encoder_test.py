@@ -89,7 +89,7 @@ def _parts():
 
 @torch.inference_mode()
 def test_what_is_built_is_run_in_calls_of_at_most_so_many_windows(library, onnx_file, tmp_path):
-    """Without TF32, with a profile for each input, in order as TensorRT requires. Another version cannot read it."""
+    """The engine is built without TF32, with the profiles in TensorRT's order. Another version cannot read it."""
     output = tmp_path / "encoder.engine"
     trt_encoder.export(onnx_file, output, max_windows=3)
     assert library.cleared == ["tf32"]

@@ -16,7 +16,7 @@ from asr_server.features.moonshine.model import Tokenizer
 
 @pytest.mark.slow("starts a process that loads the model")
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
-    """Its builds keep reports below the home directory until they can send them: after a run there are none."""
+    """The runtime would keep reports below the home directory. After a run there are none."""
     code = (
         "import numpy; from asr_server.features.moonshine import aligner, model, package;"
         "model.MoonshineModel(package.locate()).encode(numpy.zeros(16_000, 'f4'), 8)"

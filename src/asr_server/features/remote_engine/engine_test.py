@@ -71,7 +71,7 @@ def test_vllm_gets_fields_of_its_own(engine_for):
 
 
 def test_servers_that_do_not_stream_answer_too(engine_for):
-    """One that refuses the field is not asked for it again, unless it refuses the recording in every form."""
+    """A server that refuses the field gets it once, unless it refuses the recording in every form."""
 
     def strict(call):
         return wire.refusal(422) if "stream" in call.fields else wire.whole(call)
@@ -125,7 +125,7 @@ def test_words_that_stand_are_kept_whatever_the_server_says(remote, engine_for):
 
 
 def test_an_answer_that_repeats_itself_is_ended(remote, engine_for):
-    """Also in scripts without blanks. The server's stream is left; one turn of the loop stays."""
+    """This holds for scripts without blanks too. The stream is closed, and the loop's text stays once."""
     engine = engine_for(remote)
     for text, kept in (("so " + "very " * 4_000, "so very"), ("好" + "的" * 4_000, "好的")):
         deltas = [{"type": "transcript.text.delta", "delta": text[at : at + 50]} for at in range(0, len(text), 50)]

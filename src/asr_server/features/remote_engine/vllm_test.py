@@ -85,7 +85,7 @@ def _gone(pid):
 
 @pytest.mark.slow("starts processes and waits for them")
 def test_it_runs_while_the_model_is_loaded_and_again_after_a_crash(command, engine_for):
-    """With a key that nobody else has, at a port that the kernel gives away to no connection before it listens."""
+    """The child has a secret key, and a port that no connection can get before it listens."""
     path, pids = command("time.sleep(1)")
     engine = engine_for(path)
     engine.load()

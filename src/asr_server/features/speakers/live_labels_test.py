@@ -31,7 +31,7 @@ def _runs(speakers):
 
 
 def test_a_hypothesis_that_had_more_than_was_said_does_not_count():
-    """At an onset a model may hear one sound again and again. A word was said between two other hypotheses."""
+    """A model may repeat one sound at an onset. The word was said between two other hypotheses."""
     labels = SpeakerLabels()
     labels.on_turns([Turn(0, 0, 1_000), Turn(1, 1_000, 2_000)], 0)
     labels.on_text(_partial("yes yes yes yes yes yes yes yes", 500, committed=""))

@@ -117,7 +117,7 @@ async def test_lost_work_is_done_again(speech, job):
 
 
 async def test_a_job_has_a_time_limit_of_its_own(speech, job):
-    """It is longer than a request's, as a part of a long text may take longer, and applies however much is spoken."""
+    """The limit is longer than a request's, and applies however much is spoken."""
     jobs = SpeechJobs(speech(SpeechRule(call=5, fault=Fault.HANG, hang_s=0.6), timeout_s=0.3).processor)
     await jobs.process(job())
     jobs = SpeechJobs(speech(SpeechRule(call=5, fault=Fault.HANG, hang_s=1.0)).processor)

@@ -104,7 +104,7 @@ def test_what_comes_back_is_only_the_words():
 
 @given(PIECES)
 def test_a_cleaned_text_is_one_cue_in_every_format(text):
-    """It has all its letters, and no blank line, arrow or time. Cleaning it again changes nothing."""
+    """The text keeps its letters, and has no blank line, arrow or time. Cleaning it again changes nothing."""
     line = cue_text(text)
     assert cue_text(line) == line
     assert [c for c in one_line(text) if c.isalnum()] == [c for c in text if c.isalnum()]

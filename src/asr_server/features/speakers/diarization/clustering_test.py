@@ -40,7 +40,7 @@ def test_how_long_people_speak_does_not_merge_or_divide_them(similarity, people,
     [(1, 40, 10, 3), (1, 2, 10, 2), (1, 1, 10, 1), (5, 5, 10, 5), (4, 5, 1, 3)],
 )
 def test_the_caller_knows_how_many_there_are(at_least, at_most, pieces, speakers):
-    """Of three voices in pieces, as many as there may be, and no more than there are pieces."""
+    """Three voices in pieces become as many speakers as the caller allows, and no more than there are pieces."""
     assert len(_found(_voices(0.6, 0.2, 3, pieces), SpeakerCount(at_least, at_most))) == speakers
 
 

@@ -69,7 +69,7 @@ def test_what_has_not_changed_is_not_told_again():
 
 
 def test_people_keep_their_numbers():
-    """Also after others have spoken for a minute, and after a long silence."""
+    """This holds after a minute of other speakers and after a long silence."""
     parts = [(1, 5), (2, 5), (3, 30), (2, 20), (0, 40), (1, 5), (2, 5), (0, 2)]
     assert [speaker for speaker, *_ in told(numbered(*parts))][-2:] == [0, 1]
 

@@ -64,7 +64,7 @@ def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
 
 
 def test_words_of_another_script_are_spoken(engine):
-    """In the phonemes of their language, as far as the voice has them."""
+    """The voice speaks those phonemes of their language that it has."""
     plain, mixed = samples(engine, Sentence("I say.", VOICE), Sentence("I say Привет.", VOICE))
     assert len(mixed) > len(plain) + 50  # a phoneme has eight samples of the voice's rate
 

@@ -24,7 +24,7 @@ def whole(request):
 
 
 def test_the_parts_make_the_samples_of_the_whole(whole):
-    """Without the random numbers, which the whole draws itself. Another speaker has other samples."""
+    """Random numbers are off, since the whole graph draws its own. Another speaker has other samples."""
     values = {
         "input": np.random.default_rng(5).integers(3, 100, (1, LENGTH)),
         "input_lengths": np.array([LENGTH]),
