@@ -123,8 +123,7 @@ def test_hosts_are_names_addresses_and_networks():
 
 
 def test_settings_of_other_servers_and_misspelt_ones_are_named_with_what_is_meant(monkeypatch, tmp_path):
-    """Such settings are found in the environment and in `.env`, in any case. Variables of other programs are ignored, and the
-    server starts anyway."""
+    """Both are found in the environment and in `.env`, in any case. Variables of other programs are ignored."""
     assert settings.superseded() == {}
     monkeypatch.setenv("WS_FLUSH_SILENCE_MS", "400")
     (tmp_path / ".env").write_text("ws_window_max_s=30\nPORT=8100\nIDEL_TIMEOUT=0\nCOMPOSE_PROJECT_NAME=asr\n")

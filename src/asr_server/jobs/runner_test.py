@@ -15,7 +15,7 @@ from asr_server.jobs import database, runner
 from asr_server.jobs.conftest import MIB, RECORDS, REQUEST, FastSqlite, TextRequest, Work, ended, fetched, serving
 from asr_server.jobs.database import Sqlite
 from asr_server.jobs.record import JobRecord, RecordState, new_id
-from asr_server.jobs.store import AT_ONCE, JobLimits, JobStore
+from asr_server.jobs.store import JobLimits, JobStore
 
 
 def running(directory, work, **limits):
@@ -92,23 +92,6 @@ async def test_what_a_killed_server_had_begun_waits_again(tmp_path, monkeypatch)
         assert (waits.state, waits.started_at, waits.done_s) == (RecordState.QUEUED, 0.0, 0.0)
         async with jobs.store.database.transaction() as run:
             assert [row[0] for row in await run("SELECT lost FROM asr_jobs WHERE state = 'running'")] == [1, 1]
-
-
-async def test_a_removed_job_is_stopped_at_once_and_makes_room_for_the_next(tmp_path):
-    """So many jobs run at a time. Another owner's are not found."""
-    work = Work(*[None] * 4)
-    async with running(tmp_path, work, max_jobs=9) as jobs:
-        for owner in ("ann", "ben", "ann", "ben", "cem"):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"), owner)
-        await until(lambda: len(work.runs) == AT_ONCE)
-        await asyncio.sleep(0.1)
-        assert len(work.runs) == AT_ONCE
-        identity = work.runs[0][0]
-        for call in (jobs.get, jobs.result, jobs.remove):
-            with raises("job_not_found"):
-                await call(identity, "ben")
-        await jobs.remove(identity, "ann")
-        await until(lambda: len(work.runs) == AT_ONCE + 1)
 
 
 async def test_who_watches_does_not_hold_up_the_end(tmp_path):
