@@ -125,7 +125,7 @@ def _routed(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], ru
         description="Speech to text on Qwen3-ASR, and text to speech, over the protocols that OpenAI's clients speak.",
         docs_url=None,  # `ops.page` has one that asks for the key
         redoc_url=None,
-        redirect_slashes=False,  # the address in a redirect would be the one behind a proxy
+        redirect_slashes=False,  # a redirect would name the address inside of a proxy
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name,  # the names of methods in generated clients
     )

@@ -43,4 +43,4 @@ class ServerFeature:
 
     routers: Sequence[APIRouter] = ()
     health: HealthSection = lambda services: {}
-    build: Callable[[CoreParts], FeatureParts] | None = None  # None where it has no parts
+    build: Callable[[CoreParts], FeatureParts] | None = None  # None if it has no parts

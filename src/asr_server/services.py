@@ -87,7 +87,7 @@ class Machinery:
     infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
     thread: Scheduler
     clients: Mapping[str, EngineClient]  # by the same names
-    drafting: ModelDrafts | None  # None where no model drafts for the default
+    drafting: ModelDrafts | None  # None if no model drafts for the default
     admission: Admission
     decoder: Decoder
     features: Sequence[FeatureParts]

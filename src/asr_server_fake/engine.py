@@ -62,7 +62,7 @@ class _Piece:
 
 
 class _Vocabulary:
-    """Token ids of pieces of text. An id follows from its text alone, so every process gives the same ones."""
+    """Token ids of pieces of text. An id depends only on its text, so every process gives the same ones."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, _Piece] = {}
@@ -195,7 +195,7 @@ class FakeEngine(Scripted):
         return True
 
     def _strike(self, row: _Row) -> AsrError | None:
-        """Return the error of the row, or None if it goes on."""
+        """Return the error of the row, or None if it continues."""
         row.struck = True
         no_memory = EngineOutOfMemory("No memory is left for this audio.")
         return strike(row.rule, TranscriptionFailed("The engine failed on this audio."), no_memory)

@@ -184,7 +184,7 @@ class ScriptSource:
         self.current()
 
     def replace(self, script: FakeScript) -> None:
-        """Go on with another script. From any thread: the engine's next look finds it."""
+        """Continue with another script. From any thread: the engine's next look finds it."""
         self._path, self._script = None, script
         self.changes += 1
 
@@ -236,8 +236,8 @@ class Scripted:
 
 
 def strike(rule: Rule | SpeechRule, failure: AsrError, no_memory: EngineOutOfMemory) -> AsrError | None:
-    """Do what the fault of a row's rule is: break the step, fail for good, hang, or return the error of the row alone,
-    which is one of those given. None if the row goes on."""
+    """Act out the fault of a row's rule: break the step, fail for good, hang, or return one of the given errors for the
+    row. Return None if the row continues."""
     match rule.fault:
         case Fault.MEMORY:
             return no_memory

@@ -135,7 +135,7 @@ def strongest_hz(sample: VoiceSample) -> float:
 
 
 def _strike(row: _Row) -> AsrError | None:
-    """Return the error of the row, or None if it goes on."""
+    """Return the error of the row, or None if it continues."""
     row.struck = True
     no_memory = EngineOutOfMemory("No memory is left for this sentence.")
     return strike(row.rule, SpeechFailed("The engine failed on this sentence."), no_memory)

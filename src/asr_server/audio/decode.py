@@ -53,7 +53,7 @@ _PLAIN_BLOCK_SAMPLES = 128 * FRAME_SAMPLES  # 4.1 s: what voice detection takes 
 _MAX_CHUNKS = 8
 _FORMAT = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)  # PCM, mono, 16 bits
 _FORMATS = (_FORMAT, _FORMAT + bytes(2))  # the size of an extension may follow, which PCM has not
-_IGNORED = (b"LIST", b"JUNK", b"fact")  # texts, padding, and a number of samples that the data chunk tells better
+_IGNORED = (b"LIST", b"JUNK", b"fact")  # texts, padding, and a number of samples that the data chunk states better
 
 
 Source = BinaryIO  # with a real descriptor, and a buffer that is flushed into it
@@ -215,7 +215,7 @@ class Progress:
     file_channels: int = 1  # known from the first block on, if `max_channels` is over 1
     max_channels: int = 1  # how many are kept at most
     rate_hz: int = SAMPLE_RATE  # of the decoded samples; a caller may choose it
-    is_complete: bool = False  # no block follows the present one; of most files only their end tells
+    is_complete: bool = False  # no block follows the present one; for most files only known at their end
     # [from, to) in seconds, in order: silence that stands for damaged packets
     lost_s: list[tuple[float, float]] = field(default_factory=list)
     container: str = ""  # its name, if it or its codec is not read

@@ -120,8 +120,8 @@ class Demuxer:
     """One audio track of the file `fd` of `size_bytes`: as in players, the first that is flagged as default, or else
     the first. If its codec is not supported, the next track whose codec is.
 
-    Raises `DecodeError(INVALID_AUDIO)` if no listed demuxer or decoder reads it, `DecodeError(NO_AUDIO_TRACK)` for
-    video alone, and libav's own errors, which all mean invalid audio.
+    Raises `DecodeError(INVALID_AUDIO)` if no listed demuxer or decoder reads it, `DecodeError(NO_AUDIO_TRACK)` if it
+    has only video, and libav's own errors, which all mean invalid audio.
     """
 
     def __init__(self, fd: int, size_bytes: int) -> None:

@@ -92,7 +92,7 @@ def speed_text(done_s: float, elapsed_s: float) -> str:
 
 
 def remaining_text(done_s: float, total_s: float | None, elapsed_s: float) -> str:
-    """Return the remaining time at the speed so far; "" where it is unknown."""
+    """Return the remaining time at the speed so far; "" if it is unknown."""
     if done_s <= 0 or total_s is None:
         return ""
     return f"{clock_text(max(0.0, (total_s - done_s) * elapsed_s / done_s))} left"

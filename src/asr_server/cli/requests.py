@@ -35,7 +35,7 @@ def transcription_request(parsed: argparse.Namespace, wanted: Sequence[Format]) 
 
 
 def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> SubtitleRequest | TranslationRequest:
-    """Return the request of `subtitles` and `translate`: a translation where there is a target language.
+    """Return the request of `subtitles` and `translate`: a translation if there is a target language.
 
     Raises `UsageError`.
     """

@@ -88,7 +88,7 @@ class Span:
     start_s: float
     end_s: float
     whole: bool  # it is the text of the whole recording
-    speaker: str | None = None  # a letter or a name, None where it is not known
+    speaker: str | None = None  # a letter or a name, None if it is not known
 
 
 class FileClient(connection.Connection):

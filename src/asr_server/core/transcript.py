@@ -34,7 +34,7 @@ class Word:
 
     def listed(self) -> dict[str, Any]:
         """Return the word as answers list it: with its punctuation, its times in seconds, where these come from, and
-        the confidence, the speaker, `bias` and what was masked where there is one."""
+        the confidence, the speaker, `bias` and what was masked, if there is one."""
         listed = {
             "word": self.text,
             "start": self.start_ms / 1000,
@@ -143,7 +143,7 @@ class Segment:
 class SpeakerRun:
     """Text of one speaker without another's between, white space included."""
 
-    speaker: str | None  # None where it is not known
+    speaker: str | None  # None if it is not known
     text: str
 
 
@@ -157,7 +157,7 @@ class Timings:
     load_ms: float = 0.0  # the longest wait of a span for the model to load
 
     def with_span(self, queue_s: float, infer_s: float, load_s: float) -> Timings:
-        """Return the times with those of one more span: spans wait at the same time, and their work adds up."""
+        """Add the times of one more span: spans wait at the same time, and their work adds up."""
         queue_ms, load_ms = max(self.queue_ms, 1000 * queue_s), max(self.load_ms, 1000 * load_s)
         return Timings(self.decode_ms, queue_ms, self.infer_ms + 1000 * infer_s, load_ms)
 

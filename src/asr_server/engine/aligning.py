@@ -1,11 +1,10 @@
 """An engine together with an aligner: one batch for both kinds of work, on one thread.
 
 Transcription comes first: one step decodes for every row and makes at most one part of an aligner's pass, of a bounded
-number of tokens, and where both have work the aligner takes about half of the time. The aligner is located in the
-background, loaded for the first alignment and unloaded after its own idle time; whatever fails in it, transcription
-goes on.
+number of tokens. If both have work, the aligner takes about half of the time. The aligner is located in the
+background, loaded for the first alignment and unloaded after its own idle time. Transcription continues if it fails.
 
-Everything runs on the engine thread but `Aligner.locate`, which may download for minutes. It has a thread of its own
+Everything runs on the engine thread except `Aligner.locate`, which may download for minutes. It has a thread of its own
 and touches nothing here: its outcome is a future that the engine thread looks at.
 """
 
@@ -42,8 +41,8 @@ class _Pass:
 class AligningEngine:
     """Implements `engine.protocol.Engine`; `admit` also takes an `AlignItem`, whose `RowDone` carries an `Alignment`.
 
-    `aligner` is None where there is none: then every `AlignItem` is refused. `pass_tokens` bounds one pass of the
-    aligner, and with it the wait of rows that decode; a longer item goes alone. `idle_timeout_s` of 0 keeps the aligner
+    Without an `aligner` every `AlignItem` is refused. `pass_tokens` bounds one pass of the aligner, and with it the
+    wait of rows that decode; a longer item has a pass to itself. `idle_timeout_s` of 0 keeps the aligner
     as long as the model. `request_clock` stands still while the aligner is loaded. `clock` is monotonic seconds.
     `prepare` is called on the engine thread before each load of the model. `beside` is another engine with the same
     aligner, which is loaded once for both.

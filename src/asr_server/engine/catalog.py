@@ -85,7 +85,7 @@ class Catalog:
 
     `known`: the default model's names of the languages that it knows. `aliases`: more names of that model, `*` for any
     characters. `others`: further models with the languages that they know. `speech`: the names of the models that
-    speak, none where the server is silent.
+    speak, if there are any.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Catalog:
             raise self.unknown_language(language, param, model)
 
     def language(self, value: str | None, model: str = "") -> str | None:
-        """Return the name of a language that a client names, None where the model detects it.
+        """Return the name of a language that a client names, or None if the model detects it.
 
         Raises `invalid_language_format`, and `UnsupportedLanguage` if the resident model does not know it.
         """

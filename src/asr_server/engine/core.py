@@ -103,7 +103,7 @@ def by_name(resolved: Plan) -> dict[str, Plan]:
 def build_engine(
     plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> Engine:
-    """Return the engine that the plan names. The callbacks are those of `Build`."""
+    """Return the engine that the plan names. `Build` describes the callbacks."""
     if plan.build is not None:
         return plan.build(plan, on_progress, on_load_progress)
     if plan.engine == FAKE:

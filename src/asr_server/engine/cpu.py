@@ -51,8 +51,7 @@ def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShar
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the quotas, in CPUs, of this process' control group and of those above it, in both versions of the
-    interface.
+    """Yield the quotas, in CPUs, of this process' control group and its parents, in both versions of the interface.
 
     A container often sees its own group as the root, while /proc names it as the host does: the root is read in any
     case.

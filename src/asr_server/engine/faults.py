@@ -81,8 +81,7 @@ def _classified(error: BaseException, subject: str) -> AsrError:
 
 
 def _of_device(words: str, code: int | None, no_memory: AsrError) -> AsrError:
-    """Classify an error of the device by its code, which errors of CUDA's driver API lack: these have their words
-    alone."""
+    """Classify a device error by its code, or by its message for CUDA driver errors, which have no code."""
     if code == _MEMORY or (code is None and "out of memory" in words):
         return no_memory
     if code in _REFUSED:

@@ -76,7 +76,7 @@ class Plan:
     engine: str
     model_id: str
     device: str
-    dtype: str  # "auto" where only loading can tell
+    dtype: str  # "auto" if it is only known after loading
     max_batch: int
     kv_budget_mb: int  # MiB for keys and values; 0: a share of what is free
     options: tuple[Option, ...]
@@ -128,7 +128,7 @@ class EndOfTurnModel(Protocol):
     def probability(self, speech: NDArray[np.float32]) -> float:
         """Return how likely the speaker has finished, for mono speech (n,) at 16 kHz up to now.
 
-        Called on one thread, which it may block. May raise anything where it cannot tell.
+        Called on one thread, which it may block. May raise anything if it cannot find out.
         """
 
 

@@ -1,4 +1,4 @@
-"""The GPU and the installed torch, as far as files and package metadata tell without importing it."""
+"""What files and package metadata say about the GPU and the installed torch, without importing torch."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class Gpus:
     """The driver, the cards and the build of torch."""
 
     driver: Driver = Driver.NONE
-    driver_version: tuple[int, ...] = ()  # (major, minor, ...), () where no file tells it
+    driver_version: tuple[int, ...] = ()  # (major, minor, ...), () if no file has it
     cards: tuple[str, ...] = ()  # their names
     memory_mb: tuple[int, ...] = ()  # of the cards, () if it is not known
     build: Build = Build.CPU  # of the installed torch
-    cuda: tuple[int, ...] = ()  # the version that torch was built for: (major, minor, ...), () where no file tells it
+    cuda: tuple[int, ...] = ()  # the version that torch was built for: (major, minor, ...), () if no file has it
     compatible: bool = False  # a package with newer libraries of the driver is installed (cuda-compat)
 
     @property

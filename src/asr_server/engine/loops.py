@@ -41,7 +41,7 @@ def token_budget(samples: int, tokens_per_s: float = _TOKENS_PER_S) -> int:
 
 
 def expected_tokens(samples: int) -> int:
-    # Memory is planned for so many: few answers are longer.
+    # Memory is planned for this many: few answers are longer.
     return token_budget(samples, _EXPECTED_TOKENS_PER_S)
 
 

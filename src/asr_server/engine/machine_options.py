@@ -56,7 +56,7 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
 
 
 def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
-    """Return the number format by torch's name, or "auto" where only loading can tell, and why."""
+    """Return the number format by torch's name, or "auto" if it is only known after loading, and why."""
     if settings.dtype is not Dtype.AUTO:
         return settings.dtype.value, AS_SET
     gpus, rocm = capabilities.gpus, capabilities.gpus.build is gpu.Build.ROCM
@@ -179,7 +179,7 @@ def fusion(
 
 
 def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
-    """Tell if the ids of a row are those that it has alone."""
+    """Say whether batching can change the tokens of a row."""
     if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:
         return Option("exact_batching", True, dtype, "the ids of a row are those that it has alone")
     formats = f"{quantize.value} with {dtype}" if quantize.active else dtype

@@ -60,7 +60,7 @@ def would_fit(device: str, dtype: str, directory: Path, *, quantize: str = "", i
 
 
 def parameters(directory: Path) -> int:
-    # Their formats may differ from the one that is loaded, so bytes tell nothing. Reads the headers of the files only.
+    # Their formats may differ from the loaded one, so bytes would be misleading. Only headers of the files are read.
     return sum(weight.numbers.size for weight in StoredWeights(directory).values())
 
 
@@ -167,7 +167,7 @@ class PrefillPolicy:
 
     def __init__(self) -> None:
         self._step_s = 0.0
-        # Sums over prefills, older ones counting less. Short prefills, which tell little, count little in a sum.
+        # Sums over prefills, older ones counting less. Short prefills, which say little, count little in a sum.
         self._tokens = self._seconds = 0.0
 
     def note_prefill(self, tokens: int, took_s: float) -> None:

@@ -126,7 +126,7 @@ class Hypothesis:
     text: str
     language: str  # the model's name, "" for no speech
     ids: tuple[int, ...]  # all generated tokens without the end token
-    # natural logarithms (<= 0), one for each id, or none where the engine's traits say that it has no scores
+    # natural logarithms (<= 0), one for each id; empty if the engine's traits say that it has no scores
     logprobs: tuple[float, ...]
     finish: Finish
     audio_tokens: int  # tokens of the audio in the row's prompt
@@ -267,5 +267,5 @@ class Aligner(Protocol):
         """Tokens that the item takes in a pass; good to a few, known without the weights."""
 
     def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
-        """Align all items: yields None after each part of the work but the last, for other work to go on between them,
-        then an alignment, or the error of that item alone, for each. Never raises for an item's sake."""
+        """Align all items. Yield None after each part of the work except the last, so that other work can run between
+        them, then an alignment or an error for each item. An item that fails never raises."""

@@ -16,7 +16,7 @@ _ANCHOR = 2
 _REACH = 24
 # Most tokens verified at once after a re-join: a wrong guess then costs little more than a plain step.
 MAX_PROPOSAL = 12
-# After so many tokens a loop is looked for: after each it was a twentieth of the host's work in a step.
+# Loops are searched for after every eighth token: after each it took a twentieth of the host's time in a step.
 _SEARCHED = 8
 
 

@@ -3,7 +3,7 @@
 All rows are in the queue of one engine thread, which divides its time fairly between the connections.
 
 What two threads touch: events of the engine thread go into `EngineServer._events`, a deque, whose methods are atomic;
-`post` says how the event loop learns of them. Everything else is of the event loop.
+`post` says how the event loop learns of them. Everything else belongs to the event loop.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class _File:
         self._name, self._begins, self._size = file.name, _LENGTH + length, size
 
     def weights(self) -> Iterator[tuple[str, Weight]]:
-        """Yield names and arrays. Raises `ValueError` where they lie outside of the file."""
+        """Yield names and arrays. Raises `ValueError` if they lie outside of the file."""
         for name, about in self._header.items():
             if name == "__metadata__" or about["dtype"] not in _FORMATS:
                 continue  # nothing that a model here computes with

@@ -308,7 +308,7 @@ _CONNECTIONS = 4
 _CONNECT_S, _STATEMENT_S, _CLOSE_S = 5.0, 10.0, 5.0
 _SESSION = {
     "application_name": "asr-server",
-    # In milliseconds. A server that stands still in a transaction would keep its jobs from the others until it goes on.
+    # In milliseconds. A server that stands still in a transaction would keep its jobs from the others until it resumes.
     "idle_in_transaction_session_timeout": "10000",
 }
 # Of a statement that may remove some GiB.

@@ -44,7 +44,7 @@ class FollowUpSender(Protocol):
         """Raise the leaves of `InvalidInput` where no such request is sent to the URL."""
 
     async def send(self, record: JobRecord, url: str) -> FollowUpState:
-        """Send the request once. WAITING: it is sent again. Raises `AsrError` and `OSError` for that too."""
+        """Send the request once. After WAITING, `AsrError` or `OSError` it is sent again."""
 
 
 class FollowUps:

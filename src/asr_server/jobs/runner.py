@@ -133,7 +133,7 @@ def _reporting(run: JobRun) -> Emit:
 
 
 def _digest(request: JobRequest, recording: BinaryIO, follow_up: FollowUp | None) -> str:
-    """Return what tells this request and recording from others."""
+    """Return a digest of this request and recording."""
     digest = hashlib.sha256(pydantic_core.to_json(request, bytes_mode="base64", inf_nan_mode="constants"))
     if follow_up is not None:
         digest.update(follow_up.url.encode())
@@ -165,7 +165,7 @@ _RENEW_S = 1.0
 _LOOK_S, _COUNT_S = 1.0, 5.0
 _SWEEP_S = 60.0
 _RELEASE_S = 5.0
-# A job that so many servers did not survive will not be survived by another.
+# A job that ended this many servers will end another.
 _MOST_LOST = 5
 
 
@@ -510,7 +510,7 @@ class JobRunner:
                 await self._stop(claim.id)
 
     async def _stop(self, identity: str) -> None:
-        """End the run of a job, if it runs here, unless its end is just being stored: then wait for that."""
+        """End the run of a job, if it runs here. If its end is being stored, wait until it is."""
         if (running := self._running.get(identity)) is not None:
             if not running.is_ending:
                 running.task.cancel()

@@ -316,7 +316,7 @@ class Place:
     live: bool  # it is a session's
     usage: _CallerUsage  # the caller's
     quota: Quota
-    evict: Callable[[], None] | None = None  # ends the session and so frees the place; None where nothing can end it
+    evict: Callable[[], None] | None = None  # ends the session and so frees the place; None if nothing can end it
     holders: int = 0  # requests or connections that share the place
 
     @contextmanager

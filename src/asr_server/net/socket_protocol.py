@@ -248,7 +248,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._forget()
 
     def handle_connect(self, event: Any) -> None:
-        """Handle the handshake. Count the time of the app's tasks, also of those that outlive the connection."""
+        """Handle the handshake. Count the time of the app's tasks, also if they outlive the connection."""
         copy_context().run(self._begin, event)
 
     def _begin(self, event: Any) -> None:

@@ -120,7 +120,7 @@ def parse(
 
 
 def _check_speakers(plan: Plan) -> None:
-    """Raise `unsupported_value` if voices cannot be distinguished. Channels need no model for that."""
+    """Raise `unsupported_value` if voices cannot be distinguished. Channels need no model."""
     if not plan.is_active("speakers"):
         reason = next((option.reason for option in plan.options if option.name == "speakers"), "")
         raise InvalidInput(

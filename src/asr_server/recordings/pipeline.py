@@ -105,7 +105,7 @@ class Finished:
     """The last event. With deltas, the text is that of all deltas, character for character."""
 
     transcript: Transcript
-    paragraphs: Sequence[Paragraph] = ()  # where they are asked for
+    paragraphs: Sequence[Paragraph] = ()  # if they are requested
 
 
 Event = Started | TextDelta | SegmentDone | SegmentLabelled | Finished
@@ -218,7 +218,7 @@ class RecordingPipeline:
         resources = self._resources
         # Every name that is not another model's means the default.
         engine = resources.others.get(request.model, resources.engine)
-        # An answer that cannot tell it would lack the words of a span silently: it is an error instead.
+        # A format that cannot report it would lack the words of a span silently: it is an error instead.
         may_fail = options.reports_gaps and not request.strict
         words = request.needed_word_times
         if options.keeps_words and words is WordTimes.NONE:
@@ -382,7 +382,7 @@ class _Producer:
         is_first, self._is_first = self._is_first, False
         await self._channel.put(task)
         if is_first and (self._context.deltas or (options.streams and is_long)):
-            # The spans after it would multiply the time to the first word, so they wait for that.
+            # The spans after it would multiply the time to the first word, so they wait for it.
             await task.begun.wait()
 
 

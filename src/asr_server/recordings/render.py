@@ -188,7 +188,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "start": segment.start_ms / 1000,
         "end": segment.end_ms / 1000,
         "text": segment.text,
-        # The tokens of what was masked would tell it.
+        # The tokens of masked words would reveal them.
         "tokens": [] if any(word.masked for word in segment.words) else list(segment.tokens),
         "temperature": segment.temperature,
         "avg_logprob": segment.mean_logprob,
@@ -261,7 +261,7 @@ class Paragraph:
     speaker: str | None  # a letter or a name, None where speakers are not distinguished
     first_segment: int
     last_segment: int  # which may also be the first one of the next paragraph
-    first_word: int | None = None  # None where the first or the last word has no times
+    first_word: int | None = None  # None if the first or the last word has no times
     last_word: int | None = None
 
     def listed(self, *, segments: bool = True, words: bool = False) -> dict[str, Any]:

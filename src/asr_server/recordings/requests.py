@@ -251,7 +251,7 @@ class RecordingRequest(RecordingOptions):
 
     @property
     def needed_word_times(self) -> WordTimes:
-        """NONE where the answer has no times of words."""
+        """NONE if the answer has no times of words."""
         needed = not self.listed.isdisjoint(("word", "cue")) or self.response_format.is_subtitles or self.speakers
         if not needed and not (self.masks and self.reports_gaps):
             return WordTimes.NONE

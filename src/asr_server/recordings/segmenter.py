@@ -181,7 +181,7 @@ _CELL_FRAMES = 32  # about 1 s: a pause is judged second by second, each by most
 # What is louder than the quietest tenth of the speech is not quiet. A fixed level would take the noise of one room for
 # speech, and the speech of another for noise.
 _QUIETEST_SHARE = 0.1
-_SPEECH = 0.5  # the least probability of a frame of speech for that
+_SPEECH = 0.5  # the least probability of a frame of speech
 _QUIET_DB = -50.0  # dBFS: the level where nobody speaks
 _LEAST_UNHEARD_MS = 500  # a shorter pause has hardly room for a word
 _FLOOR_DB = -100.0

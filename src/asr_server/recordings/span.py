@@ -122,7 +122,7 @@ class SpanContext:
     deltas: bool  # the text is wanted as it is decoded
     word_times: WordTimes
     check: ContextCheck  # of answers to audio with a context
-    may_fail: bool = False  # a span that fails is left out, since the answer tells it
+    may_fail: bool = False  # a span that fails is left out, since the answer reports it
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class SpanTask:
         return None
 
     async def results(self) -> list[SpanResult]:
-        """One result, or two for halves. Raises what the engine raised, unless the span may fail alone."""
+        """Return one result, or two for halves. Raises what the engine raised, unless the others may continue."""
         found = await self._task
         if not isinstance(found, Exception):
             return found
@@ -293,7 +293,7 @@ def _spoken_tokens(hypothesis: Hypothesis) -> int:
 
 
 def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
-    """Return True if the words are likely enough for so many samples of sound that may be no speech."""
+    """Return True if the words are likely enough for this many samples of sound that may not be speech."""
     return (
         hypothesis.mean_logprob >= _LEAST_LOGPROB
         and _spoken_tokens(hypothesis) >= _LEAST_TOKENS_PER_S * samples_to_s(samples)

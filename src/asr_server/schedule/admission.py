@@ -18,7 +18,7 @@ FIRST_GUESS_SPEED_GPU = 100.0  # the same for a GPU; an H100 does ten times that
 # fades.
 _FIRST_GUESS_WEIGHT_S = 1.0
 _MEMORY_S = 30.0
-_SAMPLE_S = 0.2  # a measurement is of so much work at least
+_SAMPLE_S = 0.2  # the least work of a measurement
 # This many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
 _LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and

@@ -1,5 +1,5 @@
-"""One unit of work for the engine thread, with its priority, deadline, result and observer, the queue of those that
-wait, and the clock of deadlines."""
+"""One unit of work for the engine thread, with its priority, deadline, result and observer, the queue of waiting jobs,
+and the clock of deadlines."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Job(Generic[R]):
     session: str = ""
     on_delta: Callable[[object], None] | None = None  # called on the engine thread; must not block
     observer: SchedulerObserver | None = None  # gets the reports about it in place of the thread's observer
-    queued_s: float = 0.0  # when it came (monotonic), set by the engine thread where it is 0
+    queued_s: float = 0.0  # when it came (monotonic); 0: set by the engine thread
     started_s: float = 0.0  # set by the engine thread (monotonic)
     ended_s: float = 0.0  # set by the engine thread (monotonic)
     load_s: float = 0.0  # set by the engine thread: the part of its wait that was for the model to be loaded

@@ -74,7 +74,7 @@ class Batch(Protocol):
         at fault."""
 
     def step(self, begin_s: float | None = None) -> Iterable[Outcome]:
-        """Move every row that has begun by one step, then begin others. Raises only when no row can be told to be at
+        """Move every row that has begun by one step, then begin others. Raises only if it is unknown which row is at
         fault.
 
         Yields each outcome as soon as it is known: outcomes of rows that had begun come before the first of the others.
@@ -152,7 +152,7 @@ class ServedModel:
     def _change(self, state: ModelState, began_s: float) -> None:
         # Before the state changes: without a load in progress, an old heartbeat counts as a hang.
         self.heartbeat.touch()
-        self.state = state  # before others are told: they may look at it
+        self.state = state  # before the callback, which may look at it
         self.on_state(self.name, state, self.idle.clock() - began_s)
 
 

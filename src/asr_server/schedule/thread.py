@@ -2,9 +2,9 @@
 queue, runs the batches step by step, and loads and unloads their models.
 
 All work on the accelerator happens on this one thread, loading and unloading included, so no batch needs a lock, and
-while one model is loaded no other moves. A `try` is around one admission or one step, so that whatever fails, the loop
-goes on. Only when no later step can succeed (`EngineFailed`), or the loop itself fails, does the thread end, and every
-job gets that error.
+while one model is loaded no other moves. A `try` is around one admission or one step, so that the loop continues
+whatever fails. Only when no later step can succeed (`EngineFailed`), or the loop itself fails, does the thread end, and
+every job gets that error.
 
 What two threads touch, and what guards it:
 - the queue, what holds the idle timers, and `_stopping`: `_wake`, a condition, which the thread also sleeps on;
@@ -56,7 +56,7 @@ from asr_server.schedule.model import (
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
-# While there is live work, about how long a step may take to begin rows: live work that comes waits for that.
+# While there is live work, about how long a step may take to begin rows: new live work waits that long.
 LIVE_BEGIN_S = 0.25
 # How far live work and recordings may fall behind before it is forgotten. It bounds how long one can keep the other
 # waiting: live work for 2.5 s, recordings for 10 s.
@@ -136,7 +136,7 @@ def _live_share(jobs: Collection[AnyJob]) -> float | None:
 
 @dataclass(eq=False)
 class RecordingsShare:
-    """Counts how far deferrable work, such as recordings, is behind its share of the engine's time."""
+    """Counts by how much deferrable work, such as recordings, has missed its share of the engine's time."""
 
     behind_s: float = 0.0  # negative if it had more
 

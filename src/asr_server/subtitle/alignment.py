@@ -1,4 +1,4 @@
-"""The times of the words of a transcript: those of an alignment, repaired, or an estimate by regions of speech.
+"""The times of the words of a transcript: from an alignment, repaired, or an estimate by regions of speech.
 
 An aligner gives times for pieces of the text: without punctuation, perhaps in another case or divided differently
 (several Han characters in one piece, one word in two), and perhaps not for all of it. Pieces and words are matched by

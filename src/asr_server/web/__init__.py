@@ -38,7 +38,7 @@ _VERSION = re.compile(r"[0-9a-f]{16}/")
 
 
 def files() -> dict[str, Path]:
-    """Every file of the page by its name, which for those of subfolders is `messages/en.json`."""
+    """Every file of the page by its path in this folder, such as `messages/en.json`."""
     folders = (_FOLDER, *(_FOLDER / name for name in _SUBFOLDERS))
     found = (path for folder in folders for path in sorted(folder.iterdir()))
     return {

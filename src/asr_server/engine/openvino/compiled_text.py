@@ -69,7 +69,7 @@ class Pages:
         }
 
     def take(self, count: int) -> list[int]:
-        """Return so many free pages, which are the caller's until it gives them back. Raises `NoRoom`."""
+        """Return `count` free pages, which are the caller's until it gives them back. Raises `NoRoom`."""
         if count > len(self.free):
             raise NoRoom
         # Those that were given back last: their memory is there already, and that of pages never used is not taken.

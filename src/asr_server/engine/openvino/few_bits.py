@@ -48,7 +48,7 @@ Made = tuple[dict[str, Integers], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """Matrices of a checkpoint, mapped from disk where they are kept there."""
+    """Matrices of a checkpoint, mapped from disk if they are kept there."""
 
     matrices: dict[str, Integers]  # by their names
     facts: dict[str, Any]
@@ -109,8 +109,8 @@ def node(matrix: Integers) -> ov.Node:
 def key(checkpoint: Path, bits: int = 8) -> str:
     """Return the name of what is made of a checkpoint as it is now; `bits`: of most of its matrices.
 
-    Weights are told apart by name, size and time of their files, or of what these are links to: files of the hub's
-    cache are named by their content.
+    Weights are distinguished by name, size and time of their files, with links followed: files of the hub's cache are
+    named by their content.
     """
     files = [(file.name, file.resolve()) for file in sorted(checkpoint.glob("*.safetensors"))]
     known = [(name, str(real), real.stat().st_size, real.stat().st_mtime_ns) for name, real in files]
@@ -118,8 +118,8 @@ def key(checkpoint: Path, bits: int = 8) -> str:
 
 
 def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made], bits: int = 8) -> Kept:
-    """Return the matrices of a checkpoint from disk, mapped; where they are missing or damaged they are made, and
-    written in place of those of its earlier weights.
+    """Return the matrices of a checkpoint, mapped from disk. If they are missing or damaged, make them, and write them
+    in place of the matrices of its earlier weights.
 
     A disk that cannot be written is logged, and the matrices in memory are used.
     """

@@ -61,8 +61,7 @@ class AnswerReader:
         return ParsedAnswer(found, text, () if offsets is None else (*[0] * start, *offsets), (*[b""] * start, *pieces))
 
     def text_start(self, ids: Sequence[int], *, forced: bool) -> int | None:
-        """Return where the text begins: after the tag, None where there is none yet, at 0 if the language was
-        forced."""
+        """Return where the text begins: after the tag, at 0 if the language was forced, None before there is a tag."""
         if forced:
             return 0
         return ids.index(self._tag) + 1 if self._tag is not None and self._tag in ids else None

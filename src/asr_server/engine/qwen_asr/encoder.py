@@ -81,7 +81,7 @@ class Layer:
 
 
 class WindowedEncoder(Encoder):
-    """Takes the layers out of `tower`, the SDK's audio tower, which is of no use afterwards.
+    """Takes the layers out of `tower`, the SDK's audio tower, which cannot be used afterwards.
 
     Positions restart with every piece. `on_layer` is called before each layer and each group of pieces, since on a CPU
     a pass may take long.
@@ -194,7 +194,7 @@ class WindowedEncoder(Encoder):
     def images(self, x: torch.Tensor, ends: torch.Tensor | None) -> torch.Tensor:
         """Pieces (n, 1, 128, 100) to what the convolutions make of them, (n, channels, 16, 13).
 
-        `ends` (n,): frames of each piece that exist, None where all do.
+        `ends` (n,): frames of each piece that exist, None if all do.
         """
         for convolution in self.convolutions:
             x = F.gelu(convolution(x))

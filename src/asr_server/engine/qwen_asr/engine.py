@@ -178,8 +178,8 @@ class QwenEngine:
         runtime.release()
 
     def _warm_up(self, runtime: Runtime) -> None:
-        """Run what first passes set up, which would otherwise be waited for, and count against ENGINE_HANG_S. Raises
-        the error that a row which is alone fails with."""
+        """Make the first passes, whose set-up would otherwise delay a request and count against ENGINE_HANG_S. Raises
+        the error that a row which is the only one fails with."""
         for items in self._warm_up_batches(runtime):
             self._run_batch(items)
         if self._plan.is_active("use_cuda_graphs"):
@@ -202,8 +202,8 @@ class QwenEngine:
             self.drop(key)
 
     def _warm_up_batches(self, runtime: Runtime) -> Iterator[Sequence[Utterance]]:
-        """On a CPU the first pass alone takes longer than those after it. On a GPU kernels are loaded, and chosen, for
-        each kind of shape: steps of ever more rows, prompts of a session that goes on with a draft, and chance."""
+        """On a CPU only the first pass is slow. On a GPU kernels are loaded, and chosen, for each kind of shape: steps
+        of ever more rows, prompts of a session that continues with a draft, and sampling."""
         alone, most = _silence(1.0), runtime.capacity.rows
         yield [alone]
         if self._plan.device == "cpu":
@@ -259,7 +259,7 @@ class QwenEngine:
             yield from self._hand_out(runtime)
 
     def drop(self, key: int) -> None:
-        """Forget a row at once; with the last one, weights of a format that is of no use."""
+        """Forget a row at once; with the last one, weights of a format that is not used any more."""
         if (work := self._work.pop(key, None)) is not None:
             self._take_out(work)
         if self._reloads and not self._work:
@@ -350,7 +350,7 @@ class QwenEngine:
     def _back_off(self, failure: AsrError) -> Iterator[Outcome]:
         """Take the younger half of the rows out after a failed step, to start again later in a smaller batch.
 
-        A row that was alone is at fault and fails.
+        A row that was the only one is at fault and fails.
         """
         assert self.runtime is not None
         rows = sorted(self.runtime.decoder.decoding, key=lambda row: row.key)

@@ -93,7 +93,7 @@ def stamps(files: CheckpointFiles) -> Stamps:
 
 
 def read(directory: Path) -> CheckpointFiles:
-    """Read the files of a checked checkpoint. Raises `ModelUnavailable` where they are damaged."""
+    """Read the files of a checked checkpoint. Raises `ModelUnavailable` if they are damaged."""
     with failures(directory):
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         is_hf = hf_layout.is_hf(config)

@@ -56,7 +56,7 @@ def listed(bundled: Bundled = MappingProxyType({})) -> list[CachedModel]:
 
 
 def find(model_id: str, revision: str = "", bundled: Bundled = MappingProxyType({})) -> CachedModel | None:
-    """Return the checkpoint of that name, hub id or directory, or None where it would have to be downloaded first.
+    """Return the checkpoint of that name, hub id or directory, or None if it would have to be downloaded first.
 
     `revision`: of a hub id: a commit, tag or branch.
 
@@ -77,8 +77,8 @@ def find(model_id: str, revision: str = "", bundled: Bundled = MappingProxyType(
 def verify(stored: CachedModel) -> Weights | None:
     """Check the files and read the header of every weight file, whose tensors must be inside of it.
 
-    None where the weights are in no such files: then their digests were checked. Raises `ModelUnavailable`, naming what
-    is wrong.
+    Return None if the weights are in files of another kind, whose digests were checked. Raises `ModelUnavailable`,
+    naming what is wrong.
     """
     wanted = checkpoint.Wanted("MODEL_ID", stored.name)
     if stored.has_digests:

@@ -89,7 +89,7 @@ class Known:
 class AnswerRow(Row):
     """A row of an answer. A decoder sets what follows `urgent`."""
 
-    generator: Any = None  # the source of chance where it is sampled: of torch or of numpy, as the decoder
+    generator: Any = None  # of random numbers if tokens are sampled: torch's or numpy's, as the decoder
     watched: bool = False  # the probability that nobody speaks is wanted
     expected: int = 0  # new tokens that it will hardly exceed
     urgent: bool = False  # its prompt is run before the prompts of others
@@ -110,7 +110,7 @@ class Rows(ABC):
     """Rows with their keys and values: those that decode, and those whose prompt is not at its end.
 
     `model` has a `dtype`, and calls its `on_layer` inside of passes that may take long. `no_speech_id`: the token that
-    means "no speech" where it is the second one of an answer.
+    means "no speech" if it is the second one of an answer.
     """
 
     device = "cpu"  # where passes run, as in the plan
@@ -214,7 +214,7 @@ class Rows(ABC):
         them. Raises `NoRoom`."""
         proposals = [row.proposal() for row in rows]
         for row, own in zip(rows, proposals, strict=True):
-            # Also where there is no room: no other row may be seated meanwhile.
+            # Also if there is no room: no other row may be seated meanwhile.
             if (tokens := row.length + 1 + len(own)) > row.reserved:
                 row.reserved = tokens + _GROWTH
         for row in rows:

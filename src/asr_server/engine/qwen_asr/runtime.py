@@ -43,7 +43,7 @@ class Admitted:
     prompt: Prompt
     clip: Clip
     budget: int  # the most new tokens
-    stream: answer.AnswerStream | None  # reads the tokens that were handed out; None where no text is asked for
+    stream: answer.AnswerStream | None  # reads the tokens that were sent; None if no text is wanted
     urgent: bool = False  # it goes before work that is not
     row: AnswerRow | None = None  # None while it has no slot
     lacks_room: bool = False  # it could not be seated, and others may go before it
@@ -266,7 +266,7 @@ class Runtime:
 
 
 def aligner_bytes(plan: Plan, item_bytes: int) -> int:
-    """Weights of `item_bytes` a number, and activations; 0 where there is no aligner."""
+    """Return the bytes of the aligner's weights, `item_bytes` each, and of its activations; 0 without an aligner."""
     if not plan.aligner_id:
         return 0
     directory = checkpoint.local(plan.aligner_id, aligner=True, revision=plan.aligner_revision)

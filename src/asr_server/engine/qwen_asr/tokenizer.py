@@ -163,7 +163,7 @@ def _of_vocabulary(directory: Path) -> Library:
     """Return a tokenizer of the vocabulary and its merges, as `Qwen2TokenizerFast` makes it of the two."""
     vocabulary = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
     lines = (directory / "merges.txt").read_text(encoding="utf-8").split("\n")
-    # The first line may tell a version, and ranks end where a line does not hold a pair.
+    # The first line may state a version, and ranks end at a line that does not hold a pair.
     pairs = (tuple(line.split()) for line in lines if line and not line.startswith("#version"))
     merges = cast(list[tuple[str, str]], [pair for pair in pairs if len(pair) == 2])
     library = Library(models.BPE(vocab=vocabulary, merges=merges, continuing_subword_prefix="", end_of_word_suffix=""))

@@ -78,7 +78,7 @@ CopyKv = Callable[[int], KeptTokens]
 
 class Clip(Protocol):
     """The audio of one row. `tokens`: of all of it. `kv`: keys and values that an earlier partial left, of the prompt
-    before the audio and of some of its tokens; None where there are none."""
+    before the audio and of some of its tokens, if any."""
 
     @property
     def tokens(self) -> int: ...

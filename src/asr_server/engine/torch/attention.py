@@ -1,7 +1,7 @@
 """Attention of packed tokens to rows whose keys and values are neighbours in one buffer, in three ways.
 
-Each takes queries (n, heads, dim), those of a row one behind the other, and the keys and values (places, kv_heads, dim)
-of a layer. It returns (n, heads * dim). A token sees the places of its row up to its own.
+Each takes queries (n, heads, dim), row after row, and the keys and values (places, kv_heads, dim) of a layer. It
+returns (n, heads * dim). A token sees the places of its row up to its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TokenSpan:
 class Numbers(NamedTuple):
     """The numbers of a pass, int64 on its device."""
 
-    ids: torch.Tensor  # (n,) of the tokens, empty where they are given as embeddings
+    ids: torch.Tensor  # (n,) of the tokens, empty if they are given as embeddings
     positions: torch.Tensor  # (n,) of the tokens in their rows
     places: torch.Tensor  # (n,) of their keys and values
     begins: torch.Tensor  # (rows,) the first place of each row
@@ -118,7 +118,7 @@ class Masked:
 
 
 class VariableLength:
-    """Attends in one call to rows of any lengths: FlashAttention, which reads what there is of each.
+    """Attends in one call to rows of any lengths, with FlashAttention, which reads only their own places.
 
     `query`: the most tokens of a row; `width`: the most places that they see.
     """

@@ -13,8 +13,8 @@ from asr_server.engine.protocol import Option
 
 def prepare(device: str, dtype: str, quantize: str = "", *, threads: int = 0) -> tuple[torch.dtype, tuple[Option, ...]]:
     """Check the device and set the process' switches for it. `dtype`: as in the plan, "auto" is decided here.
-    `quantize`: the plan's 8-bit format, which is checked where only the device could tell. `threads`: as in the plan,
-    for the passes of this thread, 0 to leave the number.
+    `quantize`: the plan's 8-bit format, checked here against the device. `threads`: as in the plan, for the passes of
+    this thread, 0 to leave the number.
 
     Returns the number format and what was decided, as options of the plan. Raises `ModelUnavailable`.
     """
@@ -56,8 +56,8 @@ def _told(option: Option) -> Option:
 def tune() -> None:
     """Process-wide switches for a GPU.
 
-    In a 16-bit model TF32 would be used for the angles of rotary positions alone, whose last bits it loses. cuDNN tries
-    all algorithms for every new shape of a convolution if told to, and plans attention anew for every shape.
+    In a 16-bit model TF32 would only be used for the angles of rotary positions, whose last bits it loses. If asked to,
+    cuDNN tries all algorithms for every new shape of a convolution, and plans attention anew for every shape.
     """
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

@@ -112,7 +112,7 @@ class TorchOperations:
 
 
 class LanguageModel:
-    """Takes the layers out of `text`, the SDK's module, which is of no use afterwards.
+    """Takes the layers out of `text`, the SDK's module, which cannot be used afterwards.
 
     `on_layer` is called before each layer, since on a CPU a pass may take long.
     """

@@ -47,7 +47,7 @@ class AttentionShape:
 
 
 class Arena:
-    """Room for the keys and values of `tokens` tokens, one behind the other. A row has a range of places.
+    """Room for the keys and values of `tokens` tokens in one buffer. A row has a range of places.
 
     The last place is never a row's: padding is written there. What nobody has written is 0.
     """
@@ -56,7 +56,7 @@ class Arena:
         self.shape = shape
         self.tokens = tokens
         self._held = _zeros((shape.layers, 2, tokens, shape.kv_heads, shape.dim), device, dtype)
-        # Why `VariableLength` is not used; empty where it is.
+        # Why `VariableLength` is not used; empty if it is.
         self.problem = variable_length_problem(shape, device, dtype)
 
     @property
@@ -362,7 +362,7 @@ class PassGraphs:
         *,
         fill: Callable[[torch.Tensor], object] = lambda ids: None,
     ) -> Computed | None:
-        """Return what the pass computes, with padding behind its tokens, which the next one overwrites; None if it was
+        """Return what the pass computes, with padding after its tokens, which the next one overwrites; None if it was
         not recorded.
 
         `fill` is given the ids (n,) on the device before the pass, and puts in those that the host does not know yet.

@@ -1,7 +1,7 @@
 """A recording and its text to words with times: transcribe, match the text with what was heard, align span by span.
 
 The transcript shows which part of the text belongs to which span of speech, so that a recording of hours is aligned in
-bounded memory. The recording is decoded a second time for that: its file is there until the answer.
+bounded memory. For this the recording is decoded a second time: its file exists until the answer.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _AlignmentStep(RecordingStep):
                 language, added = spoken[number][0].language, unheard.get(number, ())
                 # The recording's group cancels the other tasks if one fails.
                 tasks.append(self._group.create_task(self._placed(span, language, found.texts[number], given, added)))
-        # Of words between two spans that both have sound for them, those of the earlier one count.
+        # If two spans both have sound for the words between them, the earlier span gets them.
         times = {n: word for task in reversed(tasks) for n, word in (await task).items()}
         words = iter([AlignedWord(word, found.scores[n], times.get(n)) for n, word in enumerate(given)])
         self.lines = [(line, list(islice(words, len(own)))) for line, own in lines]

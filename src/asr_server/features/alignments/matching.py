@@ -4,9 +4,9 @@ Both texts are compared letter by letter, without case, accents and punctuation,
 "every body" was heard for "everybody", or where a script without spaces is divided. Runs of letters that occur once in
 each text are anchors. Between two anchors, the letters are aligned at the least number of edits.
 
-A word of which at least half was heard is where it was heard. Words between two of those take the place of what was
+A word of which at least half was heard is where it was heard. Words between two such words take the place of what was
 heard between them, if that has about as many syllables: a recogniser mishears names and whole passages of bad sound,
-and writes numbers in digits. If it has much less or more, they have no place. Runs of a few such words may have been
+and writes numbers in digits. If it has much less or more, they have no place. A few such words in a row may have been
 said anyway; their times show it once they are aligned.
 """
 

@@ -37,7 +37,7 @@ _FILE = "audio_file"
 # `tsv` and `json` are made of the segments of verbose_json.
 _FORMATS = {"txt": "text", "vtt": "vtt", "srt": "srt", "tsv": "verbose_json", "json": "verbose_json"}
 _MEDIA_TYPES = {"json": "application/json", "vtt": "text/vtt"}
-# So much of samples without a container tells the language: 30 s.
+# The language is detected from this much of samples without a container: 30 s.
 _DETECTED_BYTES = 30 * 2 * SAMPLE_RATE
 
 
@@ -115,7 +115,7 @@ async def detect_language(request: Request, options: Annotated[AsrOptions, Query
 async def _answer(
     request: Request, options: AsrOptions, fields: dict[str, str], build: Build, most_bytes: int = -1
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the answer for the recording of the form, of samples at most so many bytes, -1 for all; and its header."""
+    """Return the answer for the form's recording, at most `most_bytes` of its samples (-1: all), and its header."""
     services: Services = request.app.state.services
     caller = request.state.caller
     services.admission.check()

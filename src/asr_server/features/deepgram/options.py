@@ -60,7 +60,7 @@ class ListenOptions(BaseModel):
 
     @property
     def asked_language(self) -> str:
-        """The language to transcribe in, "" where it is detected."""
+        """The language to transcribe in, "" if it is detected."""
         return "" if self.detect_language or self.language.lower() in _ANY_LANGUAGE else self.language
 
     @property

@@ -3,7 +3,7 @@
 A token's eight frames are all that the convolutions look at ahead of it, and a piece of 100 frames is padded with zeros
 at both ends whatever is next to it. Attention sees the token and those before it, as many as the checkpoint was tuned
 for. So a token never changes once its frames are there, and a stream needs the last column of each convolution's input
-and the keys and values of the last tokens to go on.
+and the keys and values of the last tokens to continue.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def checked(encoder: ExportedEncoder, exact: Encoder, name: str) -> Deviation:
         found = Deviation(float((got - want).abs().max()), float((got - want).norm() / want.norm()))
     is_exact = encoder.origin.format == "float32"
     distance, bound = (found.largest, EXACT_BOUND) if is_exact else (found.relative, SHORT_BOUND)
-    if not distance <= bound:  # also where it is no number
+    if not distance <= bound:  # also if it is NaN
         raise ModelUnavailable(f"{name} cannot be used: {found}; at most {bound:g} is allowed. Export it again.")
     return found
 
@@ -169,8 +169,8 @@ def fixed_windows(encoder: Encoder) -> list[Window]:
 class OnnxEncoder(ExportedEncoder):
     """An encoder in ONNX Runtime. Raises `ModelUnavailable`.
 
-    On a CPU each window is a call of its own: a larger call is not faster, and the numbers of a window are those that
-    it has alone, also where 8-bit activations have one scale for a whole call.
+    On a CPU each window is a call of its own: a larger call is not faster, and with 8-bit activations, which have one
+    scale for a call, other windows would change the result.
     """
 
     def __init__(self, file: Path, tower: Any, target: Target) -> None:

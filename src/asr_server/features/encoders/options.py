@@ -1,6 +1,6 @@
 """The choice of the encoder: the engine's own, one from a file, or a causal one. Loads nothing.
 
-What only the files of the checkpoint can tell is checked when it is loaded.
+What only the files of the checkpoint show is checked when it is loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from asr_server.engine.gpu import Build
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO
 
-# The key of the encoder's configuration that tells a checkpoint tuned for a causal encoder from others.
+# The key of the encoder's configuration that marks a checkpoint tuned for a causal encoder.
 CAUSAL_KEY = "causal_left_tokens"
 # The first line of a file for TensorRT: JSON after this. Its own format has no place for what the engine was made from.
 TENSORRT_MAGIC = b"asr-server encoder "

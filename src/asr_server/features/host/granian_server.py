@@ -63,7 +63,7 @@ class GranianServer(uvicorn.Server):
         self._active.add(task)
 
         async def message() -> Any:
-            # Granian loses the message of a call that was cancelled, and tells the next that the client has left. So a
+            # Granian loses the message of a cancelled call, and the next call returns that the client has left. So a
             # call continues, and the next one gets its message.
             nonlocal pending
             pending = pending or asyncio.ensure_future(receive())

@@ -1,8 +1,8 @@
-"""Hears again without its context what may have been made of the context alone, and marks words that it decided.
+"""Transcribes again without its context what may come only from the context, and marks words that it decided.
 
-Where nobody speaks, models write their prompt or hotwords down, in part or whole. Such an answer is mostly terms of the
-context, and so is that of a speaker who says nothing else. The sound tells them apart: without the context the model
-finds the words of the speaker a little less likely than those that it writes then, and the others far less.
+If nobody speaks, models write their prompt or hotwords down, in part or whole. Such an answer is mostly terms of the
+context, as is the answer for a speaker who says nothing else. Only the sound distinguishes them: compared with what the
+model writes without the context, words that were said are a little less likely, and other words far less.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class HotwordCheck(ContextCheck):
     ) -> CheckedAnswer:
         """Return the answer; if most of its words are terms and the sound does not support it, one without the context.
 
-        For that the audio is heard again, which is one pass where the same is written without the context, and two
-        and the steps of another answer where it is not. With `marks` this is done for every answer with a term.
+        The audio is transcribed again for this: one pass if the text is the same without the context, otherwise two
+        and the steps of another answer. With `marks` this is done for every answer with a term.
         """
         context, hypothesis = utterance.context, answer.hypothesis
         is_doubtful = not is_sent and await self.is_doubtful(context, hypothesis.text)
@@ -129,7 +129,7 @@ class HotwordCheck(ContextCheck):
 
 
 async def _is_supported(hypothesis: Hypothesis, plain: Hypothesis, without: Utterance, ask: Ask) -> bool:
-    """Return True if the sound alone makes the answer nearly as likely as `plain`, the answer without the context."""
+    """Return True if the answer is nearly as likely as `plain`, the answer without context, given only the sound."""
     if not hypothesis.logprobs:  # the engine has no scores
         return bool(plain.text)
     ids = hypothesis.ids

@@ -62,7 +62,7 @@ class TokenDecoder:
     def forward(
         self, rows: Sequence[RowCache], ids: Sequence[Sequence[int]], attention: list[Array] | None = None
     ) -> Array:
-        """Append each row's `ids` behind its `length` and return logits (all ids, vocabulary), in order.
+        """Append each row's `ids` after its `length` and return logits (all ids, vocabulary), in order.
 
         `length` stays as it is: the caller decides how many of the tokens count. `attention` receives for each layer
         and row the attention to the audio, (heads, ids, frames).

@@ -165,7 +165,7 @@ class MoonshineEngine:
             if len(works) == 1:
                 yield self._failed(works[0].row, error)
                 return
-            # No row has moved. Alone, each shows whether it is at fault.
+            # No row has moved. Run by itself, each shows whether it is at fault.
             for work in works:
                 yield from self._decode(model, [work])
             return

@@ -38,7 +38,7 @@ _BRANCH = "else_branch"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerWeights:
-    """The weights of one decoder layer, with d for its width and f for that of the layers between; norms and biases are
+    """The weights of one decoder layer. d is its width, f the width of its feed-forward layer; norms and biases are
     vectors."""
 
     self_norm: Array
@@ -65,7 +65,7 @@ class DecoderWeights:
 
 
 def read(path: Path) -> DecoderWeights:
-    """Return the weights in a `decoder_model_merged.ort`. Raises `KeyError` if the file is of another model."""
+    """Return the weights in a `decoder_model_merged.ort`. Raises `KeyError` for the file of another model."""
     content = path.read_bytes()
     graph = _table(_table(Table(content, Get(uoffset, content, 0)), _SESSION_MODEL), _MODEL_GRAPH)
     attributes = [part for node in _tables(graph, _GRAPH_NODES) for part in _tables(node, _NODE_ATTRIBUTES)]

@@ -274,7 +274,7 @@ def _base(name: str, before: Any, kind: Any, new_objects: Mapping[str, Any]) -> 
 
 
 def _forced(transcription: RealtimeTranscription) -> str | None:
-    """Return the one language that is forced, or None where the model chooses among several."""
+    """Return the one language that is forced, or None if the model chooses among several."""
     named = [transcription.language] if transcription.language else transcription.languages or []
     return languages.normalize(named[0]) if len(named) == 1 else None
 

@@ -24,7 +24,7 @@ class NumberWord:
     end: int  # character after the last
     text: str  # in digits
     is_ordinal: bool
-    # It may be no number: it stands alone and is small, or a single word of a scale.
+    # It may not be a number: it stands by itself and is small, or is a single word of a scale.
     is_doubtful: bool
 
     @property

@@ -122,7 +122,7 @@ def _redacted_speech(segments: Sequence[Segment], kinds: Sequence[PersonalData])
         length += len(joint) + len(segment.text)
         before = segment.text
     edits = personal_data.find(parts, kinds)
-    # The tokens of the model's text would tell what was replaced.
+    # The tokens of the model's text would reveal what was replaced.
     return [
         replace(applied(segment, list(_within(edits, start, segment.text))), spoken=())
         for segment, start in zip(segments, starts, strict=True)

@@ -51,7 +51,7 @@ class _Writer:
         names = {"$": rules.dollars, "€": rules.euros, "£": rules.pounds or ()}
         self._currencies = {name.lower(): sign for sign, known in names.items() for name in known}
         self._currency = _following(self._currencies)
-        # "¤#,##0.00" has the sign before the number, "#,##0.00 ¤" behind it; either with a space that no line breaks.
+        # "¤#,##0.00" has the sign before the number, "#,##0.00 ¤" after it; either with a space that no line breaks.
         self._money = re.sub("[#,0.]+", "%s", locale.currency_formats["standard"].pattern.split(";")[0])
         self._cents = re.compile(rf"\s+(?:{_CENTS[language]})\b", re.IGNORECASE)
         self._joiner = re.compile(rf"\s+(?:(?:{_JOINERS[language]})\s+)?", re.IGNORECASE)

@@ -43,7 +43,7 @@ class Caption:
     text: str
     start_s: float  # since the session began
     end_s: float
-    language: str  # the model's name of it, "" where it is not known
+    language: str  # the model's name of it, "" if it is not known
     is_final: bool = False
     number: int = 0  # rises from caption to caption of a session, from 1 on
 

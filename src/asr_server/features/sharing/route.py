@@ -115,7 +115,7 @@ async def shared_events(
     responses={**_ERRORS, 200: {"description": "The cues.", **content({"text/vtt": "WEBVTT\n"})}},
 )
 async def shared_captions(token: str, services: ServicesDep) -> Response:
-    """Return the finals that are kept as WebVTT. Times are those of the session."""
+    """Return the finals that are kept as WebVTT. Times count from the start of the session."""
     finals = tuple(services.of(Sharing).link(token).captions.finals)
     # In a thread: the first request has the cues of all finals to make.
     file = await in_thread(vtt, finals)

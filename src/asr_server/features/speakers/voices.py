@@ -244,7 +244,7 @@ class VoiceStore:
 
 
 class _NewerVersion(Exception):
-    """The file is of a version of the server that this one does not know."""
+    """The file was written by a newer version of the server."""
 
 
 _enrolled_voices = TypeAdapter(EnrolledVoice)

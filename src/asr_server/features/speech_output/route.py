@@ -191,7 +191,7 @@ async def _response(
     speech, share = services.of(SpeechProcessor), request.state.caller.share
     if len(wanted.input) <= _SHORT_TEXT_CHARS:
         prepared = speech.prepare(wanted, share, sample)
-    else:  # it waits for its turn, and no longer than its client does
+    else:  # it waits for its turn, as long as its client does
         prepared = await while_connected(request.receive, in_thread(speech.prepare, wanted, share, sample))
     if wanted.stream_format == "sse":
         to_frames = _openai_frames

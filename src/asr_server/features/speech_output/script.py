@@ -112,7 +112,7 @@ class SpeechEngines:
         return next((one for one in found if one.state is not ModelState.UNLOADED), found[0])
 
     def choose(self, voice: str | None, language: str) -> tuple[SpeechEngineClient, str, str]:
-        """Return the engine for a voice, None for that of a recording, and its names of the voice and of the language.
+        """Return the engine for a voice (None: the voice of a recording), and its names of the voice and the language.
 
         Raises `invalid_value` for a voice that no engine has, `UnsupportedLanguage` for a language that the engines
         with the voice do not speak.
@@ -179,7 +179,7 @@ class SpeechScript:
 
 
 def _voice(traits: SpeechTraits, wanted: str | None) -> str | None:
-    """Return the engine's name of the voice, "" for that of a recording, None if it has no such voice."""
+    """Return the engine's name of the voice, "" for the voice of a recording, None if it has no such voice."""
     if wanted is None:
         return ""
     name = wanted.strip().lower()

@@ -138,7 +138,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
         if await websocket_io.read_and_write(_read(socket, session, services.catalog), session.run()) is None:
             await websocket_io.close(socket, 1000, "")
     except (AsrError, TimeoutError) as error:
-        # The client may not read. Only then is the connection reported as ended: at shutdown the server waits for that.
+        # The client may not read. Report the connection as ended only after this: at shutdown the server waits for it.
         await session.stop()
         slow = InvalidInput(f"The client took nothing for {_SEND_S:g} seconds.", code="slow_reader")
         await websocket_io.end(socket, error if isinstance(error, AsrError) else slow, error_message)

@@ -238,7 +238,7 @@ class _Reader:
         self._month_first = pattern.startswith("m")
 
     def read(self, text: str, digits: re.Match[str]) -> NumberReading | None:
-        """Return the reading of these digits, with what belongs to them; None where they stay."""
+        """Return the reading of these digits, with what belongs to them, or None if they stay."""
         before = text[max(0, digits.start() - _CONTEXT_CHARACTERS) : digits.start()]
         after = text[digits.end() : digits.end() + _CONTEXT_CHARACTERS]
         written = digits[0]

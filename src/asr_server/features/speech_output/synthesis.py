@@ -1,4 +1,4 @@
-"""Texts to audio, for many callers at once. All go one way: sentences of a queue, spoken in turn into one file."""
+"""Texts to audio, for many callers at once: sentences wait in a queue and are spoken in turn, into one file a text."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from asr_server.services import FeatureParts
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source
 
-_OVER_CROSSTALK_DB = 6.0  # what is louder than the usual crosstalk by that is of the channel's own
+_OVER_CROSSTALK_DB = 6.0  # sound that is this much louder than the usual crosstalk belongs to the channel
 _REACH = 8  # frames, 256 ms: crosstalk may be late, and there is none in the short pauses of the other's speech
 _HOLD = 5  # frames before and after own speech that belong to it; less than `_REACH`
 _AHEAD = _REACH + _HOLD

@@ -67,7 +67,7 @@ class ChannelFindings:
     """The voices on the channels of a recording."""
 
     voices: tuple[ChannelVoice, ...]  # one for each sound, in the order of the channels
-    crosstalk_db: Levels  # [from, to]: how loud a channel is in another, -inf where it is not heard
+    crosstalk_db: Levels  # [from, to]: how loud a channel is in another, -inf if it is not heard
     speech_share: float  # the time in which a channel speaks by the time of the recording, summed over the channels
 
 
@@ -77,7 +77,7 @@ class _Pair:
 
     are_copies: bool
     is_sure: bool  # more audio would not change the result
-    alone: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # the frames in which each of them speaks alone
+    alone: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # the frames in which only one of them speaks
 
 
 def frame_levels(samples: Samples, frame: int) -> Levels:
@@ -197,7 +197,7 @@ class _Activity:
     def alone(self, i: int, j: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the frames in which channel `i` speaks and `j` does not, and the other way round.
 
-        The gains of the channels may differ: the middle of the differences is where both speak alone the most.
+        The gains of the channels may differ. Take the offset between them at which both speak by themselves the most.
         """
         over = np.where(self.active[i], self._over(i, j), -np.inf)
         under = np.where(self.active[j], -self._over(j, i), np.inf)

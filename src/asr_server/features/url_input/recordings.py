@@ -28,7 +28,7 @@ _NAMES = frozenset({"url"})
 class RecordingUrls:
     """Gets the recordings of forms with a `url`.
 
-    `max_bytes`: of one. `client`: None where the operator has not turned this on.
+    `max_bytes`: of one. `client`: None if the operator has not turned this on.
     """
 
     def __init__(self, client: OutgoingClient | None, max_bytes: int) -> None:

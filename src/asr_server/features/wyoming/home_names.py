@@ -118,7 +118,7 @@ class HomeNames:
 
 
 class _Connection:
-    """A connection on which the token was accepted, and which tells of changes."""
+    """A connection on which the token was accepted, and which reports changes."""
 
     def __init__(self, socket: ClientConnection, token: str) -> None:
         self._socket = socket
@@ -156,7 +156,7 @@ class _Connection:
                 self._receive(_SETTLED_S)
 
     def _ask(self, kind: str, **fields: Any) -> Any:
-        """Send a command and return its result. Raises TimeoutError, and `HomeRefused` where it is not permitted."""
+        """Send a command and return its result. Raises TimeoutError, and `HomeRefused` if it is not permitted."""
         self._number += 1
         self._socket.send(json.dumps({"id": self._number, "type": kind, **fields}))
         ends_s = time.monotonic() + _ANSWER_S
@@ -192,7 +192,7 @@ def expected_names(places: Iterable[object], entities: dict[str, list[object]]) 
 
 
 def fitting(words: Iterable[str], characters: int) -> tuple[str, ...]:
-    """Return the first words, each once, that have at most so many characters together with commas between them."""
+    """Return the first words, each once, that fit into this many characters, with commas between them."""
     once: dict[str, str] = {}
     for word in words:
         once.setdefault(word.casefold(), word)

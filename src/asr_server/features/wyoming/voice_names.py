@@ -41,7 +41,7 @@ def distinct(voices: tuple[SpeakingVoice, ...]) -> list[SpeakingVoice]:
 
 
 def speech_fields(voice: SynthesizeVoice | None, language: str) -> SpeechFields:
-    """Return the fields that the client states. `language`: where it states none; "" for that of the text's script.
+    """Return the fields that the client states. `language`: if it states none; "" for the language of the script.
 
     Raises TypeError for fields that are not text.
     """

@@ -28,7 +28,7 @@ _BROKEN = "\ufffd"  # an unfinished character of a byte-level token
 class CommitRules:
     """The conditions under which a word is committed."""
 
-    held_words: int = 2  # so many words at the end stay open
+    held_words: int = 2  # this many words at the end stay open
     held_characters: int = 4  # the same for scripts without spaces, where each character counts
     age_samples: int = 6_400  # of speech for which a word must have stood
     guess_age_samples: int = 48_000  # the same for a word with a token that is less probable than `least_probability`
@@ -39,7 +39,7 @@ class CommitRules:
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """One word with the punctuation behind it: text[start:end]."""
+    """One word with the punctuation after it: text[start:end]."""
 
     start: int
     end: int

@@ -78,7 +78,7 @@ class Endpointer(Hysteresis):
         self._certain = False  # what began is speech, not a click
 
     def reset(self, frames: int = 0) -> None:
-        """Begin in silence, or after so many frames of speech that continues."""
+        """Begin in silence, or after `frames` frames of speech that continues."""
         self._certain = frames > 0
         super().reset(frames)
 

@@ -156,8 +156,8 @@ class LiveDiarizer:
         return found
 
     def _said(self, parts: Sequence[tuple[int, int]]) -> Counter[int]:
-        """Count how much of the speech in these parts each speaker has. A window says where a person speaks alone, and
-        the windows before it have the pieces."""
+        """Count how much of the speech in these parts each speaker has. A window says where only one person speaks,
+        and the windows before it have the pieces."""
         said = Counter[int]()
         for piece, speaker in self._speakers.items():
             if speaker != _UNKNOWN and parts and piece.end > parts[0][0]:

@@ -1,7 +1,7 @@
 """The speakers of one recording, whose samples come bit by bit.
 
 A window of 10 s every 2.5 s says who of up to three people speaks in it. Only its middle is used, where it has sound on
-both sides. Speech of one person alone is cut into pieces of about 2 s, and each becomes a voice vector. At the end the
+both sides. Speech of only one person is cut into pieces of about 2 s, and each becomes a voice vector. At the end the
 vectors of the whole recording are clustered.
 """
 
@@ -66,7 +66,7 @@ class RecordingDiarizer:
 
     def _clustered(self, count: SpeakerCount) -> Diarization:
         clear = spans.clear(self._pieces)
-        if not clear:  # nobody speaks, or never for long enough to be told from others
+        if not clear:  # nobody speaks, or never for long enough to be distinguished
             return Diarization(spans.turns(spans.attributed(self._pieces, [], np.ones((1, 1)))))
         voices = np.array([piece.voice for piece in clear], np.float64)
         durations_s = np.array([piece.duration_s for piece in clear])

@@ -33,7 +33,7 @@ class VoiceSpan:
 
 
 def clear(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return the pieces by which voices can be told; some, where any has a voice."""
+    """Return the pieces that are good enough to distinguish voices; at least one if any piece has a voice."""
     heard = [piece for piece in pieces if piece.voice is not None]
     least_s = min(_CLEAR_S, float(np.median([piece.voice_s for piece in heard]))) if heard else 0.0
     return [piece for piece in heard if piece.voice_s >= least_s]
@@ -97,5 +97,5 @@ def of_nearest(unknown: Sequence[VoiceSpan], known: Sequence[VoiceSpan]) -> list
 
 
 def _distance(one: VoiceSpan | Piece, other: VoiceSpan | Overlap) -> int:
-    """Return the samples between them; less than 0 where they overlap."""
+    """Return the samples between them; less than 0 if they overlap."""
     return max(one.begin - other.end, other.begin - one.end)

@@ -1,4 +1,4 @@
-"""Speech in a window of ten seconds: pieces of one person alone with their voices, and times when several speak."""
+"""Speech in a window of ten seconds: pieces of one person each with their voices, and times when several speak."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SpeakerModels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Speech of one person alone."""
+    """Speech of one person, without others."""
 
     begin: int  # in samples from the start of the recording
     end: int  # as `begin`, after the last sample
@@ -54,7 +54,7 @@ class Overlap:
 
     begin: int  # in samples from the start of the recording
     end: int  # as `begin`, after the last sample
-    # by track of each person: where in the window, also outside of its used part, that person speaks alone, in samples
+    # by track of each person: where in the window, also outside of its used part, only they speak, in samples
     tracks: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
 
 

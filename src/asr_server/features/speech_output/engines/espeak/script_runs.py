@@ -1,6 +1,6 @@
 """A sentence as runs of one script each, with the language that eSpeak NG is to speak them in.
 
-The library can change its language inside a text, but reads files for that, and the sandbox lets it open none.
+The library can change its language inside a text, but reads files to do so, and the sandbox lets it open none.
 """
 
 from __future__ import annotations

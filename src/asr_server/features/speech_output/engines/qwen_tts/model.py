@@ -110,9 +110,9 @@ def _traits(imitates: bool, is_small: bool, speakers: Iterable[str], languages: 
 def frame_budget(text: str, language: str = "") -> int:
     """Return the most frames of 80 ms for `text` in `language` (its English name), by how many syllables it has.
 
-    The model sometimes does not end: about one sentence in 200 to 300 of the released Base checkpoints goes on in noise
-    (github.com/QwenLM/Qwen3-TTS/issues/118, github.com/sgl-project/sglang-omni/issues/1179). A budget bounds that, and
-    must not cut slow speech.
+    The model sometimes does not end: with the released Base checkpoints about one sentence in 200 to 300 continues as
+    noise (github.com/QwenLM/Qwen3-TTS/issues/118, github.com/sgl-project/sglang-omni/issues/1179). The budget bounds
+    the noise, and must not cut slow speech.
     """
     count = sum(syllables(piece, language) for piece in _PIECE.findall(text))
     return min(MAX_FRAMES, _LEAST + math.ceil(count / _SYLLABLES_PER_S / _FRAME_S))
