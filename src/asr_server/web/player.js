@@ -143,6 +143,7 @@ export class Player {
 
   seek(seconds) {
     this.#media.currentTime = Math.max(0, seconds);
+    this.#show(); // before the browser reports it: the next key may come earlier
   }
 
   step(seconds) {

@@ -107,9 +107,7 @@ export class Waveform {
     if (to === undefined || event.shiftKey || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    // The player reports its place later than the next key may come.
-    this.#seconds = Math.min(Math.max(this.#seconds + to, 0), this.#durationS);
-    this.#on.seek(this.#seconds);
+    this.#on.seek(Math.min(Math.max(this.#seconds + to, 0), this.#durationS));
   }
 
   #redraw() {
