@@ -25,11 +25,9 @@ def counts(registry, name):
 
 
 async def until(condition):
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("never")
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.005)
 
 
 @contextmanager

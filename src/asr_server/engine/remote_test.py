@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from asr_server import feature_list
-from asr_server.core.conftest import raises
+from asr_server.core.conftest import raises, until
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown, TranscriptionFailed
 from asr_server.core.settings import Settings
 from asr_server.engine import remote, wire
@@ -19,7 +19,6 @@ from asr_server.engine.client import EngineClient
 from asr_server.engine.core import Watch
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.serve import EngineServer, ServerConnection
-from asr_server.processes.conftest import until
 from asr_server.processes.supervisor import ProcessEnd
 from asr_server.schedule.job import DEFAULT, JobEnd, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState

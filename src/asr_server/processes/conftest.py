@@ -1,14 +1,7 @@
-"""Waiting, and the confinement of a child process, as the kernel shows it."""
+"""The confinement of a child process, as the kernel shows it."""
 
-import asyncio
 import re
 from pathlib import Path
-
-
-async def until(holds):
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - what is waited for sets no event
-            await asyncio.sleep(0.005)
 
 
 def assert_confined(pid):

@@ -8,27 +8,20 @@ import pytest
 from asr_server.processes.caller_work import FairShares
 
 
-class Crowd:
-    """Callers that take units of the same shares, in tasks of their own."""
+async def _take(shares, got, caller, units=1):
+    """Return a task that takes units and keeps them until it is cancelled, or waits to take them."""
 
-    def __init__(self, shares):
-        self.shares, self.got = shares, []
+    async def hold():
+        async with shares.taken(caller, units):
+            got.append(caller)
+            await asyncio.Event().wait()
 
-    async def take(self, caller, units=1):
-        """Return a task that takes units and keeps them until the event is set or it is cancelled."""
-        done = asyncio.Event()
-
-        async def hold():
-            async with self.shares.taken(caller, units):
-                self.got.append(caller)
-                await done.wait()
-
-        task = asyncio.create_task(hold())
-        await settle()
-        return task, done
+    task = asyncio.create_task(hold())
+    await _settle()
+    return task
 
 
-async def settle():
+async def _settle():
     """Let every task run until it waits."""
     for _ in range(10):
         await asyncio.sleep(0)
@@ -36,45 +29,38 @@ async def settle():
 
 async def test_who_holds_least_comes_first():
     """The waiting caller that holds the least is next, however late it came, then the first to come."""
-    crowd = Crowd(FairShares(3, 3))
-    holding = [await crowd.take(caller) for caller in ("a", "a", "b")]
-    waiting = [await crowd.take(caller) for caller in ("a", "b", "c", "d")]
-    del crowd.got[:]
-    for _, done in holding:
-        done.set()
-        await settle()
-    assert crowd.got == ["c", "a", "b"]
-    for task, _ in waiting:
-        task.cancel()
+    shares, got = FairShares(3, 3), []
+    tasks = [await _take(shares, got, caller) for caller in "aababcd"]
+    assert got == ["a", "a", "b"]
+    for holding in tasks[:3]:
+        holding.cancel()
+        await _settle()
+    assert got[3:] == ["c", "a", "b"]
 
 
 async def test_what_does_not_fit_lets_others_pass():
     """A small file does not wait for a large one; the large one is served when there is room for it."""
-    crowd = Crowd(FairShares(10, 10))
-    small, large = await crowd.take("a", 4), await crowd.take("b", 7)
-    passing = await crowd.take("c", 5)
-    assert crowd.got == ["a", "c"]
-    for _, done in (small, passing):
-        done.set()
-    await settle()
-    assert crowd.got == ["a", "c", "b"]
-    large[1].set()
+    shares, got = FairShares(10, 10), []
+    tasks = [await _take(shares, got, caller, units) for caller, units in (("a", 4), ("b", 7), ("c", 5))]
+    assert got == ["a", "c"]
+    tasks[0].cancel()
+    tasks[2].cancel()
+    await _settle()
+    assert got == ["a", "c", "b"]
 
 
 @pytest.mark.parametrize("granted", [False, True])
 async def test_who_leaves_holds_nothing(granted):
     """A waiter that is cancelled takes nothing with it, also in the moment in which its turn comes."""
-    crowd = Crowd(FairShares(1, 1))
-    _, done = await crowd.take("a")
-    waiting, _ = await crowd.take("b")
+    shares, got = FairShares(1, 1), []
+    holding, waiting = await _take(shares, got, "a"), await _take(shares, got, "b")
     if granted:
-        done.set()
+        holding.cancel()
         await asyncio.sleep(0)  # "a" gives back and grants; the waiter has not run since
     waiting.cancel()
-    done.set()
-    await settle()
-    async with asyncio.timeout(5), crowd.shares.taken("c"):
-        assert crowd.got == ["a"]
+    holding.cancel()
+    async with asyncio.timeout(5), shares.taken("c"):
+        assert got == ["a"]
 
 
 async def test_the_total_is_never_exceeded():

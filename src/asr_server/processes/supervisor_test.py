@@ -4,12 +4,13 @@ import asyncio
 import signal
 import subprocess
 import time
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 
+from asr_server.core.conftest import until
 from asr_server.processes import supervisor
-from asr_server.processes.conftest import until
 from asr_server.processes.supervisor import WELL, Condition, HangDetector, ProcessEnd, Supervised, Supervisor
 
 
@@ -93,7 +94,7 @@ class _Case:
         await until(lambda: self.used == number)
 
     def counted(self):
-        return {end: count for end, count in self.supervisor.ends.items() if count}
+        return +Counter(self.supervisor.ends)
 
 
 @pytest.fixture

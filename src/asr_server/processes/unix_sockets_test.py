@@ -10,22 +10,15 @@ from asr_server.processes import unix_sockets
 from asr_server.processes.unix_sockets import unnamed_socket
 
 
-@pytest.fixture(params=["shared memory", "temporary files", "a long path"])
-def directory(request, monkeypatch, tmp_path):
-    """Return a directory in which the socket is bound."""
-    deep = tmp_path / ("d" * (200 if request.param == "a long path" else 1))
-    deep.mkdir()
-    if request.param == "shared memory":
-        monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(deep))
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    else:
-        monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(tmp_path / "none"))
-        monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    return deep
-
-
-def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(directory):
-    """The socket is reached once it listens; before that, as for a process that starts, connections are refused."""
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(in_memory, monkeypatch, tmp_path):
+    """Once it listens; before that, as for a process that starts, connections are refused. Its descriptors are closed
+    at the end, also after the listener was given away."""
+    directory = tmp_path / ("d" * 200)  # too long a path for a name
+    directory.mkdir()
+    monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(directory if in_memory else tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none" if in_memory else directory))
+    before = os.listdir("/proc/self/fd")
     with unnamed_socket() as place:
         assert list(directory.iterdir()) == []
         with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
@@ -36,6 +29,9 @@ def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(directory)
             with place.listener.accept()[0] as accepted:
                 accepted.sendall(b"reached")
             assert client.recv(16) == b"reached"
+        place.listener.close()
+    # Nothing new; what others had open, the collector may have closed since.
+    assert set(os.listdir("/proc/self/fd")) <= set(before)
 
 
 def test_no_other_process_finds_it():
@@ -45,12 +41,3 @@ def test_no_other_process_finds_it():
         script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(place.path)!r})"
         elsewhere = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert elsewhere.stderr.splitlines()[-1].startswith("FileNotFoundError")
-
-
-def test_its_descriptors_are_closed_at_the_end(directory):
-    """The descriptors are closed also after a listener was given away and closed."""
-    before = os.listdir("/proc/self/fd")
-    with unnamed_socket() as place:
-        place.listener.close()
-    # Nothing new; what others had open, the collector may have closed since.
-    assert set(os.listdir("/proc/self/fd")) <= set(before)
