@@ -5,6 +5,7 @@ import inspect
 from collections import Counter
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from asr_server import app as server
 from asr_server import demo, feature_list
 from asr_server import services as dependencies
 from asr_server.core import idle
+from asr_server.core.conftest import until
 from asr_server.core.errors import Overloaded
 from asr_server.core.idle import IdleTimer
 from asr_server.core.settings import Settings
@@ -30,21 +32,14 @@ def _app(tmp_path, **changed):
 @pytest.mark.parametrize(("free_mb", "trims"), [(10, False), (100, True)])
 async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_mb, trims):
     """While the app runs; a little stays for the next batch."""
-    looked, trimmed = asyncio.Semaphore(0), []
-    loop = asyncio.get_running_loop()
-
-    def free_bytes():
-        loop.call_soon_threadsafe(looked.release)
-        return free_mb * 2**20
-
+    free, trim = Mock(return_value=free_mb * 2**20), Mock()
     monkeypatch.setattr(idle, "TRIM_EVERY_S", 0.001)
-    monkeypatch.setattr(idle, "free_heap_bytes", free_bytes)
-    monkeypatch.setattr(idle, "trim_heap", lambda: trimmed.append(True))
+    monkeypatch.setattr(idle, "free_heap_bytes", free)
+    monkeypatch.setattr(idle, "trim_heap", trim)
     app = _app(tmp_path)
     async with app.router.lifespan_context(app):
-        for _ in range(3):
-            await asyncio.wait_for(looked.acquire(), 20)
-    assert bool(trimmed) is trims
+        await until(lambda: free.call_count > 2)
+    assert trim.called is trims
 
 
 async def test_without_the_shared_engine_the_server_is_not_ready_and_live_and_says_why(monkeypatch, tmp_path):

@@ -1,6 +1,5 @@
 """Every pair of options: both are active, or the start is refused with the names of what excludes each other."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -74,22 +73,3 @@ def test_every_pair_of_options_composes_or_is_refused_by_name(pair, tmp_path):
         return
     active = {option.name for option in _resolved(pair, file).options if option.active}
     assert active >= set(pair)
-
-
-def test_every_option_that_a_setting_switches_on_has_its_pairs():
-    """A new one is added to the table; the others are always there, or follow from the model."""
-    always = {
-        "model",
-        "device",
-        "dtype",
-        "runtime",
-        "cpu_threads",
-        "batching",
-        "exact_batching",
-        "attention",
-        "aligner",
-    }
-    always |= {"causal_encoder"} | (ON.keys() - {"engine"})
-    chosen = settings.load(_env_file=None, model_id="o/large", speech="espeak")
-    resolved = feature_list.resolve(chosen, replace(MACHINE, gpu=False), COMBINED)
-    assert {option.name for option in resolved.options} == always

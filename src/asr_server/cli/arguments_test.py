@@ -13,7 +13,6 @@ def _key(file=None):
 
 
 def test_a_key_file_wins_over_the_environment(monkeypatch, tmp_path):
-    """The end of the file's line is left out."""
     monkeypatch.setenv("ASR_API_KEY", "from-the-environment")
     (tmp_path / "key").write_text("from-the-file\n")
     assert _key() == "from-the-environment"
@@ -21,7 +20,6 @@ def test_a_key_file_wins_over_the_environment(monkeypatch, tmp_path):
 
 
 def test_an_invalid_key_is_refused_and_not_shown(tmp_path):
-    """A header cannot hold it."""
     for content in [b"", b"\n", b"secret one", b"secr\x00et", "sécret".encode(), b"\xff secret"]:
         (tmp_path / "key").write_bytes(content)
         with pytest.raises(UsageError) as refusal:

@@ -15,7 +15,7 @@ from asr_server.cli.failure import Exit
 from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import Event
 from asr_server.cli.recording_files import FileSink, RecordingSource, StdoutSink
-from asr_server.recordings.requests import Result, SubtitleRequest, TranscriptionRequest, TranslationRequest
+from asr_server.recordings.requests import Result, SubtitleRequest, TranscriptionRequest
 
 
 class _Scripted:
@@ -33,6 +33,8 @@ class _Scripted:
         self.max_running = max(self.max_running, self.running)
         if self.running == 2:
             self.two.set()
+        if text == "stop":
+            asyncio.get_running_loop().call_later(0.3, signal.raise_signal, signal.SIGINT)
         for event in (Event(job=f"job_{text}"), Event(duration_s=2.0), Event(done_s=1.0)):
             show(event)
         await asyncio.sleep(3600 if text == "forever" else 0.001)
@@ -57,24 +59,15 @@ def _batch(sources, sink=None, formats=(Format.TEXT,), **given):
 
 def test_ctrl_c_keeps_what_is_finished_and_says_so(tmp_path):
     """Also a result that waited for the one before it."""
-
-    class Interrupting(_Scripted):
-        async def answer_to(self, recording, request, show):
-            if len(recording.read()) == len("two"):
-                self.stop = asyncio.get_running_loop().call_later(0.3, signal.raise_signal, signal.SIGINT)
-            recording.seek(0)
-            return await super().answer_to(recording, request, show)
-
-    sources = _sources(tmp_path, "forever", "two")
+    sources = _sources(tmp_path, "forever", "stop")
     batch, out = _batch(sources)
     with pytest.raises(KeyboardInterrupt, match="stopped: 1 of 2 recordings are finished and kept"):
-        batch.process(sources, nullcontext(Interrupting()))
-    assert out.getvalue().decode().split()[-1] == "two"
+        batch.process(sources, nullcontext(_Scripted()))
+    assert out.getvalue().decode().split()[-1] == "stop"
     assert "before a recording was finished, and no file" in Totals().kept(2)
 
 
 async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
-
     backend, sources = _Scripted(), _sources(tmp_path, "one")
     full = Mock(flush=Mock(side_effect=OSError(28, "No space left on device")))
     batch, _ = _batch(sources, StdoutSink(sources, full))
@@ -121,11 +114,10 @@ async def test_the_jobs_of_a_cancelled_batch_go_on_and_are_named(tmp_path, capsy
 
 
 async def test_a_job_is_removed_after_its_result_is_delivered(tmp_path, capsys):
-    """A result that cannot be written stays on the server."""
-    sources = _sources(tmp_path, "one", "two")
-    backend = _Scripted()
-    places = {sources[0]: {Format.TEXT: tmp_path / "a.txt"}, sources[1]: {Format.TEXT: tmp_path / "b.txt"}}
-    filed = FileSink(places)
+    sources, backend = _sources(tmp_path, "one", "two"), _Scripted()
+    filed = FileSink(
+        {one: {Format.TEXT: tmp_path / name} for one, name in zip(sources, ("a.txt", "b.txt"), strict=True)}
+    )
     filed.is_done = lambda source: not (tmp_path / "b.txt").write_text("in the way")
     batch, _ = _batch(sources, filed, jobs=1)
     assert await batch.run(sources, nullcontext(backend)) is Exit.FAILED
@@ -134,17 +126,7 @@ async def test_a_job_is_removed_after_its_result_is_delivered(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("request_", "fields", "said"),
-    [
-        (SubtitleRequest(), {"time_source": "aligned"}, []),
-        (SubtitleRequest(), {"time_source": "mixed"}, ["some of its times"]),
-        (SubtitleRequest(), {"time_source": "estimated"}, ["its times"]),
-        (SubtitleRequest(mode="fast"), {"time_source": "estimated"}, []),
-        (TranslationRequest(), {"untranslated": 0}, []),
-        (TranslationRequest(), {"untranslated": 3}, ["3 lines"]),
-    ],
+    ("mode", "source", "count"), [("accurate", "aligned", 0), ("accurate", "mixed", 1), ("fast", "estimated", 0)]
 )
-def test_estimated_times_are_noted_only_where_aligned_ones_were_requested(request_, fields, said):
-    """Aligned times need no note; untranslated lines always do."""
-    found = notes(request_, Result(b"", "text/plain", **fields))
-    assert [line[: len(begin)] for line, begin in zip(found, said, strict=True)] == said
+def test_estimated_times_are_noted_only_where_aligned_ones_were_requested(mode, source, count):
+    assert len(notes(SubtitleRequest(mode=mode), Result(b"", "text/plain", time_source=source))) == count

@@ -16,13 +16,7 @@ def test_a_missing_package_has_the_command_that_installs_it(package, mark, comma
     """Only one that the server itself needs is a failure. The others have their versions."""
     monkeypatch.setenv("MODEL_ID", "demo")
     there = metadata.version
-
-    def version(name):
-        if name == package:
-            raise metadata.PackageNotFoundError
-        return there(name)
-
-    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(metadata, "version", lambda name: there("no-such-package" if name == package else name))
     main(["doctor", "--quick", "--json"])
     found = {one["subject"]: (one["mark"], one["text"]) for one in json.loads(capsys.readouterr().out)["software"]}
     assert found[package][0] == mark

@@ -9,12 +9,8 @@ from asr_server.cli.engine import bound
 from asr_server.cli.failure import UsageError
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "engine.sock"
-
-
-def test_a_socket_that_a_dead_engine_has_left_is_replaced_and_only_its_user_can_connect(path):
+def test_a_socket_that_a_dead_engine_has_left_is_replaced_and_only_its_user_can_connect(tmp_path):
+    path = tmp_path / "engine.sock"
     bound(path).close()
     with bound(path) as listener:
         listener.listen()
@@ -23,7 +19,8 @@ def test_a_socket_that_a_dead_engine_has_left_is_replaced_and_only_its_user_can_
             client.connect(str(path))
 
 
-def test_the_socket_of_a_running_engine_stays(path):
+def test_the_socket_of_a_running_engine_stays(tmp_path):
+    path = tmp_path / "engine.sock"
     with bound(path) as listener:
         listener.listen()
         with pytest.raises(UsageError, match="an engine listens there"):
@@ -32,8 +29,8 @@ def test_the_socket_of_a_running_engine_stays(path):
             client.connect(str(path))
 
 
-def test_a_file_that_is_no_socket_is_not_deleted(path):
-    """The user may have mistyped the path."""
+def test_a_file_that_is_no_socket_is_not_deleted(tmp_path):
+    path = tmp_path / "notes"
     path.write_text("mine")
     with pytest.raises(UsageError, match="no socket"):
         bound(path)

@@ -31,10 +31,6 @@ def _answer(request, transcript=SPEECH):
     return render(transcript, request, CueConfig()).content.decode()
 
 
-def _request(wanted, **how):
-    return TranscriptionRequest(**formats.answer_options(wanted, **how))
-
-
 def _chosen(given=None, output=None, allowed=formats.FORMATS):
     return formats.chosen(argparse.Namespace(format=given, output=output), allowed)
 
@@ -46,7 +42,7 @@ def _chosen(given=None, output=None, allowed=formats.FORMATS):
 def test_a_format_is_the_same_alone_and_among_others(one, transcript, others):
     """A single answer is enough, and no byte differs from the server's own file."""
     wanted = list(dict.fromkeys([one, *others]))
-    request = _request(wanted, speakers=transcript is DIALOGUE)
+    request = TranscriptionRequest(**formats.answer_options(wanted, speakers=transcript is DIALOGUE))
     made = formats.convert(_answer(request, transcript), request.response_format, wanted)
     alone = _answer(TranscriptionRequest(response_format=one), transcript)
     assert ("Smith, Ann" in alone) is (transcript is DIALOGUE)

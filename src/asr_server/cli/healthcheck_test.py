@@ -7,10 +7,6 @@ from asr_server.client.conftest import answering
 from asr_server.core.settings import Settings
 
 
-def _settings(**values):
-    return Settings(_env_file=None, **values)
-
-
 @pytest.mark.parametrize(
     ("host", "status", "code"), [("127.0.0.1", 200, 0), ("0.0.0.0", 200, 0), ("localhost", 503, 1), ("0.0.0.0", 500, 1)]
 )
@@ -18,4 +14,4 @@ def test_only_200_is_healthy(host, status, code):
     """A server that listens on all addresses is asked on one of them."""
     with answering(b"", status) as (base, _):
         port = int(base.rpartition(":")[2])
-        assert healthcheck(_settings(host=host, port=port, allow_anonymous=True)) == code
+        assert healthcheck(Settings(_env_file=None, host=host, port=port, allow_anonymous=True)) == code

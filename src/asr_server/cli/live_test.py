@@ -97,7 +97,6 @@ def test_a_final_without_times_is_a_cue_of_its_own():
 
 
 def test_a_file_gets_the_finals_and_the_terminal_too(tmp_path, capsys):
-    """A file that exists is kept without --force."""
     path = tmp_path / "said.txt"
     arguments = ("--file", demo.sample().recording, "--speed", "0", "-o", path)
     with servers(_flushed, says(), _flushed) as url:

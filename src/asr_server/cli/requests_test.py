@@ -1,7 +1,5 @@
 """Arguments to requests."""
 
-from functools import partial
-
 import pytest
 
 from asr_server.cli import requests
@@ -14,11 +12,9 @@ WORDS = {"glossary": {"a": "b"}, "model": "m", "hotwords": ("x",)}
 TRANSLATION = TranslationRequest(language="de", bilingual=True, response_format=ResponseFormat.SRT, **WORDS)
 
 
-def _request(line, wanted=Format.SRT, make=requests.cue_request):
+def _request(line, wanted=Format.SRT):
+    make = requests.transcription_request if line.startswith("transcribe") else requests.cue_request
     return make(build_parser(line.split()[0]).parse_args(line.split()), [wanted])
-
-
-_transcription = partial(_request, make=requests.transcription_request)
 
 
 @pytest.mark.parametrize(
@@ -43,10 +39,10 @@ def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
     """The option asks for it, or the format that is made of them."""
     clip = tmp_path / "ann=.wav"
     clip.write_bytes(b"RIFF\xff")
-    assert not _transcription("transcribe a.wav", Format.VERBOSE_JSON).speakers
-    assert _transcription("transcribe a.wav", Format.DIARIZED_JSON).speakers
+    assert not _request("transcribe a.wav", Format.VERBOSE_JSON).speakers
+    assert _request("transcribe a.wav", Format.DIARIZED_JSON).speakers
     stated = f"--speakers --max-speakers 3 --channel-mode mix --known-speaker Ann={clip}"
-    request = _transcription(f"transcribe a.wav {stated}", Format.VERBOSE_JSON)
+    request = _request(f"transcribe a.wav {stated}", Format.VERBOSE_JSON)
     assert (request.speakers, request.min_speakers, request.max_speakers) == (True, None, 3)
     assert (request.known_speaker_names, request.known_speaker_references) == (("Ann",), (b"RIFF\xff",))
     assert request.channel_mode is ChannelMode.MIX

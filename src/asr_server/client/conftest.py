@@ -107,11 +107,7 @@ def servers(*scripts):
 
 
 class _Seen(list):
-    """Bodies of requests, and their headers."""
-
-    def __init__(self):
-        super().__init__()
-        self.headers = []
+    """Bodies of requests; their `headers`."""
 
 
 @contextmanager
@@ -119,6 +115,7 @@ def answering(body, status=200, *, before=(), **headers):
     """A server that answers with these bytes; yields its address, and the bodies and headers that it read. `before`:
     the statuses of its first answers, None for a connection that it closes instead."""
     seen, statuses = _Seen(), list(before)
+    seen.headers = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -152,12 +149,11 @@ def answering(body, status=200, *, before=(), **headers):
         def log_message(self, *_):
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", seen
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            thread.join()

@@ -142,13 +142,3 @@ def test_what_was_dropped_beyond_the_limit_is_known():
     assert not held.reopen([])
     assert held.next_frame() is None
     assert held.resume(60_000, 1)
-
-
-def test_an_action_that_was_taken_back_is_not_counted():
-    """The server never had it."""
-    held = LiveInput(1_000)
-    held.take_back(held.add_action("flush", "flush"))
-    held.add_action("reset", "reset")
-    assert _sent(held) == ["reset"]
-    assert held.resume(0, 1)
-    assert held.next_frame() is None

@@ -50,8 +50,7 @@ def _breaks(side):
 
 
 def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place(monkeypatch):
-    """A sender that does not know of the cut may have its turn at any moment of it. An action whose call has failed is
-    the caller's to repeat."""
+    """A sender may have its turn at any moment. An action whose call has failed is the caller's to repeat."""
     lock, heard = _Yielding(), []
     monkeypatch.setattr(live, "threading", SimpleNamespace(Lock=lambda: lock))
 
@@ -131,14 +130,19 @@ def test_a_client_that_was_closed_is_not_resumed():
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_what_has_no_final_goes_to_a_new_session_when_its_server_shuts_down(announced):
-    """The close code is enough: the message before it may be lost. The new session also gets the unanswered actions and
-    the configuration. Utterance numbers and times continue. An interrupted utterance is transcribed again, since it may
-    end in the middle of a word."""
+    """The close code is enough. The new session also gets the unanswered actions and the accepted changes of the
+    configuration. An interrupted utterance is transcribed again, since it may end in the middle of a word."""
 
     def first(side):
         side.hello()
-        side.hear(96_000, 3)
-        side.say({"status": "configured"}, text(1, "on", ending="flush"), text(2, "and", end=2.5, ending="close"))
+        side.hear(96_000, 5)
+        side.say(
+            {"status": "configured"},
+            _REFUSED_CHANGE,
+            {"status": "configured"},
+            text(1, "on", ending="flush"),
+            text(2, "and", end=2.5, ending="close"),
+        )
         side.say(*[{"status": "reconnect"}] * announced)
         side.close(1001)
 
@@ -148,15 +152,19 @@ def test_what_has_no_final_goes_to_a_new_session_when_its_server_shuts_down(anno
         side.hear(64_004, 2)
         assert bytes(side.audio[-4:]) == b"last"
         assert side.actions == [(0, "config"), (64_000, "flush")]
+        assert json.loads(side.texts[0]) == {"action": "config", "use_server_vad": False, "hotwords": ["Oder"]}
         side.say(text(1, "and then", end=2.0, ending="flush"))
         side.end()
 
     with servers(first, second) as url, LiveClient(url) as client:
-        client.configure(language="de")
+        for change in ({"use_server_vad": False}, {"language": "xx"}, {"hotwords": ["Oder"]}):
+            client.configure(**change)
         client.send(bytes(32_000))
         client.flush()
         client.send(bytes(64_000))
         client.flush()
+        with pytest.raises(LiveError):
+            list(client.lines())
         _until_broken(client)
         assert client.last_words.text == "and"
         client.resume_within(20)
@@ -164,31 +172,6 @@ def test_what_has_no_final_goes_to_a_new_session_when_its_server_shuts_down(anno
         line = next(client.lines())
         assert (line.utterance, line.committed, line.start_s, line.end_s) == (2, "and then", 1.0, 3.0)
         assert (client.session_id, client.last_words) == ("live_2", None)
-
-
-def test_a_change_that_the_server_refused_is_not_made_in_the_next_session():
-    """The accepted changes are made."""
-
-    def first(side):
-        side.hello()
-        side.hear(actions=3)
-        side.say({"status": "configured"}, _REFUSED_CHANGE, {"status": "configured"}, {"status": "reconnect"})
-        side.close(1001)
-
-    def second(side):
-        side.hello()
-        side.hear(actions=1)
-        assert json.loads(side.texts[0]) == {"action": "config", "use_server_vad": False, "hotwords": ["Oder"]}
-        side.end()
-
-    with servers(first, second) as url, LiveClient(url) as client:
-        client.configure(use_server_vad=False)
-        client.configure(language="xx")
-        client.configure(hotwords=["Oder"])
-        with pytest.raises(LiveError):
-            list(client.lines())
-        _until_broken(client)
-        client.resume()
 
 
 def test_a_new_session_knows_no_voice_of_the_one_before():
@@ -241,7 +224,6 @@ def test_no_session_goes_on_with_a_hole(monkeypatch, lasting):
 
 
 def test_a_resume_is_tried_again_until_its_time_is_over():
-    """The last error is raised."""
 
     def first(side):
         side.hello()

@@ -9,6 +9,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.core import settings
+from asr_server.core.conftest import until
 from asr_server.core.errors import InvalidInput, ShuttingDown
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Hypothesis
@@ -22,11 +23,9 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.model import RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
-__all__ = ["Scripted", "make", "opened", "processed", "said", "speech", "until", "until_flush", "until_shutdown"]
-
 
 class Scripted:
-    """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
+    """A batch that answers by `script(item)`: a text, an error, or None for never."""
 
     free_slots = urgent_slots = 8
 
@@ -53,8 +52,7 @@ class Scripted:
             if isinstance(said, Exception):
                 yield RowFailed(key, said)
             else:
-                text, finish = said if isinstance(said, tuple) else (said, Finish.END)
-                yield RowDone(key, Hypothesis(text, "English", (1,), (-0.1,), finish, 1, 1, 1))
+                yield RowDone(key, Hypothesis(said, "English", (1,), (-0.1,), Finish.END, 1, 1, 1))
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -69,16 +67,16 @@ def speech():
 
 @pytest.fixture
 async def make():
-    """Makes the sessions of a server over batches that answer by a script; `make.clients` are those of its engines."""
+    """Makes the sessions of a server over batches that answer by a script."""
     threads, servers = [], []
 
     def build(batch, accurate=None, metrics=None, admission=None, end_of_turn=None, **changes):
-        engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
-        threads.extend(engines)
-        build.clients = clients = [EngineClient(engine) for engine in engines]
+        own = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
+        threads.extend(own)
+        clients = [EngineClient(thread) for thread in own]
         values = settings.load(_env_file=None, model_id="demo", **changes)
-        asked = Engines(clients[0], clients[-1], metrics or LiveMetrics())
-        servers.append(LiveSessions(values, asked, admission or Admission(1000.0), end_of_turn))
+        engines = Engines(clients[0], clients[-1], metrics or LiveMetrics())
+        servers.append(LiveSessions(values, engines, admission or Admission(1000.0), end_of_turn))
         return servers[-1]
 
     yield build
@@ -101,12 +99,6 @@ def answers(monkeypatch):
 
     monkeypatch.setattr(VoiceDetector, "frames", frames)
     return answers
-
-
-async def until(condition):
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - it sets no event
-            await asyncio.sleep(0.005)
 
 
 async def processed(connection, audio):

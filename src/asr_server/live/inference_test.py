@@ -37,15 +37,20 @@ def test_the_audio_of_utterances_that_were_discarded_is_not_held():
     assert [audio() is not None for audio in held] == [False, False, False, False, True]
 
 
-async def test_each_part_of_an_utterance_is_aligned_with_its_own_audio():
-    """The words of both parts, in the times of the session; what is estimated needs no engine."""
+async def _words_of(requests, *parts):
+    """The words of a final; what is estimated needs no engine."""
     sent = asyncio.Queue()
     words = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, sent.put_nowait)
-    for start in (0, 80_000):
-        words.on_request(_request(1, start))
+    for request in requests:
+        words.on_request(request)
+    text, start, end = " ".join(part.text for part in parts), parts[0].start_samples, parts[-1].end_samples
+    words.on_final(Final(1, text, "English", start, end, Ending.FLUSH, parts))
+    return (await sent.get()).words
+
+
+async def test_each_part_of_an_utterance_is_aligned_with_its_own_audio():
     parts = (FinalPart(0, 16_000, "one two"), FinalPart(80_000, 96_000, "three"))
-    words.on_final(Final(1, "one two three", "English", 0, 96_000, Ending.FLUSH, parts))
-    found = (await sent.get()).words
+    found = await _words_of([_request(1, 0), _request(1, 80_000)], *parts)
     assert [word.text for word in found] == ["one", "two", "three"]
     assert found[1].end_ms <= 1_000
     assert found[2].start_ms >= 5_000
@@ -70,7 +75,7 @@ class _Engine:
 
 
 async def test_a_short_final_is_heard_again_in_the_language_of_the_session():
-    """No partial is heard again, and no final of a forced language or with committed words."""
+    """No partial is, and no final of a forced language or with committed words. The engine gets all of its audio."""
     engine = _Engine()
     inference = LiveInference(Engines(engine, engine), "s", 10.0)
 
@@ -83,19 +88,30 @@ async def test_a_short_final_is_heard_again_in_the_language_of_the_session():
     assert await language_of(**talk, start_samples=20_000) == "English"
     for unchanged in ({"prefix": (1,)}, {"language": "French"}, {"kind": ResultKind.PARTIAL}):
         assert await language_of(start_samples=200_000, **unchanged) == "French"
+    assert [(len(one.audio), one.prefix) for one in engine.asked[2:4]] == [(160_000, ()), (16_000, (1,))]
     assert len(engine.asked) == 6
     assert await language_of(start_samples=200_000) == "English"
     assert len(engine.asked) == 8
     assert [heard.answer.language for heard in inference.spoken] == ["French", "English", "English"]
 
 
+async def test_a_final_that_loops_is_heard_in_halves():
+    """The words of both come, as they do for a file."""
+    said = ("first first first", Finish.LOOP), ("first", Finish.END), ("last", Finish.END)
+    heard = [Hypothesis(text, "English", (1,), (-0.1,), finish, 1, 1, 1) for text, finish in said]
+    engine = _Engine()
+    engine.transcribe = AsyncMock(side_effect=[Transcription(one, 0.0, 0.0, 0.0, end=16_000) for one in heard])
+    request = replace(_request(1), kind=ResultKind.FINAL, audio=np.arange(160_000, dtype=np.float32))
+    result = await LiveInference(Engines(engine, engine), "s", 5.0).transcribe(request, Priority.FINAL)
+    whole, *halves = (call.args[0].audio for call in engine.transcribe.await_args_list)
+    assert (result.text, result.detached, len(halves)) == ("first last", True, 2)
+    assert np.array_equal(np.concatenate(halves), whole)
+
+
 async def test_words_lie_in_the_speech_and_not_in_its_margins():
     """The audio of a request may begin in the utterance before, whose words would otherwise follow."""
-    sent = asyncio.Queue()
-    words = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, sent.put_nowait)
-    words.on_request(replace(_request(1, 4_000), speech=(12_000, 16_000)))
-    words.on_final(Final(1, "one two", "English", 8_000, 20_000, Ending.PAUSE, (FinalPart(8_000, 20_000, "one two"),)))
-    found = (await sent.get()).words
+    request = replace(_request(1, 4_000), speech=(12_000, 16_000))
+    found = await _words_of([request], FinalPart(8_000, 20_000, "one two"))
     assert (found[0].start_ms, found[-1].end_ms) == (750, 1_000)
 
 

@@ -33,7 +33,6 @@ async def test_a_newer_partial_takes_the_place_of_one_that_was_not_sent():
 
 
 async def test_details_of_a_text_take_room_until_they_are_taken():
-    """A text takes the room of its words and the `size_bytes` of its details."""
     outbox = Outbox()
     outbox.put(_final(1))
     alone = outbox.waiting_bytes

@@ -257,7 +257,6 @@ class LiveSession:
     # -- events: from the inbox and from the engine to the machine ---------------------------------------------------
 
     async def _run(self) -> None:
-        """Process the inbox, for the life of the session."""
         while True:
             incoming = await self.inbox.first()
             await self._process(incoming)

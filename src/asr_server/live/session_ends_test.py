@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from asr_server.core.conftest import counts
+from asr_server.core.conftest import counts, until
 from asr_server.engine.client import EngineClient
 from asr_server.live import inference, sessions
-from asr_server.live.conftest import Scripted, opened, processed, until, until_flush, until_shutdown
+from asr_server.live.conftest import Scripted, opened, processed, until_flush, until_shutdown
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
@@ -31,9 +31,7 @@ from asr_server.schedule.job import Priority
 
 @pytest.mark.parametrize(("clean", "outcome"), [(True, SessionOutcome.CLOSED), (False, SessionOutcome.LOST)])
 async def test_how_a_client_left_is_how_its_session_ended(make, clean, outcome):
-    """Once, with the audio that it had sent."""
-    registry = CollectorRegistry()
-    live = make(Scripted(), metrics=LiveMetrics(registry))
+    live = make(Scripted(), metrics=LiveMetrics(registry := CollectorRegistry()))
     connection = await opened(live)
     await processed(connection, bytes(64_000))
     live.disconnect(connection, clean=clean, resumable=False)
@@ -59,7 +57,6 @@ async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_session(
 
 
 async def test_a_drained_session_has_the_times_of_its_last_words(make, speech, monkeypatch):
-    """The times come after the final, here late."""
 
     async def late(*_, **__):
         await asyncio.sleep(0.2)
@@ -161,8 +158,7 @@ async def test_audio_without_a_final_counts_in_what_all_sessions_hold(make, spee
 
 async def test_of_a_connection_that_ends_twice_the_first_end_counts(make):
     """The session waits once, from then on."""
-    registry = CollectorRegistry()
-    live = make(Scripted(), metrics=LiveMetrics(registry))
+    live = make(Scripted(), metrics=LiveMetrics(registry := CollectorRegistry()))
     connection = await opened(live)
     live.disconnect(connection, clean=True)
     live.disconnect(connection, clean=False, resumable=False)
@@ -172,7 +168,6 @@ async def test_of_a_connection_that_ends_twice_the_first_end_counts(make):
 
 
 async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech, monkeypatch):
-    """In the engine's queue."""
     asked, transcribe = set(), EngineClient.transcribe
 
     async def noted(client, utterance, *, priority, **more):

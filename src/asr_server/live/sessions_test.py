@@ -1,22 +1,19 @@
-"""Live sessions over an engine thread: the bundled model where it can run, a scripted one where faults are injected."""
+"""Live sessions over an engine thread with a scripted batch."""
 
 import asyncio
 import itertools
 import threading
 
-import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from asr_server.core import settings
 from asr_server.core.audio import FRAME_SAMPLES
-from asr_server.core.conftest import counts, raises
+from asr_server.core.conftest import counts, raises, until
 from asr_server.core.errors import AsrError, Overloaded, ShuttingDown
-from asr_server.engine import capabilities, core, plan
 from asr_server.engine.client import EngineClient
-from asr_server.engine.protocol import Finish, Utterance
 from asr_server.live import sessions as live_sessions
-from asr_server.live.conftest import Scripted, opened, processed, said, until, until_flush, until_shutdown
+from asr_server.live.conftest import Scripted, opened, processed, said, until_flush, until_shutdown
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, Reset, TranscribeResult
 from asr_server.live.session_stats import LiveMetrics, SessionOutcome
@@ -27,43 +24,7 @@ from asr_server.schedule.job import Priority
 from asr_server.schedule.thread import EngineThread
 
 
-async def test_the_model_is_loaded_when_a_session_opens(make):
-    """Not when the first words come: whoever speaks at once would wait for it."""
-    batch = Scripted()
-    live = make(batch)
-    await opened(live)
-    await until(lambda: batch.loaded)
-
-
-@pytest.mark.torch
-@pytest.mark.nightly
-async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, monkeypatch):
-    """The bundled model: live equals one offline run, given the words that were committed before."""
-    engine = core.build_engine(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
-    asked, admit = [], engine.admit
-    monkeypatch.setattr(engine, "admit", lambda key, item, urgent=False: asked.append(item) or admit(key, item, urgent))
-    live = make(engine)
-    connection = await opened(live)
-    twice = speech[:-28_800] + speech  # one utterance, long enough that words are committed in it
-    for at in range(0, len(twice), 32_000):
-        await processed(connection, twice[at : at + 32_000])
-        await until(lambda: not connection.session.machine.busy)
-    await connection.send(Flush())
-    messages = await until_flush(connection)
-    final = next(m for m in messages if isinstance(m, Final))
-    committed = [m.committed for m in messages if isinstance(m, Partial)][-1]
-    audio = np.frombuffer(twice, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
-    (prefix,) = {item.prefix for item in asked if np.array_equal(item.audio, audio)}
-    utterance = Utterance(audio, prefix=prefix)
-    offline = (await make.clients[-1].transcribe(utterance, priority=Priority.PARTIAL)).hypothesis
-    assert final.text == offline.text
-    assert prefix
-    assert committed.startswith(offline.text[: offline.offsets[len(prefix) - 1]])
-    await live.drain()
-
-
 async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, speech):
-    """With two engines each gets its own work, and the final comes from the accurate one."""
     fast, accurate = Scripted(lambda item: "quick words"), Scripted(lambda item: "right words")
     connection = await opened(make(fast, accurate))
     messages = await said(connection, speech)
@@ -74,24 +35,6 @@ async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, sp
     assert not any(item.draft for item in (*fast.seen, *accurate.seen))
     assert accurate.seen[-1].draft_text.text in {"quick words", "right words"}
     assert {item.draft_text.text for item in fast.seen if item.draft_text} <= {"quick words", "right words"}
-
-
-async def test_a_final_that_loops_is_heard_in_halves(make, speech):
-    """Which lie end to end; the words of both come, as they do for a file."""
-
-    def script(item):
-        if item.session is not None:
-            return "first first first", Finish.LOOP
-        return "first" if np.array_equal(item.audio, whole().audio[: len(item.audio)]) else "last"
-
-    def whole():
-        return [item for item in batch.seen if item.last][-1]
-
-    batch = Scripted(script)
-    messages = await said(await opened(make(batch)), speech)
-    assert [m.text for m in messages if isinstance(m, Final)] == ["first last", ""]
-    halves = [item.audio for item in batch.seen if item.session is None][-2:]
-    assert np.array_equal(np.concatenate(halves), whole().audio)
 
 
 MIB = 1024 * 1024
@@ -113,7 +56,6 @@ async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_f
 
 
 async def test_a_reset_begins_another_stream(make, speech, monkeypatch):
-    """Speech before it has no effect on the probabilities after it."""
     connection, heard = await opened(make(Scripted())), [[]]
     receive = connection.session.machine.receive
 
@@ -165,7 +107,6 @@ async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_los
 
 
 async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monkeypatch):
-    """Otherwise nobody would end it."""
     live, loading = make(Scripted()), threading.Event()
     monkeypatch.setattr(live_sessions, "load_voice_detector", loading.wait)
     opening = asyncio.create_task(opened(live))
@@ -180,10 +121,9 @@ async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monke
 
 
 async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
-    """However silent it is, and while it waits for its client; one that is over keeps nothing."""
+    """Before the first words, and while it waits for its client; a session that is over keeps nothing."""
     now_s, fast, accurate = [0.0], Scripted(), Scripted()
     threads = [EngineThread(b, idle_timeout_s=10.0, clock=lambda: now_s[0], start=False) for b in (fast, accurate)]
-    fast.loaded = accurate.loaded = True
 
     def loaded_after(seconds):
         now_s[0] += seconds
@@ -204,8 +144,7 @@ async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
 
 
 async def test_all_sessions_together_hold_a_bounded_amount(make, answers):
-    """A session over its share waits with its audio or is refused the whole frame, and one that sends little goes on.
-    A session that ends gives its share back."""
+    """A session over its share waits or is refused the whole frame, and one that sends little goes on."""
     live = make(Scripted())
     memory, greedy, speaker = live.shared.memory, [await opened(live) for _ in range(8)], await opened(live)
     frames = [asyncio.create_task(connection.send(Audio(bytes(15 * MIB)))) for connection in greedy]
@@ -268,8 +207,8 @@ async def test_an_open_utterance_is_counted_until_its_final(make, speech):
 
 @pytest.mark.parametrize(("reopened", "spoken_s", "sent_s"), [(None, 9, 11), ("pause", 49, 51)])
 async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make, reopened, spoken_s, sent_s):
-    """Live work goes first; a recording over the same connection has no more right than one in a file, and less when
-    its client is gone. A speaker whose connection broke keeps going first, and may send an utterance again."""
+    """A recording over the same connection has no more right than one in a file, and less when its client is gone. A
+    speaker whose connection broke keeps going first, and may send an utterance again."""
     live = make(Scripted())
     speaker, sender = await opened(live, reopened=reopened), await opened(live, reopened=reopened)
     await speaker.send(Audio(bytes(spoken_s * 32_000)))

@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
-import wave
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from loguru import logger
 from prometheus_client import CollectorRegistry
 
-from asr_server import demo
 from asr_server.audio import segmentation
 from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
@@ -21,11 +21,10 @@ from asr_server.live.session_stats import LiveMetrics
 from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
 
 
-@pytest.fixture(scope="module")
-def pcm():
-    """Four seconds of the bundled recording, a whole number of frames: bytes."""
-    with wave.open(str(demo.sample().recording)) as recording:
-        return recording.readframes(120 * FRAME_SAMPLES)
+@pytest.fixture
+def pcm(speech):
+    """Four seconds of it, a whole number of frames."""
+    return speech[: 2 * 120 * FRAME_SAMPLES]
 
 
 @pytest.fixture
@@ -58,12 +57,11 @@ def calls(monkeypatch):
     """The number of frames of each call of the network."""
     network, counts = segmentation.load_voice_detector(), []
 
-    class Counted:
-        def run(self, outputs, inputs):
-            counts.append(len(inputs["frames"]))
-            return network.run(outputs, inputs)
+    def run(outputs, inputs):
+        counts.append(len(inputs["frames"]))
+        return network.run(outputs, inputs)
 
-    monkeypatch.setattr(segmentation, "load_voice_detector", Counted)
+    monkeypatch.setattr(segmentation, "load_voice_detector", lambda: SimpleNamespace(run=run))
     return counts
 
 
@@ -91,7 +89,6 @@ async def test_a_session_that_ends_while_its_frames_wait_delays_nobody(scores, c
 
 
 async def test_a_fault_of_one_session_fails_no_other_of_the_same_call(scores, pcm):
-    """Another session, whose frames are computed on the same thread, has all its scores."""
     piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
     broken, whole = scores(piece, stream="no stream"), scores(piece)
     fault, found = await asyncio.gather(broken, whole, return_exceptions=True)
@@ -102,28 +99,16 @@ async def test_a_fault_of_one_session_fails_no_other_of_the_same_call(scores, pc
 SPEECH = np.zeros(1_600, np.float32)
 
 
-class _Model:
-    """Waits until it may answer."""
-
-    def __init__(self, error=None):
-        self.error, self.may_answer = error, threading.Event()
-
-    def probability(self, speech):
-        assert self.may_answer.wait(30)
-        if self.error is not None:
-            raise self.error
-        return 0.7
-
-
 async def test_where_too_many_ask_the_pause_rule_decides_at_once():
     """Sessions that wait get their answer; one that ended does not keep its place."""
-    model, registry = _Model(), CollectorRegistry()
+    may_answer, registry = threading.Event(), CollectorRegistry()
+    model = SimpleNamespace(probability=lambda speech: may_answer.wait(30) and 0.7)
     estimator = EndOfTurnEstimator(model, LiveMetrics(registry))
     waiting = [asyncio.create_task(estimator.probability(SPEECH)) for _ in range(16)]
     await asyncio.sleep(0)
     assert await estimator.probability(SPEECH) is None
     waiting[0].cancel()
-    model.may_answer.set()
+    may_answer.set()
     assert await asyncio.gather(*waiting[1:]) == [0.7] * 15
     assert await estimator.probability(SPEECH) == 0.7
     assert counts(registry, "asr_live_end_of_turn_total") == {("skipped",): 1, ("estimated",): 17}
@@ -131,13 +116,13 @@ async def test_where_too_many_ask_the_pause_rule_decides_at_once():
 
 async def test_a_model_that_fails_costs_the_estimate_alone():
     """The model is asked again: the fault may have been one of memory. It is logged once, not in every pause."""
-    model, registry, lines = _Model(RuntimeError("out of memory")), CollectorRegistry(), []
-    model.may_answer.set()
+    model, registry, lines = Mock(), CollectorRegistry(), []
+    model.probability.side_effect = RuntimeError("out of memory")
     estimator = EndOfTurnEstimator(model, LiveMetrics(registry))
     sink = logger.add(lines.append, level="WARNING")
     assert [await estimator.probability(SPEECH) for _ in range(20)] == [None] * 20
     logger.remove(sink)
     assert len(lines) == 1
-    model.error = None
+    model.probability = lambda speech: 0.7
     assert await estimator.probability(SPEECH) == 0.7
     assert counts(registry, "asr_live_end_of_turn_total") == {("failed",): 20, ("estimated",): 1}

@@ -3,9 +3,8 @@
 from prometheus_client import CollectorRegistry
 
 from asr_server.engine.protocol import Finish, Hypothesis
-from asr_server.ops.engine_metrics import EngineMetrics, ModelMetrics
+from asr_server.ops.engine_metrics import EngineMetrics
 from asr_server.schedule.job import Job, JobEnd, Priority
-from asr_server.schedule.model import ModelState
 
 
 def test_only_finished_work_counts_as_audio_and_tokens():
@@ -24,15 +23,3 @@ def test_only_finished_work_counts_as_audio_and_tokens():
     tokens = [value("asr_engine_tokens_total", {"kind": kind}) for kind in ("generated", "audio", "prompt")]
     assert tokens == [3, 40, 9]
     assert [value("asr_engine_jobs_total", {"end": end, **live}) for end in JobEnd] == [1] * len(JobEnd)
-
-
-def test_loads_and_unloads_are_counted_by_what_they_became():
-    """The beginning of a load is not counted."""
-    registry = CollectorRegistry()
-    metrics = ModelMetrics(registry)
-    for state in (ModelState.LOADING, ModelState.FAILED, ModelState.LOADING, ModelState.LOADED, ModelState.UNLOADED):
-        metrics.on_state("", state, 2.0)
-    value = registry.get_sample_value
-    assert [value("asr_model_loads_total", {"result": result}) for result in ("loaded", "failed")] == [1, 1]
-    assert value("asr_model_load_seconds_sum") == 4.0
-    assert value("asr_model_unloads_total") == 1

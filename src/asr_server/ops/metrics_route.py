@@ -47,7 +47,6 @@ def new_registry() -> CollectorRegistry:
 
 
 def register_gauges(services: Services) -> None:
-    """Add the gauges of the server to its registry."""
     for read in (_engine, _process, _work, _server):
         services.registry.register(ReadMetrics(functools.partial(read, services)))
 

@@ -75,7 +75,6 @@ async def test_work_ends_although_the_first_exception_was_lost():
 
 
 async def test_work_that_is_cancelled_before_it_begins_ends_in_silence(monkeypatch):
-    """Its thread logs no traceback."""
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)
     for _ in range(300):

@@ -98,7 +98,6 @@ async def _turns(callers, count):
 
 
 async def test_callers_take_turns():
-    """One asks from six sockets, and another from one."""
     assert (await _turns("AAAAAAB", 40)).count("B") >= 18
 
 

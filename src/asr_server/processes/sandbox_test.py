@@ -63,5 +63,4 @@ def test_all_but_decoding_is_forbidden() -> None:
 
 
 def test_cpu_time_is_bounded() -> None:
-    """A loop without end is killed when its CPU second is used up."""
     assert sandboxed("spin").returncode in {-signal.SIGXCPU, -signal.SIGKILL}

@@ -131,7 +131,6 @@ async def test_a_process_starts_when_it_is_wanted_and_after_a_crash_also_if_nobo
 
 @pytest.mark.parametrize("kind", ["dies", "absent"])
 async def test_a_crash_loop_is_given_up_for_a_while_and_again_after_one_more_crash(supervise, kind, monkeypatch):
-    """The wait doubles while nobody is answered."""
     monkeypatch.setattr(supervisor, "GIVE_UP_S", 0.1)
     case = supervise(kind)
     case.wanted.set()
@@ -146,7 +145,6 @@ async def test_a_crash_loop_is_given_up_for_a_while_and_again_after_one_more_cra
 
 @pytest.mark.parametrize("fruit", ["served", "time"])
 async def test_a_process_that_was_of_use_makes_up_for_crashes(supervise, fruit, monkeypatch):
-    """Any number of crashes with answers between them never gives up."""
     if fruit == "time":
         monkeypatch.setattr(supervisor, "_PRODUCTIVE_S", 0.0)
     case = supervise()
@@ -187,7 +185,6 @@ async def test_every_end_is_counted_by_its_cause(supervise):
 
 @pytest.fixture
 def stopped():
-    """The id of a process that a signal has stopped."""
     with subprocess.Popen(["sleep", "60"]) as process:
         process.send_signal(signal.SIGSTOP)
         yield process.pid
@@ -196,7 +193,6 @@ def stopped():
 
 @pytest.mark.parametrize("kind", ["good", "mute"])
 async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(supervise, kind, stopped):
-    """Nobody waits for what a signal has stopped."""
     case = supervise(kind, "good", start_s=60.0, hang_s=0.05)
     case.wanted.set()
     await until(lambda: case.processes)

@@ -12,8 +12,7 @@ from asr_server.processes.unix_sockets import unnamed_socket
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(in_memory, monkeypatch, tmp_path):
-    """Once it listens; before that, as for a process that starts, connections are refused. Its descriptors are closed
-    at the end, also after the listener was given away."""
+    """Once it listens; before that, connections are refused. Its descriptors are closed at the end."""
     directory = tmp_path / ("d" * 200)  # too long a path for a name
     directory.mkdir()
     monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(directory if in_memory else tmp_path / "none"))
@@ -35,7 +34,6 @@ def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(in_memory,
 
 
 def test_no_other_process_finds_it():
-    """The socket's path leads to this process's descriptors only."""
     with unnamed_socket() as place:
         place.listener.listen()
         script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(place.path)!r})"

@@ -77,7 +77,6 @@ async def test_all_that_wait_are_told_that_the_process_was_lost(running, fatal, 
 
 
 async def test_ending_the_process_ends_what_is_under_way(running):
-    """No request is left that would wait for an answer for ever."""
     hanging = asyncio.create_task(ask(running, 99))
     await asyncio.sleep(0.05)
     await running.end()
@@ -86,7 +85,6 @@ async def test_ending_the_process_ends_what_is_under_way(running):
 
 
 async def test_a_process_that_cannot_be_started(monkeypatch):
-    """Such as where there is no memory for one."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(SpeakersUnavailable, match="cannot be started"):
         await WorkerProcess.start(WORK, "embedded")

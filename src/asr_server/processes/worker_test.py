@@ -6,8 +6,7 @@ from asr_server.processes import messages, sandbox, worker
 
 
 def test_what_is_dropped_is_forgotten(monkeypatch):
-    """Before the request that says so is answered, and also if it was never there. A request that fails is the only
-    one, and data that is kept stays."""
+    """Before the request that says so is answered. A request that fails is the only one, and kept data stays."""
     monkeypatch.setattr(sandbox, "limit_cpu_from_now", lambda cpu_s: None)  # it would be that of the tests
 
     def answer(content, data, kept):

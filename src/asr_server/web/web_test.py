@@ -14,8 +14,6 @@ from asr_server.core.transcript import CoverageKind, UnheardReason
 from asr_server.features.speakers import live_labels, session_speakers
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.requests import SpeechRequest
-from asr_server.features.speech_output.route import VoiceBody
 from asr_server.live import route
 from asr_server.live.actions import ClientAction
 from asr_server.net import errors
@@ -32,7 +30,6 @@ FILES = {
     if path.suffix in {".html", ".css", ".js", ".svg", ".json"} and not name.startswith("vendor/")
 }
 SCRIPTS = {name: text for name, text in FILES.items() if name.endswith(".js")}
-STYLES = {name: text for name, text in FILES.items() if name.endswith(".css")}
 MESSAGES = {name: json.loads(text) for name, text in FILES.items() if name.startswith("messages/")}
 # Names of XML, which nobody asks for.
 NAMESPACES = r"http://(www\.w3\.org/2000/svg|schemas\.openxmlformats\.org)"
@@ -87,31 +84,13 @@ def test_the_page_names_no_other_host_and_nothing_inline():
     assert re.findall(made_of_text, "".join(SCRIPTS.values())) == []
 
 
-def test_every_file_is_used_and_exists():
-    """What pages, styles and scripts name is there, and what is there is named."""
-    pages = ("index.html", "docs.html", "caption-page.html")
-    named = {*pages, *re.findall(r'(?:href|src)="web/([^"]+)"', "".join(FILES[page] for page in pages))}
-    for text in STYLES.values():
-        named |= set(re.findall(r'url\("([^"]+)"\)', text))
-    for text in SCRIPTS.values():
-        named |= set(re.findall(r'(?:from "\./|import\("\./|fileUrl\(")([\w./-]+)"', text))
-    languages_of_the_page = re.search(r"export const LANGUAGES = {(.*?)};", FILES["i18n.js"])[1]
-    manifest = (FOLDER / "manifest.webmanifest").read_text(encoding="utf-8")
-    named |= set(re.findall(r'"src": "([^"]+)"', manifest))
-    named |= {f"messages/{code}.json" for code in re.findall(r"(\w+):", languages_of_the_page)}
-    assert named == set(web.files())
-
-
-def test_every_message_is_used_and_exists():
-    """English has each message that a script or the page names, and no other."""
+def test_every_message_exists():
     english = MESSAGES["messages/en.json"]
     known = {f"{section}.{name}" for section, texts in english.items() for name in texts}
     written = re.sub("^ *//.*$", "", "".join(SCRIPTS.values()), flags=re.MULTILINE) + FILES["index.html"]
     named = set(re.findall(rf'["`]((?:{"|".join(english)})\.\w+)["`]', written))
+    assert named
     assert named - known == set()
-    # The one key that is put together: `errors.${code}`. Its codes have a test of their own.
-    assert set(re.findall(r"`(\w+\.\w*)\$", written)) == {"errors."}
-    assert {key for key in known - named if not key.startswith("errors.")} == set()
 
 
 def _found(pattern, text, flags=0):
@@ -137,9 +116,6 @@ def _read_of_the_server():
     events = _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"}
     yield "events of a file", events, _found(r'"(\w+)":', _source(recordings_route))
     yield "events of speech", _used("speech-player.js", "event"), _found(r'"(\w+)":', _source(speech))
-    yield "voices", {"id", "description", "languages"}, set(VoiceBody.model_fields)
-    asked = {"voice", "speed", "language", "input", "response_format"}
-    yield "requests of speech", asked, set(SpeechRequest.model_fields)
     select = re.search(r'id="speak-format">(.*?)</select>', FILES["index.html"])[1]
     yield "formats of speech", _found(r"<option>(\w+)<", select), set(SpeechFormat)
     yield "limits", _found(r"limits\.(\w+)", SCRIPTS["speech.js"]), set(LimitsBody.model_fields)
@@ -166,6 +142,5 @@ def test_every_state_of_the_server_has_a_word():
 
 
 def test_the_languages_are_the_models():
-    """The choice is the server's table, code by code."""
     found = dict(re.findall(r'^  (\w+): "(\w+)",$', SCRIPTS["languages.js"], re.MULTILINE))
     assert found == {languages.code(name): name for name in languages.model_languages()}

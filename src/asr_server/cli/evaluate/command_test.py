@@ -24,16 +24,13 @@ def folder(tmp_path, monkeypatch):
     ("arguments", "said"),
     [
         (["talks", "--json", "old.json"], "old.json exists; --force replaces it"),
-        (["talks", "--html", "old.json"], "old.json exists; --force replaces it"),
         (["talks", "--html", "x", "--json", "./x"], "are the same file"),
         (["talks", "--json", "none/x.json"], "name a file in a directory that exists"),
-        (["talks", "--json", "talks"], "name a file in a directory that exists"),
         (["talks", "--compare", "old.json"], "not a result of asr-server evaluate"),
         (["talks", "--compare", "none.json"], "cannot be read"),
         (["talks", "--local", "--job"], "--job is for a server"),
         (["m.csv", "--folders", "speaker"], "--folders is for a folder"),
         (["talks/a.wav"], "neither a folder nor a manifest"),
-        (["none"], "neither a folder nor a manifest"),
     ],
 )
 def test_what_cannot_end_well_is_refused_in_one_line(arguments, said, capsys, folder):

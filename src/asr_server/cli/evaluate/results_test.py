@@ -28,16 +28,8 @@ def _other(references, texts):
     return Other("b", {(one.name, one.text): text for one, text in pairs})
 
 
-def _rates(groups):
-    return [(name, group["words"]["rate"]) for name, group in groups.items()]
-
-
 def _printed(found, worst=10):
     return "\n".join(report(found, worst))
-
-
-def _many(count, text="red green blue white"):
-    return [_reference(f"{number:02}.wav", text) for number in range(count)]
 
 
 def test_rates_are_of_all_words_together():
@@ -49,8 +41,10 @@ def test_rates_are_of_all_words_together():
     ]
     found = _results(references, ["red green blue white black grey brown", "green", "red"])
     assert found["total"]["words"]["rate"] == 2 / 10
-    assert _rates(found["languages"]) == [("English", 0.5), ("German", 1 / 8)]
-    assert _rates(found["speakers"]) == [("bob", 2 / 3), ("ann", 0)]
+    rates = [
+        (name, one["words"]["rate"]) for groups in ("languages", "speakers") for name, one in found[groups].items()
+    ]
+    assert rates == [("English", 0.5), ("German", 1 / 8), ("bob", 2 / 3), ("ann", 0)]
     assert [one["name"] for one in found["recordings"]] == ["b.wav", "c.wav", "a.wav"]
     assert found["total"]["words"]["interval"] is None  # of three recordings
 
@@ -91,20 +85,12 @@ def test_recordings_that_failed_are_told_and_not_counted():
 )
 def test_a_difference_on_most_recordings_is_more_than_chance(mine, others, verdict):
     """The systems are equal on the others of twenty, so that the difference varies. The verdict is printed."""
-    references, same = _many(20), ["red green blue white"] * (20 - len(mine))
+    references = [_reference(f"{number:02}.wav", "red green blue white") for number in range(20)]
+    same = ["red green blue white"] * (20 - len(mine))
     found = _results(references, same + mine, other=_other(references, same + others))
     assert found["comparison"]["verdict"].startswith(verdict)
     assert abs(found["comparison"]["difference"]) == len(mine) / 80
     assert found["comparison"]["verdict"] in _printed(found)
-
-
-def test_few_recordings_and_differences_that_are_all_the_same_tell_nothing():
-    """No interval is printed that would claim to be certain."""
-    for count in (3, 20):
-        references = _many(count)
-        other = _other(references, [one.text for one in references])
-        found = _results(references, ["red green blue"] * count, other=other)["comparison"]
-        assert found["verdict"].startswith("Whether one is better cannot be told")
 
 
 def test_results_are_compared_where_both_have_the_same_recording_and_reference(tmp_path):
@@ -124,7 +110,6 @@ def test_results_are_compared_where_both_have_the_same_recording_and_reference(t
     ("content", "said"), [("{}", "not a result"), ("nothing", "not a result"), ('{"version": 9}', "another version")]
 )
 def test_another_file_is_no_result(tmp_path, content, said):
-    """The command refuses the file in one sentence, before anything is transcribed."""
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(UsageError, match=said):
         previous(tmp_path / "x.json")

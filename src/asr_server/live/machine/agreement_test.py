@@ -19,13 +19,6 @@ def _heard(*tokens, logprobs=None):
     return TranscribeResult(1, text, "English", ids, tuple(offsets), logprobs or (0.0,) * len(ids))
 
 
-def _after(*hypotheses, rules=_RULES, step=1_000):
-    known = Agreement(rules)
-    for place, heard in enumerate(hypotheses):
-        known.on_result(heard, place * step)
-    return known
-
-
 _ABC = _heard("a", " b", " c")
 _LATE = _heard("a", " b", " c", " d", " e")
 _AGELESS = CommitRules(held_words=1, age_samples=0, least_probability=0.5)
@@ -82,17 +75,19 @@ _MIXED = replace(_RULES, held_words=1, held_characters=3)
     ],
 )
 def test_words_are_committed_on_which_hypotheses_agree_for_long_enough(hypotheses, how, committed):
-    """And no word that may still change."""
-    assert _after(*hypotheses, **how).committed == committed
+    known = Agreement(how.get("rules", _RULES))
+    for place, heard in enumerate(hypotheses):
+        known.on_result(heard, place * how.get("step", 1_000))
+    assert known.committed == committed
 
 
 def test_a_word_does_not_age_while_nothing_is_said():
     """The model hears the same speech again in a pause, and agrees with itself."""
-    known, heard = Agreement(_RULES), _heard("a", " b", " c")
-    known.on_result(heard, 1_000)
-    known.on_result(heard, 9_000, quiet_samples=8_000)
+    known = Agreement(_RULES)
+    known.on_result(_ABC, 1_000)
+    known.on_result(_ABC, 9_000, quiet_samples=8_000)
     assert known.committed == ""
-    known.on_result(heard, 10_000, quiet_samples=8_000)
+    known.on_result(_ABC, 10_000, quiet_samples=8_000)
     assert known.committed == "a b"
 
 

@@ -42,10 +42,6 @@ def pcm(*parts):
     return Audio(np.concatenate(parts).astype("<i2").tobytes())
 
 
-def probability(frame):
-    return float(np.mean(np.abs(frame) > _STEP / 2) > 0.5)
-
-
 def frames_of(block):
     """The samples of the frames of a block, or of None."""
     samples = block.samples() if block is not None else silence(0)
@@ -53,10 +49,10 @@ def frames_of(block):
 
 
 def receive(machine, event):
-    """The actions after an event, its frames scored by `probability`."""
+    """The actions after an event; a frame with a burst in more than half of it is speech."""
     frames = frames_of(machine.block(event))
-    whole = [np.pad(samples, (0, FRAME_SAMPLES - len(samples))) for samples in frames]
-    return machine.receive(event, [Frame(*each) for each in zip(frames, map(probability, whole), strict=True)])
+    loud = [np.count_nonzero(np.abs(samples) > _STEP / 2) > FRAME_SAMPLES / 2 for samples in frames]
+    return machine.receive(event, [Frame(*each) for each in zip(frames, map(float, loud), strict=True)])
 
 
 def recognize(audio, prefix=()):
@@ -80,11 +76,6 @@ def result_for(ticket, ids):
     return TranscribeResult(ticket, text, "English" if ids else "", tuple(ids), tuple(offsets), (0.0,) * len(ids))
 
 
-def text_of(audio):
-    """The text that is recognized in a whole utterance."""
-    return result_for(0, recognize(audio)).text
-
-
 @dataclass
 class Run:
     """A session and a recognizer that answers late or fails with the given chances; all actions are kept."""
@@ -94,6 +85,7 @@ class Run:
     delay: float = 0.0  # chance that an answer waits for another event
     failures: float = 0.0
     languages: tuple = ("English",)  # each answer with words names one of these
+    mark: str = ""  # after the words of each answer
     audio_of: dict = field(default_factory=dict)
     actions: list = field(default_factory=list)
     requests: list = field(default_factory=list)
@@ -119,7 +111,8 @@ class Run:
         else:
             result = result_for(request.ticket, recognize(request.audio, request.prefix))
             language = result.language and self.rng.choice(self.languages)
-            self._perform(self.session.receive(replace(result, language=language)))
+            result = replace(result, language=language, text=result.text + self.mark)
+            self._perform(self.session.receive(result))
 
     def _perform(self, actions):
         self.actions += actions
@@ -147,27 +140,21 @@ class Run:
         return [(f.utterance, f.text, f.start_samples, f.end_samples, f.ending) for f in self.of(Final)]
 
 
-def chunks(data, rng):
-    """Cut bytes anywhere: single bytes, odd splits, large pieces."""
-    at = 0
-    while at < len(data):
-        size = rng.choice([1, 2, 3, 7, 640, 641, 1024, 4096, 14_401, 65_536])
-        yield data[at : at + size]
-        at += size
-
-
 def begun(**changes):
     return Run(LiveMachine(LiveMachineConfig(**changes)))
 
 
 def play(recording, *, rng=None, **changes):
+    """The run over a recording, which `rng` cuts anywhere: single bytes, odd splits, large pieces."""
     run = begun(**changes)
     if rng is None:
         run.say(recording)
     else:
-        run.rng = rng
-        for piece in chunks(recording.astype("<i2").tobytes(), rng):
-            run.feed(Audio(piece))
+        run.rng, rest = rng, recording.astype("<i2").tobytes()
+        while rest:
+            size = rng.choice([1, 2, 3, 7, 640, 641, 1024, 4096, 14_401, 65_536])
+            run.feed(Audio(rest[:size]))
+            rest = rest[size:]
     run.finish()
     return run
 

@@ -35,7 +35,6 @@ class _Judged(Run):
 
 
 def _heard(answers, pause_ms, **changes):
-    """The run over a word, a pause and another word."""
     run = _Judged(answers, **changes)
     run.say(silence(400), speech([1, 2, 3]), silence(pause_ms), speech([4, 5]), silence(3_000))
     run.finish()
@@ -62,14 +61,6 @@ def test_each_pause_is_judged_once_by_the_audio_before_it():
     assert 200 * 16 <= len(first) - 3 * 280 * 16 <= 700 * 16  # three words with the prefix before them and the quiet
     assert len(second) > len(first) + 1_500 * 16
     assert not np.any(first[-150 * 16 :])
-
-
-def test_at_most_eight_seconds_are_judged():
-    """Whole frames of them."""
-    run = _Judged([0.9])
-    run.say(speech([1] * 45), silence(1_000))
-    (asked,) = run.of(EstimateEndOfTurn)
-    assert 8 * 16_000 <= len(asked.audio) < 8 * 16_000 + 512
 
 
 def test_an_estimate_that_comes_when_speech_goes_on_means_nothing():

@@ -105,7 +105,6 @@ class Framing:
 
 
 def pieces(pcm: bytes, size_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes in pieces of this size; the last one may be shorter."""
     for at in range(0, len(pcm), size_bytes):
         yield pcm[at : at + size_bytes]
 

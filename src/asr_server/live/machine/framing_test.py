@@ -14,7 +14,6 @@ def _pushed(framing, body):
 
 
 def test_frames_depend_on_the_bytes_alone():
-    """At every rate, however they are cut, to the last bit."""
     body = np.random.default_rng(0).integers(-9_000, 9_000, 40_000).astype("<i2").tobytes()
     for rate in (8_000, 16_000, 24_000, 44_100, 48_000):
         whole = Framing(rate)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.live.machine.agreement import CommitRules
 from asr_server.live.machine.conftest import begun, silence, speech
 from asr_server.live.machine.events import (
     Ending,
@@ -19,7 +18,6 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
     UtteranceStarted,
 )
-from asr_server.live.machine.utterance import Frame, OpenUtterance, Part
 
 MANUAL = TurnConfig(manual=True, prefix_ms=0)
 PATIENT = TurnConfig(min_silence_ms=6_000)
@@ -38,26 +36,9 @@ def test_nothing_is_kept_of_the_audio_of_an_utterance_that_has_its_final():
     assert audio() is None
 
 
-def test_the_audio_of_a_request_stays_as_it_is():
-    """The engine reads it while the part grows beyond its room, and while its end becomes the next part's."""
-    part, asked = Part(OpenUtterance(1, 0, PATIENT), 0, CommitRules()), []
-    whole = np.random.default_rng(0).normal(0, 0.1, 400 * 512).astype(np.float32)
-    for end in range(512, len(whole) + 512, 512):
-        part.add(Frame(whole[end - 512 : end].copy(), 0.9))
-        asked.append(part.audio(end))
-    following = Part(part.utterance, 300 * 512, CommitRules())
-    for frame in part.split_at(300):
-        following.add(frame)
-    asked.append(part.audio(part.samples))
-    assert all(np.array_equal(audio, whole[: len(audio)]) for audio in asked)
-    assert len(asked[-1]) == 300 * 512
-    assert np.array_equal(following.audio(following.samples), whole[300 * 512 :])
-
-
 @pytest.mark.parametrize("rules", [MANUAL, PATIENT])
 def test_an_utterance_with_a_long_pause_is_one_and_has_all_its_words_once(rules):
-    """No request has the pause, or the silence around. The final has the words of both parts, where each lies, and the
-    language of the first."""
+    """No request has the pause, or the silence around. The final has both parts, and the language of the first."""
     run = begun(rules=rules)
     run.say(HOLE, FIRST, HOLE)
     run.languages = ("German",)
@@ -105,7 +86,6 @@ def test_a_click_in_a_long_pause_is_no_part():
 
 
 def test_a_part_that_fails_leaves_its_mark_on_the_final():
-    """The other words are there."""
     run = begun(rules=MANUAL)
     run.failures = 1.0
     run.say(FIRST, HOLE)

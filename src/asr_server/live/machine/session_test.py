@@ -45,36 +45,25 @@ def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
 
 
 def test_a_reset_forgets_half_a_sample():
-    """The next byte is the first of one."""
     machine = LiveMachine(LiveMachineConfig())
     for event in (Audio(b"\x00\x10\x7f"), Reset(), Audio(b"\x00\x40")):
         receive(machine, event)
     assert [frame.tolist() for frame in frames_of(machine.block(Flush()))] == [[0.5]]
 
 
-def _heard_late(late_frames, **changes):
-    """A machine after 640 ms of speech, of which the first frames were not heard as such."""
-    machine = LiveMachine(LiveMachineConfig(**changes))
+@pytest.mark.parametrize(
+    ("late_frames", "prefix_samples", "is_whole"),
+    [(14, SAMPLE_RATE, True), (20, SAMPLE_RATE, True), (14, SAMPLE_RATE // 4, False)],
+)
+def test_speech_in_which_a_session_goes_on_is_whole_however_late_it_is_heard(late_frames, prefix_samples, is_whole):
+    """Also if a flush takes speech that is not heard yet. Later speech has the usual prefix."""
+    machine = LiveMachine(LiveMachineConfig(first_prefix_samples=prefix_samples))
     frames = frames_of(machine.block(pcm(speech([1, 2, 3], word_ms=320, gap_ms=0)[: 20 * FRAME_SAMPLES])))
     scored = [Frame(samples, float(place >= late_frames)) for place, samples in enumerate(frames)]
-    return machine, machine.receive(Audio(b""), scored)
-
-
-def test_speech_in_which_a_session_goes_on_is_whole_however_late_it_is_heard():
-    """This holds at the beginning alone: what comes later has the usual prefix."""
-    _, (started, *_) = _heard_late(14, first_prefix_samples=SAMPLE_RATE)
-    assert started.start_samples == 0
-    _, (started, *_) = _heard_late(14, first_prefix_samples=SAMPLE_RATE // 4)
-    assert started.start_samples > 0
-
-
-def test_a_flush_takes_the_speech_that_is_not_heard_yet():
-    """A session that begins in the middle of speech contains all of it."""
-    machine, actions = _heard_late(20, first_prefix_samples=SAMPLE_RATE)
-    assert not actions
-    ended = next(one for one in machine.receive(Flush()) if isinstance(one, UtteranceEnded))
-    assert (ended.start_samples, ended.end_samples) == (0, 20 * FRAME_SAMPLES)
-    assert machine.account.in_utterances == machine.account.received
+    actions = machine.receive(Audio(b""), scored) + machine.receive(Flush())
+    (ended,) = [one for one in actions if isinstance(one, UtteranceEnded)]
+    assert (ended.start_samples == 0, ended.end_samples) == (is_whole, 20 * FRAME_SAMPLES)
+    assert (machine.account.in_utterances == machine.account.received) is is_whole
 
 
 def test_the_final_comes_with_the_endpoint_frame_when_the_pause_was_already_heard(talk):

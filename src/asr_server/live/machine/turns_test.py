@@ -1,11 +1,9 @@
 """What a session does for callers that end turns by commits or by sentences, and what its finals carry."""
 
-from dataclasses import replace
-
 import pytest
 
 from asr_server.core.transcript import Token
-from asr_server.live.machine.conftest import pcm, receive, recognize, result_for, silence, speech
+from asr_server.live.machine.conftest import begun, pcm, receive, silence, speech
 from asr_server.live.machine.events import (
     Ending,
     Final,
@@ -16,23 +14,9 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
 )
 from asr_server.live.machine.session import Endpointer, LiveMachine
-from asr_server.live.machine.table import Signal
 from asr_server.live.machine.utterance import LiveMachineConfig
 
 SENTENCES = TurnConfig(min_silence_ms=2_000, sentence_silence_ms=500)
-
-
-def _fed(session, events, mark):
-    """Tell the session, answering every request with its words and `mark` after them; all actions."""
-    actions = []
-    for event in events:
-        fresh = receive(session, event)
-        while fresh:
-            actions += fresh
-            requests = [action for action in fresh if isinstance(action, Transcribe)]
-            answers = [result_for(one.ticket, recognize(one.audio, one.prefix)) for one in requests]
-            fresh = [a for answer in answers for a in session.receive(replace(answer, text=answer.text + mark))]
-    return actions
 
 
 @pytest.mark.parametrize(
@@ -46,11 +30,10 @@ def _fed(session, events, mark):
 )
 def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(rules, margin_samples, mark, utterances):
     """Of 0.8 s, with 2 s as the longest pause: the full stop decides."""
-    session = LiveMachine(LiveMachineConfig(rules=rules, margin_samples=margin_samples))
-    pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
-    frames = [pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
-    actions = _fed(session, frames, mark)
-    assert [e.ending for e in actions if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
+    run = begun(rules=rules, margin_samples=margin_samples)
+    run.mark = mark
+    run.say(speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500))
+    assert [ended.ending for ended in run.of(UtteranceEnded)] == [Ending.PAUSE] * utterances
 
 
 @pytest.mark.parametrize("known_before", [True, False])
@@ -68,23 +51,9 @@ def test_a_final_carries_the_tokens_that_wrote_it(known_before):
     assert final.tokens == (Token(b"one", -0.2), Token(b" two", -0.3))
 
 
-_PAUSE = 4  # frames of the shortest pause that ends an utterance
-
-
-def _activity(probabilities):
-    endpointer = Endpointer(0.5, 32 * _PAUSE)
-    found = []
-    for probability in probabilities:
-        found.append(endpointer.signal(probability))
-        if found[-1] is Signal.ENDPOINT:
-            endpointer.reset()
-    letters = dict(zip(("SILENT", "ONSET", "VOICED", "PAUSED", "ENDPOINT"), ".OvhE", strict=True))
-    return "".join(letters[signal.name] for signal in found)
-
-
-def test_speech_begins_and_ends_with_hysteresis():
-    """Speech begins at the threshold after 100 ms and ends when it was left for the whole pause."""
-    cases = [
+@pytest.mark.parametrize(
+    ("probabilities", "signals"),
+    [
         ([0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], "....OvhhhE."),
         ([1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1], "..........O"),  # a click, then speech
         ([1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0], "...OhhhvhhhE"),  # a short pause inside
@@ -92,6 +61,14 @@ def test_speech_begins_and_ends_with_hysteresis():
         ([1, 1, 1, 1, 0.3, 0.4, 0.4, 0.4], "...OhhhE"),  # and so does a pause
         ([0.4] * 6, "......"),  # but neither begins there
         ([1, 0, 1, 1, 0, 0], "...O" + "hh"),  # a dip in an onset
-    ]
-    for probabilities, expected in cases:
-        assert _activity(probabilities) == expected, probabilities
+    ],
+)
+def test_speech_begins_and_ends_with_hysteresis(probabilities, signals):
+    """Speech begins at the threshold after 100 ms and ends when it was left for the whole pause."""
+    endpointer, found = Endpointer(0.5, 32 * 4), ""  # the shortest pause that ends an utterance has four frames
+    letters = dict(zip(("SILENT", "ONSET", "VOICED", "PAUSED", "ENDPOINT"), ".OvhE", strict=True))
+    for probability in probabilities:
+        found += letters[endpointer.signal(probability).name]
+        if found[-1] == "E":
+            endpointer.reset()
+    assert found == signals
