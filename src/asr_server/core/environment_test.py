@@ -25,10 +25,7 @@ def test_a_directory_that_has_vanished_is_made_again_for_this_user_alone(tmp_pat
     (tmp_path / "temporary").chmod(0o755)
     restore_directory()
     assert (tmp_path / "temporary").stat().st_mode & 0o777 == 0o755
-
-
-def test_where_it_cannot_be_made_nothing_happens(tmp_path, monkeypatch):
-    """The directory is not made where its parent has vanished: that may be a disk which is not mounted."""
+    # It is not made if its parent has vanished: that may be a disk which is not mounted.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk" / "temporary"))
     restore_directory()
     assert not (tmp_path / "disk").exists()
