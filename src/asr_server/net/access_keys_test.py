@@ -10,17 +10,7 @@ from starlette.requests import HTTPConnection
 
 from asr_server.core.conftest import Clock, raises
 from asr_server.net import access
-from asr_server.net.access import (
-    MAX_KEY_CHARS,
-    MAX_LIFETIME_S,
-    ApiKeys,
-    Caller,
-    EphemeralKeys,
-    mac_of,
-    owner_of,
-    presented,
-    secret_of,
-)
+from asr_server.net.access import MAX_LIFETIME_S, ApiKeys, Caller, EphemeralKeys, mac_of, owner_of, secret_of
 
 BEARER, API_KEY = (b"authorization", b"Bearer sk-bearer"), (b"api-key", b"sk-azure")
 TOKEN = {"query_string": b"token=sk-query"}
@@ -47,16 +37,14 @@ PROTOCOLS = ["realtime", "openai-insecure-api-key.sk-protocol"]
 def test_a_key_is_found_where_clients_put_it(kind, how, key):
     """A socket's own place comes before the headers, and these before its address; a page knows no other."""
     scope = {"type": kind, "headers": [], "query_string": b"", "subprotocols": [], **how}
-    assert presented(HTTPConnection(scope)) == key
+    assert access.presented(HTTPConnection(scope)) == key
 
 
 @pytest.mark.parametrize("place", [0, 12, 24, -1])
 def test_every_character_of_a_key_counts(place):
     """A key that differs in a single place is another key. Its owner does not depend on the order of the keys."""
     key = "sk-2f7c1de8a90b4c55-é9e3d6b1c40aa4b0fb2c8-87d1"
-    characters = list(key)
-    characters[place] = "x"
-    other = "".join(characters)
+    other = key[:place] + "x" + key[place:][1:]
     assert ApiKeys([key]).owner(other) is None
     assert len({ApiKeys(keys).owner(one) for keys in ([key, other], [other, key]) for one in keys}) == 2
 
@@ -72,11 +60,14 @@ def test_every_key_is_compared_whichever_is_presented(monkeypatch):
 
 SESSION = {"type": "transcription", "audio": {"input": {"transcription": {"prompt": "Zoë, 北京"}}}}
 ANN, BEN = "sk-ann", "sk-ben"
-NOW_S = 5_000.5
+
+
+def _keys(*api_keys):
+    return EphemeralKeys(api_keys, Clock(5_000.5))
 
 
 def _issued(*api_keys):
-    return EphemeralKeys(api_keys, Clock(NOW_S)).issue(SESSION, 10, owner_of(ANN))
+    return _keys(*api_keys).issue(SESSION, 10, owner_of(ANN)).value
 
 
 def _forged(session, secret):
@@ -86,15 +77,15 @@ def _forged(session, secret):
 
 def test_it_ends_with_the_key_that_it_was_requested_with():
     """Another key may come or go while servers are replaced, in any order of the keys."""
-    key = _issued(ANN, BEN)
-    assert EphemeralKeys(["sk-new", ANN], Clock(NOW_S)).open(key.value) == Caller(owner_of(ANN), SESSION)
+    value = _issued(ANN, BEN)
+    assert _keys("sk-new", ANN).open(value) == Caller(owner_of(ANN), SESSION)
     with raises("invalid_api_key"):
-        EphemeralKeys([BEN], Clock(NOW_S)).open(key.value)
+        _keys(BEN).open(value)
 
 
 def test_it_is_good_until_it_expires():
     """A key may be shown again and again. One with a longer life than any is issued with came from a wrong clock."""
-    clock = Clock(NOW_S)
+    clock = Clock(5_000.5)
     keys = EphemeralKeys([ANN], clock)
     value = keys.issue(SESSION, MAX_LIFETIME_S, owner_of(ANN)).value
     for now_s in (5_000.5, 5_000 + MAX_LIFETIME_S - 0.5):
@@ -108,7 +99,7 @@ def test_it_is_good_until_it_expires():
 
 def test_nothing_in_it_can_be_changed():
     """Each character of the key counts, except for the bits that base64 ignores."""
-    keys, value = EphemeralKeys([ANN], Clock(NOW_S)), _issued(ANN).value
+    keys, value = _keys(ANN), _issued(ANN)
     changed = [value[:at] + ("A" if value[at] != "A" else "B") + value[at + 1 :] for at in range(3, len(value) - 1)]
     changed += [value[:20] + sign + value[20:] for sign in "!. \n+"]
     for other in (*changed, "ek_", "ek_unknown", "ek_\u00e9", "ek_" + "A" * 100_000):
@@ -120,13 +111,13 @@ def test_the_digest_of_a_key_signs_nothing():
     """The name of an owner is in paths and, in part, in the log: it and an absent key must not do as secrets."""
     for secret in (owner_of(ANN).encode(), secret_of(""), secret_of(owner_of(ANN))):
         with raises("invalid_api_key"):
-            EphemeralKeys([ANN], Clock(NOW_S)).open(_forged(b"{}", secret))
+            _keys(ANN).open(_forged(b"{}", secret))
 
 
 @pytest.mark.parametrize("session", [b"[]", b"{", b"\xff", b'{"a":' * 9_999, b" " * 1_000_000 + b"{}"])
 def test_without_api_keys_a_made_up_session_is_bounded(session):
     """Anybody can sign there; what unpacks to a megabyte, is nested without end or no object is refused."""
-    keys = EphemeralKeys([], Clock(NOW_S))
+    keys = _keys()
     assert keys.open(_forged(b'{"a":1}', secret_of(""))) == Caller("", {"a": 1})
     with raises("invalid_api_key"):
         keys.open(_forged(session, secret_of("")))
@@ -135,10 +126,10 @@ def test_without_api_keys_a_made_up_session_is_bounded(session):
 def test_it_fits_into_a_header_and_a_subprotocol():
     """Its characters and its length fit. A session gets no key if it is too long for that, or huge when unpacked, as it
     could not be opened."""
-    keys = EphemeralKeys([ANN], Clock(NOW_S))
+    keys = _keys(ANN)
     value = keys.issue({"prompt": "a" * 16_000}, 10, owner_of(ANN)).value
     assert value.replace("_", "").replace("-", "").isalnum()
-    assert len(value) <= MAX_KEY_CHARS
+    assert len(value) <= access.MAX_KEY_CHARS
     for prompt in (random.Random(1).randbytes(4_000).hex(), "a" * 300_000):
         with raises("invalid_value", match=r"does not fit.*session\.update"):
             keys.issue({"prompt": prompt}, 10, owner_of(ANN))

@@ -14,20 +14,16 @@ class Session:
     """A live session of a caller as the server has it: over connections, and without one until it ends."""
 
     def __init__(self, quota, caller, name):
-        self._quota, self._caller, self.name = quota, caller, name
-        self.connections, self._kept = [], ExitStack()
-        self.ended = False
-        place = self.connect()
-        self._kept.enter_context(place.kept(name, self.end))
+        self._taken = lambda: quota.taken(caller, live=True, resumes=name)
+        self._connections, self._kept, self.ended = [], ExitStack(), False
+        self._kept.enter_context(self.connect().kept(name, self.end))
 
     def connect(self):
-        connection = ExitStack()
-        place = connection.enter_context(self._quota.taken(self._caller, live=True, resumes=self.name))
-        self.connections.append(connection)
-        return place
+        self._connections.append(ExitStack())
+        return self._connections[-1].enter_context(self._taken())
 
     def cut(self):
-        self.connections.pop(0).close()
+        self._connections.pop(0).close()
 
     def end(self):
         self.ended = True

@@ -21,27 +21,20 @@ HANDSHAKE = (
 CLOSE = b"\x88\x82\0\0\0\0\x03\xe8"
 
 
-def _begun(app):
-    made = SocketProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
+async def _app(scope, receive, send):
+    await asyncio.Event().wait()
+
+
+def _begun():
+    made = SocketProtocol(uvicorn.Config(_app, log_config=None), ServerState(), {})
     made.connection_made(Transport())
     return made
 
 
-async def _unreached(scope, receive, send):
-    raise AssertionError("nobody has connected")
-
-
 @asynccontextmanager
 async def _offered(caller=None):
-    """A connection whose app, which is the test, has not accepted the handshake yet.
-
-    `parsed`: the sizes of the parts that were parsed.
-    """
-
-    async def app(scope, receive, send):
-        await asyncio.Event().wait()
-
-    made = _begun(app)
+    """A connection whose app, which is the test, has not accepted the handshake. `parsed`: the sizes of its parts."""
+    made = _begun()
     made.data_received(HANDSHAKE)
     assert await made.receive() == {"type": "websocket.connect"}
     made.scope["state"]["caller"] = caller
@@ -90,11 +83,11 @@ async def _turns(count=3):
 )
 async def test_frames_behind_a_handshake_that_is_refused_are_not_looked_at(old, new, behind, status):
     """And the connection is over: nobody would ever have said another word on it."""
-    made = _begun(_unreached)
+    made = _begun()
     for data in filter(None, (HANDSHAKE.replace(old, new), behind)):
         made.data_received(data)
     assert made.transport.sent.startswith(b"HTTP/1.1 " + status)
-    assert made.transport.closing
+    assert (made.transport.closing, made.tasks) == (True, set())
     made.connection_lost(None)
 
 
@@ -107,6 +100,11 @@ async def test_an_app_is_told_that_a_client_left_before_the_answer_to_its_handsh
 
 def _tiny(body):
     return b"".join(b"\x82\x81\0\0\0\0" + bytes([byte]) for byte in body)
+
+
+async def _taken(protocol, count):
+    async with asyncio.timeout(10):
+        return [(await protocol.receive())["bytes"] for _ in range(count)]
 
 
 async def test_few_messages_wait_however_many_come_at_once(protocol):
@@ -182,17 +180,14 @@ async def test_few_frames_are_parsed_in_one_turn_of_the_event_loop(protocol):
 
 
 async def test_a_message_has_a_bounded_number_of_frames(protocol):
-    """Empty ones count too. Beyond the bound the connection is closed with 1009."""
+    """Empty ones count too. Beyond the bound the connection is closed with 1009. Thousands are right: a client may
+    send a long recording in one message, in frames of a TCP segment."""
+    protocol.data_received(BEGINNING + CONTINUATIONS[: 6 * 10_000] + b"\x80\x81\0\0\0\0x")
+    assert (await protocol.receive())["bytes"] == b"x"
     protocol.data_received(BEGINNING + CONTINUATIONS)
     await _all_parsed(protocol)
     assert (await protocol.receive())["code"] == 1009
     assert protocol.transport.sent.endswith(b"\x03\xf1too many fragments")
-
-
-async def test_a_message_may_have_thousands_of_frames(protocol):
-    """As if a client sends a long recording in one message, in frames of a TCP segment."""
-    protocol.data_received(BEGINNING + CONTINUATIONS[: 6 * 10_000] + b"\x80\x81\0\0\0\0x")
-    assert (await protocol.receive())["bytes"] == b"x"
 
 
 @pytest.fixture
@@ -208,19 +203,12 @@ async def owing(monkeypatch):
 
 async def test_a_caller_that_owes_time_is_read_later(owing, monkeypatch):
     """Nothing is lost, and messages that the app has already wait as well."""
-    body = bytes(range(100))
-
-    async def take():
-        return b"".join([(await owing.receive())["bytes"] for _ in body])
-
-    received = asyncio.create_task(take())
-    owing.data_received(_tiny(body))
+    received = asyncio.create_task(_taken(owing, 100))
+    owing.data_received(_tiny(bytes(range(100))))
     await asyncio.sleep(0.1)
-    assert not received.done()
-    assert not owing.transport.is_reading
+    assert (received.done(), owing.transport.is_reading) == (False, False)
     monkeypatch.setattr(loop_time.loop_time().of("greedy"), "wait_s", lambda: 0.0)
-    assert await received == body
-    assert owing.transport.is_reading
+    assert (b"".join(await received), owing.transport.is_reading) == (bytes(range(100)), True)
 
 
 async def test_the_end_of_a_connection_is_told_though_its_caller_owes_time(owing):
@@ -238,8 +226,7 @@ async def test_speech_goes_on_though_other_connections_of_its_caller_owe_time(ow
     """Audio pays for itself, in either direction."""
     await owing.send({"type": "websocket.send", "bytes": bytes(32_000)})
     owing.data_received(2 * _audio(320))
-    for _ in range(2):
-        assert len((await asyncio.wait_for(owing.receive(), 1))["bytes"]) == 320
+    assert [*map(len, await _taken(owing, 2))] == [320, 320]
 
 
 async def test_a_pong_that_was_not_read_is_waited_for_again(owing):
@@ -303,7 +290,7 @@ async def test_a_frame_of_audio_is_parsed_at_once_and_a_long_one_in_parts(protoc
     """Short ones share a part. Between two parts others may have their turn."""
     for frames, parts in (([3_200], [3_208]), ([70_000], [4_096] * 17 + [382]), ([10] * 40, [512, 128])):
         protocol.data_received(b"".join(map(_audio, frames)))
-        assert [len((await protocol.receive())["bytes"]) for _ in frames] == frames
+        assert [*map(len, await _taken(protocol, len(frames)))] == frames
         assert protocol.parsed == parts
         protocol.parsed.clear()
 
@@ -311,15 +298,14 @@ async def test_a_frame_of_audio_is_parsed_at_once_and_a_long_one_in_parts(protoc
 @pytest.mark.parametrize("step", [1, 3])
 async def test_frames_may_be_cut_anywhere(protocol, step):
     """Also inside of their heads, of each of the three kinds."""
-    sizes, found = [0, 125, 126, 5_000, 70_000, 3], []
+    sizes = [0, 125, 126, 5_000, 70_000, 3]
     begins = list(accumulate((len(_audio(size)) for size in sizes), initial=0))
     edges = sorted({begin + offset for begin in begins for offset in range(0, 16, step)} | {begins[-1]})
-    data = b"".join(map(_audio, sizes))
+    data, received = b"".join(map(_audio, sizes)), asyncio.create_task(_taken(protocol, len(sizes)))
     for at, end in pairwise(edges):
         protocol.data_received(data[at:end])
-        while not protocol.queue.empty() or (end == begins[-1] and len(found) < len(sizes)):
-            found.append(len((await protocol.receive())["bytes"]))
-    assert found == sizes
+        await asyncio.sleep(0)
+    assert [*map(len, await received)] == sizes
 
 
 async def test_a_refused_peer_is_not_read_on(protocol):
