@@ -24,6 +24,7 @@ from asr_server.jobs.store_test import LEASE_S, TTL_S, content
 # No sum of the times that pass comes near those of leases and of results.
 TIMES_S = st.sampled_from([25.0, 70.0])
 PICKS, SERVERS = st.integers(0, 99), st.integers(0, 1)
+WRITES = st.sampled_from([("renew",), ("release", True), ("end", True)])
 OWNERS = ("ann", "ben", "cem")
 STORED = "SELECT id, state, '' AS file FROM asr_jobs UNION SELECT job, '', file FROM asr_job_chunks"
 
@@ -77,7 +78,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(OWNERS), at=SERVERS)
     def add(self, owner, at):
-        """Accept a job."""
         record = JobRecord(new_id(), REQUEST, 1.0, owner=owner)
         self._do(self.stores[at].add(record, io.BytesIO(b"audio"), 5))
         self.jobs[record.id] = _Job(owner)
@@ -127,14 +127,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(pick=PICKS)
     def renew(self, pick):
-        """Renew a claim, which may be lost."""
         claim, store = self._picked(pick)
         if claim:
             self._written(store.renew(claim), claim)
 
     @rule(pick=PICKS, lost=st.booleans())
     def release(self, pick, lost):
-        """Release a claim, which may be lost."""
         claim, store = self._picked(pick)
         if claim and (job := self._written(store.release(claim, lost=lost), claim)):
             job.state, job.lost, job.server = "queued", job.lost + lost, -1
@@ -145,15 +143,11 @@ class StoreMachine(RuleBasedStateMachine):
         claim, store = self._picked(pick)
         if claim is None:
             return
-        words = f"{claim.number}".encode()
-        record = (
-            claim.record.succeeded(RESULT, 1.0)
-            if succeeds
-            else claim.record.failed(InvalidInput("no", code="invalid_audio"))
-        )
+        words = f"{claim.number}".encode() if succeeds else b""
+        record = claim.record.succeeded(RESULT, 1.0) if succeeds else claim.record.failed(InvalidInput("no"))
         if job := self._written(store.end(claim, record, io.BytesIO(words) if succeeds else None), claim):
-            job.state, job.until_s, job.server = "over", self.now_s + TTL_S, -1
-            job.result = words if succeeds else b""
+            self._ended(job)
+            job.result = words
 
     @rule(pick=PICKS, at=SERVERS)
     def cancel(self, pick, at):
@@ -165,11 +159,13 @@ class StoreMachine(RuleBasedStateMachine):
             assert not self._do(store.cancel(replace(ended, owner="somebody else")))
             assert self._do(store.cancel(ended)) == (job.state != "over")
             if job.state != "over":
-                job.state, job.until_s, job.server = "over", self.now_s + TTL_S, -1
+                self._ended(job)
+
+    def _ended(self, job):
+        job.state, job.until_s, job.server = "over", self.now_s + TTL_S, -1
 
     @rule(pick=PICKS, at=SERVERS)
     def remove(self, pick, at):
-        """Remove a job in any state, as its owner."""
         if self.jobs:
             identity = list(self.jobs)[pick % len(self.jobs)]
             owner = self.jobs.pop(identity).owner
@@ -178,11 +174,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(seconds=TIMES_S)
     def wait(self, seconds):
-        """Advance the clock of the database."""
         self.now_s += seconds
         self._do(self.server.pass_time(seconds))
 
-    @rule(owner=st.sampled_from(OWNERS), at=SERVERS, late=st.sampled_from(["renew", "release", "end"]))
+    @rule(owner=st.sampled_from(OWNERS), at=SERVERS, late=WRITES)
     def lose(self, owner, at, late):
         """Let a lease end, let another server claim the job, and let the first server continue."""
         self.add(owner, at)
@@ -192,17 +187,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.claim(at)
         self.claim(1 - at)
         if len(self.claims) > taken:
-            match late:
-                case "renew":
-                    self.renew(taken)
-                case "release":
-                    self.release(taken, True)
-                case _:
-                    self.end(taken, True)
+            write, *how = late
+            getattr(self, write)(taken, *how)
 
     @rule(at=SERVERS)
     def expire(self, at):
-        """Remove jobs past their time."""
         self._do(self.stores[at].expire())
         for identity in [name for name, job in self.jobs.items() if job.state == "over" and self._is_over(job)]:
             del self.jobs[identity]

@@ -9,18 +9,7 @@ import pytest
 from asr_server.core.conftest import Clock
 from asr_server.core.errors import Overloaded
 from asr_server.net import loop_time as module
-from asr_server.net.loop_time import (
-    OWED_S,
-    SAVED_S,
-    SHARE,
-    SLICE_S,
-    ConnectionTime,
-    LoopTime,
-    TimeSlice,
-    loop_time,
-    measure,
-    slice_queue,
-)
+from asr_server.net.loop_time import OWED_S, SAVED_S, SHARE, ConnectionTime, LoopTime, loop_time, slice_queue
 
 
 @pytest.fixture
@@ -70,26 +59,17 @@ def test_a_caller_waits_for_what_it_took_beyond_its_savings(busy, clock):
 def test_time_costs_nothing_while_nobody_else_has_work(times, clock):
     """Neither then nor later, when others come; a moment after their last request it costs nothing again."""
     alone = times.of("alone")
-    times.worked(alone)
-    alone.take(60.0)
+    with times.working(alone):  # its own requests and messages are not the work of others
+        times.worked(alone)
+        alone.take(60.0)
     with times.working(times.of("other")):
         assert alone.wait_s() == 0
         alone.take(60.0)
         assert alone.wait_s() > 0
+    times.worked(alone)
     assert alone.wait_s() > 0
     clock.now_s += module.AT_WORK_S
     assert alone.wait_s() == 0
-
-
-def test_the_callers_own_requests_are_not_work_of_others(times):
-    """Nor are its messages, however many of its own came in between."""
-    caller = times.of("a")
-    with times.working(caller):
-        times.worked(caller)
-        assert not times.others_work(caller)
-        times.worked(times.of("b"))
-        times.worked(caller)
-        assert times.others_work(caller)
 
 
 def test_audio_at_the_pace_of_speech_is_never_late(connected, busy, clock):
@@ -129,10 +109,8 @@ def test_an_idle_connection_can_still_answer_pings(connected, busy, clock):
 def test_few_callers_are_remembered(times, monkeypatch):
     """The callers that were asked for last are kept."""
     monkeypatch.setattr(module, "MAX_CALLERS", 3)
-    first = [times.of("a"), times.of("b")]
-    for name in "cad":
-        times.of(name)
-    assert [times.of(name) is found for name, found in zip("ab", first, strict=True)] == [True, False]
+    first, second = [times.of(name) for name in "abcad"][:2]
+    assert (times.of("a") is first, times.of("b") is second) == (True, False)
 
 
 async def test_who_is_alone_opens_sockets_at_any_rate():
@@ -205,7 +183,7 @@ async def test_the_time_of_all_tasks_of_a_connection_is_counted():
         return "its result"
 
     async def run():
-        measure(connection)
+        module.measure(connection)
         _work()  # of a task that had begun already: whoever begins it counts it
         return await asyncio.create_task(child())
 
@@ -215,11 +193,11 @@ async def test_the_time_of_all_tasks_of_a_connection_is_counted():
 
 async def test_a_round_has_few_turns_however_many_wait():
     """Each says what it takes; those that do not fit into the round come in the next ones."""
-    waiting, rounds = asyncio.gather(*(slice_queue().next(module.ROUND_S) for _ in range(50))), 0
-    while not waiting.done():
+    waiting = asyncio.gather(*(slice_queue().next(module.ROUND_S) for _ in range(50)))
+    for _ in range(49):
         await asyncio.sleep(0)
-        rounds += 1
-    assert rounds >= 50
+    assert not waiting.done()
+    await waiting
 
 
 async def test_a_turn_that_fails_takes_nobody_elses():
@@ -234,11 +212,11 @@ async def test_a_turn_that_fails_takes_nobody_elses():
 
 async def test_a_busy_task_waits_for_turns_and_a_rested_one_does_not(monkeypatch):
     """A slice is used up by time, however many rounds it has."""
-    now_s = 1_000.0
+    now_s, slice_s = 1_000.0, module.SLICE_S
     monkeypatch.setattr(module.time, "monotonic", lambda: now_s)
-    time_slice, has_waited = TimeSlice(), []
+    time_slice, has_waited = module.TimeSlice(), []
     await time_slice.next_round()
-    for passed_s in (SLICE_S / 3, SLICE_S / 3, 2 * SLICE_S, SLICE_S / 2, 2 * module.RESTED_S):
+    for passed_s in (slice_s / 3, slice_s / 3, 2 * slice_s, slice_s / 2, 2 * module.RESTED_S):
         now_s += passed_s
         others = []
         asyncio.get_running_loop().call_soon(others.append, "ran")
