@@ -123,7 +123,8 @@ async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():
 @pytest.mark.parametrize("keys", [KEYS, ""])
 def test_the_schema_has_the_doors_answers(keys):
     """Every operation except the probes: 401, 403 and 429; keys are declared if there are some."""
-    for path, operations in server.create_app(Settings(_env_file=None, model_id="demo", api_keys=keys)).openapi()["paths"].items():
+    app = server.create_app(Settings(_env_file=None, model_id="demo", api_keys=keys))
+    for path, operations in app.openapi()["paths"].items():
         for operation in operations.values():
             assert ({"401", "403", "429"} <= set(operation["responses"])) is (path not in PROBES)
             is_open = path in PROBES or path.startswith(feature_list.open_paths())
