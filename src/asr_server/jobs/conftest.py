@@ -5,8 +5,8 @@ import asyncio
 import math
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
-from unittest.mock import AsyncMock
 
 import pytest
 
@@ -55,21 +55,12 @@ class Work:
         return JobOutcome(RESULT, 2 * recording, 9.0, transcript_dumped(TRANSCRIPT))
 
 
-class Runner(JobRunner):
-    def __init__(self, kinds, limits, store, sender=None):
-        super().__init__(kinds, limits, store, sender)
-        self.store = store
-
-    async def die(self):
-        """End as by SIGKILL: no claim is released."""
-        self.store.release = AsyncMock()
-        await self.close()
-
-
 @asynccontextmanager
 async def serving(database, *kinds, sender=None, lease_s=LEASE_S, **limits):
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 9, **limits})
-    jobs = Runner(kinds, wanted, JobStore(database, wanted, RECORDS, lease_s), sender)
+    store = JobStore(database, wanted, RECORDS, lease_s)
+    jobs = JobRunner(kinds, wanted, store, sender)
+    jobs.store = store
     await jobs.start()
     try:
         yield jobs
@@ -182,14 +173,7 @@ class PostgresServer:
 @pytest.fixture(scope="session")
 def postgres_server():
     with ExitStack() as stack:
-        started = []
-
-        def start():
-            if not started:
-                started.append(stack.enter_context(postgres()))
-            return started[0]
-
-        yield start
+        yield cache(lambda: stack.enter_context(postgres()))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])

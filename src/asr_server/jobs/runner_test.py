@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
@@ -20,21 +20,6 @@ from asr_server.jobs.store import JobLimits, JobStore
 
 def running(directory, work, **limits):
     return serving(FastSqlite(directory, limits.get("ttl_s", 100.0)), work, **{"max_jobs": 3, **limits})
-
-
-async def begun(jobs, identity):
-    async with aclosing(jobs.watch(identity)) as changes:
-        async for record in changes:
-            if record.done_s > 0:
-                return
-
-
-async def test_jobs_whose_time_is_over_are_not_counted(tmp_path):
-    """This holds without another job that comes or ends."""
-    async with running(tmp_path, Work(), ttl_s=0.5) as jobs:
-        await ended(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
-        await until(lambda: jobs.counts[RecordState.SUCCEEDED] == 1)
-        await until(lambda: jobs.counts.total() == 0)
 
 
 async def test_a_key_has_one_job(tmp_path):
@@ -79,15 +64,15 @@ async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault,
         assert (await ended(jobs, second.id)).state is RecordState.SUCCEEDED
 
 
-async def test_what_a_killed_server_had_begun_waits_again(tmp_path, monkeypatch):
+async def test_what_a_killed_server_had_begun_waits_again(tmp_path):
     """The next server knows how many were killed during the job; here they end without a disk to give it back on."""
-    with monkeypatch.context() as patched:
-        patched.setattr(JobStore, "release", AsyncMock(side_effect=OSError(28, "no space left on device")))
-        async with running(tmp_path, Work(None, None)) as jobs:
-            taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
-            await begun(jobs, taken[1].id)
-    async with running(tmp_path, Work(None, None)) as jobs:
-        await begun(jobs, taken[1].id)
+    work = Work(*[None] * 4)
+    async with running(tmp_path, work) as jobs:
+        jobs.store.release = AsyncMock(side_effect=OSError(28, "no space left on device"))
+        taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
+        await until(lambda: len(work.runs) == 2)
+    async with running(tmp_path, work) as jobs:
+        await until(lambda: len(work.runs) == 4)
         waits = await jobs.get(taken[2].id)
         assert (waits.state, waits.started_at, waits.done_s) == (RecordState.QUEUED, 0.0, 0.0)
         async with jobs.store.database.transaction() as run:
@@ -96,44 +81,38 @@ async def test_what_a_killed_server_had_begun_waits_again(tmp_path, monkeypatch)
 
 async def test_who_watches_does_not_hold_up_the_end(tmp_path):
     """A server that stops says so at once to the watchers of a job that is not over."""
-    async with running(tmp_path, Work(None)) as jobs:
+    work = Work(None)
+    async with running(tmp_path, work) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         watcher = asyncio.create_task(ended(jobs, taken.id))
-        await begun(jobs, taken.id)
+        await until(lambda: work.runs)
         await asyncio.sleep(0.01)  # it waits for another change
         jobs.drain()
         with pytest.raises(ShuttingDown):
             await watcher
 
 
-async def test_a_job_that_ends_while_a_watcher_arrives_is_over_for_it(tmp_path, monkeypatch):
+async def test_a_job_that_ends_while_a_watcher_arrives_is_over_for_it(tmp_path):
     """The watcher has read an older record, and no further change will come."""
     work = Work(None)
     async with running(tmp_path, work) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        await begun(jobs, taken.id)
-        read = asyncio.Event()
-        get = JobStore.get
+        await until(lambda: work.runs)
+        get = jobs.store.get
 
-        async def slow(store, identity, owner):
-            found = await get(store, identity, owner)
-            if asyncio.current_task() is watcher:
-                read.set()
-                await asyncio.sleep(0.3)
+        async def slow(identity, owner):
+            found = await get(identity, owner)
+            work.go.set()
+            await asyncio.sleep(0.3)
             return found
 
-        monkeypatch.setattr(JobStore, "get", slow)
-        watcher = asyncio.create_task(ended(jobs, taken.id))
-        await read.wait()
-        work.go.set()
-        assert (await watcher).state is RecordState.SUCCEEDED
+        jobs.store.get = slow
+        assert (await ended(jobs, taken.id)).state is RecordState.SUCCEEDED
 
 
 async def test_a_disk_that_fails_for_a_while_costs_no_job(tmp_path, monkeypatch):
     """Callers are told that a result cannot be read and that a job cannot be removed, and not that there is none."""
-    work = Work(True, None)
-
-    refused = JobsUnavailable("The job cannot be removed (Read-only file system).")
+    work, refused = Work(True, None), JobsUnavailable("The job cannot be removed (Read-only file system).")
     async with running(tmp_path, work) as jobs:
         done = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, done.id)

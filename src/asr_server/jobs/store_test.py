@@ -1,12 +1,11 @@
 """The rules of the store that `store_machine_test.py` leaves out: limits of owners, files, priorities, follow-ups."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,36 +25,27 @@ def limits(**others):
 
 
 @pytest.mark.parametrize(
-    ("several_keys", "jobs", "accepted"),
+    ("several_keys", "what", "used", "refused"),
     [
-        (False, {"ben": 9}, False),
-        (False, {"ann": 8}, True),  # the only key of a server may have all
+        (False, "jobs", [Counter(ben=9)], Overloaded),
+        (False, "jobs", [Counter(ann=8)], None),  # the only key of a server may have all
         # Where others have keys, a key may have as many as it leaves free.
-        (True, {"ann": 4}, True),
-        (True, {"ann": 5}, False),
-        (True, {"ann": 2, "ben": 4}, True),
-        (True, {"ann": 3, "ben": 3}, False),
+        (True, "jobs", [Counter(ann=4)], None),
+        (True, "jobs", [Counter(ann=5)], Overloaded),
+        (True, "jobs", [Counter(ann=2, ben=4)], None),
+        (True, "jobs", [Counter(ann=3, ben=3)], Overloaded),
+        # Bytes that a key has, and that are free.
+        (False, "bytes", [900, 0], None),
+        (False, "bytes", [900, -1], JobsUnavailable),
+        (True, "bytes", [500, 500], None),
+        (True, "bytes", [501, 500], Overloaded),
+        (True, "bytes", [1, -1], Overloaded),
     ],
 )
-def test_a_key_has_its_share_of_jobs(several_keys, jobs, accepted):
-    with nullcontext() if accepted else pytest.raises(Overloaded):
-        limits(several_keys=several_keys).check_jobs(Counter(jobs), "ann")
-
-
-@pytest.mark.parametrize(
-    ("several_keys", "kept", "free", "refused"),
-    [
-        (False, 900, 0, None),
-        (False, 900, -1, JobsUnavailable),
-        (True, 500, 500, None),
-        (True, 501, 500, Overloaded),
-        (True, 1, -1, Overloaded),
-    ],
-)
-def test_a_key_has_its_share_of_the_disk(several_keys, kept, free, refused):
-    """A key may use as much space as stays free, if there are several keys."""
+def test_a_key_has_its_share_of_jobs(several_keys, what, used, refused):
+    """And of the space that they take."""
     with pytest.raises(refused) if refused else nullcontext():
-        limits(several_keys=several_keys).check_bytes(kept, free, "ann")
+        getattr(limits(several_keys=several_keys), f"check_{what}")(*used, "ann")
 
 
 @pytest.fixture
@@ -83,13 +73,6 @@ async def content(store, identity, name="result"):
     return found
 
 
-class Broken(io.BytesIO):
-    """A recording that breaks off."""
-
-    def read(self, size=-1):
-        raise OSError(5, "Input/output error")
-
-
 async def test_what_is_stored_comes_back(jobs, monkeypatch):
     """The store returns the record, and each file in chunks, although its source was partly read before."""
     monkeypatch.setattr(database, "_CHUNK_BYTES", 4)
@@ -104,9 +87,8 @@ async def test_what_is_stored_comes_back(jobs, monkeypatch):
     files = [await content(jobs, record.id, name) for name in ("recording", "clip-0", "clip-1")]
     assert files == [b"0123456789", b"RIFF\xff", b"\x80"]
     claim = await jobs.claim(2.0)
-    copy = await jobs.database.open(record.id, "recording")
-    assert copy.read() == b"0123456789"
-    copy.close()
+    with await jobs.database.open(record.id, "recording") as copy:
+        assert copy.read() == b"0123456789"
     ended = await jobs.end(claim, claim.record.succeeded(RESULT, 1.0), io.BytesIO(b"words and words"), b"said")
     assert await jobs.get(record.id, "") == ended == (await jobs.records([record.id]))[record.id]
     assert await jobs.transcript(record.id) == b"said"
@@ -117,8 +99,9 @@ async def test_what_is_stored_comes_back(jobs, monkeypatch):
 
 
 async def test_a_recording_that_breaks_off_leaves_nothing(jobs, server):
+    broken = Mock(read=Mock(side_effect=OSError(5, "Input/output error")))
     with pytest.raises(JobsUnavailable, match="Input/output"):
-        await jobs.add(JobRecord(new_id(), REQUEST, 1.0), Broken(b"audio"), 5)
+        await jobs.add(JobRecord(new_id(), REQUEST, 1.0), broken, 5)
     with pytest.raises(JobsUnavailable, match="no room"):
         await jobs.add(JobRecord(new_id(), REQUEST, 1.0), io.BytesIO(b"audio"), 2**40)
     assert await server.query("SELECT 1 FROM asr_jobs") == []
@@ -150,14 +133,10 @@ async def test_records_that_cannot_be_read_hold_nobody_up(jobs, server):
 
 async def test_a_priority_orders_the_jobs_of_one_owner_alone(jobs):
     """Higher priorities come first, and equal ones in order of arrival. Other owners keep their turns."""
-    low, high = JobPriority.LOW, JobPriority.HIGH
-    names = {}
-    for owner, name, priority in (
-        *(("dan", "d1", low), ("ann", "a1", low), ("ben", "b1", low), ("ann", "a2", high), ("ben", "b2", high)),
-        *(("ben", "b3", high), ("ann", "a3", high), ("cem", "c1", high)),
-    ):
-        names[(await accepted(jobs, owner, priority=priority)).id] = name
-    taken = []
+    names, taken = {}, []
+    for priority, of_them in ((JobPriority.LOW, "d1 a1 b1"), (JobPriority.HIGH, "a2 b2 b3 a3 c1")):
+        for name in of_them.split():
+            names[(await accepted(jobs, name[0], priority=priority)).id] = name
     for _ in names:
         claim = await jobs.claim(2.0)
         taken.append(names[claim.id])
