@@ -18,19 +18,16 @@ DETECTOR, LOOP, BUDGET = list(UnheardReason)[:3]
 SECOND = round(1000 / FRAME_MS)  # in frames
 
 
-def levels(*stretches, first=0):
-    """Return the levels of stretches of (frames, dBFS, speech probability)."""
+def levels(*channels):
+    """Return the levels of channels, each of stretches of (frames, dBFS, speech probability)."""
     found = SoundLevels()
-    note(found, *stretches, first=first)
+    for stretches in channels:
+        first = 0
+        for count, loudness, probability in stretches:
+            power = np.full(count, 10 ** (loudness / 10), np.float32)
+            found.put(first, np.full(count, probability, np.float32), power)
+            first += count
     return found
-
-
-def note(found, *stretches, first=0):
-    """Add stretches from frame `first` on."""
-    for count, loudness, probability in stretches:
-        power = np.full(count, 10 ** (loudness / 10), np.float32)
-        found.put(first, np.full(count, probability, np.float32), power)
-        first += count
 
 
 def answer(start_ms, end_ms, text="words", cut_short=None):
@@ -53,7 +50,7 @@ LEVELS = st.lists(
 @given(st.integers(1_600, 500_000), SPANS, LEVELS)
 def test_every_millisecond_has_one_kind(total, spans, stretches):
     """The parts follow each other from 0 to the duration, the strongest answer counts, and neighbours differ."""
-    found = levels(*stretches, (-(-total // FRAME_SAMPLES), -60.0, 0.1))
+    found = levels([*stretches, (-(-total // FRAME_SAMPLES), -60.0, 0.1)])
     heard = [
         answer(samples_to_ms(start), samples_to_ms(min(start + length, total)), text, cut)
         for start, length, text, cut in spans
@@ -84,7 +81,7 @@ def test_every_millisecond_has_one_kind(total, spans, stretches):
 def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db):
     """The level of the recording does not matter: noise of its room is silence, and sound as loud as speech is not."""
     speech = [(SECOND, level + gain_db, 0.9) for level in (-35, -30, -25, -20)]
-    found = levels(*speech, (2 * SECOND, -40 + gain_db, 0.1), (2 * SECOND, -30 + gain_db, 0.1))
+    found = levels([*speech, (2 * SECOND, -40 + gain_db, 0.1), (2 * SECOND, -30 + gain_db, 0.1)])
     parts = found.coverage(round(8 * SECOND * FRAME_MS), [answer(0, round(4 * SECOND * FRAME_MS))])
     assert kinds(parts) == [(WORDS, None), (SILENCE, None), (UNHEARD, DETECTOR)]
 
@@ -92,23 +89,20 @@ def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db):
 @pytest.mark.parametrize(("loudness", "expected"), [(-60, (SILENCE, None)), (-40, (UNHEARD, DETECTOR))])
 def test_without_speech_a_level_decides(loudness, expected):
     """A recording without speech is judged by a fixed level, as there is nothing to compare it with."""
-    assert kinds(levels((3 * SECOND, loudness, 0.1)).coverage(round(3 * SECOND * FRAME_MS), [])) == [expected]
+    assert kinds(levels([(3 * SECOND, loudness, 0.1)]).coverage(round(3 * SECOND * FRAME_MS), [])) == [expected]
 
 
 def test_a_knock_in_a_pause_is_silence_and_a_short_loud_pause_is_sound():
     """A second is what most of it is; less than half a second has room for no word."""
-    knock = levels((10, -60, 0.0), (5, -10, 0.0), (17, -60, 0.0))
+    knock, short = levels([(10, -60, 0.0), (5, -10, 0.0), (17, -60, 0.0)]), levels([(100, -20, 0.0)])
     assert kinds(knock.coverage(1_024, [])) == [(SILENCE, None)]
-    short = levels((100, -20, 0.0))
-    assert kinds(short.coverage(3_200, [answer(0, 1_000), answer(1_320, 3_200)])) == [
-        *((WORDS, None), (SOUND, None), (WORDS, None))
-    ]
+    parts = short.coverage(3_200, [answer(0, 1_000), answer(1_320, 3_200)])
+    assert kinds(parts) == [(WORDS, None), (SOUND, None), (WORDS, None)]
 
 
 def test_the_louder_and_likelier_channel_counts():
     """Channels that are cut separately are noted one after the other."""
-    found = levels((2 * SECOND, -70, 0.1))
-    note(found, (SECOND, -20, 0.2), (SECOND, -90, 0.0))
+    found = levels([(2 * SECOND, -70, 0.1)], [(SECOND, -20, 0.2), (SECOND, -90, 0.0)])
     parts = found.coverage(round(2 * SECOND * FRAME_MS), [])
     assert kinds(parts) == [(UNHEARD, DETECTOR), (SILENCE, None)]
     assert parts[1].confidence == pytest.approx(0.9, abs=0.01)

@@ -48,18 +48,16 @@ def test_a_long_pause_between_two_words_of_a_segment_divides_it():
     assert [first.last_word, second.first_word, second.last_word] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("timed", [True, False])
-def test_a_full_paragraph_ends_with_its_sentence(timed):
-    """Inside a segment too; without times of words, the time of that end is estimated."""
-    found = paragraphs(_chain(" ".join([SENTENCE] * 30), timed=timed, word_ms=100), "en")
-    assert [one.text for one in found] == [" ".join([SENTENCE] * 10)] * 3
-    assert [one.start_ms // 100 for one in found] == pytest.approx([0, 110, 220], abs=2)
+@pytest.mark.parametrize(("timed", "word_ms", "sentences"), [(True, 100, 10), (False, 100, 10), (True, 500, 3)])
+def test_a_full_paragraph_ends_with_its_sentence(timed, word_ms, sentences):
+    """Inside a segment too; without times of words, the time of that end is estimated. Slow speech makes short ones."""
+    found = paragraphs(_chain(" ".join([SENTENCE] * 30), timed=timed, word_ms=word_ms), "en")
+    assert [one.text for one in found] == [" ".join([SENTENCE] * sentences)] * (30 // sentences)
+    starts = [one.start_ms // word_ms for one in found]
+    assert starts == pytest.approx(range(0, 330, 11 * sentences), abs=2)
 
 
-def test_slow_speech_makes_short_paragraphs():
-    """A full one ends with its sentence; one without an end of a sentence has at most half a minute."""
-    found = paragraphs(_chain(" ".join([SENTENCE] * 30), word_ms=500), "en")
-    assert [one.text for one in found] == [" ".join([SENTENCE] * 3)] * 10
+def test_slow_speech_without_an_end_of_a_sentence_makes_paragraphs_of_half_a_minute():
     found = paragraphs(_chain(" ".join(["on"] * 200), word_ms=400), "en")
     assert [one.end_ms - one.start_ms for one in found] == [MOST_MS, MOST_MS, 20_000]
 

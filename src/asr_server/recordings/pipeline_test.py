@@ -20,29 +20,14 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.audio.segmentation import SpeechSpan
 from asr_server.core.conftest import counts, until
-from asr_server.core.errors import DeadlineExceeded, EngineFailed, InvalidInput, ModelUnavailable, TranscriptionFailed
+from asr_server.core.errors import DeadlineExceeded, EngineFailed, ModelUnavailable, TranscriptionFailed
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
-from asr_server.recordings.pipeline import (
-    Finished,
-    PipelineResources,
-    RecordingPipeline,
-    RequestProcessor,
-    RunOptions,
-    SegmentDone,
-    Started,
-    TextDelta,
-)
-from asr_server.recordings.requests import (
-    ChannelMode,
-    Result,
-    SubtitleRequest,
-    TranscriptionRequest,
-    TranslationRequest,
-    VoiceDetection,
-)
+from asr_server.recordings import pipeline, requests
+from asr_server.recordings.pipeline import Finished, RunOptions, SegmentDone, Started, TextDelta
+from asr_server.recordings.requests import TranscriptionRequest
 from asr_server.recordings.segmenter import RecordingMetrics, RecordingSignal
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
@@ -51,25 +36,21 @@ from asr_server.schedule.thread import EngineThread
 
 REQUEST = TranscriptionRequest()
 ENGLISH = TranscriptionRequest(language="English")  # so that no text waits until its language is decided
-RUN, STREAM = RunOptions(), RunOptions(deltas=True)
+RUN, STREAM, WITH_GAPS = RunOptions(), RunOptions(deltas=True), RunOptions(reports_gaps=True)
 
 
 class Scripted:
-    """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
+    """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never."""
 
-    `language`: of the answer for so many samples. `logprob`: of each of the `tokens` of an answer. `names`: a token
-    before them names the language, with a log-probability by that language. `limited`: the text and the log-probability
-    of its tokens of an answer whose language is limited to one. `deltas`: texts that are sent in steps of their own
-    before the answer.
-    """
-
-    loaded, free_slots, urgent_slots, text, deltas = True, 4, 4, "w{samples}", ()
-    language = staticmethod(lambda samples: "English")
-    limited = ("limited", -0.1)
-    logprob, tokens, names = -0.1, 1, {}
+    loaded, free_slots, urgent_slots = True, 4, 4
+    language, text = staticmethod(lambda samples: "English"), staticmethod(lambda samples: f"w{samples}")
+    limited = ("limited", -0.1)  # the text and the log-probability of its tokens if the language is limited to one
+    logprob, tokens = -0.1, 1  # of each token of an answer, and their number
+    deltas = ()  # texts that are sent in steps of their own before the answer
 
     def __init__(self, script):
         self.script, self.rows, self.seen = script, {}, []
+        self.names = {}  # log-probabilities of a token before the others that names the language
 
     def load(self): ...
 
@@ -93,14 +74,14 @@ class Scripted:
             del self.rows[key]
             if isinstance(finish, Exception):
                 yield RowFailed(key, finish)
-            else:
-                is_limited = len(item.languages) == 1
-                text, logprob = self.limited if is_limited else (self.text.format(samples=samples), self.logprob)
-                language = item.languages[0] if is_limited else self.language(samples)
-                name = [self.names[language]] if language in self.names else []
-                logprobs, pieces = (*name, *[logprob] * self.tokens), (*[b""] * len(name), *[b"w"] * self.tokens)
-                ids = (1,) * len(logprobs)
-                yield RowDone(key, Hypothesis(text, language, ids, logprobs, finish, 1, 1, 1, pieces=pieces))
+                continue
+            language, text, logprob = self.language(samples), self.text(samples), self.logprob
+            if len(item.languages) == 1:
+                (language,), (text, logprob) = item.languages, self.limited
+            name = [self.names[language]] if language in self.names else []
+            logprobs, pieces = (*name, *[logprob] * self.tokens), (*[b""] * len(name), *[b"w"] * self.tokens)
+            ids = (1,) * len(logprobs)
+            yield RowDone(key, Hypothesis(text, language, ids, logprobs, finish, 1, 1, 1, pieces=pieces))
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -115,8 +96,8 @@ class Made:
         self.admission = Admission(limit_s)
         client = EngineClient(self.thread, traits)
         more["metrics"] = RecordingMetrics(self.registry)
-        self.resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
-        self.pipeline = RecordingPipeline(self.resources)
+        resources = pipeline.PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
+        self.pipeline = pipeline.RecordingPipeline(resources)
         self.events = []
 
     async def transcribe(self, recording, request=REQUEST, options=RUN):
@@ -183,15 +164,6 @@ async def test_text_that_was_sent_is_not_tried_again(make, recording):
     assert not any(segment.complete for segment in transcript.segments)
 
 
-async def test_a_span_that_is_tried_again_before_its_turn_sends_the_second_answer(make, recording):
-    """A stream has the text of the halves, where the loop of the whole was never sent."""
-    made = make(lambda samples: Finish.LOOP if samples > 45_000 else Finish.END)
-    transcript = await made.transcribe(recording, options=STREAM)
-    deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
-    assert len(deltas) == len(transcript.segments) == 6
-    assert transcript.text == "".join(deltas) == " ".join(segment.text for segment in transcript.segments)
-
-
 async def test_the_first_text_of_a_stream_does_not_wait_for_the_spans_behind_it(make, recording):
     """No other span is queued before the first has begun to speak; without deltas all are."""
     may_end = False
@@ -205,10 +177,15 @@ async def test_the_first_text_of_a_stream_does_not_wait_for_the_spans_behind_it(
     assert len(made.batch.seen) == 3
 
 
-async def test_a_span_that_loops_is_tried_once_in_halves(make, recording):
-    """Long spans fail, halves succeed: twice the segments, all complete, no sample lost between the halves."""
+@pytest.mark.parametrize("options", [RUN, STREAM])
+async def test_a_span_that_loops_is_tried_once_in_halves(make, recording, options):
+    """Long spans fail, halves succeed: twice the segments, all complete, no sample lost between the halves. A stream
+    has the text of the halves, where the loop of the whole was never sent."""
     made = make(lambda samples: Finish.LOOP if samples > 45_000 else Finish.END)
-    transcript = await made.transcribe(recording)
+    transcript = await made.transcribe(recording, options=options)
+    assert transcript.text == " ".join(segment.text for segment in transcript.segments)
+    deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
+    assert (len(deltas), "".join(deltas)) == ((6, transcript.text) if options is STREAM else (0, ""))
     assert len(transcript.segments) == 6
     assert all(segment.complete for segment in transcript.segments)
     for first, second in zip(transcript.segments[::2], transcript.segments[1::2], strict=True):
@@ -219,29 +196,25 @@ async def test_a_span_that_loops_is_tried_once_in_halves(make, recording):
     assert counts(made.registry, "asr_repaired_segments_total") == {(RepairReason.LOOP,): 6}
 
 
-class TwoVoices:
+def two_voices(config, levels, vad):
     """Cuts any recording into 6 s of one person and 2 s of another one, who speaks in between."""
-
-    def __init__(self, config, levels, vad):
-        levels.put(0, *np.zeros((2, 2_000), np.float32))
-
-    def push(self, block, *, is_last=False):
-        spans = ((0, 6, "A"), (2, 4, "B")) if is_last else ()
-        return [
-            SpeechSpan(16_000 * a, 16_000 * b, np.ones(16_000 * (b - a), np.float32), 1.0, speaker=who)
-            for a, b, who in spans
-        ]
+    levels.put(0, *np.zeros((2, 2_000), np.float32))
+    found = [
+        SpeechSpan(16_000 * a, 16_000 * b, np.ones(16_000 * (b - a), np.float32), 1.0, speaker=who)
+        for a, b, who in ((0, 6, "A"), (2, 4, "B"))
+    ]
+    return SimpleNamespace(push=lambda block, is_last=False: found if is_last else [])
 
 
 async def test_segments_of_channels_are_in_the_order_of_time(make, recording):
     """A span that was halved may reach behind the beginning of the next one; what has no text is left out."""
 
     async def split(decoder, source, caller):
-        return RecordingSignal(segmenter=TwoVoices, is_split=True)
+        return RecordingSignal(segmenter=two_voices, is_split=True)
 
     made = make(lambda samples: Finish.LOOP if samples > 80_000 else Finish.END, split_signal=split)
-    made.batch.text = SimpleNamespace(format=lambda samples: "w" if samples else "")
-    transcript = await made.transcribe(recording, TranscriptionRequest(channel_mode=ChannelMode.SPLIT))
+    made.batch.text = lambda samples: "w"
+    transcript = await made.transcribe(recording, TranscriptionRequest(channel_mode=requests.ChannelMode.SPLIT))
     assert [segment.speaker for segment in made.events[-1].transcript.segments] == ["A", "B", "A"]
     starts_ms = [segment.start_ms for segment in transcript.segments]
     assert starts_ms == sorted(starts_ms)
@@ -303,9 +276,6 @@ async def test_the_first_segment_of_a_stream_waits_for_no_other(make, recording)
         await made.transcribe(recording, options=replace(RUN, streams=True))
 
 
-WITH_GAPS = RunOptions(reports_gaps=True)
-
-
 async def test_nothing_is_answered_where_all_spans_failed_or_all_must_be_heard(make, recording):
     made = make(lambda samples: TranscriptionFailed("broken"))
     with pytest.raises(TranscriptionFailed, match="broken"):
@@ -329,7 +299,7 @@ async def test_a_failure_that_is_not_of_one_span_is_of_the_recording(make, recor
 async def test_nothing_said_is_no_delta(make, recording):
     """Spans in which the model hears no words give no text, not even an empty one, and leave no segment."""
     made = make(lambda samples: Finish.END)
-    made.batch.text = ""
+    made.batch.text = lambda samples: ""
     transcript = await made.transcribe(recording, options=STREAM)
     assert len(made.batch.seen) == 3
     assert not [event for event in made.events if isinstance(event, TextDelta)]
@@ -358,30 +328,6 @@ async def test_long_recordings_are_bulk_work(make):
     assert set(priorities[1:]) == {Priority.BULK}
 
 
-def damage(monkeypatch, *, after_s):
-    whole = Decoder.stream
-
-    async def damaged(self, source, progress=None, caller=""):
-        async for block in whole(self, source, progress, caller):
-            yield block
-            if progress.decoded_s > after_s:
-                raise InvalidInput("The file is damaged.", code="invalid_audio")
-
-    monkeypatch.setattr(Decoder, "stream", damaged)
-
-
-@pytest.fixture
-def long_and_short():
-    with file_of(SAMPLE, PAUSE, SAMPLE[:16_000], PAUSE) as file:
-        yield file
-
-
-@pytest.fixture
-def noise_and_speech():
-    with file_of(np.random.default_rng(0).normal(0, 3_000, 5 * 16_000).astype(np.int16), SAMPLE) as file:
-        yield file
-
-
 @pytest.mark.parametrize("options", [RUN, STREAM])
 @pytest.mark.parametrize(
     ("logprob", "tokens", "text", "is_kept"),
@@ -392,13 +338,15 @@ def noise_and_speech():
         (-0.6, 12, "♪♪", False),
     ],
 )
-async def test_words_for_noise_need_support(make, noise_and_speech, options, logprob, tokens, text, is_kept):
+async def test_words_for_noise_need_support(make, options, logprob, tokens, text, is_kept):
     """What the detector takes for noise has words if its tokens are likelier than not and as many as in slow speech."""
     made = make(lambda samples: Finish.END)
-    made.batch.logprob, made.batch.tokens, made.batch.text = logprob, tokens, text
+    made.batch.logprob, made.batch.tokens, made.batch.text = logprob, tokens, lambda samples: text
     made.batch.deltas = ("turn on",)
-    asked = replace(ENGLISH, vad=VoiceDetection.ADVISE)
-    transcript = await made.transcribe(noise_and_speech, asked, options)
+    asked = replace(ENGLISH, vad=requests.VoiceDetection.ADVISE)
+    noise = np.random.default_rng(0).normal(0, 3_000, 5 * 16_000).astype(np.int16)
+    with file_of(noise, SAMPLE) as file:
+        transcript = await made.transcribe(file, asked, options)
     assert len(made.batch.seen) == 2
     kinds = [CoverageKind.WORDS] if is_kept else [CoverageKind.SOUND, CoverageKind.WORDS]
     assert [part.kind for part in transcript.coverage] == kinds
@@ -407,19 +355,6 @@ async def test_words_for_noise_need_support(make, noise_and_speech, options, log
         deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
         whole = [text] if is_kept else []  # it is sent when it is known to be kept
         assert [delta.strip() for delta in deltas] == [*whole, "turn on"]
-
-
-def _bilingual(made):
-    made.batch.language = lambda samples: "Chinese" if samples > 48_000 else "English"
-    made.batch.text = SimpleNamespace(format=lambda samples: "好" if samples > 48_000 else "and so on and so forth")
-    return made
-
-
-async def test_the_language_is_that_of_most_of_the_speech(make, long_and_short):
-    """In seconds: a script with few characters counts as much as another."""
-    transcript = await _bilingual(make(lambda samples: Finish.END)).transcribe(long_and_short)
-    assert [segment.language for segment in transcript.segments] == ["Chinese", "English"]
-    assert transcript.language == "Chinese"
 
 
 @pytest.mark.parametrize("options", [RUN, STREAM])
@@ -431,18 +366,20 @@ async def test_the_language_is_that_of_most_of_the_speech(make, long_and_short):
         (("", 0.0), -0.5, 3, "and so on and so forth"),
         (("对", -0.05), -0.001, 2, "and so on and so forth"),
     ],
-    ids=["likelier", "less-likely", "no-words", "sure"],
 )
-async def test_a_short_outlier_is_heard_in_the_language_around_it(
-    make, long_and_short, options, limited, english, hearings, expected
-):
-    """Unless its language is sure. The likelier answer is taken, never silence for words, and only that is sent."""
-    made = _bilingual(make(lambda samples: Finish.END))
+async def test_a_short_outlier_is_heard_in_the_language_around_it(make, options, limited, english, hearings, expected):
+    """Unless its language is sure. The likelier answer is taken, never silence for words, and only that is sent. The
+    recording is in the language of most seconds: a script with few characters counts as much as another."""
+    made = make(lambda samples: Finish.END)
+    made.batch.language = lambda samples: "Chinese" if samples > 48_000 else "English"
+    made.batch.text = lambda samples: "好" if samples > 48_000 else "and so on and so forth"
     made.batch.limited, made.batch.names, made.batch.deltas = limited, {"English": english, "Chinese": -0.1}, ("好",)
-    transcript = await made.transcribe(long_and_short, options=options)
+    with file_of(SAMPLE, PAUSE, SAMPLE[:16_000], PAUSE) as file:
+        transcript = await made.transcribe(file, options=options)
     reason = RepairReason.LANGUAGE if expected == "对" else None
     assert [segment.text for segment in transcript.segments] == ["好", expected]
-    assert transcript.segments[1].language == ("Chinese" if reason else "English")
+    assert [one.language for one in transcript.segments] == ["Chinese", "Chinese" if reason else "English"]
+    assert transcript.language == "Chinese"
     assert [segment.repaired for segment in transcript.segments] == [None, reason]
     assert counts(made.registry, "asr_repaired_segments_total") == ({(reason,): 1} if reason else {})
     assert len(made.batch.seen) == hearings
@@ -459,18 +396,12 @@ async def test_a_prompt_that_has_no_effect_is_reported(make, recording):
         recording.seek(0)
 
 
-def _segment(start, text, language):
-    words = tuple(
-        Word(w, start + 300 * i, start + 300 * i + 300, TimeSource.ALIGNED) for i, w in enumerate(text.split())
-    )
-    return Segment(start - 100, words[-1].end_ms, text, language, (), 0.0, 0.0, words=words)
-
-
 async def test_long_recordings_are_rendered_beside_the_event_loop():
     """Live sessions go on while the cues of a long recording are found."""
-    segments = tuple(_segment(6000 * i, "one two three four five six, " * 3, "English") for i in range(300))
-    transcript = Transcript("", "English", 1_800_000, segments)
-    made = asyncio.create_task(_processor(transcript).process(io.BytesIO(), SubtitleRequest()))
+    words = tuple(Word("words,", 300 * n, 300 * n + 300, TimeSource.ALIGNED) for n in range(6_000))
+    segment = Segment(0, 1_800_000, "words, " * 6_000, "English", (), 0.0, 0.0, words=words)
+    transcript = Transcript("", "English", 1_800_000, (segment,))
+    made = asyncio.create_task(_processor(transcript).process(io.BytesIO(), requests.SubtitleRequest()))
     turns = 0
     while not made.done():
         await asyncio.sleep(0.001)
@@ -482,12 +413,12 @@ async def test_long_recordings_are_rendered_beside_the_event_loop():
 
 async def test_a_translation_has_what_is_left_of_the_time():
     """The limit of a request is for the transcription and the translation together."""
-    answer = AsyncMock(return_value=Result(b"", "text/plain"))
+    answer = AsyncMock(return_value=requests.Result(b"", "text/plain"))
     processor = _processor(Transcript("", "", 0, ()), SimpleNamespace(answer=answer))
-    await processor.process(io.BytesIO(), TranslationRequest(), RunOptions(timeout_s=5.0))
+    await processor.process(io.BytesIO(), requests.TranslationRequest(), RunOptions(timeout_s=5.0))
     assert 4.0 < answer.call_args.args[2] <= 5.0
 
 
 def _processor(transcript, translator=None):
     transcribed = SimpleNamespace(transcribe=AsyncMock(return_value=transcript))
-    return RequestProcessor(transcribed, Settings(_env_file=None), RequestClock(), translator)
+    return pipeline.RequestProcessor(transcribed, Settings(_env_file=None), RequestClock(), translator)

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from asr_server.audio.decode import Decoder
 from asr_server.core.conftest import raises, until
-from asr_server.core.errors import DeadlineExceeded
+from asr_server.core.errors import DeadlineExceeded, InvalidInput
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish
 from asr_server.recordings.pipeline import RecordingStep, RunOptions, SegmentDone, SegmentLabelled
-from asr_server.recordings.pipeline_test import SAMPLE, Made, damage, file_of
+from asr_server.recordings.pipeline_test import SAMPLE, Made, file_of
 from asr_server.recordings.requests import TranscriptionRequest
 
 LIMIT_S = 20.0
@@ -103,7 +104,15 @@ async def test_what_is_finished_gets_its_speakers_though_time_is_up(slow, talk):
 
 
 async def test_what_is_finished_gets_its_speakers_though_the_rest_is_damaged(slow, talk, monkeypatch):
-    damage(monkeypatch, after_s=30)
+    whole = Decoder.stream
+
+    async def damaged(self, source, progress=None, caller=""):
+        async for block in whole(self, source, progress, caller):
+            yield block
+            if progress.decoded_s > 30:
+                raise InvalidInput("The file is damaged.", code="invalid_audio")
+
+    monkeypatch.setattr(Decoder, "stream", damaged)
     made = slow(0.1)
     with raises("invalid_audio"):
         await made.transcribe(talk, *_by_speakers())

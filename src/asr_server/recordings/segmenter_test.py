@@ -27,11 +27,15 @@ def _spans(audio, block=16_000, config=None, vad=VoiceDetection.STRICT):
     return [*spans, *segmenter.push(audio[:0], is_last=True)]
 
 
+def _edges(spans):
+    return [(span.start, span.end) for span in spans]
+
+
 def test_the_end_may_come_with_the_last_samples_or_after_them(recording):
     """A file that is one block has the spans that it has in many, the last up to the end of the file."""
     audio = recording[:30_000]  # in the middle of speech and of a frame
     in_blocks, at_once = _spans(audio), Segmenter(SegmentationConfig(), SoundLevels()).push(audio, is_last=True)
-    assert [(span.start, span.end) for span in at_once] == [(span.start, span.end) for span in in_blocks]
+    assert _edges(at_once) == _edges(in_blocks)
     assert at_once[-1].end == len(audio)
     assert at_once[-1].peak_probability == pytest.approx(in_blocks[-1].peak_probability, abs=1e-5)
 
@@ -49,11 +53,9 @@ def test_a_span_beyond_full_scale_is_scaled_down_and_not_clipped(recording, gain
 
 def test_margins_of_a_callers_own_detection_do_not_overlap(recording):
     """However long the caller wants them, every pause of the length that it states separates two segments."""
-    pause = np.zeros(8_000, np.float32)
-    said = recording[: (len(recording) - 4 * 16_000) // 2]
+    said = [np.zeros(8_000, np.float32), recording[: (len(recording) - 4 * 16_000) // 2]]
     stated = ChunkingStrategy("server_vad", prefix_padding_ms=3_000, silence_duration_ms=200)
-    config = segmentation_config(stated, EngineTraits())
-    spans = _spans(np.concatenate([said, pause, said, pause, said]), config=config)
+    spans = _spans(np.concatenate(said * 3), config=segmentation_config(stated, EngineTraits()))
     assert len(spans) >= 3
     assert all(before.end <= after.start for before, after in pairwise(spans))
 
@@ -92,10 +94,6 @@ def with_noise(recording):
     rng = np.random.default_rng(0)
     before, after, room = (rng.normal(0, level, 16_000 * s) for level, s in ((0.1, 6), (0.1, 50), (0.001, 5)))
     return np.concatenate([before, recording, room, after]).astype(np.float32)
-
-
-def _edges(spans):
-    return [(span.start, span.end) for span in spans]
 
 
 def test_with_advise_loud_pauses_are_spans_of_their_own(with_noise):
