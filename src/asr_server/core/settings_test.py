@@ -87,13 +87,10 @@ def test_a_server_that_others_can_reach_needs_keys_or_consent():
         assert settings.load(host=host, allow_anonymous=True).keys == (), host
 
 
-def test_origins_are_those_that_browsers_send():
+def test_lists_are_read():
+    """Origins are those that browsers send. Hosts are names, addresses and networks."""
     good = "https://App.example.com, http://localhost:3000,null"
     assert settings.load(allowed_origins=good).origins == {"https://app.example.com", "http://localhost:3000", "null"}
-
-
-def test_keys_of_webhooks_and_their_hosts_are_read():
-    """Hosts are names, addresses and networks."""
     several = f"{KEY}, {base64.b64encode(b'k' * 64).decode()}"
     assert settings.load(webhook_secret=several).webhook_keys == (bytes(range(24)), b"k" * 64)
     listed = ListedHosts.of("MinIO.lan:9000, *.Example.com,10.1.2.0/24,127.0.0.1, ::1")

@@ -57,12 +57,6 @@ async def _opened(caller=None):
 
 
 @pytest.fixture
-async def offered():
-    async with _offered() as made:
-        yield made
-
-
-@pytest.fixture
 async def protocol():
     async with _opened() as made:
         yield made
@@ -91,11 +85,12 @@ async def test_frames_behind_a_handshake_that_is_refused_are_not_looked_at(old, 
     made.connection_lost(None)
 
 
-async def test_an_app_is_told_that_a_client_left_before_the_answer_to_its_handshake(offered):
+async def test_an_app_is_told_that_a_client_left_before_the_answer_to_its_handshake():
     """Its connection is being closed, and is not lost yet."""
-    offered.transport.close()
-    with pytest.raises(ClientDisconnected):
-        await offered.send({"type": "websocket.accept"})
+    async with _offered() as offered:
+        offered.transport.close()
+        with pytest.raises(ClientDisconnected):
+            await offered.send({"type": "websocket.accept"})
 
 
 def _tiny(body):
@@ -329,14 +324,15 @@ async def test_pings_are_not_answered_while_the_peer_does_not_read(protocol):
     assert protocol.transport.sent == b"\x8a\0" * (len(PINGS) // 6)
 
 
-async def test_nothing_is_parsed_before_the_handshake_is_complete(offered):
+async def test_nothing_is_parsed_before_the_handshake_is_complete():
     """A client has to wait for that, which may take as long as a worker needs to start."""
-    offered.data_received(PINGS)
-    await _turns()
-    assert (offered.parsed, offered.transport.is_reading) == ([], False)
-    await offered.send({"type": "websocket.accept"})
-    await _all_parsed(offered)
-    assert offered.transport.sent.endswith(b"\x8a\0" * (len(PINGS) // 6))
+    async with _offered() as offered:
+        offered.data_received(PINGS)
+        await _turns()
+        assert (offered.parsed, offered.transport.is_reading) == ([], False)
+        await offered.send({"type": "websocket.accept"})
+        await _all_parsed(offered)
+        assert offered.transport.sent.endswith(b"\x8a\0" * (len(PINGS) // 6))
 
 
 @pytest.mark.parametrize("frames", [PONGS, _frames(0x82)], ids=["pongs", "messages"])

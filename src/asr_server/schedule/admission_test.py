@@ -1,16 +1,17 @@
 """Admission in seconds of audio."""
 
+import itertools
 from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from asr_server.core.errors import Overloaded
-from asr_server.schedule.admission import Admission, AdmissionTicket
+from asr_server.schedule.admission import Admission
 
 
 @contextmanager
-def held(admission, seconds):
-    with admission.hold() as hold:
+def held(admission, seconds, share=""):
+    with admission.hold(share=share) as hold:
         admission.measure(hold, seconds)
         yield hold
 
@@ -65,29 +66,24 @@ def test_a_recording_that_has_begun_goes_on():
 class Server:
     """A server in virtual time: it answers recordings one after the other, short ones first, at its own speed."""
 
-    def __init__(self, speed, *, time_limit_s=600.0, limit_s=1e9):
-        self.speed, self.engine_s = speed, 0.0
-        self.admission = Admission(limit_s, time_limit_s=time_limit_s, engine_s=lambda: self.engine_s)
-        self.begun, self.under_way = ExitStack(), []
+    def __init__(self, speed, *, limit_s=1e9):
+        self.speed, self.engine_s, self.under_way = speed, 0.0, []
+        self.admission = Admission(limit_s, time_limit_s=600.0, engine_s=lambda: self.engine_s)
 
     def accept(self, seconds, time_limit_s=None, *, bulk=False):
-        """A recording comes. The ticket, or after how many seconds to come again."""
+        """A recording comes. Returns after how many seconds to come again, 0 if it is accepted."""
         with ExitStack() as stack:
             try:
                 ticket = stack.enter_context(self.admission.hold(time_limit_s=time_limit_s, bulk=bulk))
                 self.admission.measure(ticket, seconds, bulk=seconds > 60)
             except Overloaded as refusal:
                 return refusal.retry_after_s
-            ticket_ends = stack.pop_all()
-        self.under_way.append((ticket, ticket_ends))
-        return ticket
+            self.under_way.append((ticket, stack.pop_all()))
+        return 0
 
     def flood(self, seconds=50):
-        """Send recordings of that length, until one is refused."""
-        count = 0
-        while isinstance(self.accept(seconds), AdmissionTicket):
-            count += 1
-        return count
+        """Send recordings of that length, until one is refused. Returns how many are accepted."""
+        return next(count for count in itertools.count() if self.accept(seconds))
 
     def run(self, seconds):
         """Let that much time pass. Returns the recordings that were answered, each with when."""
@@ -152,22 +148,22 @@ def test_who_comes_again_when_told_is_accepted():
     wait_s = server.accept(50)
     assert 1 <= wait_s <= 30
     server.run(wait_s)
-    assert isinstance(server.accept(50), AdmissionTicket)
+    assert not server.accept(50)
     bounded = Server(5, limit_s=1_000).learned()
-    assert isinstance(bounded.accept(1_000), AdmissionTicket)
+    assert not bounded.accept(1_000)
     wait_s = bounded.accept(30)
     assert 30 / 5 <= wait_s <= 30 / 5 + 2
     bounded.run(wait_s)
-    assert isinstance(bounded.accept(30), AdmissionTicket)
+    assert not bounded.accept(30)
 
 
 def test_short_recordings_are_accepted_behind_long_ones_which_give_way_to_them():
     """Long ones are accepted only after what can be answered before them; a job with hours of time still is."""
     server = Server(2).learned()
-    assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
-    assert isinstance(server.accept(30), AdmissionTicket)
-    assert not isinstance(server.accept(120), AdmissionTicket)
-    assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
+    assert not server.accept(7_200, 14_400, bulk=True)
+    assert not server.accept(30)
+    assert server.accept(120)
+    assert not server.accept(7_200, 14_400, bulk=True)
     server.admission.check(can_wait=True)
 
 
@@ -177,7 +173,7 @@ def test_what_live_sessions_leave_behind_keeps_no_short_recording_out():
     with server.admission.hold_live() as ticket:
         ticket.seconds = 100_000.0
         assert server.flood(30) == pytest.approx(600 * 5 * 0.2 / 30, abs=1)
-        assert not isinstance(server.accept(601), AdmissionTicket)
+        assert server.accept(601)
 
 
 def test_live_sessions_and_recordings_are_bounded_together():
@@ -189,8 +185,8 @@ def test_live_sessions_and_recordings_are_bounded_together():
         admission.check()
         ticket.seconds = 4.0
         for hold in (admission.hold, admission.hold_live):
-            with pytest.raises(Overloaded), hold():
-                pass
+            with pytest.raises(Overloaded):
+                hold()
         assert admission.held_s == 4.0
     admission.check()
 
@@ -198,10 +194,9 @@ def test_live_sessions_and_recordings_are_bounded_together():
 def test_a_refusal_says_when_to_come_again_by_the_measured_speed():
     """The seconds of audio that are too many, at the speed at which audio was answered of late."""
     admission = Admission(limit_s=1_000, share_s=100, speed=5.0)
-    with admission.hold(share="ann") as ticket:
-        admission.measure(ticket, 90)
-        with pytest.raises(Overloaded) as refused, admission.hold(share="ann"):
-            pass
+    with held(admission, 90, "ann"):
+        with pytest.raises(Overloaded) as refused:
+            admission.hold(share="ann")
         assert refused.value.retry_after_s == 1  # 90 and a usual recording are at most 20 too many
         with pytest.raises(Overloaded) as refused:
             admission.check_more(None, 60.0, "ann")
@@ -223,11 +218,10 @@ def test_what_a_session_has_waiting_counts_with_what_it_wants_more():
 def test_a_long_text_of_one_caller_keeps_no_short_one_of_another_out():
     """Texts take turns at the engine. The caller's own next text is refused, and so is another's that is as long."""
     admission = Admission(limit_s=14_400, time_limit_s=300, speed=10, share_s=7_200)
-    with admission.hold(share="one") as long:
-        admission.measure(long, 5_600)
-        with admission.hold(share="two") as short:
-            admission.measure(short, 3)
-        with pytest.raises(Overloaded), admission.hold(share="one"):
+    with held(admission, 5_600, "one"):
+        with held(admission, 3, "two"):
             pass
-        with admission.hold(share="two") as other, pytest.raises(Overloaded):
-            admission.measure(other, 5_600)
+        with pytest.raises(Overloaded):
+            admission.hold(share="one")
+        with pytest.raises(Overloaded), held(admission, 5_600, "two"):
+            pass

@@ -16,8 +16,7 @@ class Scripted:
 
     def __init__(self, rows=4, answer="done"):
         self.rows, self.size, self.answer = {}, rows, answer
-        self.loads = self.unloads = 0
-        self.broken_loads = 0
+        self.unloads = self.broken_loads = 0
         self.gate = threading.Event()  # no step is made before it is set
         self.gate.set()
         self.admitted, self.begin_s = [], []
@@ -29,7 +28,6 @@ class Scripted:
     urgent_slots = free_slots
 
     def load(self):
-        self.loads += 1
         if self.broken_loads:
             self.broken_loads -= 1
             raise ModelUnavailable("no weights")

@@ -1,6 +1,5 @@
 """The engine thread, driven with a scripted batch: faults are injected here, which no real model does on demand."""
 
-import threading
 import time
 from concurrent.futures import CancelledError
 from contextlib import closing
@@ -15,8 +14,9 @@ from asr_server.core.errors import EngineFailed, ModelUnavailable, ShuttingDown,
 from asr_server.core.idle import IdleTimer
 from asr_server.schedule.conftest import WAIT_S, Scripted
 from asr_server.schedule.job import Job, JobEnd, Priority, SchedulerObserver
-from asr_server.schedule.model import ModelState, RowDone
+from asr_server.schedule.model import RowDone
 from asr_server.schedule.thread import EngineThread
+from E2Etest.drive.procfs import until
 
 ENDLESS = 10**9
 
@@ -33,28 +33,17 @@ def thread(batch):
         yield made
 
 
-def _until(condition):
-    give_up = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < give_up, "never happened"
-        time.sleep(0.002)
-
-
 def test_a_load_that_is_asked_for_makes_no_row(batch):
     """The future ends with the load, or has its error. Every change of the model is reported."""
-    watched, states, batch.broken_loads = [], [], 1
-    watch = SchedulerObserver()
-    watch.ended = watch.started = lambda *seen: watched.append(seen)
-    thread = EngineThread(
-        batch, idle_timeout_s=0, watch=watch, on_state=lambda _, state, __: states.append(state), start=False
-    )
+    watch, on_state, batch.broken_loads = Recorder(), Mock(), 1
+    thread = EngineThread(batch, idle_timeout_s=0, watch=watch, on_state=on_state, start=False)
     for error in ("no weights", "", ""):
         load = thread.load()
         thread.turn()
         assert isinstance(load.exception(0), ModelUnavailable) == bool(error)
         assert thread.snapshot().load_error == error
-    assert states == [ModelState.LOADING, ModelState.FAILED, ModelState.LOADING, ModelState.LOADED]
-    assert watched == []
+    assert [call.args[1].value for call in on_state.call_args_list] == ["loading", "failed", "loading", "loaded"]
+    assert watch.starts == watch.ends == []
 
 
 def test_a_row_is_handed_out_as_soon_as_it_is_finished(batch, by_hand):
@@ -92,8 +81,8 @@ def test_closing_settles_everyone(batch):
     """Running, waiting and later work all end with `shutting_down`; nobody hangs; the model is unloaded."""
     batch.size = 1
     thread = EngineThread(batch, idle_timeout_s=0)
-    running = thread.submit(Job(10**9))
-    _until(lambda: batch.rows)
+    running = thread.submit(Job(ENDLESS))
+    until(lambda: batch.rows)
     waiting = thread.submit(Job(1))
     thread.close()
     for future in (running, waiting):
@@ -110,7 +99,7 @@ def test_a_result_that_races_a_cancellation_kills_nothing(thread):
     for _ in range(200):
         future = thread.submit(Job(0))
         future.cancel()
-    _until(lambda: not thread.snapshot().busy)
+    until(lambda: not thread.snapshot().busy)
     assert thread.submit(Job(0)).result(WAIT_S) == "done"
 
 
@@ -134,22 +123,18 @@ def test_a_live_job_starts_within_one_turn_behind_a_hundred_bulk_jobs(batch, by_
 def test_the_batch_is_tended_when_it_asked_to_be(batch):
     """The batch is tended once a turn, and without work at the time that it named; not again when it named none."""
     asked, called = [0.01, 0.02, None], []
-    again = threading.Event()
 
     def poll_idle():
         called.append(time.monotonic())
-        if len(called) == 3:
-            again.set()
         return asked[len(called) - 1]
 
-    thread = EngineThread(batch, idle_timeout_s=0, poll_idle=poll_idle)
-    assert thread.submit(Job(0)).result(WAIT_S) == "done"
-    assert again.wait(WAIT_S)
-    time.sleep(0.1)
-    assert len(called) == 3
+    with closing(EngineThread(batch, idle_timeout_s=0, poll_idle=poll_idle)) as thread:
+        assert thread.submit(Job(0)).result(WAIT_S) == "done"
+        until(lambda: len(called) == 3)
+        time.sleep(0.1)
+        assert len(called) == 3
     assert called[1] - called[0] >= 0.01
     assert called[2] - called[1] >= 0.02
-    thread.close()
 
 
 ITEMS = [0, 1, 4, ENDLESS, "bad", "fail", "explode"]
@@ -165,23 +150,12 @@ OPERATIONS = st.lists(
 )
 
 
-def _live(thread):
-    depth = thread.snapshot().depth
-    return depth["final"] + depth["partial"]
-
-
 class Recorder(SchedulerObserver):
     def __init__(self):
-        self.starts, self.ends, self.steps = [], [], []
-
-    def started(self, job):
-        self.starts.append(job.key)
-
-    def ended(self, job, end, value=None):
-        self.ends.append((job.key, end))
-
-    def stepped(self, rows, took_s):
-        self.steps.append((rows, took_s))
+        self.starts, self.ends, self.rows = [], [], []
+        self.started = lambda job: self.starts.append(job.key)
+        self.ended = lambda job, end, value=None: self.ends.append((job.key, end))
+        self.stepped = lambda rows, took_s: self.rows.append(rows)
 
 
 @settings(max_examples=300)
@@ -205,10 +179,11 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
         elif name == "break the next load":
             batch.loaded, batch.broken_loads = bool(batch.rows), 1
         elif name == "turn":
-            free, waiting = batch.free_slots, _live(thread)
+            free, before = batch.free_slots, thread.snapshot().depth
             thread.turn()
+            after = thread.snapshot().depth
             assert len(batch.rows) <= size
-            assert _live(thread) <= max(0, waiting - free)
+            assert after["final"] + after["partial"] <= max(0, before["final"] + before["partial"] - free)
     for _ in range(100):
         for job in jobs:
             if job.item == ENDLESS and job.started_s:
@@ -221,12 +196,13 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
     for job in jobs:
         if job.future.cancelled():
             assert ends[job.key] is JobEnd.CANCELLED
+        elif error := job.future.exception():
+            assert ends[job.key] is JobEnd.FAILED
+            assert error.__cause__ or isinstance(error, ModelUnavailable)
         else:
-            assert ends[job.key] is (JobEnd.FAILED if job.future.exception() else JobEnd.DONE)
-            error = job.future.exception()
-            assert error.__cause__ or isinstance(error, ModelUnavailable) if error else job.future.result() == "done"
+            assert (ends[job.key], job.future.result()) == (JobEnd.DONE, "done")
     assert len(set(watch.starts)) == len(watch.starts)
-    assert all(1 <= rows <= size for rows, _ in watch.steps)
+    assert {*watch.rows} <= {*range(1, size + 1)}
     assert {key for key, end in watch.ends if end is JobEnd.DONE} <= set(watch.starts)
 
 
@@ -319,12 +295,12 @@ def test_an_engine_that_failed_ends_its_thread_and_every_job_is_told(batch):
     thread = EngineThread(batch, idle_timeout_s=0, on_failure=on_failure)
     batch.gate.clear()
     jobs += [thread.submit(Job(item)) for item in ("die", 5, 5, 5, 5, 5)]
-    _until(lambda: len(batch.rows) == batch.size)
+    until(lambda: len(batch.rows) == batch.size)
     batch.gate.set()
     for job in jobs:
         with pytest.raises(EngineFailed):
             job.result(WAIT_S)
-    _until(lambda: not thread.snapshot().alive)
+    until(lambda: not thread.snapshot().alive)
     assert thread.snapshot().failure == "an illegal memory access was encountered"
     with pytest.raises(EngineFailed, match="illegal memory access"):
         thread.submit(Job(0))
@@ -341,7 +317,7 @@ def test_a_thread_that_fails_outside_of_a_step_leaves_nobody_waiting(batch, monk
     monkeypatch.setattr(batch, "unload", lambda: 1 / 0)
     thread = EngineThread(batch, idle_timeout_s=0.01)
     assert thread.submit(Job(0)).result(WAIT_S) == "done"
-    _until(lambda: not thread.snapshot().alive)
+    until(lambda: not thread.snapshot().alive)
     with pytest.raises(EngineFailed):
         thread.submit(Job(0))
     thread.close()
