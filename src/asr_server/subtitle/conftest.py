@@ -42,26 +42,21 @@ def text(rng, script, length):
     return "".join(parts).strip()
 
 
-def transcript(rng, script):
-    """Return up to four passages of two speakers, and their words: most of usual length, some of 1 ms or 9 s, some
-    dense."""
-    tempo = rng.choice([60, 200, 200, 300, 600])  # ms for a word
-    now, passages, all_words = rng.randrange(2000), [], []
-    for _ in range(rng.randint(1, 4)):
-        passage_text = text(rng, script, rng.randint(1, 14))
-        timed = []
-        for word in words.split(passage_text):
-            draw = rng.random()
-            length = 1 if draw < 0.01 else 9000 if draw < 0.015 else rng.randint(tempo // 2, tempo * 2)
-            timed.append(Word(word, now, now + length, TimeSource.ALIGNED))
-            now += length + rng.choice([0, 0, 0, 0, 20, 100, 300, 700 if rng.random() < 0.3 else 0])
-        passages.append(Passage(passage_text, timed, rng.choice(["", "", "A", "B"])))
-        all_words += timed
-        now += rng.choice([0, 0, 300, 1500])
-    return SimpleNamespace(passages=passages, words=all_words)
-
-
 def transcripts(script, count, seed=0):
-    """Return that many transcripts, always the same."""
+    """Yield that many transcripts, always the same: up to four passages of two speakers, and their words, most of usual
+    length, some of 1 ms or 9 s, some dense."""
     rng = random.Random(f"{script} {seed}")
-    return (transcript(rng, script) for _ in range(count))
+    for _ in range(count):
+        tempo = rng.choice([60, 200, 200, 300, 600])  # ms for a word
+        now, passages = rng.randrange(2000), []
+        for _ in range(rng.randint(1, 4)):
+            passage_text = text(rng, script, rng.randint(1, 14))
+            timed = []
+            for word in words.split(passage_text):
+                draw = rng.random()
+                length = 1 if draw < 0.01 else 9000 if draw < 0.015 else rng.randint(tempo // 2, tempo * 2)
+                timed.append(Word(word, now, now + length, TimeSource.ALIGNED))
+                now += length + rng.choice([0, 0, 0, 0, 20, 100, 300, 700 if rng.random() < 0.3 else 0])
+            passages.append(Passage(passage_text, timed, rng.choice(["", "", "A", "B"])))
+            now += rng.choice([0, 0, 300, 1500])
+        yield SimpleNamespace(passages=passages, words=[word for passage in passages for word in passage.words])

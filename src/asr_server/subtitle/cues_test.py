@@ -52,12 +52,7 @@ def _with_pysubs2(file):
 def _with_webvtt(file):
     kind = "vtt" if file.startswith("WEBVTT") else "srt"
     captions = webvtt.from_buffer(io.StringIO(file), format=kind)
-    return [(_ms(c.start), _ms(c.end), c.text) for c in captions]
-
-
-def _ms(stamp):
-    hours, minutes, seconds = stamp.split(":")
-    return int(hours) * 3_600_000 + int(minutes) * 60_000 + int(seconds.replace(".", ""))
+    return [(c.start_time.in_milliseconds(), c.end_time.in_milliseconds(), c.text) for c in captions]
 
 
 def _with_ffmpeg(file):
