@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.errors import AsrError
+from asr_server.engine import loops
 from asr_server.features.alignments import matching
 from asr_server.features.documents import document
 from asr_server.features.hotwords.check import Terms
@@ -57,6 +58,7 @@ FUNCTIONS = {
     "words.syllables": words.syllables.__wrapped__,
     "sentences": lambda text: sentences.sentences(text, "de"),
     "sentences.stream": lambda text: sentences.SentenceStream("en").push(text),
+    "loops.collapse": loops.collapse,
     "alignment.letters": alignment.letters,
     "alignment.estimate": lambda text: alignment.estimate(text, "English", _SPEECH),
     "cues": _cues,

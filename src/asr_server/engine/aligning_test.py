@@ -7,62 +7,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asr_server.core.conftest import Clock
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, UnsupportedLanguage
 from asr_server.engine.aligning import RETRY_S, AligningEngine
 from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Utterance
+from asr_server.schedule.conftest import Scripted
 from asr_server.schedule.job import RequestClock
-from asr_server.schedule.model import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDone, RowFailed
 
 AUDIO = np.zeros(16_000, np.float32)
 SPOKEN = Utterance(AUDIO)
 
 
-class Clock:
-    """Monotonic seconds that only the test moves."""
+class Transcriber(Scripted):
+    """Each step takes `step_s` of the clock."""
 
-    def __init__(self):
-        self.now_s = 100.0
-
-    def __call__(self):
-        return self.now_s
-
-
-class Transcriber:
-    """Rows that never end until they are told to; each step takes `step_s` of the clock."""
+    info = EngineInfo("scripted", "none", "cpu", "float32")
 
     def __init__(self, clock, rows=8):
-        self.clock, self.size, self.rows = clock, rows, {}
-        self.loaded, self.steps, self.step_s = False, 0, 0.0
-        self.endless = True
-        self.info = EngineInfo("scripted", "none", "cpu", "float32")
-
-    @property
-    def free_slots(self):
-        return self.size - len(self.rows)
-
-    urgent_slots = free_slots
-
-    def load(self):
-        self.loaded = True
-
-    def unload(self):
-        self.loaded = False
+        super().__init__(rows)
+        self.clock, self.step_s, self.loaded = clock, 0.0, True
 
     def admit(self, key, item, urgent=False):
-        self.rows[key] = item
+        super().admit(key, 10**9)  # steps, more than any test makes
 
     def step(self, begin_s=None):
-        self.steps += 1
         self.clock.now_s += self.step_s
-        for key in list(self.rows):
-            if self.endless:
-                yield RowDelta(key, "more")
-            else:
-                del self.rows[key]
-                yield RowDone(key, "text")
-
-    def drop(self, key):
-        self.rows.pop(key, None)
+        yield from super().step(begin_s)
 
 
 class Words:
@@ -148,9 +119,9 @@ def test_the_aligner_is_loaded_by_the_first_alignment_and_rows_and_items_end_as_
     engine, words, transcriber
 ):
     """Transcription never loads it. The step that loads it makes no pass, so the thread shows that it moves."""
-    transcriber.endless = False
     engine.admit(0, SPOKEN)
-    assert _ended(engine)[0].value == "text"
+    transcriber.rows[0] = 1
+    assert _ended(engine)[0].value == "done"
     assert (words.loads, engine.info.aligner_state) == (0, AlignerState.UNLOADED)
     for key, text in enumerate(("1", "bad", "1"), 1):
         engine.admit(key, _item(text))
@@ -230,13 +201,14 @@ def test_the_aligner_takes_about_half_of_the_time_beside_rows(step_ms, pass_ms):
     words, transcriber = Words(clock), Transcriber(clock, rows=1000)
     engine = _ready(AligningEngine(transcriber, words, pass_tokens=100, idle_timeout_s=0.0, clock=clock))
     words.passes.clear()
-    words.pass_s, transcriber.step_s, transcriber.steps = pass_ms / 1000, step_ms / 1000, 0
+    transcriber.begin_s.clear()
+    words.pass_s, transcriber.step_s = pass_ms / 1000, step_ms / 1000
     engine.admit(-1, SPOKEN)
     for key in range(1, 400):
         engine.admit(key, _item("100"))
     for _ in range(300):
         list(engine.step())
-        assert len(words.passes) * pass_ms <= transcriber.steps * step_ms + pass_ms
+        assert len(words.passes) * pass_ms <= len(transcriber.begin_s) * step_ms + pass_ms
     assert len(words.passes) * (pass_ms + step_ms) >= min(300 * step_ms, 300 * pass_ms) - pass_ms
 
 
@@ -294,7 +266,7 @@ def test_no_time_limit_passes_while_the_aligner_is_fetched(transcriber, words, c
     setattr(words, where, slow)
     engine.admit(1, _item())
     assert isinstance(_ended(engine, 10_000)[1], RowDone)
-    assert (clock.now_s, limits.now_s()) == (400.0, before_s)
+    assert (clock.now_s, limits.now_s()) == (1_300.0, before_s)
 
 
 def test_rows_go_on_between_the_parts_of_a_pass(engine, words, clock, transcriber):

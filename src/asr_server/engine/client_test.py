@@ -11,6 +11,7 @@ import pytest
 from asr_server.core.errors import TranscriptionFailed
 from asr_server.engine.client import EngineClient, ModelDrafts
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Finish, Hypothesis, Tokens, Utterance, Written
+from asr_server.schedule.conftest import Scripted
 from asr_server.schedule.job import Priority
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
@@ -19,40 +20,30 @@ SAID = Hypothesis("said twice", "English", (1, 2), (-0.1, -0.1), Finish.END, 1, 
 NOW = Priority.INTERACTIVE
 
 
-class Scripted:
-    """A batch that gives every row two deltas with text, one without, and then its end; it keeps what it was asked."""
+class Batch(Scripted):
+    """A batch that gives every row two deltas with text, one without, and then its end."""
 
-    loaded, fits, free_slots, urgent_slots = True, True, 8, 8
+    loaded = True
 
     def __init__(self, said=SAID, error=None):
-        self.said, self.error, self.asked, self.keys = said, error, [], []
-
-    def load(self): ...
-
-    def unload(self): ...
-
-    def admit(self, key, item, urgent=False):
-        self.asked.append(item)
-        self.keys.append(key)
+        super().__init__(8)
+        self.said, self.error = said, error
 
     def step(self, begin_s=None):
-        keys, self.keys = self.keys, []
-        for key in keys:
+        for key in list(self.rows):
+            del self.rows[key]
             yield RowDelta(key, Tokens((1,), (-0.1,), "said "))
             yield RowDelta(key, Tokens((), ()))
             yield RowDelta(key, Tokens((2,), (-0.1,), "twice"))
             yield RowFailed(key, self.error) if self.error else RowDone(key, self.said)
-
-    def drop(self, key):
-        self.keys = [other for other in self.keys if other != key]
 
 
 class Pair:
     """A large model and a small one on one thread; `ask` runs turns until the answer is there."""
 
     def __init__(self, error=None, traits=DEFAULT_TRAITS):
-        self.large = Scripted(replace(SAID, passes=1))
-        self.small = Scripted(replace(SAID, text="said once"), error)
+        self.large = Batch(replace(SAID, passes=1))
+        self.small = Batch(replace(SAID, text="said once"), error)
         self.thread = EngineThread(self.large, others={"small": self.small}, idle_timeout_s=0, start=False)
         self.drafting = ModelDrafts(EngineClient(self.thread, traits, "small"))
         self.client = EngineClient(self.thread, drafting=self.drafting)
@@ -70,7 +61,7 @@ def _audio(seconds=1.0):
 
 
 def _thread(batch=None, **values):
-    return EngineThread(batch or Scripted(), idle_timeout_s=0, start=False, **values)
+    return EngineThread(batch or Batch(), idle_timeout_s=0, start=False, **values)
 
 
 async def test_a_stream_gives_its_text_in_order_and_then_its_result():
@@ -91,14 +82,14 @@ async def test_a_stream_gives_its_text_in_order_and_then_its_result():
 
 async def test_its_audio_is_freed_with_it():
     """The audio is freed at once, by the count of its references: the collector comes minutes later."""
-    batch, audio = Scripted(), _audio()
+    batch, audio = Batch(), _audio()
     thread, kept = _thread(batch), weakref.ref(audio)
     gc.disable()
     try:
         stream = EngineClient(thread).stream(Utterance(audio, stream=True), priority=NOW)
         del audio
         thread.turn()
-        batch.asked.clear()
+        batch.admitted.clear()
         assert (await stream.result()).hypothesis == SAID
         await asyncio.sleep(0)
         del stream
@@ -111,7 +102,7 @@ async def test_the_transcript_of_the_small_model_is_the_draft_of_the_large_one()
     """The draft has the words and their language, the rest of the utterance stays, and the saved tokens are counted."""
     pair = Pair()
     answer = await pair.ask(context="names", stream=True)
-    (draft,), (asked,) = pair.small.asked, pair.large.asked
+    (draft,), (asked,) = pair.small.admitted, pair.large.admitted
     assert answer.hypothesis.text == "said twice"
     assert asked.draft_text == Written("said once", "English")
     assert (asked.context, asked.stream, asked.draft) == (draft.context, True, ())
@@ -133,13 +124,13 @@ async def test_what_a_draft_cannot_help_has_none(values):
     """The small model, here of English, is not even asked."""
     pair = Pair(traits=EngineTraits(languages=("English",)))
     await pair.ask(**values)
-    assert pair.small.asked == []
-    assert len(pair.large.asked) == 1
+    assert pair.small.admitted == []
+    assert len(pair.large.admitted) == 1
 
 
 async def test_an_answer_needs_no_draft():
     """The large model answers alone where the small one fails."""
     pair = Pair(error=TranscriptionFailed("broken"))
     assert (await pair.ask()).hypothesis.text == "said twice"
-    assert pair.large.asked[0].draft_text is None
+    assert pair.large.admitted[0].draft_text is None
     assert pair.drafting.spans == 0

@@ -15,10 +15,10 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
+HASH = "a" * 40  # of a commit
 NO_GPU = Capabilities(gpu=False, torch_cuda=False)
 GPU = Capabilities(gpu=True, torch_cuda=True)
 
@@ -89,9 +89,30 @@ def until_decoding(engine, rows=1):
 
 
 @pytest.fixture
-def endless(monkeypatch):
-    """No token ends an answer of a model that is loaded from now on."""
-    monkeypatch.setattr(CheckpointFiles, "end_ids", lambda files: frozenset())
+def cache(tmp_path, monkeypatch):
+    """An empty cache directory that the hub's library looks at."""
+    directory = tmp_path / "hub"
+    directory.mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(directory))
+    monkeypatch.setattr("huggingface_hub.utils._cache_manager.HF_HUB_CACHE", str(directory))
+    return directory
+
+
+def downloaded(cache, name, *, source=None, without=(), branch="main", commit=HASH, **config):
+    """Lay out a checkpoint, by default the bundled one, as a snapshot of `name`: blobs, and links to them."""
+    repo = cache / f"models--{name.replace('/', '--')}"
+    snapshot, blobs = repo / "snapshots" / commit, repo / "blobs" / commit
+    for directory in (snapshot, blobs, repo / "refs"):
+        directory.mkdir(parents=True, exist_ok=True)
+    (repo / "refs" / branch).write_text(commit)
+    for file in (source or demo.checkpoint_path()).iterdir():
+        if file.name not in without:
+            shutil.copy(file, blobs / file.name)
+            (snapshot / file.name).symlink_to(f"../../blobs/{commit}/{file.name}")
+    if config:
+        path = blobs / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    return snapshot
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.conftest import GPU, NO_GPU, planned
 from asr_server.engine.cpu import CpuShare
 from asr_server.engine.gpu import Build, Driver, Gpus
 
-NO_GPU = Capabilities(gpu=False, torch_cuda=False)
-GPU = Capabilities(gpu=True, torch_cuda=True)
 ROCM = replace(GPU, gpus=Gpus(driver=Driver.AMD, build=Build.ROCM))
 
 
@@ -33,10 +31,6 @@ SMALL, LARGE = "Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B"
 
 def _card(name):
     return _with(GPU, "bitsandbytes", "torchao", gpus=Gpus(driver=Driver.NVIDIA, build=Build.CUDA, cards=(name,)))
-
-
-def _resolved(machine, **values):
-    return plan.resolve(settings.load(_env_file=None, **values), machine)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +81,7 @@ def _resolved(machine, **values):
 )
 def test_what_is_chosen(machine, values, expected):
     """Each choice follows from settings and machine; every option of the plan says why it is as it is."""
-    resolved = _resolved(machine, **values)
+    resolved = planned(machine, **values)
     assert {name: getattr(resolved, name) for name in expected} == expected
     assert resolved.aligner_id == resolved.value("aligner")
     if resolved.engine == "qwen":
@@ -121,7 +115,7 @@ def test_what_is_chosen(machine, values, expected):
     ],
 )
 def test_why_an_option_is_as_it_is(name, machine, values, active, words):
-    resolved = _resolved(machine, **values)
+    resolved = planned(machine, **values)
     assert resolved.is_active(name) is active
     assert words in resolved.reason(name)
     assert resolved.reason(name)
@@ -170,12 +164,12 @@ def test_why_an_option_is_as_it_is(name, machine, values, active, words):
 def test_what_cannot_work_refuses(machine, values, words):
     """The error names what is missing, or the settings that contradict each other."""
     with pytest.raises(plan.PlanError, match=words):
-        _resolved(machine, **values)
+        planned(machine, **values)
 
 
 def test_every_conflict_is_named():
     with pytest.raises(plan.PlanError) as refusal:
-        _resolved(NO_GPU, device="cuda", quantize="fp8", dual_model=True)
+        planned(NO_GPU, device="cuda", quantize="fp8", dual_model=True)
     text = str(refusal.value)
     assert all(word in text for word in ("DEVICE=cuda", "QUANTIZE", "DUAL_MODEL", "driver", "CPU build"))
 
@@ -185,7 +179,7 @@ def test_scripted_engines_need_the_sources(values, monkeypatch):
     """The wheel does not have them, and the start is refused there."""
     monkeypatch.setitem(sys.modules, "asr_server_fake", None)
     with pytest.raises(plan.PlanError, match="the package asr_server_fake is in the sources only"):
-        _resolved(NO_GPU, **values)
+        planned(NO_GPU, **values)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +194,7 @@ def test_scripted_engines_need_the_sources(values, monkeypatch):
 )
 def test_models_are_resident_once_and_the_first_is_the_default(values, expected):
     """MODEL_ID names them, and an option may add the fast model. All share the memory."""
-    resolved = _resolved(NO_GPU, **values)
+    resolved = planned(NO_GPU, **values)
     assert [resolved.model_id, *(other.model_id for other in resolved.others)] == expected
     assert {resolved.shares, *(other.shares for other in resolved.others)} == {len(expected)}
     assert resolved.is_active("models") is (len(expected) > 1)

@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import sys
-from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from asr_server.engine.serve import EngineServer, ServerConnection
 from asr_server.processes.supervisor import ProcessEnd
 from asr_server.schedule.job import DEFAULT, JobEnd, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
+from E2Etest.drive.procfs import engine_of
 
 WORDS = "one two three four five six seven eight nine ten"
 QUICK = {"words_per_s": 5}
@@ -34,27 +36,13 @@ def _resolved(state_dir, **settings):
     return chosen, feature_list.resolve(chosen, Capabilities(gpu=False, torch_cuda=False))
 
 
-class _Seen(SchedulerObserver):
-    def __init__(self):
-        self.begun, self.ends, self.steps, self.states = 0, [], 0, []
-
-    def started(self, job):
-        self.begun += 1
-
-    def ended(self, job, end, value=None):
-        self.ends.append(end)
-
-    def stepped(self, rows, took_s):
-        self.steps += 1
-
-
 class _Server:
     """A server's end, and what was observed."""
 
     def __init__(self, state_dir, **settings):
         chosen, resolved = _resolved(state_dir, **settings)
-        self.seen = _Seen()
-        watch = Watch(self.seen, lambda model, state, took_s: self.seen.states.append(state))
+        self.seen, self.states = Mock(spec=SchedulerObserver), []
+        watch = Watch(self.seen, lambda model, state, took_s: self.states.append(state))
         self.core = remote.build(chosen, resolved, watch)
         self.thread = self.core.thread
         self.engine = EngineClient(self.thread, resolved.traits)
@@ -64,6 +52,10 @@ class _Server:
 
     async def until(self, holds):
         await until(lambda: holds(self.thread.snapshot()))
+
+    @property
+    def ends(self):
+        return [call.args[1] for call in self.seen.ended.call_args_list]
 
 
 class _Engine:
@@ -92,14 +84,7 @@ class _Engine:
 
 def _process():
     """Return the id of the engine process, None while there is none."""
-    own = os.getpid()
-    for child in Path(f"/proc/{own}/task/{own}/children").read_text().split():
-        try:
-            if b"--socket" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
-        except FileNotFoundError:  # it has just ended
-            continue
-    return None
+    return engine_of(SimpleNamespace(process=SimpleNamespace(pid=os.getpid())))
 
 
 @pytest.fixture
@@ -161,8 +146,8 @@ async def test_answers_alignments_and_times_are_those_of_the_engine(connect, eng
     span = AlignItem(SPEECH, "two words", "English")
     placed = await server.engine.align(span, priority=Priority.INTERACTIVE)
     assert [piece.text for piece in placed.pieces] == ["two", "words"]
-    await server.until(lambda _: server.seen.steps)
-    assert server.seen.states == [ModelState.LOADING, ModelState.LOADED]
+    await server.until(lambda _: server.seen.stepped.called)
+    assert server.states == [ModelState.LOADING, ModelState.LOADED]
     assert server.thread.with_recordings_s() > 0
     assert server.core.infos()[DEFAULT].slots == 8
 
@@ -191,7 +176,7 @@ async def test_who_leaves_or_is_late_leaves_the_engine(connect, engine, script):
     with pytest.raises(DeadlineExceeded):
         await server.engine.transcribe(Utterance(SPEECH), priority=Priority.INTERACTIVE, deadline_s=deadline_s)
     await server.until(lambda snapshot: snapshot.running == 0)
-    assert server.seen.ends == [JobEnd.CANCELLED, JobEnd.EXPIRED]
+    assert server.ends == [JobEnd.CANCELLED, JobEnd.EXPIRED]
 
 
 async def test_rows_go_on_in_the_next_engine(connect, engine, script):
@@ -212,7 +197,7 @@ async def test_rows_go_on_in_the_next_engine(connect, engine, script):
     await asyncio.gather(*readers)
     answers = [await stream.result() for stream in streams]
     assert {answer.hypothesis.text for answer in answers} == {"".join(pieces) for pieces in told} == {WORDS}
-    assert (server.seen.ends, server.seen.begun) == ([JobEnd.DONE] * 10, 10)
+    assert (server.ends, server.seen.started.call_count) == ([JobEnd.DONE] * 10, 10)
 
 
 async def test_models_and_leases_are_in_the_next_engine_too(connect, engine, script):
@@ -308,10 +293,10 @@ async def test_steps_and_loads_are_reported_to_one_server(connect, engine, scrip
     shared, one, other = engine(), connect(), connect()
     await until(lambda: len(shared.server.connections) == 2)
     await other.ask().result()
-    await until(lambda: one.seen.steps or other.seen.steps)
-    told, silent = sorted((one.seen, other.seen), key=lambda seen: -seen.steps)
+    await until(lambda: one.seen.stepped.called or other.seen.stepped.called)
+    told, silent = (one, other) if one.seen.stepped.called else (other, one)
     assert told.states == [ModelState.LOADING, ModelState.LOADED]
-    assert (silent.steps, silent.states) == (0, [])
+    assert (silent.seen.stepped.called, silent.states) == (False, [])
 
 
 async def test_a_server_of_another_model_or_version_is_refused(connect, engine, script, monkeypatch):
@@ -357,7 +342,7 @@ async def test_in_gateway_mode_the_process_comes_with_a_row_and_goes_when_idle(c
     await asyncio.sleep(0.3)
     assert (_process(), server.thread.is_running) == (None, False)
     assert (await server.ask().result()).hypothesis.text == WORDS
-    assert server.seen.states[:3] == [ModelState.LOADING, ModelState.LOADED, ModelState.UNLOADED]
+    assert server.states[:3] == [ModelState.LOADING, ModelState.LOADED, ModelState.UNLOADED]
     assert not server.thread.snapshot().failure
 
 

@@ -36,17 +36,6 @@ def test_numbers_are_those_of_the_file(tensors, tmp_path):
     np.testing.assert_array_equal(weight.rows(np.array([7, 7, 0])), exact[[7, 7, 0]])
 
 
-def test_memory_that_was_given_back_is_read_again(tensors, tmp_path):
-    file = tmp_path / "model.safetensors"
-    save_file(tensors, file)
-    before, found = file.read_bytes(), StoredWeights(tmp_path)
-    numbers = found["model.0.weight"].numbers
-    exact = numbers.copy()
-    found.release()
-    np.testing.assert_array_equal(numbers, exact)
-    assert file.read_bytes() == before
-
-
 @pytest.mark.parametrize("damage", ["cut", "no header", "endless header", "beyond the end", "empty"])
 def test_damaged_files_are_refused(tensors, tmp_path, damage):
     """Nothing is read beyond the end of a file."""

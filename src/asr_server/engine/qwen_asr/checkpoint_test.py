@@ -74,13 +74,6 @@ def test_what_cannot_be_loaded_is_refused(tmp_path, damage, words):
         checkpoint.locate(str(copy))
 
 
-def test_the_layout_of_transformers_5_is_whole_with_its_own_files(tmp_path):
-    copy = _model(tmp_path)
-    _flat(copy)
-    (copy / "processor_config.json").write_text("{}")
-    checkpoint.check(copy, "demo")
-
-
 def test_an_aligner_and_a_recogniser_are_not_taken_for_each_other(tmp_path):
     """Each bundled checkpoint is refused in the other's place, by the name of the setting that holds it."""
     with pytest.raises(ModelUnavailable, match=r"FORCED_ALIGNER_ID=.*cannot align"):

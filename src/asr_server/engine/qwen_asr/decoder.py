@@ -217,7 +217,6 @@ class ArenaDecoder(Rows):
         return (self.model(embeds, aim),)
 
     def _hidden(self, aim: Pass) -> torch.Tensor:
-        """Hidden states (n, d) of tokens whose ids are known."""
         return self.model(self.model.embed(aim.ids), aim)
 
     def greedy(self, aim: Pass) -> tuple[torch.Tensor, torch.Tensor]:

@@ -38,7 +38,6 @@ class Parts:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the number format of activations, and of weights that are not in 8 bits."""
         return self.head.weight.dtype
 
 

@@ -8,19 +8,8 @@ import pytest
 
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.conftest import HASH, downloaded
 from asr_server.engine.qwen_asr import checkpoint, model_cache
-
-HASH = "a" * 40
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty cache directory that the hub's library looks at."""
-    directory = tmp_path / "hub"
-    directory.mkdir()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(directory))
-    monkeypatch.setattr("huggingface_hub.utils._cache_manager.HF_HUB_CACHE", str(directory))
-    return directory
 
 
 @pytest.fixture
@@ -38,30 +27,13 @@ def asked(monkeypatch):
     return asked
 
 
-def _downloaded(cache, name, *, without=(), branch="main", commit=HASH, **config):
-    """The bundled checkpoint as a snapshot of `name`: blobs, and links to them."""
-    repo = cache / f"models--{name.replace('/', '--')}"
-    snapshot, blobs = repo / "snapshots" / commit, repo / "blobs" / commit
-    for directory in (snapshot, blobs, repo / "refs"):
-        directory.mkdir(parents=True, exist_ok=True)
-    (repo / "refs" / branch).write_text(commit)
-    for file in demo.checkpoint_path().iterdir():
-        if file.name not in without:
-            shutil.copy(file, blobs / file.name)
-            (snapshot / file.name).symlink_to(f"../../blobs/{commit}/{file.name}")
-    if config:
-        path = blobs / "config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
-    return snapshot
-
-
-def test_the_list_has_the_bundled_one_and_what_was_downloaded(cache):
+def test_the_list_has_the_bundled_one_and_what_wasdownloaded(cache):
     """Whole and cut-short ones of this family, and no other models. Links count as what they lead to, once."""
-    _downloaded(cache, "o/whole")
-    _downloaded(cache, "o/cut", without=("model.safetensors",))
-    _downloaded(cache, "o/Qwen3-ASR-begun", without=("config.json",))
-    _downloaded(cache, "o/whisper", model_type="whisper")
-    _downloaded(cache, "o/unknown", without=("config.json",))
+    downloaded(cache, "o/whole")
+    downloaded(cache, "o/cut", without=("model.safetensors",))
+    downloaded(cache, "o/Qwen3-ASR-begun", without=("config.json",))
+    downloaded(cache, "o/whisper", model_type="whisper")
+    downloaded(cache, "o/unknown", without=("config.json",))
     found = {stored.name: stored for stored in model_cache.listed()}
     assert set(found) == {"demo", "o/whole", "o/cut", "o/Qwen3-ASR-begun"}
     assert not found["demo"].problem
@@ -88,7 +60,7 @@ def test_a_cache_that_is_closed_to_this_user_is_reported(cache, monkeypatch, wha
 
 def test_a_model_is_found_by_name_directory_or_hub_id(cache):
     """A model that would have to be downloaded is None."""
-    snapshot = _downloaded(cache, "o/whole")
+    snapshot = downloaded(cache, "o/whole")
     assert model_cache.find("demo").directory == demo.checkpoint_path()
     assert model_cache.find(str(snapshot)).name == str(snapshot)
     assert model_cache.find("o/whole").directory == snapshot
@@ -102,7 +74,7 @@ def test_a_model_is_found_by_name_directory_or_hub_id(cache):
 @pytest.mark.parametrize("cut", [-10, 4, 5000])
 def test_weights_that_were_cut_short_are_found_by_their_header(cache, cut):
     """Every file is there, but a download broke off in one."""
-    weights = _downloaded(cache, "o/cut") / "model.safetensors"
+    weights = downloaded(cache, "o/cut") / "model.safetensors"
     weights.resolve().write_bytes(weights.read_bytes()[:cut])
     with pytest.raises(ModelUnavailable, match="cut short"):
         model_cache.verify(model_cache.find("o/cut"))
@@ -110,7 +82,7 @@ def test_weights_that_were_cut_short_are_found_by_their_header(cache, cut):
 
 def test_a_shard_without_its_tensors_is_found(cache):
     """The index names a tensor that its file does not hold."""
-    snapshot = _downloaded(cache, "o/shards")
+    snapshot = downloaded(cache, "o/shards")
     index = {"weight_map": {"thinker.nothing": "model.safetensors"}}
     (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelUnavailable, match=r"thinker\.nothing"):
@@ -121,7 +93,7 @@ def test_what_is_removed_is_gone_and_its_neighbours_stay(cache):
     """Neighbours of the same commit stay too. Without a cache there is the bundled one."""
     names = ["o/one", "o/two", "o/three"]
     for name in names:
-        _downloaded(cache, name)
+        downloaded(cache, name)
     for gone in ("o/two", "o/three", "o/one"):
         size = model_cache.find(gone).size_bytes
         assert model_cache.remove(gone) == size
@@ -142,8 +114,8 @@ def test_only_what_was_downloaded_can_be_removed(cache, name):
 def test_a_model_of_the_cache_is_taken_as_it_is(cache, asked):
     """The hub is not asked for a newer one, so the model never changes by itself. Another revision is another model."""
     other = "b" * 40
-    main = _downloaded(cache, "o/model")
-    tagged = _downloaded(cache, "o/model", branch="v1", commit=other)
+    main = downloaded(cache, "o/model")
+    tagged = downloaded(cache, "o/model", branch="v1", commit=other)
     assert checkpoint.locate("o/model") == main
     for revision in ("v1", other):
         assert checkpoint.locate("o/model", revision=revision) == tagged
@@ -155,7 +127,7 @@ def test_a_model_of_the_cache_is_taken_as_it_is(cache, asked):
 @pytest.mark.parametrize("revision", ["", "c" * 40])
 def test_the_hub_is_asked_for_what_is_missing_or_to_be_updated(cache, asked, revision):
     """For a snapshot that was cut short, a revision that is not there, and by `asr-server models download`."""
-    _downloaded(cache, "o/model", without=() if revision else ("model.safetensors",))
+    downloaded(cache, "o/model", without=() if revision else ("model.safetensors",))
     with pytest.raises(ModelUnavailable, match="o/model"):
         checkpoint.locate("o/model", revision=revision)
     assert asked == [revision or "main"]

@@ -6,19 +6,19 @@ import socket
 import pytest
 
 from asr_server import demo
-from asr_server.engine.conftest import aligned, loaded_aligner, loaded_qwen
+from asr_server.engine.conftest import HASH, aligned, downloaded, loaded_aligner, loaded_qwen
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment, Utterance
 from asr_server.engine.qwen_asr.runtime import aligner_bytes
 
 pytestmark = pytest.mark.torch
 
-FIRST, NEWER = "a" * 40, "b" * 40
+NEWER = "b" * 40
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A hub cache, and a network on which nothing can be reached: each attempt is noted."""
+@pytest.fixture(autouse=True)
+def network(monkeypatch):
+    """A network on which nothing can be reached, and no test tries."""
     attempts = []
 
     def connect(self, address):
@@ -27,40 +27,32 @@ def cache(tmp_path, monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", connect)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    yield tmp_path
+    yield
     assert attempts == []
-
-
-def _downloaded(cache, name, files, commit):
-    repo = cache / f"models--{name.replace('/', '--')}"
-    shutil.copytree(files, repo / "snapshots" / commit)
-    (repo / "refs").mkdir(exist_ok=True)
-    (repo / "refs" / "main").write_text(commit)
 
 
 @pytest.mark.nightly
 def test_a_reload_asks_no_hub_and_takes_the_same_model(cache, speech, run):
     """Though a newer one has come to the cache. If the files are gone, they are looked for again."""
-    _downloaded(cache, "o/model", demo.checkpoint_path(), FIRST)
+    downloaded(cache, "o/model")
     engine = loaded_qwen("o/model", rows=2)
     engine.unload()
-    _downloaded(cache, "o/model", demo.checkpoint_path(), NEWER)
+    downloaded(cache, "o/model", commit=NEWER)
     engine.load()
-    assert engine.info.model_revision == FIRST
+    assert engine.info.model_revision == HASH
     assert run(engine, [Utterance(speech)])[0].text == demo.sample().text
     engine.unload()
-    shutil.rmtree(cache / "models--o--model/snapshots" / FIRST)
+    shutil.rmtree(cache / "models--o--model/snapshots" / HASH)
     engine.load()
     assert engine.info.model_revision == NEWER
 
 
 def test_the_aligner_is_reloaded_without_the_hub_too(cache, speech):
     """Though a newer one, which could not be loaded, has come to the cache."""
-    _downloaded(cache, "o/aligner", demo.aligner_path(), FIRST)
+    downloaded(cache, "o/aligner", source=demo.aligner_path())
     aligner = loaded_aligner("o/aligner")
     aligner.unload()
-    _downloaded(cache, "o/aligner", demo.aligner_path(), NEWER)
+    downloaded(cache, "o/aligner", source=demo.aligner_path(), commit=NEWER)
     (cache / "models--o--aligner/snapshots" / NEWER / "model.safetensors").write_bytes(b"")
     aligner.locate()
     aligner.load()
@@ -80,6 +72,6 @@ def test_the_aligners_memory_is_known_before_it_is_loaded(cache):
     assert weights == pytest.approx(file_bytes, rel=0.05)  # 16 bits in the file, and a header
     assert planned("demo", 2) - file_bytes == pytest.approx(512 * 2**20, rel=0.01)
     assert planned("o/aligner", 2) > 1_800_000_000
-    _downloaded(cache, "o/aligner", demo.aligner_path(), FIRST)
+    downloaded(cache, "o/aligner", source=demo.aligner_path())
     assert planned("o/aligner") == planned("demo")
     assert planned("") == 0

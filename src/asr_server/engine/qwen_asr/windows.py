@@ -44,7 +44,6 @@ class Encoder(ABC):
         self.on_layer: Callable[[], None] = lambda: None
 
     def log_mel(self, settings: MelSettings) -> LogMel:
-        """Return what makes the frames of windows, where this encoder reads them."""
         return LogMel(settings)
 
     @abstractmethod
@@ -115,7 +114,6 @@ class WindowedClip:
 
     @property
     def kv(self) -> KeptTokens | None:
-        """Return keys and values of the closed windows that were kept."""
         return self.cached.kv if self.cached is not None else None
 
     def windows(self) -> Sequence[Window]:

@@ -34,12 +34,9 @@ RELEASED = 112 * 1024
 MACHINES = {"cpu": (0.05, 350), "small gpu": (0.02, 5_000), "large gpu": (0.004, 60_000)}
 
 
-def _plan(device, rows=64, budget_mb=0):
-    return Plan("qwen", "demo", device, "auto", rows, budget_mb, ())
-
-
 def _capacity(free_bytes, device, rows=64, budget_mb=0, **more):
-    return memory.capacity(_plan(device, rows, budget_mb), free_bytes=free_bytes, token_bytes=RELEASED, **more)
+    plan = Plan("qwen", "demo", device, "auto", rows, budget_mb, ())
+    return memory.capacity(plan, free_bytes=free_bytes, token_bytes=RELEASED, **more)
 
 
 @given(st.integers(0, 200_000), st.integers(0, 50_000), st.integers(1, 256), st.sampled_from(["cpu", "cuda"]))
