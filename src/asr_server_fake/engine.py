@@ -135,10 +135,7 @@ class FakeEngine(Scripted):
     def free_slots(self) -> int:
         return self._plan.max_batch - len(self._rows)
 
-    @property
-    def urgent_slots(self) -> int:
-        """Return `free_slots`: all rows begin with the next step."""
-        return self.free_slots
+    urgent_slots = free_slots  # all rows begin with the next step
 
     def load(self) -> None:
         """Take the time that the script says. Raises `ModelUnavailable` if it says so."""

@@ -5,15 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.core import settings
-from asr_server.engine import core, plan
-from asr_server.engine.capabilities import Capabilities
+from asr_server.engine import core
+from asr_server.engine.conftest import planned
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.schedule.model import RowDone
 from asr_server_fake.engine import FakeEngine
 from asr_server_fake.script import FakeScript, Rule, ScriptError, read
 
-PLAN = plan.resolve(settings.load(_env_file=None, model_id="fake"), Capabilities(gpu=False, torch_cuda=False))
+PLAN = planned(model_id="fake")
 
 
 def _run(engine, *utterances):
@@ -87,6 +86,4 @@ def test_a_bad_script_is_refused_with_its_place(tmp_path, monkeypatch, content, 
         read(script)
     monkeypatch.setenv("FAKE_ENGINE_SCRIPT", str(script))
     with pytest.raises(ScriptError, match="FAKE_ENGINE_SCRIPT"):
-        core.build_engine(
-            plan.resolve(settings.load(_env_file=None, model_id="fake"), Capabilities(gpu=False, torch_cuda=False))
-        )
+        core.build_engine(planned(model_id="fake"))

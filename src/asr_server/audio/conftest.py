@@ -127,8 +127,14 @@ def is_tone(samples, seconds, slack_s=0.0):
 
 
 def read_all(file):
-    file.seek(0)
-    return file.read()
+    """The content of a file, which is closed."""
+    with file:
+        file.seek(0)
+        return file.read()
+
+
+def chunk(name, body):
+    return name + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
 
 
 # The codecs of picture and sound for each container of films. H.264 has pictures out of order, which get no time of

@@ -26,6 +26,8 @@ from asr_server.core.conftest import counts, raises
 from asr_server.core.errors import DecoderUnavailable, ShuttingDown
 from asr_server.core.idle import end_expired
 from asr_server.processes import launcher
+from asr_server.processes.conftest import until
+from E2Etest.drive.procfs import family
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,23 +37,6 @@ async def decoder():
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     yield decoder
     await decoder.close()
-
-
-def children(decoder):
-    """The children of the fork server: a spare, and one for each running decode."""
-    pid = decoder.fork_server.pid
-    if pid is None:
-        return []
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-async def eventually(holds):
-    """True if `holds` becomes true within 30 s."""
-    for _ in range(3000):
-        if holds():
-            return True
-        await asyncio.sleep(0.01)
-    return False
 
 
 def second():
@@ -110,8 +95,7 @@ async def test_the_first_block_has_little_cpu_time(decoder, monkeypatch):
     """A file without audio within that time fails with `invalid_audio`, long before the whole time limit."""
     monkeypatch.setattr(decoder_wire, "FIRST_CPU_S", (0.01, 0.0))
     monkeypatch.setattr(decode, "WAIT_PER_CPU_S", 1_000.0)
-    with encode("mp3", "libmp3lame", tone(1.0, 44_100), 44_100) as file:
-        content = read_all(file)
+    content = read_all(encode("mp3", "libmp3lame", tone(1.0, 44_100), 44_100))
     with open_bytes(b"\xff" * 5_000_000 + content) as file, raises("invalid_audio", match="damaged"):
         await decoded(decoder, file)
 
@@ -136,7 +120,7 @@ async def test_fork_server_killed_with_a_file_in_hand(decoder):
     await decoder.fork_server.close()
     with second() as file:
         decoding = asyncio.create_task(decoded(decoder, file))
-        assert await eventually(lambda: decoder.fork_server.pid is not None)
+        await until(lambda: decoder.fork_server.pid is not None)
         os.kill(decoder.fork_server.pid or 0, signal.SIGKILL)
         assert len(await decoding) == SAMPLE_RATE
 
@@ -145,11 +129,11 @@ async def test_a_stopped_fork_server_is_replaced():
     """Files that a stopped fork server keeps waiting are served by another, and it is ended with its children."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     await works(decoder)
-    family = [*children(decoder), decoder.fork_server.pid or 0]
-    os.kill(family[-1], signal.SIGSTOP)
+    members = family(decoder.fork_server.pid)
+    os.kill(members[0], signal.SIGSTOP)
     assert all(await asyncio.gather(*(works(decoder) for _ in range(4))))
-    assert decoder.fork_server.pid not in family
-    assert await eventually(lambda: not any(_runs(pid) for pid in family))
+    assert decoder.fork_server.pid not in members
+    await until(lambda: not any(_runs(pid) for pid in members))
     await decoder.close()
 
 
@@ -177,11 +161,11 @@ async def test_fork_server_killed_mid_file(decoder):
     with wav(noise.tobytes()) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             heard = [await anext(blocks)]
-            family = [*children(decoder), decoder.fork_server.pid or 0]
-            os.kill(family[-1], signal.SIGKILL)
+            members = family(decoder.fork_server.pid)
+            os.kill(members[0], signal.SIGKILL)
             heard += [block async for block in blocks]
     np.testing.assert_allclose(np.concatenate(heard), noise / 32_768, atol=1e-6)
-    assert await eventually(lambda: not any(_runs(pid) for pid in family))
+    await until(lambda: not any(_runs(pid) for pid in members))
 
 
 def _runs(pid):
@@ -194,7 +178,7 @@ def _runs(pid):
 async def test_cancelled_decodes_leave_nothing_behind(decoder):
     """Cancelled decodes, abandoned streams and errors leave no process and no descriptor, nor in the fork server."""
     await works(decoder)
-    assert await eventually(lambda: len(children(decoder)) == 1)
+    await until(lambda: len(family(decoder.fork_server.pid)) == 2)
     fork_server_pid = decoder.fork_server.pid
     assert fork_server_pid is not None
     before, before_in_fork_server = descriptors(), descriptors(fork_server_pid)
@@ -211,9 +195,9 @@ async def test_cancelled_decodes_leave_nothing_behind(decoder):
             with raises("invalid_audio"):
                 await decoded(decoder, text)
         # Not equal: what an earlier test has left may be closed meanwhile.
-        assert await eventually(lambda: descriptors() - 2 <= before)
-        assert await eventually(lambda: descriptors(fork_server_pid) <= before_in_fork_server)
-    assert await eventually(lambda: len(children(decoder)) == 1)
+        await until(lambda: descriptors() - 2 <= before)
+        await until(lambda: descriptors(fork_server_pid) <= before_in_fork_server)
+    await until(lambda: len(family(decoder.fork_server.pid)) == 2)
     assert decoder.fork_server.pid == fork_server_pid
     assert await works(decoder)
 
@@ -252,10 +236,10 @@ async def test_closing_ends_what_runs():
     """`close` ends running decodes and later ones with `ShuttingDown`, and leaves no process."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     async with begun(decoder) as blocks:
-        family = [*children(decoder), decoder.fork_server.pid or 0]
+        members = family(decoder.fork_server.pid)
         await decoder.close()
         with pytest.raises(ShuttingDown):
             [_ async for _ in blocks]
     with second() as file, pytest.raises(ShuttingDown):
         await decoded(decoder, file)
-    assert await eventually(lambda: not any(_runs(pid) for pid in family))
+    await until(lambda: not any(_runs(pid) for pid in members))

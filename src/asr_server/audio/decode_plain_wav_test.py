@@ -10,17 +10,12 @@ import pytest
 
 from asr_server.audio import decode
 from asr_server.audio import decoder_child as child
-from asr_server.audio.conftest import open_bytes, pcm16, read_all, tone, wav
+from asr_server.audio.conftest import chunk, open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decoder_wire import DecodeError, DecodeRequest
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.processes import messages
 
 PCM = pcm16(tone(0.5, SAMPLE_RATE))
-
-
-def _file(pcm=PCM, **options):
-    with wav(pcm, **options) as file:
-        return read_all(file)
 
 
 def _decoded(content):
@@ -37,12 +32,9 @@ def _decoded(content):
     return np.frombuffer(pcm, np.float32)
 
 
-def _chunk(name, body):
-    return name + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
-
-
-FMT = _file()[12:36]
-DATA = _chunk(b"data", PCM)
+PLAIN = read_all(wav(PCM))
+FMT = PLAIN[12:36]
+DATA = chunk(b"data", PCM)
 
 
 def _riff(*chunks):
@@ -53,11 +45,11 @@ def _riff(*chunks):
 @pytest.mark.parametrize(
     "content",
     [
-        _file(),
-        _file(riff_bytes=0),
-        _riff(FMT, _chunk(b"LIST", b"INFOISFT\x03\0\0\0abc"), DATA),
-        _riff(_chunk(b"JUNK", bytes(27)), FMT, DATA),
-        _riff(_chunk(b"fmt ", FMT[8:] + bytes(2)), _chunk(b"fact", bytes(4)), DATA),
+        PLAIN,
+        read_all(wav(PCM, riff_bytes=0)),
+        _riff(FMT, chunk(b"LIST", b"INFOISFT\x03\0\0\0abc"), DATA),
+        _riff(chunk(b"JUNK", bytes(27)), FMT, DATA),
+        _riff(chunk(b"fmt ", FMT[8:] + bytes(2)), chunk(b"fact", bytes(4)), DATA),
     ],
 )
 def test_the_samples_are_those_of_the_decoder(content):
@@ -70,7 +62,7 @@ def test_the_samples_are_those_of_the_decoder(content):
 
 def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none():
     """The test makes 1,000 files with one to three changed bytes in their first 80."""
-    rng, content = np.random.default_rng(0), _riff(FMT, _chunk(b"LIST", b"INFOISFT\x04\0\0\0abcd"), DATA)
+    rng, content = np.random.default_rng(0), _riff(FMT, chunk(b"LIST", b"INFOISFT\x04\0\0\0abcd"), DATA)
     taken = 0
     for _ in range(1_000):
         damaged = np.frombuffer(content, np.uint8).copy()
@@ -87,8 +79,8 @@ def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none():
 
 def test_a_long_file_is_not_read():
     """A long file is more than fits into memory at once, for each of many callers. Its position does not change."""
-    for content, is_read in ((_file(bytes(decode.MAX_PLAIN_BYTES)), False), (_file(), True)):
-        with open_bytes(content) as file:
+    for pcm, is_read in ((bytes(decode.MAX_PLAIN_BYTES), False), (PCM, True)):
+        with wav(pcm) as file:
             file.seek(7)
             assert (decode.read_plain_wav(file) is not None) == is_read
             assert file.tell() == 7

@@ -103,12 +103,12 @@ async def test_floats_that_are_no_samples(decoder):
 async def test_damage_in_an_mp4_is_silence_of_which_the_place_is_told(decoder):
     """Its times show how long it is. Silence that the file itself has in a track is none."""
     for channels in (decoder.stream, decoder.stream_channels):
-        with encode("mp4", "aac", tone(6.0, 48_000), 48_000) as file:
-            progress = await _damaged(file, channels, lambda start_s: 1.5 <= start_s < 3 or 4 <= start_s < 4.5)
+        file = encode("mp4", "aac", tone(6.0, 48_000), 48_000)
+        progress = await _damaged(file, channels, lambda start_s: 1.5 <= start_s < 3 or 4 <= start_s < 4.5)
         assert np.array(progress.lost_s) == pytest.approx(np.array([(1.5, 3.0), (4.0, 4.5)]), abs=0.05)
         assert progress.decoded_s == pytest.approx(6.0, abs=0.05)
-    with film("mp4", tone(2.0, 48_000), 1.0, 2.0) as file:  # one packet, which leaves no gap that is filled
-        progress = await _damaged(file, decoder.stream, lambda start_s: 1.2 < start_s < 1.222)
+    file = film("mp4", tone(2.0, 48_000), 1.0, 2.0)  # one packet, which leaves no gap that is filled
+    progress = await _damaged(file, decoder.stream, lambda start_s: 1.2 < start_s < 1.222)
     assert progress.decoded_s > 4.5
     assert progress.lost_s == []
 
@@ -157,11 +157,8 @@ async def test_a_time_that_cannot_be_is_no_gap(decoder):
 
 async def test_a_chain_is_read_to_its_end(decoder):
     """Oggs one after the other, as radio stations send them, are read, also where codec, rate or channels change."""
-    links = []
-    for codec, rate_hz, channels in (("libopus", 48_000, 1), ("libopus", 48_000, 2), ("flac", 44_100, 1)):
-        with encode("ogg", codec, tone(2.0, rate_hz, channels), rate_hz) as file:
-            links.append(read_all(file))
-    mono, stereo, flac = links
+    links = (("libopus", 48_000, 1), ("libopus", 48_000, 2), ("flac", 44_100, 1))
+    mono, stereo, flac = (read_all(encode("ogg", codec, tone(2.0, hz, count), hz)) for codec, hz, count in links)
     with open_bytes(stereo + mono + flac + stereo) as file:
         assert is_tone(await decoded(decoder, file), 8.0, 0.01)
     with open_bytes(mono + stereo[:20] + b"OggS\x00\x02" + bytes(20)) as file:
@@ -170,8 +167,7 @@ async def test_a_chain_is_read_to_its_end(decoder):
 
 async def test_damage_keeps_the_rest(decoder):
     """A file with a hole, or cut off, gives what can be decoded, as players do."""
-    with encode("mp3", "libmp3lame", tone(4.0, 44_100), 44_100) as file:
-        content = bytearray(read_all(file))
+    content = bytearray(read_all(encode("mp3", "libmp3lame", tone(4.0, 44_100), 44_100)))
     with open_bytes(bytes(content[: len(content) // 2])) as file:
         assert is_tone(await decoded(decoder, file), 2.0, 0.1)
     content[len(content) // 2 : len(content) // 2 + 2_000] = bytes(2_000)

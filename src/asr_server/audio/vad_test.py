@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 
 from asr_server import demo
-from asr_server.audio.segmentation import SpeechProbability, frame_power
+from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
+from E2Etest.drive.recordings import waveform
 
 # Where the two phrases of fixtures/words.flac begin and end, in samples: known from cutting and pasting them.
 PHRASES = ((16_000, 38_302), (57_502, 77_760))
@@ -21,13 +21,7 @@ PHRASES = ((16_000, 38_302), (57_502, 77_760))
 @pytest.fixture(scope="module")
 def words():
     """Silence, "Good morning everyone", 1.2 s, "Thank you for coming", silence: espeak-ng and faint noise."""
-    return _read(Path(__file__).with_name("fixtures") / "words.flac")
-
-
-def _read(path):
-    with av.open(str(path)) as file:
-        pcm = np.concatenate([frame.to_ndarray() for frame in file.decode(audio=0)], axis=1)
-    return np.asarray(pcm[0] / np.float32(32_768), np.float32)
+    return waveform(Path(__file__).with_name("fixtures") / "words.flac")
 
 
 def _whole_frames(audio):
@@ -55,7 +49,7 @@ def test_chunking_does_not_matter(words):
 
 def test_quiet_speech_is_found_as_loud_speech_is():
     """A speaker who is 30 dB quieter loses at most every twentieth frame, also behind another at full level."""
-    speech = _read(demo.speech().recording)
+    speech = waveform(demo.speech().recording)
     loud = SpeechProbability().push(speech) >= 0.5
     quiet = np.float32(10 ** (-30 / 20)) * speech
     pause = np.zeros(10 * FRAME_SAMPLES, np.float32)
@@ -76,13 +70,6 @@ def test_streams_do_not_mix(words):
         frames = (one, whole[at : at + 5]), (other, noise[at : at + 1 + at % 7])
         found.append(SpeechProbability.push_together(frames if at % 2 else frames[::-1])[at % 2 - 1])
     assert np.abs(np.concatenate(found) - alone).max() < 1e-5
-
-
-def test_shapes():
-    """A clip of any length has one score a frame begun. Power is a frame's mean square, the last one filled up."""
-    for count in (0, 512, 513):
-        assert len(SpeechProbability().push(np.zeros(count, np.float32))) == -(-count // FRAME_SAMPLES)
-    assert frame_power(np.full(768, 0.5, np.float32)).tolist() == [0.25, 0.125]
 
 
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path):

@@ -1,6 +1,5 @@
 """The plan as tables: what is chosen on a machine, why, and what is refused."""
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -41,7 +40,7 @@ def _card(name):
         (GPU, {}, {"device": "cuda", "max_batch": 64, "runtime": "torch", "model_id": LARGE}),
         (Capabilities(gpu=True, torch_cuda=False), {}, {"device": "cpu"}),
         (GPU, {"device": "cpu"}, {"device": "cpu", "max_batch": 8, "model_id": SMALL}),
-        (GPU, {"device": "cuda:1"}, {"device": "cuda:1", "max_batch": 64}),
+        (GPU, {"device": "cuda:1"}, {"device": "cuda:1", "aligner_id": "Qwen/Qwen3-ForcedAligner-0.6B"}),
         # The larger model on a GPU, if the smallest card has the memory.
         (replace(GPU, gpus=Gpus(memory_mb=(24_564, 4_096))), {}, {"model_id": SMALL}),
         (replace(GPU, gpus=Gpus(memory_mb=(8_188,))), {}, {"model_id": LARGE}),
@@ -53,7 +52,6 @@ def _card(name):
         (XEON, {"forced_aligner_id": "o/aligner@v3"}, {"aligner_id": "o/aligner", "aligner_revision": "v3"}),
         (XEON, {"model_id": "/a@b"}, {"model_id": "/a@b", "model_revision": ""}),
         # The demonstration brings its aligner, unless one is named.
-        (NO_GPU, {}, {"aligner_id": "Qwen/Qwen3-ForcedAligner-0.6B"}),
         (NO_GPU, {"model_id": "demo"}, {"aligner_id": "demo"}),
         (NO_GPU, {"model_id": "demo", "forced_aligner_id": "/models/aligner"}, {"aligner_id": "/models/aligner"}),
         # A CPU computes in OpenVINO where it is installed, in 8 bits, whatever instructions the processor has.
@@ -172,14 +170,6 @@ def test_every_conflict_is_named():
         planned(NO_GPU, device="cuda", quantize="fp8", dual_model=True)
     text = str(refusal.value)
     assert all(word in text for word in ("DEVICE=cuda", "QUANTIZE", "DUAL_MODEL", "driver", "CPU build"))
-
-
-@pytest.mark.parametrize("values", [{"model_id": "fake"}, {"model_id": "demo,fake-fast"}, {"speech": "fake"}])
-def test_scripted_engines_need_the_sources(values, monkeypatch):
-    """The wheel does not have them, and the start is refused there."""
-    monkeypatch.setitem(sys.modules, "asr_server_fake", None)
-    with pytest.raises(plan.PlanError, match="the package asr_server_fake is in the sources only"):
-        planned(NO_GPU, **values)
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,7 @@ def test_words_are_what_readers_call_so():
 
 @given(SIGNS | st.text(max_size=40))
 def test_words_and_gaps_give_the_text_back(text):
-    """Nothing is changed or lost, and only white space stands between words. Only in a text that has nothing else is
-    there a word of marks. Only the first word may begin with a closing mark, so no line of others does."""
+    """Only white space is between words. Marks alone are no word beside others; none after the first begins closing."""
     found = words.split(text)
     gaps = words.gaps(text, found)
     assert "".join(gap + word for gap, word in zip(gaps, found, strict=True)) == text.rstrip()
