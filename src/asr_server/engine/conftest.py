@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import wave
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
+from E2Etest.drive.recordings import waveform
 
 TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
 HASH = "a" * 40  # of a commit
@@ -118,9 +118,7 @@ def downloaded(cache, name, *, source=None, without=(), branch="main", commit=HA
 @pytest.fixture(scope="session")
 def speech():
     """The bundled recording: float32 (n,), 16 kHz."""
-    with wave.open(str(demo.sample().recording)) as recording:
-        frames = recording.readframes(recording.getnframes())
-    return np.frombuffer(frames, np.int16).astype(np.float32) / 32768
+    return waveform(demo.sample().recording)
 
 
 @pytest.fixture(scope="session")

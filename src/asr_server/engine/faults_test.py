@@ -52,15 +52,13 @@ def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(clips, alone, monk
     assert engine.free_slots == 4
 
 
-def _cpu_allocation(*_):
-    torch.empty(1 << 50, dtype=torch.uint8)
-
-
 @pytest.mark.parametrize(
     ("library", "owner", "name", "error", "kind"),
     [
         (TORCH, loading, "load", torch.OutOfMemoryError, EngineOutOfMemory),
-        (TORCH, torch, "from_numpy", _cpu_allocation, EngineOutOfMemory),
+        # No caller waits for what the first passes set up.
+        (TORCH, ArenaDecoder, "prefill", torch.OutOfMemoryError, EngineOutOfMemory),
+        (TORCH, torch, "from_numpy", lambda *_: torch.empty(1 << 50, dtype=torch.uint8), EngineOutOfMemory),
         (OPENVINO, NumberFormats, "compiled", RuntimeError("std::bad_alloc"), EngineOutOfMemory),
         (OPENVINO, NumberFormats, "compiled", RuntimeError("Check 'shapes' failed"), ModelUnavailable),
     ],
@@ -69,16 +67,7 @@ def test_a_model_that_does_not_fit_says_so(monkeypatch, library, owner, name, er
     """The error blames no audio, though torch on a CPU and OpenVINO raise a RuntimeError. Nothing is half loaded."""
     engine = qwen(runtime=library)
     monkeypatch.setattr(owner, name, Mock(side_effect=error))
-    with pytest.raises(kind, match=r"model|checkpoint"):
-        engine.load()
-    assert not engine.loaded
-
-
-def test_memory_that_is_short_for_the_first_passes_is_short_for_the_model(monkeypatch):
-    """They belong to the load: no caller waits for what they set up."""
-    engine = qwen()
-    monkeypatch.setattr(ArenaDecoder, "prefill", Mock(side_effect=torch.OutOfMemoryError))
-    with pytest.raises(EngineOutOfMemory):
+    with pytest.raises(kind, match="No memory" if owner is ArenaDecoder else r"model|checkpoint"):
         engine.load()
     assert not engine.loaded
 

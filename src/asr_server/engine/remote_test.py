@@ -95,6 +95,7 @@ def script(tmp_path, monkeypatch):
         (tmp_path / "new").write_text(json.dumps(fields))
         (tmp_path / "new").replace(tmp_path / "script.json")
 
+    write(**QUICK)
     return write
 
 
@@ -202,7 +203,6 @@ async def test_rows_go_on_in_the_next_engine(connect, engine, script):
 
 async def test_models_and_leases_are_in_the_next_engine_too(connect, engine, script):
     """A model that was loaded is loaded again, before anybody asks, and stays while it is leased."""
-    script(**QUICK)
     first, server = engine(idle_timeout=0.2), connect()
     with server.thread.lease(live=True):
         await asyncio.wrap_future(server.thread.load())
@@ -289,7 +289,6 @@ async def test_neither_live_work_nor_a_server_that_comes_last_waits_for_the_many
 
 async def test_steps_and_loads_are_reported_to_one_server(connect, engine, script):
     """So that the sum of what servers count is what the engine did."""
-    script(**QUICK)
     shared, one, other = engine(), connect(), connect()
     await until(lambda: len(shared.server.connections) == 2)
     await other.ask().result()
@@ -301,7 +300,6 @@ async def test_steps_and_loads_are_reported_to_one_server(connect, engine, scrip
 
 async def test_a_server_of_another_model_or_version_is_refused(connect, engine, script, monkeypatch):
     """Requests get the reason, and so does `/readyz`; `/livez` does not, as another start would not help."""
-    script(**QUICK)
     shared = engine(max_batch=3)
     monkeypatch.setattr(wire, "__version__", "0")
     server = connect()
@@ -315,7 +313,6 @@ async def test_a_server_of_another_model_or_version_is_refused(connect, engine, 
 
 async def test_a_process_of_another_user_is_refused(engine, script, place, monkeypatch):
     """Such a process gets nothing, and what it sends is not read."""
-    script(**QUICK)
     monkeypatch.setattr("os.getuid", lambda: 4711)
     shared, told, gone = engine(), [], asyncio.Event()
     frames = wire.Frames(lambda message, samples: told.append(message), gone.set)
@@ -349,7 +346,6 @@ async def test_in_gateway_mode_the_process_comes_with_a_row_and_goes_when_idle(c
 @pytest.mark.nightly
 async def test_rows_that_come_while_the_idle_process_ends_are_answered(connect, script):
     """At every moment of its end; each by a process that takes it."""
-    script(**QUICK)
     server = connect(engine_process="auto", gateway_mode=True, idle_timeout=0.1)
     for number in range(20):
         await asyncio.sleep(0.1 + 0.01 * number)
