@@ -25,21 +25,12 @@ from asr_server.features.speech_output.spoken_form import spoken_form
 from asr_server.features.translation import translator
 from asr_server.recordings.requests import PersonalData
 from asr_server.subtitle import alignment, cue_segmentation, cues
+from asr_server.subtitle.cue_segmentation import Passage
 from asr_server.text import languages, scripts, sentences, words
 from asr_server.text.scripts import normal_form
 
 _CONFIG = cues.CueConfig()
 _SPEECH = [(0, 10_000_000)]
-
-
-def _cues(text):
-    spoken = alignment.estimate(text, "English", _SPEECH)
-    return cue_segmentation.cues([cue_segmentation.Passage(text, spoken)], _CONFIG)
-
-
-def _document(text):
-    written = document.Document([document.DocumentPart(0, document.clean(text), text)], text)
-    return document.markdown(written), document.docx(written)
 
 
 FUNCTIONS = {
@@ -61,7 +52,7 @@ FUNCTIONS = {
     "loops.collapse": loops.collapse,
     "alignment.letters": alignment.letters,
     "alignment.estimate": lambda text: alignment.estimate(text, "English", _SPEECH),
-    "cues": _cues,
+    "cues": lambda text: cue_segmentation.cues([Passage(text, alignment.estimate(text, "English", _SPEECH))], _CONFIG),
     "cues.relayout": lambda text: cue_segmentation.relayout(text, _CONFIG),
     "cues.text_lines": cues.text_lines,
     "cues.srt": lambda text: cues.parse_srt(cues.render_srt([cues.Cue(0, 1, text)]) + text),
@@ -79,7 +70,10 @@ FUNCTIONS = {
     "translation.one_line": translator.one_line,
     "translation.cue_text": translator.cue_text,
     "translation.response": lambda text: translator.read_response(f'{{"1": "{text}", "2": {text}', ["1", "2"]),
-    "documents": _document,
+    "documents": lambda text: [
+        write(document.Document([document.DocumentPart(0, document.clean(text), text)], text))
+        for write in (document.markdown, document.docx)
+    ],
     "documents.direction": document.is_right_to_left,
 }
 _LEAST_S = 0.001  # less is noise

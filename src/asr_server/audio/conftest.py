@@ -152,11 +152,8 @@ FILMS = {
 
 
 def film(container, sound, late_s=0.0, pause_s=0.0, begins_s=0.0):
-    """Two seconds of black, with a mono 48 kHz track of `sound` (1, n) or without one.
-
-    The picture begins at `begins_s` by the container's clock. The track begins `late_s` after the picture, and has a
-    hole of `pause_s` after its first second.
-    """
+    """Two seconds of black from `begins_s` on the container's clock. `sound` (1, n), mono at 48 kHz or None, begins
+    `late_s` after the picture, and has a hole of `pause_s` after its first second."""
     file = open_bytes(b"")
     with av.open(file, "w", format=container) as out:
         picture_codec, sound_codec = FILMS[container]

@@ -60,14 +60,10 @@ def _audio(seconds=1.0):
     return np.zeros(int(16_000 * seconds), np.float32)
 
 
-def _thread(batch=None, **values):
-    return EngineThread(batch or Batch(), idle_timeout_s=0, start=False, **values)
-
-
 async def test_a_stream_gives_its_text_in_order_and_then_its_result():
     """Deltas without text are left out. Waiting and running are told apart, by the clock of the thread."""
     clock = iter(range(100))
-    thread = _thread(clock=lambda: next(clock))
+    thread = EngineThread(Batch(), idle_timeout_s=0, start=False, clock=lambda: next(clock))
     stream = EngineClient(thread).stream(Utterance(_audio(2.5), stream=True), priority=NOW)
     assert thread.snapshot().waiting_s == 2.5
     assert not stream.begun.is_set()
@@ -83,7 +79,7 @@ async def test_a_stream_gives_its_text_in_order_and_then_its_result():
 async def test_its_audio_is_freed_with_it():
     """The audio is freed at once, by the count of its references: the collector comes minutes later."""
     batch, audio = Batch(), _audio()
-    thread, kept = _thread(batch), weakref.ref(audio)
+    thread, kept = EngineThread(batch, idle_timeout_s=0, start=False), weakref.ref(audio)
     gc.disable()
     try:
         stream = EngineClient(thread).stream(Utterance(audio, stream=True), priority=NOW)

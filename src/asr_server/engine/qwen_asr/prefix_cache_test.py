@@ -9,13 +9,9 @@ from asr_server.engine.row import KeptTokens
 STATE_BYTES = 4_000
 
 
-def _kept(nbytes):
-    return KeptTokens(1, np.zeros(nbytes, np.uint8))
-
-
 def _state(nbytes=STATE_BYTES):
-    nothing = np.zeros(0, np.float32)
-    return CachedPrefix((), 0, 0, nothing, nothing, lowest=0.0, floor=0.0, windows=1, kv=_kept(nbytes))
+    nothing, kept = np.zeros(0, np.float32), KeptTokens(1, np.zeros(nbytes, np.uint8))
+    return CachedPrefix((), 0, 0, nothing, nothing, lowest=0.0, floor=0.0, windows=1, kv=kept)
 
 
 @pytest.fixture
@@ -48,7 +44,7 @@ def _put_prompt(store, ids):
     """Put a prompt that is computed for the second time; returns of how many tokens a copy was asked for."""
     copies = []
     for _ in range(2):
-        store.put_prompt(ids, lambda tokens: copies.append(tokens) or _kept(STATE_BYTES))
+        store.put_prompt(ids, lambda tokens: copies.append(tokens) or _state().kv)
     return copies
 
 
