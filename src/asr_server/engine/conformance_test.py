@@ -1,9 +1,7 @@
 """The contract of `engine.protocol`, held against every engine of the registry with its aligner."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from asr_server import demo, feature_list
+from asr_server import feature_list
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine import core, plan
 from asr_server.engine.capabilities import Capabilities
@@ -32,12 +30,10 @@ class Kind:
     module: str = "asr_server.engine.qwen_asr.engine"
     names_language: bool = True  # answers begin with the language's name, and with none where there is no speech
     url: str | None = None  # of the server that it needs
-    options: Callable[[Path], dict] = lambda folder: {}  # more settings
-    folder: Path = Path()  # for files of the options
+    options: tuple = ()  # more settings
 
     def plan(self, max_batch=SLOTS):
-        chosen = {"model_id": self.model_id, "max_batch": max_batch, "vllm_base_url": self.url}
-        chosen |= self.options(self.folder)
+        chosen = {"model_id": self.model_id, "max_batch": max_batch, "vllm_base_url": self.url, **dict(self.options)}
         machine = Capabilities(gpu=False, torch_cuda=False, packages=frozenset(("openvino",)))
         return planned(machine, **chosen)
 
@@ -46,40 +42,24 @@ class Kind:
         return self.plan().traits.scores
 
 
-def _onnx_encoder(folder):
-    from asr_server.features.encoders import onnx_export
-
-    file = folder / "encoder.onnx"
-    if not file.exists():
-        onnx_export.export(demo.checkpoint_path(), file, int8=False)
-    return {"encoder_path": str(file)}
-
-
-def _causal_encoder(folder):
-    return {"model_id": str(causal_checkpoint(folder / "checkpoint", 104)), "quantize": "none"}
-
-
 KINDS = {
     "fake": Kind("fake", "asr_server_fake.engine"),
     "qwen": Kind("demo"),
     "moonshine": Kind("moonshine-tiny-en", "asr_server.features.moonshine.engine", names_language=False),
     "remote": Kind("any", "asr_server.features.remote_engine.engine", names_language=False, url="http://unknown"),
 }
-# The engine in its other runtime, and with encoders that it can have in place of its own.
+# The engine in its other runtime, and with an encoder that keeps a state.
 VARIANTS = {
-    "qwen in torch": Kind("demo", options=lambda folder: {"runtime": "torch"}),
-    "qwen with onnx": Kind("demo", options=_onnx_encoder),
-    "qwen with causal": Kind("demo", options=_causal_encoder),
+    "qwen in torch": Kind("demo", options=(("runtime", "torch"),)),
+    "qwen with causal": Kind("causal", options=(("quantize", "none"),)),
 }
 WITH_ALIGNER = [name for name, kind in KINDS.items() if kind.plan().aligner_id and not kind.url]
-_NIGHTLY = (pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900))
 # Each runtime of the demonstration model is held to the contract by `make test`; what else torch computes, at night.
 MARKS = {
     "qwen": pytest.mark.torch,
     "qwen in torch": pytest.mark.torch,
     "moonshine": pytest.mark.nightly,
-    "qwen with onnx": _NIGHTLY,
-    "qwen with causal": _NIGHTLY,
+    "qwen with causal": (pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)),
 }
 
 
@@ -95,7 +75,9 @@ def _params(names):
 
 @pytest.fixture(scope="module", params=_params([*KINDS, *VARIANTS]))
 def kind(request, tmp_path_factory):
-    found = replace({**KINDS, **VARIANTS}[request.param], folder=tmp_path_factory.mktemp("kind"))
+    found = {**KINDS, **VARIANTS}[request.param]
+    if found.model_id == "causal":
+        found = replace(found, model_id=str(causal_checkpoint(tmp_path_factory.mktemp("kind") / "checkpoint", 104)))
     if not found.url:
         yield found
         return
@@ -360,6 +342,16 @@ def test_the_words_of_another_model_can_be_what_an_answer_begins_with(ask, clips
     assert (begun.language, begun.finish) == ("English", Finish.END)
     assert not plain.text.startswith("play seven")
     _same(empty, plain)
+
+
+def test_a_session_never_changes_an_answer(ask, clips):
+    """Growing audio under one key, with the last answer as the draft, is answered as from scratch."""
+    draft = ()
+    for end in (*range(20_000, len(clips[2]), 30_000), len(clips[2])):
+        part, last = clips[2][:end], end == len(clips[2])
+        (fresh,), (kept,) = ask(Utterance(part)), ask(Utterance(part, session="grow", last=last, draft=draft))
+        assert kept.ids == fresh.ids
+        draft = kept.ids
 
 
 def test_it_says_what_it_is(kind, engine):
