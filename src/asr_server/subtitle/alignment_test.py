@@ -15,12 +15,6 @@ from asr_server.text import words
 ALIGNED, ESTIMATED = TimeSource.ALIGNED, TimeSource.ESTIMATED
 
 
-def _pieces(written):
-    """Return an aligner's pieces: words without marks, one after the other."""
-    kept = ["".join(c for c in word if c.isalnum()) for word in words.split(written)]
-    return [(word, 1000 + 300 * i, 1280 + 300 * i) for i, word in enumerate(kept)]
-
-
 def _assert_laws(written, timed, span):
     assert [word.text for word in timed] == words.split(written)
     assert all(word.start_ms < word.end_ms for word in timed)
@@ -34,7 +28,8 @@ def test_a_whole_alignment_is_taken_over():
         rng = random.Random(4)
         for _ in range(40):
             written = text(rng, script, rng.randint(1, 14))
-            pieces = _pieces(written)
+            kept = ["".join(filter(str.isalnum, word)) for word in words.split(written)]
+            pieces = [(word, 1000 + 300 * i, 1280 + 300 * i) for i, word in enumerate(kept)]
             timed = transfer_timestamps(written, pieces, (1000, 31_000))
             assert [word.text for word in timed] == words.split(written), script
             found = [(word.start_ms, word.end_ms, word.source) for word in timed]
