@@ -3,31 +3,19 @@
 import re
 
 import numpy as np
-import openvino as ov
 import pytest
 
 from asr_server import demo
 from asr_server.engine.conftest import ends, loaded_qwen, qwen
 from asr_server.engine.feature import OPENVINO, TORCH
-from asr_server.engine.memory import NoRoom, PrefillPolicy
-from asr_server.engine.openvino.compiled_text import PAGE, Pages, PageSpan
+from asr_server.engine.memory import PrefillPolicy
+from asr_server.engine.openvino.compiled_text import PageSpan
 from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import compiled_model, files
 from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
-
-
-def test_ids_in_float32_are_those_of_torch(run, make_engine, clips):
-    """Both find the same ids for one row and many, and log-probabilities that rounding alone tells apart."""
-    utterances = [Utterance(clip) for clip in clips]
-    expected = run(loaded_qwen(rows=1), utterances)
-    for engine in (make_engine(1), make_engine(8)):
-        for got, own in zip(run(engine, utterances), expected, strict=True):
-            assert got.ids == own.ids
-            assert got.logprobs == pytest.approx(own.logprobs, abs=1e-4)
-            assert got.no_speech_prob == pytest.approx(own.no_speech_prob, abs=1e-4)
 
 
 def test_the_released_layout_computes_what_torch_does(released_checkpoint, run, speech, monkeypatch):
@@ -37,16 +25,6 @@ def test_the_released_layout_computes_what_torch_does(released_checkpoint, run, 
     found = [run(engine, [Utterance(speech)])[0] for engine in engines]
     assert found[0].ids == found[1].ids
     assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=1e-3)
-
-
-def test_rows_use_the_pages_of_those_before_them():
-    """A page takes memory from its first use on, so those that were given back last are taken first."""
-    pages = Pages({"key": ([2, PAGE, 4], ov.Type.f32)}, 8 * PAGE)
-    taken = pages.take(3)
-    pages.give(taken)
-    assert sorted(pages.take(3)) == sorted(taken)
-    with pytest.raises(NoRoom):
-        pages.take(6)
 
 
 def test_numbers_that_are_none_leave_no_trace_in_a_page(monkeypatch):

@@ -20,12 +20,8 @@ def processor(released_checkpoint):
 
 
 @pytest.fixture(scope="module")
-def found(released_checkpoint):
-    return files.read(released_checkpoint)
-
-
-@pytest.fixture(scope="module")
-def prompts(found):
+def prompts(released_checkpoint):
+    found = files.read(released_checkpoint)
     return PromptBuilder(found.tokenizer, ChatTemplate.load(found.directory), found.audio_id)
 
 

@@ -170,12 +170,7 @@ def test_urgent_rows_are_prefilled_first(engine, clips, monkeypatch):
     """The number of rows that wait in the batch does not matter. While they wait, only urgent rows may join."""
     prefilled = []
     monkeypatch.setattr(PrefillPolicy, "tokens", lambda policy, limit_s: 20)
-    _wrap(
-        monkeypatch,
-        CompiledDecoder,
-        "prefill",
-        lambda decoder, parts: prefilled.append([(row.key, count) for row, count in parts]),
-    )
+    _wrap(monkeypatch, CompiledDecoder, "prefill", lambda _, parts: prefilled.append([(r.key, n) for r, n in parts]))
     for key in range(2):
         engine.admit(key, Utterance(clips[key]))
     assert (engine.free_slots, engine.urgent_slots) == (0, 6)

@@ -23,18 +23,13 @@ def _processor(directory):
     return Qwen3ASRProcessor.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
 
 
-@pytest.fixture(scope="module")
-def both(directory):
-    return TextTokenizer.load(directory), _processor(directory).tokenizer
-
-
 def _description(tokenizer):
     return json.loads(tokenizer.to_str())
 
 
-def test_it_is_the_sdks(both):
+def test_it_is_the_sdks(directory):
     """Vocabulary, merges, division of text, added tokens and their flags are equal."""
-    ours, theirs = both
+    ours, theirs = TextTokenizer.load(directory), _processor(directory).tokenizer
     assert _description(ours.library) == _description(theirs.backend_tokenizer)
     assert ours.added == {token.content: token.special for token in theirs.added_tokens_decoder.values()}
 
