@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.conftest import loaded_qwen, qwen
+from asr_server.engine.conftest import aligned, loaded_aligner, loaded_qwen, qwen
 from asr_server.engine.feature import OPENVINO, TORCH
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr import files
@@ -74,15 +74,19 @@ def test_a_loaded_model_is_not_walked_by_the_garbage_collector(make_engine):
 
 
 @pytest.mark.parametrize("library", [TORCH, OPENVINO])
-def test_a_long_pass_says_that_it_moves(library, speech):
+@pytest.mark.parametrize("model", [demo.checkpoint_path(), demo.aligner_path()])
+def test_a_long_pass_says_that_it_moves(library, model, speech, items):
     """Slow is no hang. Progress is told at the convolutions and each layer in torch, and at each graph of OpenVINO."""
     beats = []
-    engine = loaded_qwen(rows=1, runtime=library, callbacks=[lambda: beats.append(1)])
-    beats.clear()
-    engine.admit(0, Utterance(speech))
-    assert not beats
-    list(engine.step())
-    config = files.read(demo.checkpoint_path()).thinker
+    if model == demo.aligner_path():
+        aligned(loaded_aligner(runtime=library, on_progress=lambda: beats.append(1)), items[:1])
+    else:
+        engine = loaded_qwen(rows=1, runtime=library, callbacks=[lambda: beats.append(1)])
+        beats.clear()
+        engine.admit(0, Utterance(speech))
+        assert not beats
+        list(engine.step())
+    config = files.read(model).thinker
     layers = 1 + config["audio_config"]["encoder_layers"] + config["text_config"]["num_hidden_layers"]
     assert len(beats) == layers if library == TORCH else len(beats) >= 3
 

@@ -105,54 +105,35 @@ def test_a_sum_and_its_norm_are_as_precise_as_torch(run, sizes, n, random):
     assert all(map(_precise, run("added", *given), EAGER.added(*given), exact))
 
 
-class Attention:
-    """A layer's inputs, and a buffer of sevens. One token in eight is padding, written to the last place."""
-
-    def __init__(self, sizes, n, random):
-        self.kv_heads, dim = sizes.num_key_value_heads, sizes.head_dim
-        heads = sizes.num_attention_heads + self.kv_heads
-        self.qkv, self.weights = random(n, (heads + self.kv_heads) * dim), random(heads, dim)
-        self.cos, self.sin = random(n, dim), random(n, dim)
-        # Tokens of two layers, keys and values beside each other, and one column more than a head has.
-        self.buffer = torch.full((n + 9, 2, 2, self.kv_heads, dim + 1), 7).to(self.qkv.dtype)
-        self.places = torch.randperm(n + 8, generator=torch.Generator().manual_seed(1))[:n]
-        self.kept = torch.arange(n) % 8 < 7
-        self.places[~self.kept] = n + 8
-
-    def run(self, run):
-        keys, values = self.buffer[:, 1, :, :, :-1].unbind(1)
-        q = run("heads", self.qkv, self.weights, (self.cos, self.sin), Room(keys, values, self.places))
-        return q, keys, values
-
-    def rotated(self, dtype=None):
-        """Return queries and keys as torch has them, computed in a format."""
-        qkv, weights, cos, sin = (given.to(dtype) for given in (self.qkv, self.weights, self.cos, self.sin))
-        return EAGER.rotated(qkv, weights, cos, sin).tensor_split([-self.kv_heads], dim=1)
-
-
-@pytest.fixture(params=["demo", "1.7b"])
-def attention(request, n, random):
-    """The released models have the same heads."""
-    return Attention(SIZES[request.param], n, random)
-
-
-def test_heads_are_as_precise_as_torch_and_nothing_else_is_written(run, attention):
+@pytest.mark.parametrize("name", ["demo", "1.7b"])  # the released models have the same heads
+def test_heads_are_as_precise_as_torch_and_nothing_else_is_written(run, name, n, random):
     """Values are kept as they are, each at the place of its token. Whatever is beside them stays."""
-    q, keys, values = attention.run(run)
-    found = q, keys[attention.places]
-    for one, eager, exact in zip(found, attention.rotated(), attention.rotated(torch.float64), strict=True):
-        assert _precise(one[attention.kept], eager[attention.kept], exact[attention.kept])
-    v = attention.qkv.unflatten(1, (-1, values.shape[-1]))[:, -attention.kv_heads :]
-    assert torch.equal(values[attention.places[attention.kept]], v[attention.kept])
-    others = torch.ones(len(attention.buffer), dtype=torch.bool).index_fill(0, attention.places, False)
-    assert (attention.buffer[others] == 7).all()
-    assert (attention.buffer[:, 0] == 7).all()
-    assert (attention.buffer[..., -1] == 7).all()
-    written = attention.buffer.clone()
-    attention.buffer.fill_(7)
-    attention.places = attention.places.int()
-    attention.run(run)
-    assert torch.equal(attention.buffer, written)
+    kv_heads, dim = SIZES[name].num_key_value_heads, SIZES[name].head_dim
+    heads = SIZES[name].num_attention_heads + kv_heads
+    qkv, weights, cos, sin = random(n, (heads + kv_heads) * dim), random(heads, dim), random(n, dim), random(n, dim)
+    # Tokens of two layers, keys and values beside each other, and one column more than a head has.
+    buffer = torch.full((n + 9, 2, 2, kv_heads, dim + 1), 7).to(qkv.dtype)
+    places = torch.randperm(n + 8, generator=torch.Generator().manual_seed(1))[:n]
+    kept = torch.arange(n) % 8 < 7  # one token in eight is padding, written to the last place
+    places[~kept] = n + 8
+    keys, values = buffer[:, 1, :, :, :-1].unbind(1)
+    found = run("heads", qkv, weights, (cos, sin), Room(keys, values, places)), keys[places]
+    eager, exact = (
+        EAGER.rotated(*(given.to(dtype) for given in (qkv, weights, cos, sin))).tensor_split([-kv_heads], dim=1)
+        for dtype in (None, torch.float64)
+    )
+    for one, rounded, precise in zip(found, eager, exact, strict=True):
+        assert _precise(one[kept], rounded[kept], precise[kept])
+    v = qkv.unflatten(1, (-1, dim))[:, -kv_heads:]
+    assert torch.equal(values[places[kept]], v[kept])
+    others = torch.ones(len(buffer), dtype=torch.bool).index_fill(0, places, False)
+    assert (buffer[others] == 7).all()
+    assert (buffer[:, 0] == 7).all()
+    assert (buffer[..., -1] == 7).all()
+    written = buffer.clone()
+    buffer.fill_(7)
+    run("heads", qkv, weights, (cos, sin), Room(keys, values, places.int()))
+    assert torch.equal(buffer, written)
 
 
 def test_a_gate_is_as_precise_as_torch(run, sizes, n, random):
