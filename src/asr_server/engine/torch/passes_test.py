@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -75,38 +76,36 @@ def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypat
     assert not [longest for longest in eager if longest <= 256]
 
 
-class Device:
-    """Counts the passes whose results are asked for, and those that were launched before the one before was read."""
+def _device(monkeypatch, failing=()):
+    """Count passes, and those launched before the one before was read; reading fails after some numbers of these."""
+    # Of the events: L, a pass was launched; R, the results of one were read.
+    seen, download = SimpleNamespace(launched=0, ahead=0, failed=0, events=""), torch_memory.download
 
-    def __init__(self, monkeypatch, failing=()):
-        """Reading fails for those numbers of the passes after which another was launched."""
-        self.launched = self.ahead = self.failed = 0
-        self.events = ""  # L: a pass was launched; R: the results of one were read
-        self._failing, self._download = failing, torch_memory.download
-        monkeypatch.setattr(torch_memory, "download", self.download)
-
-    def download(self, chosen):
-        self.launched += 1
-        self.events += "L"
-        number, read = self.launched, self._download(chosen)
+    def launch(chosen):
+        seen.launched += 1
+        seen.events += "L"
+        number, read = seen.launched, download(chosen)
 
         def numbers():
-            self.events += "R"
-            if self.launched > number:
-                self.ahead += 1
-                if self.ahead in self._failing:
-                    self.failed += 1
+            seen.events += "R"
+            if seen.launched > number:
+                seen.ahead += 1
+                if seen.ahead in failing:
+                    seen.failed += 1
                     raise MemoryError
             return read()
 
         return numbers
+
+    monkeypatch.setattr(torch_memory, "download", launch)
+    return seen
 
 
 @pytest.mark.parametrize("failing", [(), (2,), (5,), (6,)])
 def test_a_step_is_launched_before_the_one_before_it_is_read(engine, run, clips, alone, monkeypatch, failing):
     """Rows that come and go get the ids that they have alone, also where reading fails with another step launched."""
     _recorded(engine, monkeypatch)
-    device = Device(monkeypatch, failing)
+    device = _device(monkeypatch, failing)
     # Steps of longer rows are not recorded here.
     short = [(Utterance(clip), answer) for clip, answer in zip(clips, alone, strict=True) if len(clip) < 8 * 16_000]
     for got, (_, expected) in zip(run(engine, [utterance for utterance, _ in short]), short, strict=True):
@@ -123,7 +122,7 @@ def test_no_step_is_launched_before_an_urgent_prompt_nor_before_what_it_needs_is
 ):
     """An urgent prompt runs after the present step, others after one more. The host knows a sampled token first."""
     _recorded(engine, monkeypatch)
-    device = Device(monkeypatch)
+    device = _device(monkeypatch)
     engine.admit(0, Utterance(clips[0], **given))
     for _ in range(4):
         list(engine.step())
