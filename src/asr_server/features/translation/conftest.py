@@ -1,8 +1,6 @@
 """A chat endpoint that answers as told: rightly, or wrongly in every way that real ones have been seen to.
 
-A real HTTP server on a loopback port, in a thread of the test's process. Its "translation" of a line is a made-up word
-that only this line has (`translation`), so a text that ends up at the wrong line shows. Tests of `service` and those in
-E2Etest use it too.
+Its "translation" of a line is a made-up word that only this line has, so a text that ends up at the wrong line shows.
 """
 
 from __future__ import annotations
@@ -10,26 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import select
-import socketserver
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from asr_server.core.settings import Settings
-from asr_server.features.translation.endpoint import ChatEndpoint
 from asr_server.features.translation.prompt import TranslationConfig
-from asr_server.features.translation.translator import translate
 from asr_server.text import languages
 
-PATH = "/v1/chat/completions"
 KEY = "sk-canary-0123456789"
-# The library waits as long as it is told, so that tests of repeated requests take no time.
-_SOON = {"retry-after-ms": "1"}
 
 
 def translation(text: str) -> str:
@@ -85,7 +76,8 @@ def completion(content: Any, *, finish: str = "stop", **message: Any) -> Answer:
 
 def refusal(status: int, message: str = "no", **headers: str) -> Answer:
     body = {"error": {"message": message, "type": "x", "param": None, "code": None}}
-    return Answer(json.dumps(body).encode(), status, {**_SOON, **headers})
+    # A retry waits as long as it is told, so that tests of repeated requests take no time.
+    return Answer(json.dumps(body).encode(), status, {"retry-after-ms": "1", **headers})
 
 
 def right(call: Call) -> Answer:
@@ -99,31 +91,18 @@ def _json(content: Any) -> Answer:
 def _merged(call: Call) -> Answer:
     """The first two lines as one, the rest moved up: the last id is gone."""
     first, *rest = call.right.values()
-    texts = [f"{first} {rest[0]}", *rest[1:]] if rest else [first]
+    texts = [" ".join([first, *rest[:1]]), *rest[1:]]
     return _json(dict(zip(call.right, texts, strict=False)))
 
 
 def _without_the_middle(call: Call) -> Answer:
     texts = list(call.right.items())
-    if len(texts) > 1:
-        del texts[len(texts) // 2]
-    return _json(dict(texts))
+    return _json(dict([*texts[: len(texts) // 2], *texts[len(texts) // 2 + 1 :]] or texts))
 
 
 def _each(change: Callable[[str, str], str]) -> Script:
     """The right answer with every text changed by (source, translation)."""
     return lambda call: _json({name: change(text, translation(text)) for name, text in call.lines.items()})
-
-
-def _cut(call: Call) -> Answer:
-    text = json.dumps(call.right)
-    return completion(text[: len(text) * 2 // 3], finish="length")
-
-
-def _tool(call: Call) -> Answer:
-    function = {"name": "translate", "arguments": json.dumps(call.right)}
-    calls = [{"id": "t", "type": "function", "function": function}]
-    return completion(None, finish="tool_calls", tool_calls=calls)
 
 
 def once(wrong: Answer | Script) -> Script:
@@ -146,18 +125,13 @@ MENDABLE: dict[str, Script] = {
     ),
     "merged": _merged,
     "middle-missing": _without_the_middle,
-    "cut-off": lambda call: _cut(call) if len(call.lines) > 1 else right(call),
+    "cut-off": lambda call: completion(_whole(call)[:-20], finish="length") if len(call.lines) > 1 else right(call),
     "timed": _each(lambda _, text: f"7\n00:00:01,000 --> 00:00:02,500\n{text}"),
     "broken-lines": _each(lambda _, text: text.replace(" ", "\r\n\r\n") + "\u2028"),
     "marked-up": _each(lambda _, text: f"<i>{text}</i>{{\\an8}}"),
-    "slow": lambda call: Answer(right(call).body, wait_s=0.02),
     "no-formats": lambda call: refusal(400, "response_format is not supported") if call.form else right(call),
-    "no-temperature": lambda call: (
-        refusal(400, "Unsupported value: temperature") if "temperature" in call.body else right(call)
-    ),
-    "no-system": lambda call: (
-        refusal(400, "System role not supported") if call.body["messages"][0]["role"] == "system" else right(call)
-    ),
+    "no-temperature": lambda call: refusal(400, "no temperature") if "temperature" in call.body else right(call),
+    "no-system": lambda call: refusal(400, "no system role") if len(call.body["messages"]) > 1 else right(call),
     "not-implemented": lambda call: refusal(501, "response_format") if call.form else right(call),
     "broken-once": once(refusal(500)),
 }
@@ -172,7 +146,7 @@ HOPELESS: dict[str, Script] = {
     "excuse": lambda call: completion("I am sorry, but I cannot help with that."),
     "thinking-only": lambda call: completion(f"<think>{_whole(call)}", finish="length"),
     "filtered": lambda call: completion(None, finish="content_filter"),
-    "tool": _tool,
+    "tool": lambda call: completion(None, tool_calls=[{"id": "t", "function": {"arguments": _whole(call)}}]),
     "odd-parts": lambda call: completion(["x", None, 7, {"type": "text"}, {"type": "text", "text": [_whole(call)]}]),
     "no-content": lambda call: completion(None),
     "error-as-200": lambda call: Answer(b'{"error": {"message": "overloaded", "code": 502}}'),
@@ -187,85 +161,60 @@ HOPELESS: dict[str, Script] = {
 }
 
 
-class ScriptedLlm:
+class ScriptedLlm(ThreadingHTTPServer):
     """A server that answers each call by `script`. Use it as a context manager."""
 
+    request_queue_size = 64
+
     def __init__(self, script: Script = right) -> None:
-        self.script = script
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.script, self.hung_up, self.lock = script, threading.Event(), threading.Lock()
         self.calls: list[Call] = []
-        self.most_at_once = 0
-        self.hung_up = threading.Event()
-        self._at_once = 0
-        self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
-        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self.base_url = f"http://127.0.0.1:{self.server_port}/v1"
 
     def __enter__(self) -> ScriptedLlm:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
 
     def restart(self, script: Script) -> None:
-        with self._lock:
+        with self.lock:
             self.script, self.calls = script, []
 
-    @contextmanager
-    def answering(self, body: bytes, headers: dict[str, str]) -> Iterator[Answer]:
-        """The script's answer; the call lasts as long as the block."""
-        with self._lock:
-            call = Call(len(self.calls), json.loads(body), headers)
-            self.calls.append(call)
-            self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
-            script = self.script
-        try:
-            yield script(call)
-        finally:
-            with self._lock:
-                self._at_once -= 1
 
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: ScriptedLlm
 
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    request_queue_size = 64
+    def do_POST(self) -> None:
+        assert self.path == "/v1/chat/completions"
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with self.server.lock:
+            call = Call(len(self.server.calls), body, {name.lower(): value for name, value in self.headers.items()})
+            self.server.calls.append(call)
+            script = self.server.script
+        found = script(call)
+        # Nothing is sent after a request: what can be read while it waits is the end of the connection.
+        waiting = select.poll()  # `select.select` takes no descriptor over 1,023
+        waiting.register(self.connection, select.POLLIN)
+        if waiting.poll(1_000 * found.wait_s):
+            self.server.hung_up.set()
+            self.close_connection = True
+            return
+        self.send_response(found.status)
+        for name, value in {"content-type": "application/json", **found.headers}.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(found.body)))
+        self.end_headers()
+        self.wfile.write(found.body[: found.sent])
+        self.close_connection = found.sent is not None
 
-
-def _handler(llm: ScriptedLlm) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if self.path != PATH:
-                self._send(refusal(404, "no such path"))
-                return
-            with llm.answering(body, {name.lower(): value for name, value in self.headers.items()}) as found:
-                # Nothing is sent after a request: what can be read while it waits is the end of the connection.
-                waiting = select.poll()  # `select.select` takes no descriptor over 1,023
-                waiting.register(self.connection, select.POLLIN)
-                if waiting.poll(1_000 * found.wait_s):
-                    llm.hung_up.set()
-                    self.close_connection = True
-                else:
-                    self._send(found)
-
-        def _send(self, found: Answer) -> None:
-            self.send_response(found.status)
-            for name, value in {"content-type": "application/json", **found.headers}.items():
-                self.send_header(name, value)
-            self.send_header("content-length", str(len(found.body)))
-            self.end_headers()
-            self.wfile.write(found.body[: found.sent])
-            self.close_connection = found.sent is not None
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    return Handler
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 @pytest.fixture
@@ -277,22 +226,6 @@ def llm():
 def endpoint_settings(base_url, **changes):
     given = {"openai_base_url": base_url, "translate_model": "scripted", "openai_api_key": KEY}
     return Settings(_env_file=None, **given | changes)
-
-
-@pytest.fixture
-def translating(llm):
-    """A context with `translate` on the scripted endpoint."""
-
-    @asynccontextmanager
-    async def build(*, batch=5, concurrency=2, max_retries=2):
-        settings = endpoint_settings(llm.base_url, request_timeout=10.0, translate_concurrency=concurrency)
-        endpoint = ChatEndpoint(settings, max_retries=max_retries, least_attempt_s=10.0)
-        try:
-            yield lambda lines, config: translate(endpoint, lines, replace(config, batch_lines=batch))
-        finally:
-            await endpoint.close()
-
-    return build
 
 
 def config(target="de", limit_s=20.0):

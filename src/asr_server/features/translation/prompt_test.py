@@ -9,24 +9,19 @@ from hypothesis import strategies as st
 from asr_server.features.translation.prompt import TranslationConfig, batches, build_prompt
 from asr_server.text import languages
 
-TEXTS = [f"line {i}" for i in range(10)]
+TEXTS = [f"line {i}" for i in range(100)]
 GERMAN = languages.find("de")
 
 
-def _content(asked, texts=TEXTS, **rest):
-    return json.loads(build_prompt(texts, asked, None, TranslationConfig(GERMAN, 0.1, 1.0, **rest)).user)
+def _content(asked, **rest):
+    return json.loads(build_prompt(TEXTS, asked, None, TranslationConfig(GERMAN, 0.1, 1.0, **rest)).user)
 
 
 def test_neighbours_go_along_as_context():
     """The context is three lines before and two after, not everything between lines that are far apart."""
-    assert [e.get("context", "") for e in _content([4, 6])["passage"]] == [
-        *("line 1", "line 2", "line 3"),
-        *("", "line 5", ""),
-        *("line 7", "line 8"),
-    ]
-    texts = [f"line {i}" for i in range(1000)]
-    entries = [e.get("text") or e["context"] for e in _content([0, 999], texts)["passage"]]
-    assert entries == [texts[i] for i in (0, 1, 2, 996, 997, 998, 999)]
+    assert [e.get("context") for e in _content([4, 6])["passage"]] == [*TEXTS[1:4], None, TEXTS[5], None, *TEXTS[7:9]]
+    entries = [e.get("text") or e["context"] for e in _content([0, 99])["passage"]]
+    assert entries == [TEXTS[i] for i in (0, 1, 2, 96, 97, 98, 99)]
 
 
 def test_only_terms_that_occur_are_sent():
