@@ -2,9 +2,9 @@
 
 import email
 import json
+import random
 import threading
 import time
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,8 +19,6 @@ SLIM = replace(NO_GPU, qwen=False)
 KEY = "sk-canary-0123456789"
 _WORDS = ("turn", "on", "the", "kitchen", "lights", "please", "and", "then", "play", "seven", "songs", "again")
 PATIENCE_S = 30.0
-_QUIET = 0.01
-_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +33,10 @@ class Call:
     @property
     def text(self):
         """The one right transcript: at least five words, "" for silence; another one for each seed of sampling."""
-        if np.abs(self.samples).max(initial=0) < _QUIET * 32767:
+        if np.abs(self.samples).max(initial=0) < 0.01 * 32767:
             return ""
-        number = zlib.crc32(self.samples.tobytes() + self.fields.get("seed", "").encode())
-        chosen = []
-        for _ in range(5 + number % 6):
-            number = zlib.crc32(number.to_bytes(4, "big"))
-            chosen.append(_WORDS[number % len(_WORDS)])
-        return " ".join(chosen)
+        chance = random.Random(self.samples.tobytes() + self.fields.get("seed", "").encode())
+        return " ".join(chance.choices(_WORDS, k=chance.randint(5, 10)))
 
 
 @dataclass(frozen=True)
@@ -56,9 +50,9 @@ class Reply:
     breaks: bool = False  # the connection ends without the end of the body
 
 
-def refusal(status, **headers):
+def refusal(status, retry_after=""):
     """An error in OpenAI's envelope."""
-    return Reply([b'{"error": {"message": "no"}}'], status, {name.replace("_", "-"): v for name, v in headers.items()})
+    return Reply([b'{"error": {"message": "no"}}'], status, {"retry-after": retry_after} if retry_after else {})
 
 
 def events(*contents, pause_s=0.0, done=True, breaks=False):
@@ -75,7 +69,7 @@ def openai(call):
     usage = {"type": "tokens", "input_token_details": {"text_tokens": prompt, "audio_tokens": audio}}
     told = [{"code": "en"}] if words else []
     last = {"type": "transcript.text.done", "text": call.text, "languages": told, "usage": usage}
-    return events(*deltas, last, pause_s=_PAUSE_S)
+    return events(*deltas, last, pause_s=0.01)
 
 
 def vllm(call):
@@ -92,33 +86,31 @@ def whole(call):
     return Reply([json.dumps({"text": call.text}).encode()], headers={"content-type": "application/json"})
 
 
-class ScriptedRemote:
+class ScriptedRemote(ThreadingHTTPServer):
     """Serves from `with` to its end. `calls`: what came; `broken`: how many clients left before their answer's end."""
 
     def __init__(self, script=openai, *, owner="asr-server"):
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.script, self.calls, self.broken = script, [], 0
         self.models = Reply([json.dumps({"data": [{"id": "served", "owned_by": owner}]}).encode()])
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.remote = self
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
 
     def __enter__(self):
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=[0.01], daemon=True).start()
         return self
 
     def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        self._reply(self.server.remote.models)
+        self._reply(self.server.models)
 
     def do_POST(self):
-        remote = self.server.remote
         body = self.rfile.read(int(self.headers["content-length"]))
         kind = f"content-type: {self.headers['content-type']}\r\n\r\n".encode()
         fields, audio = {}, b""
@@ -129,9 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 fields[part.get_param("name", header="content-disposition")] = content.decode()
         head = {name.lower(): value for name, value in self.headers.items()}
-        call = Call(len(remote.calls), fields, np.frombuffer(audio[44:], "<i2"), head)
-        remote.calls.append(call)
-        self._reply(remote.script(call))
+        call = Call(len(self.server.calls), fields, np.frombuffer(audio[44:], "<i2"), head)
+        self.server.calls.append(call)
+        self._reply(self.server.script(call))
 
     def _reply(self, reply):
         try:
@@ -149,18 +141,11 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self.wfile.write(b"0\r\n\r\n")
         except (BrokenPipeError, ConnectionResetError):
-            self.server.remote.broken += 1
+            self.server.broken += 1
             self.close_connection = True
 
     def log_message(self, *_):
         """Say nothing."""
-
-
-def until(condition):
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 
 from asr_server.engine import plan
 from asr_server.engine.conftest import GPU, NO_GPU, planned
+from asr_server.features.remote_engine.conftest import SLIM
 
 VLLM = replace(NO_GPU, vllm="/usr/bin/vllm")
 ELSEWHERE = {"vllm_base_url": "http://model:8000/v1/"}
@@ -13,13 +14,12 @@ ELSEWHERE = {"vllm_base_url": "http://model:8000/v1/"}
 
 def test_a_model_elsewhere_needs_nothing_here():
     """Word times are then estimated. The key is not shown where tests and tools print a plan."""
-    slim = replace(NO_GPU, qwen=False)
-    resolved = planned(slim, **ELSEWHERE, vllm_api_key="secret")
+    resolved = planned(SLIM, **ELSEWHERE, vllm_api_key="secret")
     assert "secret" not in repr(resolved)
     assert (resolved.engine, resolved.model_id, resolved.aligner_id) == ("remote", "remote", "")
     assert (resolved.remote.url, resolved.remote.key, resolved.remote.model) == ("http://model:8000/v1", "secret", "")
     assert (resolved.traits.aligns, resolved.traits.scores) == (False, False)
-    assert planned(slim, **ELSEWHERE, model_id="demo").remote.model == "demo"
+    assert planned(SLIM, **ELSEWHERE, model_id="demo").remote.model == "demo"
 
 
 def test_words_of_a_model_elsewhere_are_placed_in_time_here():
@@ -40,7 +40,7 @@ def test_words_of_a_model_elsewhere_are_placed_in_time_here():
         ({**ELSEWHERE, "kv_budget_mb": 9, "use_cuda_graphs": True}, GPU, ["KV_BUDGET_MB", "USE_CUDA_GRAPHS"]),
         ({**ELSEWHERE, "dual_model": True}, NO_GPU, ["DUAL_MODEL"]),
         ({**ELSEWHERE, "forced_aligner_id": "moonshine-tiny-en"}, NO_GPU, ["FORCED_ALIGNER_ID=moonshine-tiny-en"]),
-        ({**ELSEWHERE, "forced_aligner_id": "demo"}, replace(NO_GPU, qwen=False), ["pip install"]),
+        ({**ELSEWHERE, "forced_aligner_id": "demo"}, SLIM, ["pip install"]),
         ({"vllm_api_key": "k"}, NO_GPU, ["VLLM_API_KEY is for VLLM_BASE_URL"]),
     ],
 )
@@ -51,11 +51,8 @@ def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
     assert all(word in str(refusal.value) for word in words)
 
 
-def test_vllm_is_active_where_it_is_installed():
-    """Its command has the model, its revision and the number format."""
-    resolved = planned(VLLM, use_vllm=True)
-    assert resolved.is_active("use_vllm")
-    command = ("/usr/bin/vllm", "serve")
-    assert resolved.remote.command == (*command, "Qwen/Qwen3-ASR-0.6B", "--max-num-seqs=32")
-    chosen = planned(VLLM, use_vllm=True, model_id="o/m@v2", dtype="bfloat16").remote
-    assert chosen.command == (*command, "o/m", "--max-num-seqs=32", "--dtype=bfloat16", "--revision=v2")
+def test_the_command_of_vllm_has_the_model_its_revision_and_the_number_format():
+    usual, chosen = (planned(VLLM, use_vllm=True, **how) for how in ({}, {"model_id": "o/m@v2", "dtype": "bfloat16"}))
+    command, rows = ("/usr/bin/vllm", "serve"), "--max-num-seqs=32"
+    assert usual.remote.command == (*command, "Qwen/Qwen3-ASR-0.6B", rows)
+    assert chosen.remote.command == (*command, "o/m", rows, "--dtype=bfloat16", "--revision=v2")
