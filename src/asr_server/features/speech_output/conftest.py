@@ -14,17 +14,12 @@ from asr_server.features.speech_output.operations import SentenceMetrics
 from asr_server.features.speech_output.script import SpeechEngineClient, SpeechEngines
 from asr_server.features.speech_output.session import SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechMetrics, SpeechProcessor
+from asr_server.processes.conftest import until
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import RequestClock
 from asr_server.schedule.thread import EngineThread
 from asr_server_fake.script import FakeScript, SpokenScript
 from asr_server_fake.speech import FakeSpeechEngine
-
-
-async def until(condition):
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - another thread works
-            await asyncio.sleep(0.001)
 
 
 class HoldingEngine(FakeSpeechEngine):
@@ -45,8 +40,7 @@ class HoldingEngine(FakeSpeechEngine):
         super().drop(key)
 
     def step(self, begin_s=None):
-        held = {key: row for key, row in self._rows.items() if self._texts[key] in self.held}
-        self._rows = {key: row for key, row in self._rows.items() if key not in held}
+        held = {key: self._rows.pop(key) for key in list(self._rows) if self._texts[key] in self.held}
         yield from super().step(begin_s)
         self._rows |= held
         time.sleep(0.001)

@@ -8,10 +8,11 @@ import pytest
 from asr_server.core.conftest import raises
 from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed
 from asr_server.features.speech_output import session as module
-from asr_server.features.speech_output.conftest import is_free, until
+from asr_server.features.speech_output.conftest import is_free
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.requests import SpeechOptions
 from asr_server.net.loop_time import SAVED_S, SHARE, loop_time
+from asr_server.processes.conftest import until
 from asr_server_fake.script import Fault, SpeechRule
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -19,38 +20,29 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 TEN = "One. Two. Three. Four. Five. Six. Seven. Eight. Nine. Ten. "
 
 
-class Client:
-    """A client that takes a message when a test asks for the next one. One that is cancelled before is not sent."""
-
-    def __init__(self):
-        self.waiting, self.task = [], None
-
-    async def send(self, message):
-        sent = [message]
-        self.waiting.append(sent)
-        try:
-            await until(lambda: not any(one is sent for one in self.waiting))
-        finally:
-            self.waiting = [one for one in self.waiting if one is not sent]
-
-    def __aiter__(self):
-        return self
-
-    async def __anext__(self):
-        await until(lambda: self.waiting or self.task.done())
-        if self.waiting:
-            return self.waiting.pop(0)[0]
-        self.task.result()
-        raise StopAsyncIteration
-
-
 def opened(made, share=""):
-    """A session, and the messages to its client."""
-    messages = Client()
-    session = made.sessions.open(messages.send, share)
-    messages.task = asyncio.create_task(session.run())
-    made.open.append((session, messages.task))
-    return session, messages
+    """A session, and the messages to its client, which takes one when a test asks for it."""
+    waiting = {}
+
+    async def send(message):
+        waiting[key := object()] = message
+        try:
+            await until(lambda: key not in waiting)
+        finally:
+            waiting.pop(key, None)  # one that is cancelled is not sent
+
+    async def messages():
+        while True:
+            await until(lambda: waiting or task.done())
+            if not waiting:
+                task.result()
+                return
+            yield waiting.pop(next(iter(waiting)))
+
+    session = made.sessions.open(send, share)
+    task = asyncio.create_task(session.run())
+    made.open.append((session, task))
+    return session, messages()
 
 
 async def started(made, share="", **options):
@@ -194,7 +186,6 @@ async def test_texts_that_come_at_the_same_time_have_one_limit_together(speech):
     ("held", "timeout_s", "error", "done"), [(set(), 60.0, SpeechFailed, [0, 1]), ({"One."}, 0.2, DeadlineExceeded, [])]
 )
 async def test_a_sentence_that_fails_or_takes_too_long_ends_the_session(speech, held, timeout_s, error, done):
-    """Earlier sentences are delivered first; later ones are cancelled."""
     made, found = speech(SpeechRule(text="Three", fault=Fault.RAISE), timeout_s=timeout_s), []
     made.engine.held = held
     session, messages = await started(made)
@@ -247,14 +238,3 @@ async def test_texts_that_are_cancelled_one_after_the_other_wait_longer(speech, 
         for session, messages in sessions:
             await cancelled(session, messages)
         assert time.monotonic() - began_s >= 0.15
-
-
-async def test_a_long_piece_is_taken_in_slices(speech):
-    """Others have their turns meanwhile, and its sentences are those of the whole."""
-    session, _ = await started(speech())
-    pushing, turns = asyncio.create_task(session.push("This is a sentence of a text. " * 300)), 0
-    while not pushing.done():
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns > 30
-    assert session.queue.sentences >= 298

@@ -75,7 +75,6 @@ TEXTS = st.lists(st.sampled_from(NUMBERS + SIGNS + UNITS), max_size=20).map("".j
 
 @pytest.mark.parametrize("language", READ)
 def test_what_is_understood_is_read(language):
-    """The decimal mark, the order of dates and the grammar are those of each language."""
     for written, words in READ[language].items():
         assert spoken_form(written, language) == words
 

@@ -11,11 +11,11 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.conftest import counts
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.settings import Settings
-from asr_server.features.speech_output.conftest import until
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.requests import SpeechRequest
 from asr_server.features.speech_output.script import spoken_s
 from asr_server.features.speech_output.synthesis import AudioChunk, SentenceBegun, SpeechProcessor
+from asr_server.processes.conftest import until
 from asr_server.schedule.job import Priority
 from asr_server_fake.script import Fault, SpeechRule
 
@@ -36,8 +36,7 @@ async def events_of(processor, wanted, **run):
     async def emit(event):
         events.append(event)
 
-    done = await processor.speak(replace(processor.prepare(wanted), **run), emit)
-    return events, done
+    return events, await processor.speak(replace(processor.prepare(wanted), **run), emit)
 
 
 def data(events):
@@ -115,12 +114,9 @@ async def test_a_fresh_server_takes_two_long_texts_at_once(tmp_path):
     """The first estimate for espeak on a CPU is many times faster than the one for a recogniser."""
     settings = Settings(_env_file=None, model_id="fake", speech="espeak", state_dir=str(tmp_path))
     built = machinery(settings, feature_list.resolve(settings))
-    (admission,) = (
-        one.admission for parts in built.features for one in parts.services if isinstance(one, SpeechProcessor)
-    )
-    try:
-        with admission.hold() as first, admission.hold() as second:
-            for ticket in (first, second):
-                admission.measure(ticket, settings.max_speech_chars / 14)
-    finally:
-        await built.close()
+    services = [one for parts in built.features for one in parts.services]
+    (admission,) = (one.admission for one in services if isinstance(one, SpeechProcessor))
+    with admission.hold() as first, admission.hold() as second:
+        for ticket in (first, second):
+            admission.measure(ticket, settings.max_speech_chars / 14)
+    await built.close()

@@ -5,7 +5,6 @@ import io
 import os
 import wave
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import av
 import numpy as np
@@ -16,15 +15,12 @@ import soundfile
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import EncoderUnavailable, Overloaded, ShuttingDown
 from asr_server.features.speech_output.encoding import client as client_module
+from asr_server.features.speech_output.encoding import formats
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.conftest import tone
-from asr_server.features.speech_output.encoding.formats import (
-    STREAMED_FORMATS,
-    EncodingOptions,
-    SpeechFormat,
-    with_length,
-)
+from asr_server.features.speech_output.encoding.formats import EncodingOptions, SpeechFormat
 from asr_server.processes.conftest import assert_confined
+from E2Etest.drive.procfs import resident_mb
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,15 +52,11 @@ def decoded(file):
 
 @pytest.mark.parametrize("speech_format", [each for each in SpeechFormat if each is not SpeechFormat.PCM])
 async def test_ffmpeg_reads_every_format(encoder, speech_format):
-    """FFmpeg finds the tone, as long as it was, but for the padding of MP3 and AAC."""
     file, samples = await encoded(encoder, EncodingOptions(speech_format, trim=False))
     found = decoded(file)
-    rate = SPEECH_RATE
-    if speech_format is SpeechFormat.OPUS:  # always decoded at 48 kHz
-        rate = 48_000
-        assert len(found) == 2 * samples
+    rate = 48_000 if speech_format is SpeechFormat.OPUS else SPEECH_RATE  # Opus is always decoded at 48 kHz
     padding = 3_000 if speech_format in {SpeechFormat.MP3, SpeechFormat.AAC, SpeechFormat.M4B} else 0
-    assert samples == len(SOUND) <= len(found) * SPEECH_RATE // rate <= len(SOUND) + padding
+    assert samples == len(SOUND) <= len(found) * SPEECH_RATE / rate <= len(SOUND) + padding
     middle = found[rate // 4 : rate // 4 + rate]
     assert np.abs(np.fft.rfft(middle)).argmax() == 200
     assert np.std(middle) == pytest.approx(np.std(SOUND), rel=0.05)
@@ -79,10 +71,10 @@ async def test_a_wav_stream_is_read_to_its_end(encoder):
         assert np.array_equal(np.frombuffer(reader.readframes(reader.getnframes()), "<i2"), numbers)
     assert np.array_equal(soundfile.read(io.BytesIO(file), dtype="int16")[0], numbers)
     with pytest.raises(ValueError, match="do not fit"):
-        with_length(SpeechFormat.WAV, b"", 2**31 - 20)
+        formats.with_length(SpeechFormat.WAV, b"", 2**31 - 20)
 
 
-@pytest.mark.parametrize("speech_format", STREAMED_FORMATS)
+@pytest.mark.parametrize("speech_format", formats.STREAMED_FORMATS)
 async def test_the_first_sentence_can_be_played_before_the_second_one(encoder, speech_format):
     """Most of it can: encoders and pages hold some back."""
     async with encoder.stream(EncodingOptions(speech_format)) as stream:
@@ -92,19 +84,14 @@ async def test_the_first_sentence_can_be_played_before_the_second_one(encoder, s
     assert samples / rate > 0.8 * len(SOUND) / SPEECH_RATE
 
 
-def resident_mib(encoder):
-    pages = Path(f"/proc/{encoder.pid}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 async def test_a_dropped_file_frees_its_memory(encoder):
     options = EncodingOptions(SpeechFormat.FLAC)
     await encoded(encoder, options)
-    before_mib = resident_mib(encoder)
+    before_mib = resident_mb(encoder.pid)
     for _ in range(20):
         async with encoder.stream(options) as stream:
             await stream.push(SOUND)
-    assert resident_mib(encoder) < before_mib + 40
+    assert resident_mb(encoder.pid) < before_mib + 40
 
 
 @pytest.mark.nightly
@@ -131,7 +118,6 @@ async def test_the_process_is_confined(encoder):
 
 
 async def test_samples_that_are_not_finite_fail_their_own_file(encoder):
-    """The file fails for good; the others go on."""
     async with encoder.stream(PCM) as good, encoder.stream(PCM) as stream:
         with pytest.raises(EncoderUnavailable, match="this answer"):
             await stream.push(np.array([0, np.nan], np.float32))

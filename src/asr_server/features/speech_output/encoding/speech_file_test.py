@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.encoding.conftest import silence, tone
 from asr_server.features.speech_output.encoding.formats import EncodingOptions, SpeechFormat
-from asr_server.features.speech_output.encoding.speech_file import (
-    SentenceJoiner,
-    SpeechFile,
-    Tempo,
-)
+from asr_server.features.speech_output.encoding.speech_file import SentenceJoiner, SpeechFile, Tempo
 
 KEPT_SAMPLES = 720  # 30 ms
 PAUSE_SAMPLES = 2_400
@@ -100,8 +96,7 @@ def test_how_samples_arrive_changes_no_byte(options, cuts):
     assert encoded(options, SENTENCES, cuts) == encoded(options, SENTENCES)
 
 
-def test_pcm_is_the_rounded_input():
-    """16 bits, little-endian, clipped at full scale."""
+def test_pcm_is_the_rounded_input_clipped_at_full_scale():
     sound = np.array([-1.5, -1.0, -0.4 / 32_768, 0.6 / 32_768, 0.5, 1.0, 1.5], np.float32)
     file, samples = encoded(EncodingOptions(SpeechFormat.PCM, trim=False), [sound])
     assert np.frombuffer(file, "<i2").tolist() == [-32_768, -32_768, 0, 1, 16_384, 32_767, 32_767]

@@ -5,9 +5,7 @@ engine has no other, which no company may change. The longest sentence is spoken
 for ten of speech.
 """
 
-import random
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 import pytest
@@ -16,13 +14,9 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.build import engines_named
 from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
-from asr_server.features.speech_output.engines.protocol import (
-    MAX_SENTENCE_CHARS,
-    Sentence,
-    SpeechFinish,
-)
+from asr_server.features.speech_output.engines.protocol import MAX_SENTENCE_CHARS, Sentence, SpeechFinish
 from asr_server.features.speech_output.options import NAMES
-from asr_server.schedule.model import RowDelta, RowDone, RowFailed
+from asr_server.schedule.model import RowDelta, RowFailed
 
 TEXTS = (
     "Hello.",
@@ -52,30 +46,21 @@ def sentences(engine):
     ]
 
 
-_keys = count(1)
-
-
 def ask(engine, *wanted):
     """Return the sentences in the order given, samples and answer, spoken as many at a time as fit."""
-    waiting = list(enumerate(wanted))
-    places, blocks, done = {}, [[] for _ in wanted], {}
+    waiting, blocks, done = list(enumerate(wanted)), [[] for _ in wanted], {}
     while len(done) < len(wanted):
         while waiting and engine.free_slots:
-            place, sentence = waiting.pop(0)
-            key = next(_keys)
-            engine.admit(key, sentence)
-            places[key] = place
+            engine.admit(*waiting.pop(0))
         for outcome in engine.step():
-            place = places[outcome.key]
-            assert place not in done
-            match outcome:
-                case RowDelta(value=block):
-                    blocks[place].append(block)
-                case RowDone(value=answer):
-                    done[place] = answer
-                case RowFailed(error=error):
-                    raise error
-    return [(blocks[place], done[place]) for place in range(len(wanted))]
+            assert outcome.key not in done
+            if isinstance(outcome, RowFailed):
+                raise outcome.error
+            if isinstance(outcome, RowDelta):
+                blocks[outcome.key].append(outcome.value)
+            else:
+                done[outcome.key] = outcome.value
+    return [(blocks[key], done[key]) for key in range(len(wanted))]
 
 
 def samples(engine, *wanted):
@@ -90,10 +75,7 @@ def alone(engine, sentences):
 @pytest.fixture(scope="module")
 def together(engine, sentences):
     """Return what `ask` returns of the sentences, spoken in another order and company."""
-    order = list(range(len(sentences)))
-    random.Random(1).shuffle(order)
-    spoken = dict(zip(order, ask(engine, *(sentences[i] for i in order)), strict=True))
-    return [spoken[i] for i in range(len(sentences))]
+    return ask(engine, *reversed(sentences))[::-1]
 
 
 @pytest.mark.slow("loads a voice and speaks")

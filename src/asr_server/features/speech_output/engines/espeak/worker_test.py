@@ -7,6 +7,7 @@ from pathlib import Path
 
 from asr_server.features.speech_output.engines.espeak.worker import SpeakRequest
 from asr_server.processes.conftest import assert_confined
+from E2Etest.drive.procfs import family
 
 # A library whose `espeak_Synth` is taken over by its text.
 SCRIPT = """
@@ -65,7 +66,7 @@ def test_the_child_that_speaks_is_confined(espeak):
     """The kernel shows filter, no privileges and limits; the child is ended first if memory runs short."""
     speaking = espeak.speak(SpeakRequest("This is a long sentence. " * 40, "en-US+m3"))
     next(speaking)  # the pipe is full before the end, and so the child waits
-    (child,) = Path(f"/proc/{espeak.pid}/task/{espeak.pid}/children").read_text().split()
+    _, child = family(espeak.pid)
     assert_confined(child)
     limits = Path(f"/proc/{child}/limits").read_text()
     assert re.search(r"^Max cpu time\s+10\s+10", limits, re.MULTILINE)

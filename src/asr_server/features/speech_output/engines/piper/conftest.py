@@ -7,17 +7,6 @@ import onnx
 import pytest
 
 from asr_server.features.speech_output.engines.piper import voice
-from asr_server.features.speech_output.engines.piper.network import PiperNetwork
-
-
-@pytest.fixture(scope="session")
-def packaged():
-    return voice.read(voice.packaged())
-
-
-@pytest.fixture(scope="session")
-def network(packaged):
-    return PiperNetwork(packaged)
 
 
 @pytest.fixture

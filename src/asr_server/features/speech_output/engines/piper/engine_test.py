@@ -17,7 +17,6 @@ from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 VOICE = "en_us-small-low"
-LONG = Sentence("This is a sentence that is long enough to be spoken in several pieces, one after another.", VOICE)
 SHORT = Sentence("A short one.", VOICE)
 
 
@@ -39,15 +38,6 @@ def outcomes(engine, steps=200):
     return [outcome for _ in range(steps) for outcome in engine.step()]
 
 
-def test_who_has_heard_least_is_next(engine):
-    """A sentence that comes later is heard before a long one is at its end."""
-    engine.admit(1, LONG)
-    while not any(isinstance(outcome, RowDelta) for outcome in engine.step()):
-        pass
-    engine.admit(2, SHORT)
-    assert [outcome.key for outcome in outcomes(engine) if isinstance(outcome, RowDone)] == [2, 1]
-
-
 def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
     """Sentences that have their phonemes go on, and the next one starts a process again."""
     (first,) = samples(engine, SHORT)
@@ -67,12 +57,6 @@ def test_words_of_another_script_are_spoken(engine):
     """The voice speaks those phonemes of their language that it has."""
     plain, mixed = samples(engine, Sentence("I say.", VOICE), Sentence("I say Привет.", VOICE))
     assert len(mixed) > len(plain) + 50  # a phoneme has eight samples of the voice's rate
-
-
-def test_a_text_without_phonemes_is_a_silence(engine):
-    (found,) = samples(engine, Sentence("...", VOICE))
-    assert 0 < len(found) <= 2_400
-    assert not found.any()
 
 
 def test_no_piece_of_work_is_long(engine):

@@ -12,6 +12,11 @@ from asr_server.features.speech_output.engines.piper.network import PiperNetwork
 SPOKEN = (tuple("ðə kwˈɪk bɹˈaʊn fˈɑːks dʒˈʌmps ˌoʊvɚ ðə lˈeɪzi dˈɑːɡ."), 0, 1.0, (7, 0))
 
 
+@pytest.fixture(scope="module")
+def network():
+    return PiperNetwork(voice.read(voice.packaged()))
+
+
 def test_windows_give_the_samples_of_all_frames(network, monkeypatch):
     """The frames around a window are enough. The first window is the shortest."""
     frames = network.frames(*SPOKEN)
@@ -37,10 +42,10 @@ def test_a_file_that_is_no_network_is_refused_with_the_reason(voice_file):
             PiperNetwork(voice.read(voice_file(f"de_DE-karl{len(content)}-low", content)))
 
 
-def test_only_the_packaged_voice_is_that_of_the_package(monkeypatch, packaged, voice_file):
+def test_only_the_packaged_voice_is_that_of_the_package(monkeypatch, voice_file):
     """A file that was changed after the installation is not loaded. Other voices are not compared with it."""
     other = lambda file, mode: hashlib.new(mode, b"another file")  # noqa: E731
     monkeypatch.setattr("asr_server.core.bundled_package.hashlib.file_digest", other)
     with pytest.raises(ModelUnavailable, match="is not the file that was installed"):
-        PiperNetwork(packaged)
+        PiperNetwork(voice.read(voice.packaged()))
     voice.read(voice_file()).check_file()

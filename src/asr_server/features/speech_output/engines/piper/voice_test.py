@@ -1,5 +1,7 @@
 """The files of voices: what they say about themselves, and those that cannot be used."""
 
+import shutil
+
 import pytest
 
 from asr_server.features.speech_output.engines import piper
@@ -19,11 +21,9 @@ def test_each_speaker_is_a_voice(voice_file):
     [
         ({"phoneme_type": "pinyin"}, "pinyin"),
         ({"phoneme_id_map": {"a": [1]}}, "start and the end"),
-        ({"phoneme_id_map": []}, "no configuration"),
         ({"audio": {"sample_rate": 5}}, "sample_rate is 5"),
         ({"inference": {"length_scale": float("nan")}}, "length_scale is nan"),
         ({"language": {"code": "?"}}, "language"),
-        ({"language": []}, "no configuration"),
         ({"speaker_id_map": {str(n): n for n in range(1_001)}}, "1000 speakers"),
         ({"espeak": {}}, "no configuration"),
     ],
@@ -36,7 +36,6 @@ def test_a_configuration_that_cannot_be_used_is_refused(voice_file, changes, rea
 
 
 def test_a_file_that_is_not_there(tmp_path, voice_file):
-    """The network, its configuration, and a directory without voices."""
     with pytest.raises(UnusableVoice, match="there is no file"):
         voice.read(tmp_path / "none.onnx")
     file = voice_file()
@@ -56,16 +55,9 @@ def test_a_directory_has_several_voices(tmp_path, voice_file):
     assert [one.traits.voices[0].licence for one in (first, second)] == ["CC BY 4.0", None]
     assert piper.takes(str(tmp_path))
     assert len(piper.voices(str(tmp_path))) == 2
-    (tmp_path / "copy").mkdir()
-    for file in list((tmp_path / "de_DE-karl-low").iterdir()):
-        (tmp_path / "copy" / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(tmp_path / "de_DE-karl-low", tmp_path / "copy")
     with pytest.raises(UnusableVoice, match="same name"):
         voice.read_all(tmp_path)
-
-
-def test_what_names_these_voices(tmp_path):
-    assert all(map(piper.takes, ("piper", "piper/en_US-joe-medium", "/voices/a.onnx")))
-    assert not any(map(piper.takes, ("auto", "espeak", "Qwen/Qwen3-TTS-1.7B", str(tmp_path))))
 
 
 def test_a_voice_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch, voice_file):

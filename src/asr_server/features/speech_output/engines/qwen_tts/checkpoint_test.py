@@ -34,13 +34,11 @@ def _without_a_weight(path):
         (CONFIG, {"tts_model_type": "voice_design"}, "it has no voices; name a CustomVoice or a Base checkpoint"),
         (CONFIG, {"tts_model_type": "other"}, "it is of another version"),
         (CONFIG, {"talker_config": {}}, "config.json does not describe Qwen3-TTS"),
-        (CONFIG, {"talker_config": None}, "config.json does not describe Qwen3-TTS"),
         (CODEC, {"model_type": "qwen3_tts_tokenizer_25hz"}, "its codec is a 'qwen3_tts_tokenizer_25hz'"),
         (CODEC, {"output_sample_rate": 48_000, "decode_upsample_rate": 3_840}, "3840 samples a frame at 48000 Hz"),
     ],
 )
 def test_another_configuration_is_refused(make_checkpoint, file, changed, message):
-    """The message says what it is, and what to name in its place."""
     directory = make_checkpoint(changes={file: changed})
     with pytest.raises(ModelUnavailable, match=message) as raised:
         checkpoint.locate(Wanted("SPEECH", str(directory)))
@@ -81,10 +79,8 @@ def test_damage_that_only_loading_finds_is_said(make_checkpoint, file, damage, m
 
 
 def test_the_purpose_of_a_checkpoint_is_in_its_configuration(make_checkpoint):
-    """The name of its directory does not decide."""
-    named, base = (
-        QwenSpeechEngine(SpeechModel(str(make_checkpoint(kind)))).traits for kind in ("custom_voice", "base")
-    )
+    models = [SpeechModel(str(make_checkpoint(kind))) for kind in ("custom_voice", "base")]
+    named, base = (QwenSpeechEngine(model).traits for model in models)
     assert (len(named.voices), named.imitates, named.follows_instructions) == (9, False, False)
     assert (base.voices, base.openai_voices, base.imitates) == ((), {}, True)
     assert named.languages == base.languages

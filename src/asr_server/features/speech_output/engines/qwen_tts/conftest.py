@@ -1,6 +1,9 @@
 """Fixtures of the tests of Qwen3-TTS: small checkpoints with random weights, engines loaded once, the SDK itself."""
 
+import functools
 import json
+import os
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +14,6 @@ from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeech
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 from asr_server.schedule.model import RowDone
 
-GREEDY = {"generation_config.json": {"do_sample": False, "subtalker_dosample": False}}
-
 
 @pytest.fixture(scope="session")
 def make_checkpoint(tmp_path_factory):
@@ -21,11 +22,7 @@ def make_checkpoint(tmp_path_factory):
 
     def make(kind="custom_voice", changes=None):
         source, target = random_speech_checkpoint("small", kind), tmp_path_factory.mktemp("speech")
-        for path in source.rglob("*"):
-            if path.is_file():
-                own = target / path.relative_to(source)
-                own.parent.mkdir(exist_ok=True)
-                own.symlink_to(path)
+        shutil.copytree(source, target, copy_function=os.symlink, dirs_exist_ok=True)
         for name, changed in (changes or {}).items():
             content = {**json.loads((target / name).read_text()), **changed}
             (target / name).unlink()
@@ -38,33 +35,26 @@ def make_checkpoint(tmp_path_factory):
 @pytest.fixture(scope="session")
 def greedy_checkpoint(make_checkpoint):
     """Checkpoints by kind that draw nothing; that of named voices follows instructions."""
-    large = {**GREEDY, "config.json": {"tts_model_size": "1b7"}}
-    return {"custom_voice": make_checkpoint("custom_voice", large), "base": make_checkpoint("base", GREEDY)}
+    greedy = {"generation_config.json": {"do_sample": False, "subtalker_dosample": False}}
+    large = {**greedy, "config.json": {"tts_model_size": "1b7"}}
+    return {"custom_voice": make_checkpoint("custom_voice", large), "base": make_checkpoint("base", greedy)}
+
+
+@functools.cache
+def loaded(model):
+    engine = QwenSpeechEngine(model)
+    engine.load()
+    return engine
 
 
 @pytest.fixture(scope="session")
-def make_engine():
-    """Loaded engines by what they are made of, each made once."""
-    made = {}
-
-    def make(directory, **values):
-        model = SpeechModel(str(directory), **values)
-        if model not in made:
-            made[model] = QwenSpeechEngine(model)
-            made[model].load()
-        return made[model]
-
-    return make
+def greedy(greedy_checkpoint):
+    return {kind: loaded(SpeechModel(str(directory))) for kind, directory in greedy_checkpoint.items()}
 
 
 @pytest.fixture(scope="session")
-def greedy(make_engine, greedy_checkpoint):
-    return {kind: make_engine(directory) for kind, directory in greedy_checkpoint.items()}
-
-
-@pytest.fixture(scope="session")
-def engine(make_engine, make_checkpoint):
-    return make_engine(make_checkpoint())
+def engine(make_checkpoint):
+    return loaded(SpeechModel(str(make_checkpoint())))
 
 
 @pytest.fixture(scope="session")
@@ -80,23 +70,18 @@ def sdk(greedy_checkpoint):
     }
 
 
-@pytest.fixture(scope="session")
-def speak():
+def speak(engine, *sentences):
     """Speak sentences; their answers in the order given, with `audio`, or their errors."""
-
-    def speak(engine, *sentences):
-        spoken = []
-        for key, sentence in enumerate(sentences):
-            engine.admit(key, sentence)
-            *deltas, last = engine.step()
-            if isinstance(last, RowDone):
-                audio = np.concatenate([delta.value for delta in deltas])
-                spoken.append(SimpleNamespace(audio=audio, answer=last.value))
-            else:
-                spoken.append(last.error)
-        return spoken
-
-    return speak
+    spoken = []
+    for key, sentence in enumerate(sentences):
+        engine.admit(key, sentence)
+        *deltas, last = engine.step()
+        if isinstance(last, RowDone):
+            audio = np.concatenate([delta.value for delta in deltas])
+            spoken.append(SimpleNamespace(audio=audio, answer=last.value))
+        else:
+            spoken.append(last.error)
+    return spoken
 
 
 @pytest.fixture(scope="session")

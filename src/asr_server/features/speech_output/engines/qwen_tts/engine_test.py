@@ -8,6 +8,7 @@ import pytest
 from asr_server.core.conftest import raises
 from asr_server.core.errors import ModelUnavailable, SpeechFailed
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, VoiceSample
+from asr_server.features.speech_output.engines.qwen_tts.conftest import loaded, speak
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES, SpeechModel, frame_budget
 
@@ -31,10 +32,9 @@ def _same(got, expected):
 
 
 @pytest.mark.parametrize(
-    ("sentence", "instructions"),
-    [(SENTENCES[0], ""), (SENTENCES[1], ""), (SENTENCES[2], "Very slowly, and sadly.")],
+    ("sentence", "instructions"), [(SENTENCES[0], ""), (SENTENCES[1], ""), (SENTENCES[2], "Very slowly, and sadly.")]
 )
-def test_named_voices_are_those_of_the_sdk(greedy, sdk, speak, sentence, instructions):
+def test_named_voices_are_those_of_the_sdk(greedy, sdk, sentence, instructions):
     """All samples, and so all codes, are equal: in a dialect too, with instructions and without."""
     spoken = Sentence(sentence.text, sentence.voice, sentence.language, instructions)
     ((expected,), _) = sdk["custom_voice"].generate_custom_voice(
@@ -47,7 +47,7 @@ def test_named_voices_are_those_of_the_sdk(greedy, sdk, speak, sentence, instruc
 
 
 @pytest.mark.parametrize("words", ["the words of it", ""])
-def test_imitated_voices_are_those_of_the_sdk(greedy, sdk, speak, voice, words):
+def test_imitated_voices_are_those_of_the_sdk(greedy, sdk, voice, words):
     """A voice is imitated with the words of its recording, which the sentence continues, or by its embedding alone."""
     sample = voice[words]
     ((expected,), _) = sdk["base"].generate_voice_clone(
@@ -58,13 +58,13 @@ def test_imitated_voices_are_those_of_the_sdk(greedy, sdk, speak, voice, words):
         np.testing.assert_allclose(got.audio, expected, atol=CLOSE)
 
 
-def test_a_seed_repeats_its_sentence(engine, speak):
+def test_a_seed_repeats_its_sentence(engine):
     one, again, other = speak(engine, *(Sentence("Good morning.", "aiden", seed=seed) for seed in (1, 1, 2)))
     np.testing.assert_allclose(one.audio, again.audio, atol=CLOSE)
     assert one.audio.tobytes() != other.audio.tobytes()
 
 
-def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine, speak):
+def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine):
     budget, finishes = frame_budget("Hi.", "English"), set()
     for spoken in speak(engine, *(Sentence("Hi.", "ryan", seed=seed) for seed in range(8))):
         stopped = spoken.answer.finish is SpeechFinish.BUDGET
@@ -74,7 +74,7 @@ def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine, speak):
     assert finishes == set(SpeechFinish)
 
 
-def test_each_frame_counts_as_progress(make_checkpoint, speak):
+def test_each_frame_counts_as_progress(make_checkpoint):
     progress = []
     engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint())), on_progress=lambda: progress.append(None))
     engine.load()
@@ -84,7 +84,7 @@ def test_each_frame_counts_as_progress(make_checkpoint, speak):
     assert np.abs(spoken.audio).max() <= 1
 
 
-def test_a_broken_voice_fails_its_own_sentence(greedy, speak, voice):
+def test_a_broken_voice_fails_its_own_sentence(greedy, voice):
     """A row with NaN in its voice recording fails; the sentence after it gets its usual audio."""
     sample = voice[""]
     broken = VoiceSample(np.full_like(sample.audio, np.nan), "", "broken")
@@ -95,7 +95,7 @@ def test_a_broken_voice_fails_its_own_sentence(greedy, speak, voice):
     _same(later, expected)
 
 
-def test_control_tokens_in_a_text_are_not_read_as_such(greedy, speak):
+def test_control_tokens_in_a_text_are_not_read_as_such(greedy):
     texts = "Hello.", "<|im_end|>Hello.<|im_start|>"
     plain, marked = speak(greedy["custom_voice"], *(Sentence(text, "ryan") for text in texts))
     _same(marked, plain)
@@ -114,7 +114,6 @@ def test_control_tokens_in_a_text_are_not_read_as_such(greedy, speak):
     ],
 )
 def test_what_is_wrong_with_a_sentence_is_said_at_once(greedy, engine, kind, sentence, code, param):
-    """The error names the field of the request, before the sentence takes a slot."""
     asked = greedy.get(kind, engine)
     with raises(code) as raised:
         asked.admit(1, sentence)
@@ -129,7 +128,7 @@ def test_without_the_sdk_loading_says_what_to_install(make_checkpoint, monkeypat
         QwenSpeechEngine(SpeechModel(str(make_checkpoint()))).load()
 
 
-def test_another_number_format_speaks_too(make_engine, make_checkpoint, speak):
-    for spoken in speak(make_engine(make_checkpoint(), dtype="bfloat16"), *SENTENCES):
+def test_another_number_format_speaks_too(make_checkpoint):
+    for spoken in speak(loaded(SpeechModel(str(make_checkpoint()), dtype="bfloat16")), *SENTENCES):
         assert np.isfinite(spoken.audio).all()
         assert np.std(spoken.audio) > 0.05
