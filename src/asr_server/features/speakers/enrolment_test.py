@@ -1,14 +1,13 @@
 """Voices made of recordings, by the real decoder; people are tones."""
 
 import asyncio
-import tempfile
-import wave
 from contextlib import ExitStack
 from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
 
+from asr_server.audio.conftest import wav
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.errors import DeadlineExceeded, SpeakersUnavailable
@@ -34,28 +33,15 @@ def speakers():
 
 
 @pytest.fixture
-def store(tmp_path):
-    return VoiceStore(tmp_path)
-
-
-@pytest.fixture
-def enrolment(speakers, decoder, store):
-    return Enrolment(speakers, decoder, store, time_limit_s=20.0)
+def enrolment(speakers, decoder, tmp_path):
+    return Enrolment(speakers, decoder, VoiceStore(tmp_path), time_limit_s=20.0)
 
 
 @pytest.fixture
 def recording():
     """Makes a WAV file of samples; closed at the end."""
     with ExitStack() as files:
-
-        def make(*parts):
-            file = files.enter_context(tempfile.TemporaryFile())
-            with wave.open(file, "wb") as writer:
-                writer.setparams((1, 2, 16_000, 0, "NONE", ""))
-                writer.writeframes(np.concatenate(parts).tobytes())
-            return file
-
-        yield make
+        yield lambda *parts: files.enter_context(wav(np.concatenate(parts).tobytes()))
 
 
 async def test_a_word_of_somebody_else_is_no_second_voice(enrolment, recording):
@@ -66,7 +52,7 @@ async def test_a_word_of_somebody_else_is_no_second_voice(enrolment, recording):
     await enrolment.enrol([recording(tone(ANN, 3), tone(ANN + 31.25, 3))], **CANDIDATE)
 
 
-async def test_one_voice_is_computed_at_a_time_and_within_the_limit(decoder, store, speakers, recording):
+async def test_one_voice_is_computed_at_a_time_and_within_the_limit(decoder, tmp_path, speakers, recording):
     """Who waits has the same limit; the place of one that is over is free."""
     computing = []
 
@@ -79,7 +65,7 @@ async def test_one_voice_is_computed_at_a_time_and_within_the_limit(decoder, sto
             computing.pop()
 
     speakers.diarize = hang
-    enrolment = Enrolment(speakers, decoder, store, time_limit_s=0.2)
+    enrolment = Enrolment(speakers, decoder, VoiceStore(tmp_path), time_limit_s=0.2)
     outcomes = await asyncio.gather(
         *(enrolment.enrol([recording(tone(ANN, 3))], **CANDIDATE) for _ in range(3)), return_exceptions=True
     )
@@ -87,12 +73,12 @@ async def test_one_voice_is_computed_at_a_time_and_within_the_limit(decoder, sto
     assert not computing
 
 
-async def test_a_lost_process_is_not_the_fault_of_the_recording(enrolment, speakers, store, recording):
+async def test_a_lost_process_is_not_the_fault_of_the_recording(enrolment, speakers, tmp_path, recording):
     speakers.diarize = AsyncMock(side_effect=SpeakersUnavailable("The process was lost."))
     with pytest.raises(SpeakersUnavailable) as raised:
         await enrolment.enrol([recording(tone(ANN, 3))], **CANDIDATE)
     assert raised.value.param is None
-    assert store.voices("ann") == []
+    assert VoiceStore(tmp_path).voices("ann") == []
 
 
 async def test_nobody_waits_for_all_recordings_of_another(enrolment, speakers, recording):

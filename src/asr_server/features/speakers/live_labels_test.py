@@ -17,9 +17,9 @@ from asr_server.live.machine.events import Ending, Final, Partial
 _MS = 16  # samples
 
 
-def _partial(text, end_ms, *, committed=None, start_ms=0, utterance=1):
+def _partial(text, end_ms, *, committed=None):
     committed = text if committed is None else committed
-    return Partial(utterance, committed, text[len(committed) :], "English", start_ms * _MS, end_ms * _MS)
+    return Partial(1, committed, text[len(committed) :], "English", 0, end_ms * _MS)
 
 
 def _final(text, end_ms, *, start_ms=0, utterance=1):
@@ -101,7 +101,6 @@ _ANN = np.array([1, 0], np.float32)
 
 
 def test_a_speaker_with_a_word_behind_the_horizon_keeps_the_letter():
-    """Also in later utterances: one person has one label."""
     labels = SpeakerLabels()
     labels.on_turns([Turn(0, 0, 4_000)], 1_000)
     labels.on_text(_partial("one two", 1_000))
@@ -118,7 +117,6 @@ _TEXT = st.lists(st.sampled_from(["a", "ab", "你", " ", "a ", "b, ", "你。"])
 
 @given(st.lists(st.tuples(_TEXT, _TURNS, st.integers(0, 1_500)), min_size=1, max_size=12))
 def test_runs_are_the_committed_text_and_no_label_behind_the_horizon_changes(steps):
-    """Whatever texts and turns come, in scripts with and without spaces: a settled beginning stays as it is."""
     labels, committed, settled_ms, shown = SpeakerLabels(), "", 0, []
     whole, fixed = [], 0  # up to which characters the words of each second are complete, and cannot change any more
     for number, (more, turns, moved_ms) in enumerate(steps, start=1):

@@ -1,6 +1,7 @@
 """The speakers of a live session over scripted ones: slow, dead or wrong, they cost no word and no time."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -8,26 +9,20 @@ import numpy as np
 import pytest
 
 from asr_server.core.transcript import SpeakerRun
+from asr_server.features.speakers import session_speakers as module
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
-from asr_server.features.speakers.session_speakers import (
-    MAX_WAITING_SAMPLES,
-    LiveSpeakerOption,
-    SessionSpeakers,
-    SpeakersLost,
-)
+from asr_server.features.speakers.session_speakers import LiveSpeakerOption, SessionSpeakers
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
-from asr_server.live.conftest import Scripted, opened
-from asr_server.live.machine.events import Audio, Final, Flush, Partial, ResetDone
+from asr_server.live.conftest import Scripted, opened, until
+from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, ResetDone
 from asr_server.live.outbox import Outgoing
 
-_SECOND = 32_000  # bytes
 _NO_VOICES = VoiceStore(Path("/nonexistent"))
 
 
 def _parts(source, voices=_NO_VOICES, owner=""):
-    """The parts of a session whose speakers are told apart."""
     return (LiveSpeakerOption(source, voices).requested(owner),)
 
 
@@ -54,41 +49,31 @@ async def test_a_silent_process_costs_no_word_and_is_reported_once(make, speech)
     connection = await opened(make(Scripted(lambda item: "words")), parts=_parts(speakers))
     await connection.send(Audio(speech))
     first = (await _until(connection, lambda out: isinstance(out.message, Final)))[-1]
-    async with asyncio.timeout(20):
-        while speakers.sessions[0].samples < len(speech) // 2 - 9_600:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-    for _ in range(2 * MAX_WAITING_SAMPLES // (len(speech) // 2)):
+    await until(lambda: speakers.sessions[0].samples >= len(speech) // 2 - 9_600)
+    for _ in range(2 * module.MAX_WAITING_SAMPLES // (len(speech) // 2)):
         await connection.send(Audio(speech))
     await connection.send(Flush())
-    rest = await _until(
-        connection, lambda out: getattr(out.message, "ending", None) and out.message.ending.value == "flush"
-    )
+    rest = await _until(connection, lambda out: getattr(out.message, "ending", None) is Ending.FLUSH)
     finals = [out for out in rest if isinstance(out.message, Final) and out.message.text]
-    assert len(finals) >= 2 * MAX_WAITING_SAMPLES // (len(speech) // 2)
+    assert len(finals) >= 2 * module.MAX_WAITING_SAMPLES // (len(speech) // 2)
     assert _runs(finals[-1].details) == [(None, "words")]
     assert finals[-1].details.settled
-    assert [type(out.message) for out in rest].count(SpeakersLost) == 1
+    assert [type(out.message) for out in rest].count(module.SpeakersLost) == 1
     labelled = [each for out in [first, *rest] if isinstance(each := out.details or out.message, UtteranceSpeakers)]
     assert "A" in {run.speaker for each in labelled for run in each.runs}
-    async with asyncio.timeout(5):
-        while not speakers.sessions[0].closed:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: speakers.sessions[0].closed)
     connection.session.end()
 
 
-_ANN = np.eye(4, dtype=np.float32)[0]
-
-
-def _voice(**changes):
-    return EnrolledVoice(**{"name": "Ann", "voice_print": _ANN, "model": "tones", "consent": "a test"} | changes)
+_ANN = EnrolledVoice(name="Ann", voice_print=np.eye(4, dtype=np.float32)[0], model="tones", consent="a test")
 
 
 async def _settled_labels(make, speech, store, owner):
     """Who spoke in a session of one person with Ann's voice."""
-    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], voices={0: _ANN}, horizon_ms=8_000)
+    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], voices={0: _ANN.voice_print}, horizon_ms=8_000)
     live = make(Scripted(lambda item: "good morning"))
     connection = await opened(live, parts=_parts(speakers, store, owner))
-    await connection.send(Audio(speech + bytes(12 * _SECOND)))
+    await connection.send(Audio(speech + bytes(12 * 32_000)))
     outgoing = await _until(connection, lambda out: getattr(out.message, "settled", False))
     connection.session.end()
     return [run.speaker for run in outgoing[-1].message.runs]
@@ -97,17 +82,16 @@ async def _settled_labels(make, speech, store, owner):
 async def test_a_stored_voice_names_its_person_and_is_read_once_for_each_new_voice(make, speech, tmp_path):
     """Of the session's owner, and made by the model that tells the speakers apart."""
     store = VoiceStore(tmp_path)
-    store.put("owner", _voice())
+    store.put("owner", _ANN)
     store.voices = Mock(wraps=store.voices)
     assert await _settled_labels(make, speech, store, "owner") == ["Ann"]
     store.voices.assert_called_once_with("owner")
     assert await _settled_labels(make, speech, store, "another") == ["A"]
-    store.put("owner", _voice(model="another"))
+    store.put("owner", replace(_ANN, model="another"))
     assert await _settled_labels(make, speech, store, "owner") == ["A"]
 
 
 async def test_where_voices_cannot_be_read_speakers_have_letters(make, speech, tmp_path):
-    """They are told apart all the same."""
     (tmp_path / "speakers").mkdir()
     (tmp_path / "speakers" / "owner").symlink_to("owner")
     assert await _settled_labels(make, speech, VoiceStore(tmp_path), "owner") == ["A"]
@@ -122,7 +106,6 @@ async def test_a_discarded_utterance_has_no_labels_that_could_change():
 
 
 async def test_a_client_that_comes_back_gets_the_labels_that_its_finals_have_now(make, speech):
-    """As an update of a final that it has."""
     connection = await opened(make(Scripted(lambda item: "one two")), parts=_parts(ScriptedLiveSpeakers([])))
     session = connection.session
     await connection.send(Audio(speech))

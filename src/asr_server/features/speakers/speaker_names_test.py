@@ -27,15 +27,12 @@ def _names(known=(), stored=()):
 
 
 def test_who_has_no_name_gets_a_letter_that_nobody_has():
+    """Letters go on with two."""
     assert lettered(["B", None, "A", None]) == ["B", "C", "A", "D"]
-
-
-def test_letters_go_on_with_two():
     assert [label(number) for number in (0, 25, 26, 51, 52, 701)] == ["A", "Z", "AA", "AZ", "BA", "ZZ"]
 
 
 async def test_the_callers_names_come_before_those_of_stored_voices():
-    """A stored voice names who is left, and no name is given twice."""
     names = _names(known=[("Ann", ANN)], stored=[("Somebody", ANN), ("Ann", BOB), ("Eve", EVE)])
     assert await names.of([EVE, ANN, BOB, TOM]) == ["Eve", "Ann", "A", "B"]
 

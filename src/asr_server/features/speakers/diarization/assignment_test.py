@@ -24,6 +24,7 @@ def assigned(spoken, *turns):
 
 
 QUESTION, SPEECH = sentence("Are you there? Yes I am."), sentence("are you there") + sentence("yes i am", start_ms=1200)
+YES = words(("so", 0, 300), ("yes", 700, 1000), ("so", 1400, 1700))
 LONG = sentence("so we went there yesterday evening and stayed for hours", word_ms=500)
 
 
@@ -33,11 +34,7 @@ LONG = sentence("so we went there yesterday evening and stayed for hours", word_
         # The speaker changes after the sentence, or in a pause, if the turns change a little before or after it.
         *((QUESTION, [(0, 0, ms), (1, ms, 1800)], "000111") for ms in (650, 900, 1150)),
         *((SPEECH, [(0, 0, ms), (1, ms, 2100)], "000111") for ms in (800, 1050, 1300)),
-        (
-            words(("so", 0, 300), ("yes", 700, 1000), ("so", 1400, 1700)),
-            [(0, 0, 300), (1, 700, 1000), (0, 1400, 1700)],
-            "010",
-        ),
+        (YES, [(0, 0, 300), (1, 700, 1000), (0, 1400, 1700)], "010"),
         (sentence("so, yes, so"), [(0, 0, 300), (2, 300, 600), (0, 600, 900)], "000"),
         # The point after a title ends no sentence, and a longer turn does not tear them apart.
         (sentence("Ask Dr. Who. I did."), [(0, 0, 500), (1, 500, 1500)], "00011"),
@@ -45,17 +42,9 @@ LONG = sentence("so we went there yesterday evening and stayed for hours", word_
         (LONG, [(0, 0, 2000), (1, 2000, 3000), (0, 3000, 5000)], "0000110000"),
         (LONG, [(0, 0, 2000), (1, 2000, 2400), (0, 2400, 5000)], "0000000000"),
         # Words outside of all turns go to the nearest.
-        (
-            words(("Hello.", 0, 300), ("Well.", 2000, 2300), ("Bye.", 9000, 9300)),
-            [(0, 400, 1000), (1, 2500, 3000)],
-            "011",
-        ),
+        (words(("Hi.", 0, 300), ("Well.", 2000, 2300), ("Bye.", 9000, 9300)), [(0, 400, 1000), (1, 2500, 3000)], "011"),
         # Where both speak, whoever has the sentence keeps it.
-        (
-            sentence("We can start now, I think. Good.", word_ms=400),
-            [(0, 0, 2400), (1, 800, 1600), (1, 2400, 2800)],
-            "0000001",
-        ),
+        (sentence("We can start, I think. Good."), [(0, 0, 1500), (1, 600, 900), (1, 1500, 1800)], "000001"),
         # Estimated times may be empty.
         (words(("a.", 100, 100), ("b.", 5000, 5000)), [(0, 0, 1000), (1, 4000, 6000)], "01"),
         ([], [(0, 0, 1)], ""),

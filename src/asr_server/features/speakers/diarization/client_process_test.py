@@ -14,41 +14,33 @@ from asr_server.processes.messages import Message
 BLOCK = np.zeros(32_000, np.float32)
 
 
-class Stream:
-    """Answers with these contents in turn. `work_s`: the time that each request has for its work."""
-
-    def __init__(self, *answers):
-        self.answers, self.work_s = list(answers), []
-        self.process, self.close = SimpleNamespace(end=AsyncMock()), lambda: None
-
-    async def request(self, content, data, *, is_live, work_s):
-        self.work_s.append(work_s)
-        return Message(self.answers.pop(0), b"")
+def stream(*answers):
+    """A stream whose requests have these contents as answers in turn."""
+    request = AsyncMock(side_effect=[Message(answer, b"") for answer in answers])
+    return SimpleNamespace(request=request, process=SimpleNamespace(end=AsyncMock()), close=None)
 
 
-async def test_the_failure_of_a_recording_is_reported():
-    with pytest.raises(SpeakersUnavailable, match="this recording"):
-        await RecordingDiarization(Stream({"error": "OSError"})).push(BLOCK)
-
-
-async def test_models_that_cannot_be_loaded():
-    """The reason is told, and the process has ended."""
-    stream = Stream({"unusable": "a file is damaged"})
-    with pytest.raises(SpeakersUnavailable, match=r"^SPEAKERS: a file is damaged\.$"):
-        await RecordingDiarization(stream).push(BLOCK)
-    stream.process.end.assert_awaited_once()
+@pytest.mark.parametrize(
+    ("answer", "reason", "ends"),
+    [({"error": "OSError"}, "this recording", 0), ({"unusable": "it is damaged"}, r"^SPEAKERS: it is damaged\.$", 1)],
+)
+async def test_a_failure_is_told_and_ends_a_process_without_models(answer, reason, ends):
+    failing = stream(answer)
+    with pytest.raises(SpeakersUnavailable, match=reason):
+        await RecordingDiarization(failing).push(BLOCK)
+    assert failing.process.end.await_count == ends
 
 
 async def test_more_work_may_take_longer():
-    """Sound, and the end of three minutes."""
-    stream = Stream(*[{}] * 91)
-    recording = RecordingDiarization(stream)
+    requests = stream(*[{}] * 91)
+    recording = RecordingDiarization(requests)
     await recording.push(np.tile(BLOCK, 90))
     await recording.ask("finish")
-    assert stream.work_s == [*[10.0] * 90, pytest.approx(1.8)]
+    work_s = [call.kwargs["work_s"] for call in requests.request.await_args_list]
+    assert work_s == [*[10.0] * 90, pytest.approx(1.8)]
 
 
 async def test_turns_replace_those_of_the_request_before_in_their_time():
     first = {"turns": [[0, 0, 1_000], [0, 1_000, 2_000]], "voices": None, "settled_ms": 500}
-    session = LiveSpeakers(Stream(first, {**first, "turns": [[1, 500, 4_000]]}))
+    session = LiveSpeakers(stream(first, {**first, "turns": [[1, 500, 4_000]]}))
     assert await session.push(np.tile(BLOCK, 2)) == (Turn(0, 0, 500), Turn(1, 500, 4_000))

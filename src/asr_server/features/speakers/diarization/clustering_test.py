@@ -54,14 +54,9 @@ def test_groups_are_compared_with_what_others_have_become():
 
 def _plda(dimensions, noise):
     """Return parameters for embeddings whose first dimensions distinguish people. The others are noise."""
-    return Plda(
-        mean_before=np.zeros(dimensions + noise),
-        discriminant=np.eye(dimensions + noise, dimensions),
-        mean_after=np.zeros(dimensions),
-        mean=np.zeros(dimensions),
-        transform=2 * np.eye(dimensions),
-        variance=np.full(dimensions, 4.0),
-    )
+    whole, zeros = dimensions + noise, np.zeros(dimensions)
+    scale = {"transform": 2 * np.eye(dimensions), "variance": np.full(dimensions, 4.0)}
+    return Plda(np.zeros(whole), np.eye(whole, dimensions), mean_after=zeros, mean=zeros, **scale)
 
 
 def test_vbx_merges_what_cosines_keep_apart():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -22,14 +23,12 @@ from asr_server.features.speakers.diarization.windows import SpeakerModels
 
 _FRAME = 512
 _FRAME_MS = 1000 * _FRAME / SAMPLE_RATE
-_LOUD = 0.02
 
 
 def tone(hertz, seconds, *, loudness=0.3):
     """A person who speaks without a pause: int16 at 16 kHz."""
-    return (np.sin(np.arange(int(seconds * SAMPLE_RATE)) * 2 * np.pi * hertz / SAMPLE_RATE) * loudness * 32767).astype(
-        np.int16
-    )
+    wave = np.sin(np.arange(int(seconds * SAMPLE_RATE)) * 2 * np.pi * hertz / SAMPLE_RATE)
+    return (wave * loudness * 32767).astype(np.int16)
 
 
 class ToneSpeakers:
@@ -46,51 +45,36 @@ class ToneSpeakers:
     async def diarize(self, samples, count=None):
         """A turn for each run of a tone, whatever `count` says."""
         self.calls += 1
-        spectra = _spectra(samples)
+        frames = samples[: len(samples) // _FRAME * _FRAME].reshape(-1, _FRAME)
+        loud = np.abs(frames).max(axis=1, keepdims=True) > 0.02
+        spectra = np.abs(np.fft.rfft(frames * np.hanning(_FRAME)))[:, :256] * loud  # of silence zeros
         pitches = [int(each.argmax()) if each.max() else -1 for each in spectra]
         people = list(dict.fromkeys(pitch for pitch in pitches if pitch >= 0))
         turns, at = [], 0
-        for pitch, frames in groupby(pitches):
-            end = at + len(list(frames))
+        for pitch, run in groupby(pitches):
+            end = at + len(list(run))
             if pitch >= 0:
                 turns.append(Turn(people.index(pitch), int(at * _FRAME_MS), int(end * _FRAME_MS)))
             at = end
-        heard = np.array(pitches)
-        return Diarization(tuple(turns), tuple(_voice(spectra[heard == pitch]) for pitch in people))
+        means = [spectra[np.array(pitches) == pitch].mean(axis=0) for pitch in people]
+        voices = tuple((mean / np.linalg.norm(mean)).astype(np.float32) for mean in means)
+        return Diarization(tuple(turns), voices)
 
     async def close(self):
         """Do nothing: there is no process."""
 
 
-def _spectra(samples):
-    """(frames, 256), zeros for frames of silence."""
-    frames = samples[: len(samples) // _FRAME * _FRAME].reshape(-1, _FRAME)
-    loud = np.abs(frames).max(axis=1, keepdims=True) > _LOUD
-    return np.abs(np.fft.rfft(frames * np.hanning(_FRAME)))[:, :256] * loud
-
-
-def _voice(spectra):
-    mean = spectra.mean(axis=0)
-    return (mean / np.linalg.norm(mean)).astype(np.float32)
-
-
 @dataclass
 class ScriptedLiveSpeakers(ToneSpeakers):
-    """Takes the place of `SpeakerClient`. `turns`: what is true.
+    """Takes the place of `SpeakerClient`."""
 
-    `voices`: the voice of each speaker, who is heard well enough for it after `voice_ms` of speech.
-
-    `doubt_ms`: for so long after its beginning a turn is said to be that of speaker 9. `horizon_ms`: how long the audio
-    is ahead of the horizon. `fails_ms`, `hangs_ms`: the audio at which it fails, or answers no more.
-    """
-
-    turns: list[Turn]
-    voices: dict[int, np.ndarray] = field(default_factory=dict)
-    voice_ms: int = 3_000
-    doubt_ms: int = 0
-    horizon_ms: int = 2_000
-    fails_ms: float = float("inf")
-    hangs_ms: float = float("inf")
+    turns: list[Turn]  # what is true
+    voices: dict[int, np.ndarray] = field(default_factory=dict)  # of each speaker
+    voice_ms: int = 3_000  # the speech after which a speaker is heard well enough for a voice
+    doubt_ms: int = 0  # for so long after its beginning a turn is said to be that of speaker 9
+    horizon_ms: int = 2_000  # how long the audio is ahead of the horizon
+    fails_ms: float = float("inf")  # the audio at which it fails
+    hangs_ms: float = float("inf")  # the audio at which it answers no more
     sessions: list[ScriptedLiveSession] = field(default_factory=list)
 
     async def live(self):
@@ -104,14 +88,12 @@ class ScriptedLiveSession:
     samples: int = 0
     settled_ms: int = 0
     closed: bool = False
-    audio: list[np.ndarray] = field(default_factory=list)
     said: dict[int, Turn] = field(default_factory=dict)
     voice_prints: dict[int, np.ndarray] = field(default_factory=dict)
 
     async def push(self, samples):
         script = self.script
         self.samples += len(samples)
-        self.audio.append(samples)
         heard_ms = self.samples // 16
         if heard_ms > script.hangs_ms:
             await asyncio.Event().wait()
@@ -127,13 +109,13 @@ class ScriptedLiveSession:
             if self.said.get(number) != now:
                 self.said[number] = now
                 changed.append(now)
-        heard = {number for number in script.voices if self._spoken_ms(number) >= script.voice_ms}
+        spoken_ms = Counter()
+        for turn in self.said.values():
+            spoken_ms[turn.speaker] += turn.end_ms - turn.start_ms
+        heard = {number for number in script.voices if spoken_ms[number] >= script.voice_ms}
         if heard != set(self.voice_prints):
             self.voice_prints = {number: script.voices[number] for number in heard}
         return tuple(changed)
-
-    def _spoken_ms(self, speaker):
-        return sum(turn.end_ms - turn.start_ms for turn in self.said.values() if turn.speaker == speaker)
 
     def close(self):
         self.closed = True
@@ -145,12 +127,11 @@ FRAMES = 589  # of a window, as the real segmentation has them
 class NumberedVoices:
     """Models for sound whose samples say who speaks: 0 nobody, 1 to 9 that person, 12 the persons 1 and 2 at once.
 
-    Behind the decimal point is noise, which makes each voice vector a little different. `windows` and `voices`: how
-    many there were so far.
+    Behind the decimal point is noise, which makes each voice vector a little different. `windows`: how many so far.
     """
 
     def __init__(self):
-        self.windows = self.voices = 0
+        self.windows = 0
         self.models = SpeakerModels(self.segmentation, self.embedding)
 
     def segmentation(self, sound):
@@ -167,7 +148,6 @@ class NumberedVoices:
 
     def embedding(self, sound):
         """(64,): a direction for each person."""
-        self.voices += 1
         spoken = sound[sound >= 1]
         noise = np.random.default_rng(int(1e6 * float(spoken.sum() % 1))).normal(size=64)
         person = np.eye(64)[np.bincount(spoken.astype(int)).argmax() % 10]

@@ -2,6 +2,7 @@
 
 import shutil
 from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,11 +17,8 @@ def library(monkeypatch, tmp_path):
     copy.parent.mkdir()
     shutil.copy(installed, copy)
 
-    class Elsewhere:
-        version = model_source.VERSION
-        locate_file = staticmethod(tmp_path.joinpath)
-
-    monkeypatch.setattr(embedded_weights.metadata, "distribution", lambda _: Elsewhere)
+    elsewhere = SimpleNamespace(version=model_source.VERSION, locate_file=tmp_path.joinpath)
+    monkeypatch.setattr(embedded_weights.metadata, "distribution", lambda _: elsewhere)
     return copy
 
 

@@ -21,10 +21,6 @@ def diarized(sound, block_samples=None, count=None):
     return diarizer.finish(count or SpeakerCount())
 
 
-def turns(found):
-    return [(turn.speaker, turn.start_ms, turn.end_ms) for turn in found.turns]
-
-
 @settings(max_examples=50)
 @given(CONVERSATIONS, st.sampled_from([1600, 7_777, 32_000, 160_000, 200_001]))
 def test_how_it_is_fed_in_changes_nothing(sound, block_samples):
@@ -36,13 +32,8 @@ def test_how_it_is_fed_in_changes_nothing(sound, block_samples):
 @pytest.mark.parametrize("seconds", [0.7, 9.99, 10.0, 10.01, 12.5, 12.51, 33.3])
 def test_speech_from_the_first_sample_to_the_last(seconds):
     """The speech is one turn of that length, but for a part of a frame, wherever the windows end."""
-    assert turns(diarized(numbered((1, seconds)), 8_000)) == [(0, 0, pytest.approx(1000 * seconds, abs=17))]
-
-
-@pytest.mark.parametrize("sound", [numbered((0, 12)), numbered((0, 0.1)), np.zeros(0, np.float32)])
-def test_where_nobody_speaks_there_are_no_turns(sound):
-    found = diarized(sound)
-    assert (found.turns, found.voice_prints) == ((), ())
+    (turn,) = diarized(numbered((1, seconds)), 8_000).turns
+    assert (turn.speaker, turn.start_ms, turn.end_ms) == (0, 0, pytest.approx(1000 * seconds, abs=17))
 
 
 def test_speech_too_short_for_a_voice_is_one_turn_of_somebody():
@@ -55,11 +46,8 @@ def test_people_are_numbered_in_the_order_in_which_they_begin():
     """Each has a voice of length 1, also where they speak at once."""
     found = diarized(numbered((3, 4), (0, 1), (1, 5), (13, 1), (3, 6), (2, 5)))
     assert [turn.speaker for turn in found.turns] == [0, 1, 0, 2]
-    assert [(turn.start_ms, turn.end_ms) for turn in found.turns[:3]] == [
-        (0, pytest.approx(4000, abs=20)),
-        (pytest.approx(5000, abs=20), pytest.approx(11_000, abs=20)),
-        (pytest.approx(10_000, abs=20), pytest.approx(17_000, abs=20)),
-    ]
+    times_ms = [ms for turn in found.turns[:3] for ms in (turn.start_ms, turn.end_ms)]
+    assert times_ms == pytest.approx([0, 4_000, 5_000, 11_000, 10_000, 17_000], abs=20)
     assert np.linalg.norm(found.voice_prints, axis=1) == pytest.approx([1, 1, 1])
     assert [int(voice[:10].argmax()) for voice in found.voice_prints] == [3, 1, 2]
 

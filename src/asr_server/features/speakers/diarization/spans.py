@@ -51,7 +51,7 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
     for overlap in overlaps:
         for track in overlap.tracks:
             if own := tracks[track]:
-                nearest = min(own, key=lambda piece: _distance(piece, overlap))
+                nearest = min(own, key=lambda piece: max(piece.begin - overlap.end, overlap.begin - piece.end))
                 spans.append(_span(overlap.begin, overlap.end, likeness[nearest]))
     # Speech too short to be recognised belongs to the speaker nearest to it, or to speaker 0 if there is none.
     known = [span for span in spans if span.speaker >= 0] or [VoiceSpan(0, 0, 0)]
@@ -94,8 +94,3 @@ def of_nearest(unknown: Sequence[VoiceSpan], known: Sequence[VoiceSpan]) -> list
     begins, ends = np.array([(span.begin, span.end) for span in known]).T
     places = [int(np.maximum(begins - span.end, span.begin - ends).argmin()) for span in unknown]
     return [replace(span, speaker=known[place].speaker) for span, place in zip(unknown, places, strict=True)]
-
-
-def _distance(one: VoiceSpan | Piece, other: VoiceSpan | Overlap) -> int:
-    """Return the samples between them; less than 0 if they overlap."""
-    return max(one.begin - other.end, other.begin - one.end)

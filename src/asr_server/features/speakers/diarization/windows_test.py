@@ -41,7 +41,6 @@ def _analysed(*speech):
     ],
 )
 def test_a_short_piece_is_heard_with_what_the_same_person_says_around_it(speech, first):
-    """The piece keeps its begin and end, and its voice is made of more."""
     found = _analysed(*speech)[0]
     assert found[:2] == pytest.approx(first[:2], abs=0.01)
     assert found[2] == (first[2] if first[2] is None else pytest.approx(first[2], abs=0.02))
