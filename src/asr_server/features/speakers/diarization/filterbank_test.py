@@ -22,3 +22,7 @@ def test_features_are_kaldis():
     assert found.dtype == np.float32
     assert found[1, ::4] == pytest.approx(SECOND, abs=1.5e-4)
     assert found[4, 1::4] == pytest.approx(FIFTH, abs=1.5e-4)
+
+
+def test_silence_is_finite():
+    assert not filterbank.features(np.zeros(400, np.float32)).any()
