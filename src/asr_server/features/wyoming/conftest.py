@@ -1,7 +1,5 @@
 """A Home Assistant as far as the names of a home go: it answers on its WebSocket API, and tells of changes."""
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import contextmanager, suppress
@@ -10,7 +8,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import serve
 
 TOKEN = "long-lived-access-token"
-_UNAUTHORIZED = {"code": "unauthorized", "message": "Unauthorized"}
 
 
 class FakeHome:
@@ -19,14 +16,11 @@ class FakeHome:
     def __init__(self):
         self.areas = [{"area_id": "kitchen", "name": "Kitchen", "aliases": ["Scullery"]}]
         self.floors = [{"floor_id": "attic", "name": "Attic", "aliases": []}]
-        self.states = {
-            "light.kitchen": "Bright Lamp",
-            "sensor.outside": "Outdoor Temperature",
-            "light.hidden": "Secret",
-        }
+        self.states = {"sensor.outside": "Outdoor Temperature", "light.kitchen": "Bright Lamp"}
+        self.states["light.hidden"] = "Secret"
         self.aliases = {"light.kitchen": [None, "Chandelier"]}
-        self.exposed = {"light.kitchen": {"conversation": True}, "sensor.outside": {"conversation": True}}
-        self.exposed |= {"light.hidden": {"cloud.alexa": True}, "light.gone": {"conversation": True}}
+        self.exposed = {key: {"conversation": True} for key in ("light.kitchen", "sensor.outside", "light.gone")}
+        self.exposed["light.hidden"] = {"cloud.alexa": True}
         self.is_admin = True
         self.answers = threading.Event()  # it is silent after the token while this is not set
         self.answers.set()
@@ -53,34 +47,24 @@ class FakeHome:
                 socket.send(json.dumps({"id": numbers[event], "type": "event", "event": content}))
 
     def _answer(self, socket, asked):
-        kind = asked["type"]
-        if kind == "subscribe_events":
+        if asked["type"] == "subscribe_events":
             self._sockets.setdefault(socket, {})[asked["event_type"]] = asked["id"]
         answer = {"id": asked["id"], "type": "result", "success": True, "result": self._result(asked)}
-        if kind == "homeassistant/expose_entity/list" and not self.is_admin:
-            answer = {"id": asked["id"], "type": "result", "success": False, "error": _UNAUTHORIZED}
+        if asked["type"] == "homeassistant/expose_entity/list" and not self.is_admin:
+            answer |= {"success": False, "error": {"code": "unauthorized", "message": "Unauthorized"}}
         socket.send(json.dumps(answer))
 
     def _result(self, asked):
-        match asked["type"]:
-            case "homeassistant/expose_entity/list":
-                return {"exposed_entities": self.exposed}
-            case "get_states":
-                return [
-                    {"entity_id": entity, "state": "on", "attributes": {"friendly_name": name}}
-                    for entity, name in self.states.items()
-                ]
-            case "config/entity_registry/get_entries":
-                return {
-                    entity: {"entity_id": entity, "aliases": self.aliases[entity]} if entity in self.aliases else None
-                    for entity in asked["entity_ids"]
-                }
-            case "config/area_registry/list":
-                return self.areas
-            case "config/floor_registry/list":
-                return self.floors
-            case _:
-                return None
+        states = [{"entity_id": one, "attributes": {"friendly_name": name}} for one, name in self.states.items()]
+        entries = {one: {"aliases": aliases} for one, aliases in self.aliases.items()}
+        results = {
+            "homeassistant/expose_entity/list": {"exposed_entities": self.exposed},
+            "get_states": states,
+            "config/entity_registry/get_entries": {one: entries.get(one) for one in asked.get("entity_ids", ())},
+            "config/area_registry/list": self.areas,
+            "config/floor_registry/list": self.floors,
+        }
+        return results.get(asked["type"])
 
 
 @contextmanager

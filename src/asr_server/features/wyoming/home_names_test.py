@@ -1,13 +1,14 @@
 """The names of a home, from a Home Assistant that is scripted."""
 
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 import pytest
 
 from asr_server.features.wyoming import home_names
 from asr_server.features.wyoming.conftest import TOKEN, FakeHome, home_at
 from asr_server.features.wyoming.home_names import HomeNames, expected_names
+from E2Etest.drive.procfs import until
 
 _WAIT_S = 30
 _ALL = ("Attic", "Kitchen", "Scullery", "Bright Lamp", "Chandelier", "Outdoor Temperature")
@@ -17,13 +18,6 @@ _ALL = ("Attic", "Kitchen", "Scullery", "Bright Lamp", "Chandelier", "Outdoor Te
 def _soon(monkeypatch):
     monkeypatch.setattr(home_names, "_SETTLED_S", 0.01)
     monkeypatch.setattr(home_names, "_FIRST_DELAY_S", 0.01)
-
-
-def until(condition):
-    ends_s = time.monotonic() + _WAIT_S
-    while not condition():
-        assert time.monotonic() < ends_s
-        time.sleep(0.005)
 
 
 def test_places_come_first_and_only_what_is_exposed_to_assist_is_named():
@@ -46,15 +40,13 @@ def test_a_change_is_read_when_home_assistant_tells_of_it(registry):
 
 def test_names_stay_while_home_assistant_is_away_and_are_read_when_it_is_back():
     home = FakeHome()
-    with ExitStack() as running:
-        address = running.enter_context(home_at(home))
-        with closing(HomeNames(address, TOKEN)) as names:
-            names.tried.wait(_WAIT_S)
-            running.close()
-            home.states["light.kitchen"] = "Bulb"
-            assert names.current == _ALL
-            running.enter_context(home_at(home, int(address.rpartition(":")[2])))
-            until(lambda: "Bulb" in names.current)
+    with home_at(home) as address:
+        names = HomeNames(address, TOKEN)
+        names.tried.wait(_WAIT_S)
+    home.states["light.kitchen"] = "Bulb"
+    assert names.current == _ALL
+    with closing(names), home_at(home, int(address.rpartition(":")[2])):
+        until(lambda: "Bulb" in names.current)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from asr_server.features.wyoming.pcm import PcmFormat, PcmStream, UnknownFormat
 
-_TONE = 0.5 * np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000)
+_TONE = 0.5 * np.sin(2 * np.pi * 440 * np.arange(500) / 16_000)
 
 
 def _encoded(wave, width, channels):
@@ -23,33 +23,18 @@ def _encoded(wave, width, channels):
 
 def _decoded(pieces, form):
     stream = PcmStream()
-    body = b"".join([stream.push(piece, form) for piece in pieces] + [stream.flush()])
-    return np.frombuffer(body, "<i2") / 32_768
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 4])
-@pytest.mark.parametrize("channels", [1, 2, 6])
-def test_every_width_and_channel_count_is_the_same_sound(width, channels):
-    decoded = _decoded([_encoded(_TONE, width, channels)], PcmFormat(16_000, width, channels))
-    assert np.abs(decoded - _TONE).max() < (0.02 if width == 1 else 1e-4)
+    return np.frombuffer(b"".join(stream.push(piece, form) for piece in pieces) + stream.flush(), "<i2") / 32_768
 
 
 @settings(max_examples=40, deadline=None)
-@given(cuts=st.lists(st.integers(0, 6_000), max_size=10), width=st.integers(1, 4), channels=st.integers(1, 3))
-def test_how_the_bytes_are_cut_changes_nothing(cuts, width, channels):
-    body = _encoded(_TONE[:500], width, channels)
+@given(cuts=st.lists(st.integers(0, 6_000), max_size=10), width=st.integers(1, 4), channels=st.integers(1, 6))
+def test_every_width_and_channel_count_is_the_same_sound_however_it_is_cut(cuts, width, channels):
+    body = _encoded(_TONE, width, channels)
     form = PcmFormat(16_000, width, channels)
     edges = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
-    pieces = [body[a:b] for a, b in itertools.pairwise(edges)]
-    assert np.array_equal(_decoded(pieces, form), _decoded([body], form))
-
-
-def test_the_format_may_change_on_the_way():
-    stream = PcmStream()
-    first = stream.push(_encoded(_TONE[:8_000], 2, 1), PcmFormat(16_000, 2, 1))
-    second = stream.push(_encoded(np.repeat(_TONE[8_000:], 3), 2, 2), PcmFormat(48_000, 2, 2)) + stream.flush()
-    assert len(first) == 16_000
-    assert abs(len(second) - 16_000) <= 4
+    whole = _decoded([body], form)
+    assert np.abs(whole - _TONE).max() < (0.02 if width == 1 else 1e-4)
+    assert np.array_equal(_decoded([body[a:b] for a, b in itertools.pairwise(edges)], form), whole)
 
 
 def test_unsupported_formats_are_refused():

@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -20,23 +21,8 @@ from asr_server.features.wyoming.speech_session import ServerTarget, SpeechAnswe
 _WAIT_S = 30
 
 
-class _Server(ThreadingHTTPServer):
-    """Answers "Wait" with one sample and then nothing, other texts with more than buffers hold.
-
-    `texts` are those that it got. When the client of one leaves, it sets `left`.
-    """
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.texts = []
-        self.left = threading.Event()
-        self.address = f"http://127.0.0.1:{self.server_port}"
-
-
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    """Answers "Wait" with one sample and then nothing, other texts with more than buffers hold."""
 
     def do_POST(self):
         self.server.texts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"])
@@ -53,7 +39,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.left.set()
 
     def log_message(self, *_):
-        pass
+        """Say nothing."""
 
 
 @contextmanager
@@ -68,39 +54,41 @@ def _serving(server):
             thread.join()
 
 
-def test_closing_ends_the_request_that_is_running():
+@pytest.fixture
+def server():
+    """`texts` are those that it got. When the client of one leaves, it sets `left`."""
+    made = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    made.texts, made.left, made.address = [], threading.Event(), f"http://127.0.0.1:{made.server_port}"
+    with _serving(made):
+        yield made
+
+
+def test_closing_ends_the_request_that_is_running(server):
     """The request ends also while the server says nothing; texts after it are not asked for."""
     written = queue.Queue()
-    with _serving(_Server()) as server:
-        requests = SpeechRequests(ServerTarget(server.address), written.put)
-        for text in ("Wait", "Never"):
-            requests.handle(Synthesize(text=text).event())
-        assert [written.get(timeout=_WAIT_S).event().type for _ in range(2)] == ["audio-start", "audio-chunk"]
-        requests.close()
-        assert server.left.wait(_WAIT_S)
-        assert server.texts == ["Wait"]
+    requests = SpeechRequests(ServerTarget(server.address), written.put)
+    for text in ("Wait", "Never"):
+        requests.handle(Synthesize(text=text).event())
+    assert [written.get(timeout=_WAIT_S).event().type for _ in range(2)] == ["audio-start", "audio-chunk"]
+    requests.close()
+    assert server.left.wait(_WAIT_S)
+    assert server.texts == ["Wait"]
 
 
-def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves():
+def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves(server):
     """Many texts wait, and writing to the client fails: putting in more does not block for ever."""
-
-    def gone(_):
-        raise BrokenPipeError
-
-    with _serving(_Server()) as server:
-        requests = SpeechRequests(ServerTarget(server.address), gone)
-        for _ in range(200):
-            requests.handle(Synthesize(text="Yes").event())
-        requests.close()
-        assert server.texts == ["Yes"]
+    requests = SpeechRequests(ServerTarget(server.address), Mock(side_effect=BrokenPipeError))
+    for _ in range(200):
+        requests.handle(Synthesize(text="Yes").event())
+    requests.close()
+    assert server.texts == ["Yes"]
 
 
 @pytest.mark.slow("fills the buffers of a socket")
-def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
+def test_a_client_that_does_not_read_is_disconnected(monkeypatch, server):
     """The client has some time, and its request ends then."""
     monkeypatch.setattr(wyoming, "_SEND_TIMEOUT_S", 1)
     with (
-        _serving(_Server()) as server,
         _serving(wyoming.Bridge("127.0.0.1", 0, wyoming.BridgeTarget(server.address))) as bridge,
         socket.create_connection(("127.0.0.1", bridge.port), timeout=_WAIT_S) as client,
     ):

@@ -10,32 +10,20 @@ from asr_server.features.wyoming.utterance_session import GrowingText, Utterance
 from asr_server.text.scripts import join
 
 
-def _line(utterance, words, *, known, final=False, language="English"):
+def _line(utterance, words, *, known, ending=""):
     committed, tentative = " ".join(words[:known]), " ".join(words[known:])
     gap = " " if committed and tentative else ""
-    return Line(utterance, committed, gap + tentative, "pause" if final else "", language, 0.0, 1.0, 0)
+    return Line(utterance, committed, gap + tentative, ending, "English", 0.0, 1.0, 0)
 
 
-_WORDS = st.lists(st.sampled_from(["turn", "on", "灯", "打开", "lights"]), max_size=5)
-
-
-@given(utterances=st.lists(_WORDS, max_size=4))
+@given(st.lists(st.lists(st.sampled_from(["turn", "on", "灯", "打开", "lights"]), max_size=5), max_size=4))
 def test_the_pieces_joined_are_the_finals_joined(utterances):
     growing, pieces = GrowingText(), ""
     for number, words in enumerate(utterances, 1):
         for known in range(len(words)):
             pieces += growing.feed(_line(number, words, known=known))
-        pieces += growing.feed(_line(number, words, known=len(words), final=True))
+        pieces += growing.feed(_line(number, words, known=len(words), ending="pause"))
     assert pieces == growing.text == join(" ".join(words) for words in utterances)
-
-
-def test_the_language_is_a_code_and_that_of_the_first_words():
-    growing = GrowingText()
-    growing.feed(_line(1, [], known=0, final=True, language=""))
-    assert growing.language == ""
-    growing.feed(_line(2, ["灯"], known=1, final=True, language="Chinese"))
-    growing.feed(_line(3, ["on"], known=1, final=True))
-    assert growing.language == "zh"
 
 
 def test_an_utterance_goes_on_at_another_server():

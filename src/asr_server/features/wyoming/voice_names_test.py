@@ -10,7 +10,6 @@ from asr_server.features.wyoming.voice_names import distinct, language_tags, spe
 @pytest.mark.parametrize(
     ("voice", "fields"),
     [
-        (None, {"language": "fr"}),
         (SynthesizeVoice(), {"language": "fr"}),
         (SynthesizeVoice(name="nova"), {"voice": "nova", "language": "fr"}),
         (SynthesizeVoice(language="de"), {"language": "de"}),

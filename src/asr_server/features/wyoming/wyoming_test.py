@@ -27,8 +27,7 @@ def test_a_house_with_too_many_names_keeps_its_first_ones():
     assert kept(lamps[:1]) == ("lamp 0000", "Zürich", "Kitchen")
 
 
-def test_the_language_is_that_of_the_event_or_of_the_bridge():
-    assert TARGET.options(Transcribe(language="en")).language == "en"
+def test_the_language_of_the_bridge_is_heard_if_an_event_has_none():
     assert TARGET.options(Transcribe()).language == "de"
 
 
