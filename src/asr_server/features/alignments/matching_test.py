@@ -24,11 +24,8 @@ def _scores(text, *spans):
 
 def _placed(text, *spans):
     """Return for each span the words that are aligned with it; those that were heard and not given are in brackets."""
-    found = match(divided(text), _heard(*spans))
-    return {
-        span: " ".join(f"[{word}]" if number is None else word for word, number in text)
-        for span, text in found.texts.items()
-    }
+    texts = match(divided(text), _heard(*spans)).texts
+    return {span: " ".join(f"[{w}]" if number is None else w for w, number in text) for span, text in texts.items()}
 
 
 @given(_TEXTS, st.lists(_TEXTS, max_size=3), st.sampled_from([2, 3, matching.ANCHOR]))
@@ -51,9 +48,8 @@ def test_every_word_is_once_in_one_span_or_in_none(text, spans, anchor):
 def test_scores_count_the_letters_that_differ_are_missing_or_too_many():
     """1 - e / max(n, m), for the word and what was heard in its place; spelling apart, nothing else counts."""
     scores = _scores("The cats sat on Every-body's TABLE", "the cat sad on every bodies tables")
-    assert scores == pytest.approx(
-        {"The": 1, "cats": 3 / 4, "sat": 2 / 3, "on": 1, "Every-body's": 9 / 11, "TABLE": 5 / 6}
-    )
+    exact = {"The": 1, "cats": 3 / 4, "sat": 2 / 3, "on": 1, "Every-body's": 9 / 11, "TABLE": 5 / 6}
+    assert scores == pytest.approx(exact)
     assert _scores("naïve Straße", "NAIVE STRASSE") == {"naïve": 1, "Straße": 1}
     assert _scores("他们来了", "她们来了") == {"他": 0, "们": 1, "来": 1, "了": 1}
 
@@ -74,13 +70,9 @@ def test_what_was_heard_and_not_given_stays_in_the_text_of_the_span():
 
 def test_the_words_of_a_passage_that_was_heard_twice_stay_together():
     """They are placed at the first occurrence, although letters near the second one match too."""
-    text = "play previous set the volume to twelve set my living room lights"
-    assert _placed(
-        text, "play previous set the volume to twelve", "set the volume to twelve set my living room lights"
-    ) == {
-        0: "play previous set the volume to twelve",
-        1: "[set] [the] [volume] [to] [twelve] set my living room lights",
-    }
+    text = "play that set the volume set my living room lights"
+    found = _placed(text, "play that set the volume", "set the volume set my living room lights")
+    assert found == {0: "play that set the volume", 1: "[set] [the] [volume] set my living room lights"}
 
 
 def test_signs_belong_to_the_word_before_them():
@@ -107,9 +99,8 @@ def test_other_words_take_the_place_of_what_was_heard_there():
     assert _placed("call eight six five two now", "call 8652 now") == {0: "call eight six five two now"}
     assert _placed("he met Nietzsche today", "he met peter today") == {0: "he met Nietzsche today"}
     assert _placed("zwei und drei sind fünf", "two plus three", "makes five") == {0: "zwei und drei", 1: "sind fünf"}
-    assert _placed("he met Xi today", "he met somebody that nobody knows today") == {
-        0: "he met [somebody] [that] [nobody] [knows] today"
-    }
+    found = _placed("he met Xi today", "he met somebody that nobody knows today")
+    assert found == {0: "he met [somebody] [that] [nobody] [knows] today"}
 
 
 def test_texts_are_compared_in_a_table_of_bounded_size(monkeypatch):

@@ -15,7 +15,6 @@ from asr_server.subtitle.cues import CueConfig
 
 
 def test_documents_are_made_among_other_formats():
-    """Markdown is a text, the others are bytes."""
     wanted = (Format.TEXT, Format.MARKDOWN, Format.DOCX)
     segment = Segment(65_000, 66_000, "Yes.", "English", (), 0.0, 0.0, speaker="Ann")
     request = TranscriptionRequest(**formats.answer_options(wanted, speakers=True))

@@ -35,21 +35,17 @@ def clips():
     return [(row, audio) for row, audio in read if row["language"] == "English" and len(audio) < 6 * 16_000]
 
 
-def _distances(row, times):
-    return np.abs(np.array(times) - np.array([(start, end) for _, start, end in row["words_ms"]]))
-
-
 def test_words_are_placed_better_than_by_their_syllables(aligner, clips):
     """In voices and sentences that the model mishears, the mean error is 60 ms and not 144."""
     found, estimated = [], []
     for row, audio in clips:
         (times,) = aligned(aligner, [AlignItem(audio, row["text"], "English")])
         assert [piece.text for piece in times.pieces] == [word for word, _, _ in row["words_ms"]]
-        found.append(_distances(row, [(piece.start_ms, piece.end_ms) for piece in times.pieces]))
-        spoken = row["words_ms"][0][1], row["words_ms"][-1][2]
-        estimate = alignment.estimate(row["text"], "English", [spoken])
-        estimated.append(_distances(row, [(word.start_ms, word.end_ms) for word in estimate]))
-    assert np.concatenate(found).mean() < 0.6 * np.concatenate(estimated).mean()
+        estimate = alignment.estimate(row["text"], "English", [(row["words_ms"][0][1], row["words_ms"][-1][2])])
+        for distances, words in ((found, times.pieces), (estimated, estimate)):
+            for word, (_, start_ms, end_ms) in zip(words, row["words_ms"], strict=True):
+                distances += [abs(word.start_ms - start_ms), abs(word.end_ms - end_ms)]
+    assert np.mean(found) < 0.6 * np.mean(estimated)
 
 
 def test_punctuation_silence_and_case_do_not_move_words(aligner, clips):
@@ -60,21 +56,16 @@ def test_punctuation_silence_and_case_do_not_move_words(aligner, clips):
     cut = 16 * (row["words_ms"][half - 1][2] + row["words_ms"][half][1]) // 2
     silence = np.zeros(16_000, np.float32)
     text = f"{' '.join(words[:half]).capitalize()}, {' '.join(words[half:])}."
-    (plain,) = aligned(aligner, [AlignItem(audio, row["text"], "English")])
-    (paused,) = aligned(
-        aligner, [AlignItem(np.concatenate([silence, audio[:cut], silence, audio[cut:], silence]), text, "English")]
-    )
-    moved = [1000] * half + [2000] * (len(words) - half)
-    starts = [piece.start_ms - by for piece, by in zip(paused.pieces, moved, strict=True)]
-    ends = [piece.end_ms - by for piece, by in zip(paused.pieces, moved, strict=True)]
-    assert np.abs(np.array(starts) - [piece.start_ms for piece in plain.pieces]).mean() < 100
-    assert np.abs(np.array(ends) - [piece.end_ms for piece in plain.pieces]).mean() < 100
-    (indented,) = aligned(aligner, [AlignItem(audio, f"  \n{row['text']} ", "English")])
+    pauses = np.concatenate([silence, audio[:cut], silence, audio[cut:], silence])
+    asked = [(audio, row["text"]), (pauses, text), (audio, f"  \n{row['text']} ")]
+    plain, paused, indented = aligned(aligner, [AlignItem(own, said, "English") for own, said in asked])
+    times, moved = ([(piece.start_ms, piece.end_ms) for piece in found.pieces] for found in (plain, paused))
+    by_ms = np.array([1000] * half + [2000] * (len(words) - half))[:, None]
+    assert (np.abs(np.array(moved) - by_ms - times).mean(axis=0) < 100).all()
     assert indented == plain
 
 
 def test_an_item_that_fails_fails_alone(aligner, clips, monkeypatch):
-    """Another language, a fault, and no memory, each with its own error."""
     attention, audio = MoonshineModel.attention, clips[0][1]
     broken, huge = audio[:-1], audio[:-2]
     faults = {len(broken): RuntimeError("fault"), len(huge): MemoryError()}

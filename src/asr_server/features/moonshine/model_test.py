@@ -1,10 +1,7 @@
 """The encoder's runtime, and the tokenizer."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +12,7 @@ from asr_server.features.moonshine.model import Tokenizer
 
 
 @pytest.mark.slow("starts a process that loads the model")
-def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
+def test_the_runtime_reports_nothing_to_its_maker(tmp_path):
     """The runtime would keep reports below the home directory. After a run there are none."""
     code = (
         "import numpy; from asr_server.features.moonshine import aligner, model, package;"

@@ -2,6 +2,7 @@
 
 import shutil
 from importlib import metadata
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,10 +13,8 @@ from asr_server.features.moonshine import package
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
     """A copy of the installed distribution, as the only one that is found."""
-    found = metadata.distribution(package.DISTRIBUTION)
-    kept = ("tiny-en", "dist-info")
-    for file in found.files:
-        if any(part.endswith(kept) for part in file.parts):
+    for file in metadata.distribution(package.DISTRIBUTION).files:
+        if any(part.endswith(("tiny-en", "dist-info")) for part in file.parts):
             (tmp_path / file.parent).mkdir(parents=True, exist_ok=True)
             shutil.copy(file.locate(), tmp_path / file)
     copied = metadata.Distribution.at(next(tmp_path.glob("*.dist-info")))
@@ -25,7 +24,6 @@ def copy(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["encoder_model.ort", "decoder_model_merged.ort", "tokenizer.bin"])
 def test_one_changed_byte_is_found(copy, name):
-    """The digest of the distribution's record counts."""
     content = bytearray((copy / name).read_bytes())
     content[len(content) // 2] ^= 1
     (copy / name).write_bytes(content)
@@ -39,15 +37,9 @@ def test_a_missing_file_is_named(copy):
         package.locate()
 
 
-@pytest.mark.parametrize("version", [None, "0.1.5"])
-def test_without_the_distribution_or_with_a_later_one_the_way_out_is_said(monkeypatch, version):
+@pytest.mark.parametrize("how", [{"side_effect": metadata.PackageNotFoundError}, {"return_value": "0.1.5"}])
+def test_without_the_distribution_or_with_a_later_one_the_way_out_is_said(monkeypatch, how):
     """Later ones contain no weights."""
-
-    def installed(name):
-        if version is None:
-            raise metadata.PackageNotFoundError(name)
-        return version
-
-    monkeypatch.setattr(metadata, "version", installed)
+    monkeypatch.setattr(metadata, "version", Mock(**how))
     with pytest.raises(ModelUnavailable, match=r"not installed: pip install .*moonshine-voice==0\.1\.0.*MODEL_ID=demo"):
         package.locate()

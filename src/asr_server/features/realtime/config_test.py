@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from asr_server.core.conftest import raises
 from asr_server.core.errors import InvalidInput
 from asr_server.engine.catalog import Catalog
-from asr_server.features.realtime.config import Config, ServerDefaults, merge
+from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.live.machine.events import EndOfTurnRules, TurnConfig
 
 DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
@@ -18,19 +18,6 @@ JUDGING = replace(DEFAULTS, rules=replace(DEFAULTS.rules, end_of_turn=EndOfTurnR
 
 def _updated(config, **heard):
     return DEFAULTS.updated(config, {"type": "transcription", "audio": {"input": heard}})
-
-
-@pytest.mark.parametrize(
-    ("old", "patch", "merged"),
-    [
-        ({"a": 1, "b": {"c": 2, "d": 3}}, {}, {"a": 1, "b": {"c": 2, "d": 3}}),
-        ({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": None, "e": {}}}, {"a": 1, "b": {"c": 2, "d": None, "e": {}}}),
-        ({"a": {"b": 1}, "c": 2}, {"a": None, "c": {"d": 3}}, {"a": None, "c": {"d": 3}}),
-    ],
-)
-def test_a_merge_takes_what_is_named_and_leaves_the_rest(old, patch, merged):
-    """Key by key, at any depth."""
-    assert merge(old, patch, {}) == merged
 
 
 _PATCHES = [
@@ -97,7 +84,6 @@ def test_what_the_rules_say():
 
 @pytest.mark.parametrize("depth", [950, 5_000])
 def test_a_deep_update_is_refused(depth):
-    """However deep: an error, and no fault of ours."""
     patch = inner = {"type": "transcription"}
     for _ in range(depth):
         inner["x"] = inner = {}

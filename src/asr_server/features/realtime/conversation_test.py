@@ -16,21 +16,9 @@ from asr_server.core.transcript import Token
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime.config import ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
+from asr_server.live.machine import events as live
 from asr_server.live.machine.conftest import Run, silence, speech
-from asr_server.live.machine.events import (
-    Audio,
-    CancelRequest,
-    Configure,
-    Configured,
-    Ending,
-    Final,
-    Flush,
-    Reset,
-    SessionError,
-    Transcribe,
-    UtteranceEnded,
-    UtteranceStarted,
-)
+from asr_server.live.machine.events import Ending, SessionError, UtteranceEnded, UtteranceStarted
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import LiveMachineConfig
 
@@ -59,7 +47,7 @@ class Talk(Run):
     def update(self, patch):
         self.session_config = DEFAULTS.updated(self.session_config, patch)
         self.events.append(self.conversation.updated(self.session_config))
-        self.feed(Configure(DEFAULTS.rules_of(self.session_config)))
+        self.feed(live.Configure(DEFAULTS.rules_of(self.session_config)))
 
     def told(self, kind):
         return [event for event in self.events if event["type"] == kind]
@@ -67,7 +55,7 @@ class Talk(Run):
     def _perform(self, actions):
         super()._perform(actions)
         for action in actions:
-            if not isinstance(action, Transcribe | CancelRequest):
+            if not isinstance(action, live.Transcribe | live.CancelRequest):
                 self.events += self.conversation.on_message(action)
 
 
@@ -84,13 +72,13 @@ def _talks(draw):
         for pcm in (words, silence(rng.choice([40, 300, 900]))):
             data = pcm.astype("<i2").tobytes()
             for at in range(0, len(data), 8_000):
-                talk.feed(Audio(data[at : at + 8_000]))
+                talk.feed(live.Audio(data[at : at + 8_000]))
                 chance = rng.random()
                 if chance < 0.04:
-                    talk.feed(rng.choice([Flush(), Reset()]))
+                    talk.feed(rng.choice([live.Flush(), live.Reset()]))
                 elif chance < 0.06:
                     talk.update(rng.choice([MANUAL, VOICE]))
-    talk.feed(Flush())
+    talk.feed(live.Flush())
     talk.finish(close=False)
     return talk
 
@@ -143,7 +131,9 @@ def _cut_turn(conversation, *, then=()):
 
     def finals(*errors):
         spoken = zip((1, 2), ("one", "two"), errors, strict=True)
-        made = [Final(n, t, "English", 0, 1, Ending.FLUSH, (), (Token(t.encode(), -0.5),), e) for n, t, e in spoken]
+        made = [
+            live.Final(n, t, "English", 0, 1, Ending.FLUSH, (), (Token(t.encode(), -0.5),), e) for n, t, e in spoken
+        ]
         return [event for final in made for event in conversation.on_message(final)]
 
     return item, finals
@@ -158,7 +148,6 @@ LOGPROBS = {"include": ["item.input_audio_transcription.logprobs"]}
 
 
 def test_a_turn_that_was_cut_has_the_tokens_languages_and_seconds_of_all_its_parts():
-    """Each once."""
     _, conversation = _by_commit(**LOGPROBS)
     (completed,) = [event for event in _cut_turn(conversation)[1](None, None) if event["type"] == COMPLETED]
     assert (completed["transcript"], completed["usage"]["seconds"]) == ("one two", 2.5)
@@ -168,7 +157,6 @@ def test_a_turn_that_was_cut_has_the_tokens_languages_and_seconds_of_all_its_par
 
 @pytest.mark.parametrize("second", [None, SessionError("later", "It failed again.", 2)])
 def test_a_turn_fails_with_the_error_of_the_part_that_failed_first(second):
-    """Also where those behind it were transcribed."""
     _, conversation = _by_commit()
     events = _cut_turn(conversation)[1](SessionError("transcription_failed", "It failed.", 1), second)
     assert [event["error"]["code"] for event in events if event["type"] == FAILED] == ["transcription_failed"]
@@ -181,15 +169,14 @@ def test_a_configuration_counts_for_the_turns_that_begin_under_it():
     conversation.updated(DEFAULTS.updated(config, MANUAL | LOGPROBS))
     conversation.updated(config)
     rules = DEFAULTS.rules_of(config)
-    conversation.on_message(Configured(rules))
-    events = _cut_turn(conversation, then=[Configured(rules)])[1](None, None)
+    conversation.on_message(live.Configured(rules))
+    events = _cut_turn(conversation, then=[live.Configured(rules)])[1](None, None)
     assert ["logprobs" in event for event in events if event["type"] == COMPLETED] == [True]
     events = _cut_turn(conversation)[1](None, None)
     assert ["logprobs" in event for event in events if event["type"] == COMPLETED] == [False]
 
 
 def test_the_transcript_of_an_item_that_was_deleted_still_comes():
-    """And the item stays away."""
     _, conversation = _by_commit()
     identity, finals = _cut_turn(conversation)
     conversation.deleted(identity)

@@ -10,26 +10,19 @@ from asr_server.features.rewriting.profanity import masked, read_lists
 from asr_server.recordings.requests import Profanity
 
 
-@pytest.fixture
-def lists(tmp_path):
+def test_whole_words_are_masked(tmp_path):
     (tmp_path / "en.txt").write_text("# mild\nheck\ndarn it\n\n")
     (tmp_path / "de.txt").write_text("Mist\n")
-    return read_lists(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "starred", "hidden"),
-    [
+    lists = read_lists(tmp_path)
+    for text, starred, hidden in (
         ("Heck, no!", "H***, no!", "****, no!"),
         ("Darn it. Darn you", "D*** i*. Darn you", "**** ****. Darn you"),
         ("heck's hecklers", "heck's hecklers", "heck's hecklers"),
-    ],
-)
-def test_whole_words_are_masked(lists, text, starred, hidden):
-    for how, expected in ((Profanity.MASK, starred), (Profanity.HIDE, hidden)):
-        edits = list(masked(text, lists["en"], how))
-        assert edited(text, edits) == expected
-        assert {edit.kind for edit in edits} <= {"profanity"}
+    ):
+        for how, expected in ((Profanity.MASK, starred), (Profanity.HIDE, hidden)):
+            edits = list(masked(text, lists["en"], how))
+            assert edited(text, edits) == expected
+            assert {edit.kind for edit in edits} <= {"profanity"}
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ async def test_words_that_were_not_taken_are_left_out_where_newer_ones_begin_wit
 
 
 async def test_words_of_the_next_utterance_may_come_before_a_final():
-    """Each reader gets both, in the order in which they came, and once."""
     captions = Captions()
     captions.put(caption(2, "next", is_final=False))
     reader = joined(captions)
@@ -93,7 +92,6 @@ async def test_long_texts_count_by_their_characters():
 
 
 async def test_readers_are_woken_a_few_in_each_round_of_the_loop():
-    """What else waits for the loop comes between them."""
     captions = Captions()
     taken = [asyncio.ensure_future(anext(joined(captions).captions())) for _ in range(200)]
     await asyncio.sleep(0)

@@ -65,7 +65,6 @@ async def test_the_last_texts_can_be_read_for_some_time_after_the_session(monkey
 
 
 async def test_links_of_ended_sessions_are_bounded(monkeypatch):
-    """The oldest are forgotten first."""
     monkeypatch.setattr(module, "_MAX_ENDED_LINKS", 1)
     sharing, session, part, token = shared()
     last = sharing.share(session, "me", 60)
@@ -77,7 +76,6 @@ async def test_links_of_ended_sessions_are_bounded(monkeypatch):
 
 @pytest.mark.parametrize("bound", ["_MAX_READERS_OF_SESSION", "_MAX_READERS"])
 async def test_readers_are_bounded_and_who_leaves_makes_room(monkeypatch, bound):
-    """The number of readers is limited for each session and for the server."""
     monkeypatch.setattr(module, bound, 1)
     sharing, *_, token = shared()
     for _ in range(2):

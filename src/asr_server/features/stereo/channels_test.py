@@ -33,7 +33,6 @@ def _spans(track, block=SAMPLE_RATE):
 
 
 def _alone(channel):
-    """The speech of a channel by itself."""
     segmenter = Segmenter(CONFIG, SoundLevels())
     return [region for span in segmenter.push(channel, is_last=True) for region in span.speech_regions]
 
@@ -184,7 +183,6 @@ async def test_speech_at_the_same_time_is_more_work(made):
 
 
 async def test_a_long_call_is_not_read_twice(made, call):
-    """The beginning tells what its channels are."""
     track = np.tile(call, 6)
     with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
         signal = await channel_signal(made.decoder, file, "")
