@@ -14,13 +14,8 @@ SOURCE = Path(__file__).parents[2]
 FEATURES = Path(__file__).parent
 # Tests of what features plug into, of the server or of the engine; all of the core's would take minutes.
 SERVER = (
-    "app_test.py",
-    "layers_test.py",
-    "live",
-    "jobs/runner_test.py",
-    "ops",
-    "recordings/forms_test.py",
-    "net/access_test.py",
+    *("app_test.py", "layers_test.py", "live", "jobs/runner_test.py", "ops"),
+    *("recordings/forms_test.py", "net/access_test.py"),
 )
 ENGINE = (
     *("app_test.py", "layers_test.py", "engine/plan_test.py", "engine/client_test.py", "engine/aligning_test.py"),

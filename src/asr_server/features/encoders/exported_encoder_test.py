@@ -14,44 +14,20 @@ from torch.testing import assert_close
 
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import core
-from asr_server.engine.capabilities import probe
-from asr_server.engine.conftest import planned
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.features.encoders import exported_encoder, onnx_export
+from asr_server.features.encoders.conftest import loaded, parts
 from asr_server.features.encoders.exported_encoder import CPU, METADATA_KEY, OnnxEncoder
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    output = tmp_path_factory.mktemp("onnx") / "encoder.onnx"
-    onnx_export.export(demo.checkpoint_path(), output, int8=False)
-    assert list(output.parent.iterdir()) == [output]
-    return output
-
-
-def _parts(directory=None):
-    return loading.load(directory or demo.checkpoint_path(), device="cpu", dtype=torch.float32)
-
-
-def _tower():
-    return _parts().tower
-
-
-def _load(file, **values):
-    engine = core.build_engine(planned(probe(), model_id="demo", encoder_path=str(file), **values))
-    engine.load()
-    return engine
-
-
 @torch.inference_mode()
-def test_its_numbers_are_torchs_for_any_length_and_those_that_a_window_has_alone(file):
+def test_its_numbers_are_torchs_for_any_length_and_those_that_a_window_has_alone(onnx_file):
     """Within 1e-3; windows of other clips in the same call change not one bit."""
-    encoder = OnnxEncoder(file, _tower(), CPU)
-    exact = exported_encoder.exact_encoder(_parts())
+    encoder = OnnxEncoder(onnx_file, parts().tower, CPU)
+    exact = exported_encoder.exact_encoder(parts())
     generator = torch.Generator().manual_seed(1)
     lengths = 50, 99, 100, 101, 250, 800, 801, 1000, 2150
     clips = [encoder.windows(torch.rand(128, frames, generator=generator) * 2 - 1) for frames in lengths]
@@ -63,17 +39,17 @@ def test_its_numbers_are_torchs_for_any_length_and_those_that_a_window_has_alone
             assert torch.equal(encoder([window])[0], embeddings)
 
 
-def test_the_engine_answers_as_with_torchs_encoder_whose_weights_are_freed(file, clips, alone, run, monkeypatch):
+def test_the_engine_answers_as_with_torchs_encoder_whose_weights_are_freed(onnx_file, clips, alone, run, monkeypatch):
     """The option of the plan shows what the comparison found."""
     kept, load = [], loading.load
 
     def seen(*args, **options):
-        parts = load(*args, **options)
-        kept.extend(weakref.ref(weight) for weight in parts.tower.parameters())
-        return parts
+        found = load(*args, **options)
+        kept.extend(weakref.ref(weight) for weight in found.tower.parameters())
+        return found
 
     monkeypatch.setattr(loading, "load", seen)
-    engine = _load(file)
+    engine = loaded(model_id="demo", encoder_path=str(onnx_file))
     gc.collect()
     assert len(kept) > 20
     assert not [weight for weight in kept if weight() is not None]
@@ -83,15 +59,14 @@ def test_the_engine_answers_as_with_torchs_encoder_whose_weights_are_freed(file,
     assert option.reason.startswith("float32; its numbers differ from torch's")
 
 
-def test_another_checkpoint_is_refused(file, tmp_path):
-    """The other checkpoint has the same shapes and other numbers."""
+def test_another_checkpoint_is_refused(onnx_file, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(demo.checkpoint_path(), other)
     weights = load_file(other / "model.safetensors")
     weights["thinker.audio_tower.ln_post.bias"][0] += 1
     save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelUnavailable, match="another checkpoint than other"):
-        exported_encoder.compared(OnnxEncoder(file, _tower(), CPU), _parts(other))
+        exported_encoder.compared(OnnxEncoder(onnx_file, parts().tower, CPU), parts(other))
 
 
 def _other_numbers(model):
@@ -107,20 +82,18 @@ def _other_numbers(model):
         (lambda model: model.ClearField("metadata_props"), "no encoder that `asr-server export` made"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused(file, tmp_path, change, words):
-    model = onnx.load(str(file))
+def test_a_file_that_does_not_fit_is_refused(onnx_file, tmp_path, change, words):
+    model = onnx.load(str(onnx_file))
     change(model)
     onnx.save(model, str(tmp_path / "changed.onnx"))
     with pytest.raises(ModelUnavailable, match=words):
-        _load(tmp_path / "changed.onnx")
+        loaded(model_id="demo", encoder_path=str(tmp_path / "changed.onnx"))
 
 
-@pytest.mark.parametrize("content", [b"", b"no model at all"])
-def test_what_is_no_exported_encoder_is_refused(tmp_path, content):
-    path = tmp_path / "x.onnx"
-    path.write_bytes(content)
+def test_what_is_no_model_is_refused(tmp_path):
+    (tmp_path / "x.onnx").write_bytes(b"no model at all")
     with pytest.raises(ModelUnavailable, match=r"x\.onnx cannot be loaded"):
-        _load(path)
+        loaded(model_id="demo", encoder_path=str(tmp_path / "x.onnx"))
 
 
 def test_eight_bits_agree_and_a_window_is_what_it_is_alone(tmp_path, clips, speech, run):
@@ -130,7 +103,7 @@ def test_eight_bits_agree_and_a_window_is_what_it_is_alone(tmp_path, clips, spee
     assert 1e-3 < found.relative < exported_encoder.SHORT_BOUND
     metadata = {own.key: own.value for own in onnx.load(str(output)).metadata_props}
     assert json.loads(metadata[METADATA_KEY])["format"] == "int8"
-    engine = _load(output, max_batch=8)
+    engine = loaded(model_id="demo", encoder_path=str(output), max_batch=8)
     together = run(engine, [Utterance(clip) for clip in clips])
     assert run(engine, [Utterance(speech)])[0].text == demo.sample().text
     assert [own.ids for own in together] == [run(engine, [Utterance(clip)])[0].ids for clip in clips]

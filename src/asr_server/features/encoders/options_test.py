@@ -16,13 +16,6 @@ XEON = replace(NO_GPU, cpu_flags=frozenset(("avx2", "avx512_vnni", "avx512_bf16"
 ONNX, TENSORRT = b"\x08\x08", TENSORRT_MAGIC
 
 
-@pytest.fixture
-def file(tmp_path, beginning):
-    path = tmp_path / "encoder"
-    path.write_bytes(beginning)
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("beginning", "model_id", "machine", "words"),
     [
@@ -34,14 +27,13 @@ def file(tmp_path, beginning):
         (ONNX, "moonshine-tiny-en", NO_GPU, "is for Qwen3-ASR"),
     ],
 )
-def test_encoders_that_cannot_run_refuse(file, model_id, machine, words):
-    """Where their library or their checkpoint is missing."""
+def test_encoders_that_cannot_run_refuse(tmp_path, beginning, model_id, machine, words):
+    (tmp_path / "encoder").write_bytes(beginning)
     with pytest.raises(plan.PlanError, match=f"ENCODER_PATH.*{words}"):
-        planned(machine, model_id=model_id, encoder_path=file)
+        planned(machine, model_id=model_id, encoder_path=str(tmp_path / "encoder"))
 
 
 def test_a_checkpoint_for_a_causal_encoder_has_it_where_torch_runs(tmp_path):
-    """Any other model has the encoder with windows."""
     assert not planned(XEON, model_id="o/model").is_active("causal_encoder")
     config = {"thinker_config": {"audio_config": {CAUSAL_KEY: 104}}}
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from asr_server import demo
 from asr_server.cli.main import main
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.qwen_asr import loading
-from asr_server.features.encoders import exported_encoder, onnx_export, trt_encoder
+from asr_server.features.encoders import exported_encoder, trt_encoder
+from asr_server.features.encoders.conftest import parts
 from asr_server.features.encoders.exported_encoder import Target
 from asr_server.features.encoders.trt_encoder import TrtEncoder, unpack
 
@@ -76,17 +75,6 @@ def library(monkeypatch):
     return made
 
 
-@pytest.fixture(scope="module")
-def onnx_file(tmp_path_factory):
-    output = tmp_path_factory.mktemp("onnx") / "encoder.onnx"
-    onnx_export.export(demo.checkpoint_path(), output, int8=False)
-    return output
-
-
-def _parts():
-    return loading.load(demo.checkpoint_path(), device="cpu", dtype=torch.float32)
-
-
 @torch.inference_mode()
 def test_what_is_built_is_run_in_calls_of_at_most_so_many_windows(library, onnx_file, tmp_path):
     """The engine is built without TF32, with the profiles in TensorRT's order. Another version cannot read it."""
@@ -97,18 +85,17 @@ def test_what_is_built_is_run_in_calls_of_at_most_so_many_windows(library, onnx_
     for least, usual, largest in library.shapes.values():
         assert all(a <= b <= c for a, b, c in zip(least, usual, largest, strict=True))
         assert largest[0] == 3
-    encoder = TrtEncoder(output, _parts().tower, Target(torch.device("cpu"), torch.float32, 1))
-    assert exported_encoder.compared(encoder, _parts()).startswith("float32; its numbers")
+    encoder = TrtEncoder(output, parts().tower, Target(torch.device("cpu"), torch.float32, 1))
+    assert exported_encoder.compared(encoder, parts()).startswith("float32; its numbers")
     windows = encoder.windows(torch.rand(128, 3700))
-    exact = exported_encoder.exact_encoder(_parts())
+    exact = exported_encoder.exact_encoder(parts())
     assert_close(torch.cat(encoder(windows)), torch.cat(exact(windows)), atol=1e-3, rtol=0)
     library.__version__ = "11.4"
     with pytest.raises(ModelUnavailable, match=r"was built by TensorRT 10.0, and 11.4 is installed"):
-        TrtEncoder(output, _parts().tower, Target(torch.device("cpu"), torch.float32, 1))
+        TrtEncoder(output, parts().tower, Target(torch.device("cpu"), torch.float32, 1))
 
 
 def test_what_tensorrt_cannot_read_is_said(library, onnx_file, tmp_path):
-    """The error has TensorRT's own words, and nothing is left behind."""
     library.problem = "no such operator"
     with pytest.raises(ModelUnavailable, match="no such operator"):
         trt_encoder.export(onnx_file, tmp_path / "x", max_windows=3)
@@ -122,6 +109,5 @@ def test_without_the_library_the_command_says_so(onnx_file, tmp_path, capsys):
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"asr-server encoder {}\n", b"asr-server encoder x\nengine"])
 def test_what_is_no_engine_of_ours_is_refused(content):
-    """The file is refused before TensorRT sees it."""
     with pytest.raises(ModelUnavailable, match="no encoder that `asr-server export tensorrt` made"):
         unpack(content, "file")

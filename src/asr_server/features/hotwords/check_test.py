@@ -6,12 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asr_server.core import settings
-from asr_server.engine import capabilities, core, plan
 from asr_server.engine.client import Transcription
+from asr_server.engine.conftest import ends, loaded_qwen
 from asr_server.engine.protocol import Utterance, Written
 from asr_server.features.hotwords.check import HotwordCheck, Terms
-from asr_server.schedule.model import RowDone
 from asr_server.text import words
 from E2Etest.drive import recordings
 
@@ -42,17 +40,13 @@ def test_the_end_of_a_beginning_may_become_a_term():
 
 @pytest.fixture(scope="module")
 def ask():
-    engine = core.build_engine(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
-    engine.load()
+    engine = loaded_qwen()
 
     async def ask(utterance):
-        engine.admit(0, utterance)
-        while not (done := [outcome for outcome in engine.step() if isinstance(outcome, RowDone)]):
-            pass
-        return Transcription(done[0].value, 0.0, 0.0, 0.0, end=len(utterance.audio))
+        ((done,), _) = ends(engine, utterance)
+        return Transcription(done.value, 0.0, 0.0, 0.0, end=len(utterance.audio))
 
-    yield ask
-    engine.unload()
+    return ask
 
 
 async def made_up(ask, audio, text):
@@ -67,7 +61,6 @@ async def made_up(ask, audio, text):
 @pytest.mark.torch
 @pytest.mark.nightly
 async def test_a_list_that_nobody_says_is_replaced(ask):
-    """Noise of any loudness and silence support no list."""
     chance, noise = random.Random(0), np.random.default_rng(0)
     for level in (0.0, *(10 ** -chance.uniform(1, 4) for _ in range(20))):
         audio = noise.normal(0, level, chance.randint(1, 6) * 16_000).clip(-1, 1).astype(np.float32)

@@ -17,6 +17,7 @@ from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.schedule.model import RowDelta, RowDone, RowFailed
 
 VOICE = "en_us-small-low"
+LONG = Sentence("This is a sentence that is long enough to be spoken in several pieces, one after another.", VOICE)
 SHORT = Sentence("A short one.", VOICE)
 
 
@@ -36,6 +37,14 @@ def kill(child):
 
 def outcomes(engine, steps=200):
     return [outcome for _ in range(steps) for outcome in engine.step()]
+
+
+def test_who_has_heard_least_is_next(engine):
+    engine.admit(1, LONG)
+    while not any(isinstance(outcome, RowDelta) for outcome in engine.step()):
+        pass
+    engine.admit(2, SHORT)
+    assert [outcome.key for outcome in outcomes(engine) if isinstance(outcome, RowDone)] == [2, 1]
 
 
 def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
