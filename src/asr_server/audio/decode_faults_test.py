@@ -22,11 +22,10 @@ from asr_server.audio.conftest import decoded, encode, open_bytes, read_all, ton
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.conftest import counts, raises
+from asr_server.core.conftest import counts, raises, until
 from asr_server.core.errors import DecoderUnavailable, ShuttingDown
 from asr_server.core.idle import end_expired
 from asr_server.processes import launcher
-from asr_server.processes.conftest import until
 from E2Etest.drive.procfs import family
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

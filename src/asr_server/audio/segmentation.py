@@ -57,7 +57,6 @@ class SegmentationConfig:
 
     threshold: float = 0.5  # the least speech probability of a frame with speech
     min_silence_ms: int = 500  # a shorter pause does not end a region of speech
-    min_speech_ms: int = MIN_SPEECH_MS
     pad_ms: int = PAD_MS  # margin around a region, at most `min_silence_ms`
     max_span_s: float = 30.0
     max_gap_s: float = MAX_GAP_S
@@ -67,8 +66,13 @@ class SegmentationConfig:
             raise ValueError("threshold must be a probability of at least 0.01")
         if not 0 <= self.pad_ms <= self.min_silence_ms:
             raise ValueError("pad_ms must lie between 0 and min_silence_ms")
-        if self.max_span_s * 1000 < 3 * (2 * self.pad_ms + self.min_silence_ms + self.min_speech_ms + 10 * FRAME_MS):
+        if self.pad_ms > most_pad_ms(self.max_span_s, self.min_silence_ms):
             raise ValueError("max_span_s is too short for the pads and pauses")
+
+
+def most_pad_ms(max_span_s: float, min_silence_ms: int) -> int:
+    """Return the largest margin: three regions with their margins and pauses fit into a span."""
+    return int(1000 * max_span_s / 3 - min_silence_ms - MIN_SPEECH_MS - 10 * FRAME_MS) // 2
 
 
 class Hysteresis:
@@ -250,7 +254,7 @@ class _SpeechRegions:
 
     def __init__(self, config: SegmentationConfig) -> None:
         self._speech = Hysteresis(config.threshold)
-        self._min_silence, self._min_speech = ms_to_frames(config.min_silence_ms), ms_to_frames(config.min_speech_ms)
+        self._min_silence, self._min_speech = ms_to_frames(config.min_silence_ms), ms_to_frames(MIN_SPEECH_MS)
         self._frame = 0
 
     @property

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.audio.segmentation import SegmentationConfig, SpanCutter, off_threshold
+from asr_server.audio.segmentation import MIN_SPEECH_MS, SegmentationConfig, SpanCutter, off_threshold
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 
 CONFIG = SegmentationConfig()
@@ -42,7 +42,7 @@ def length_s(span):
 
 def speech_regions(probabilities, config):
     """Speech by the definition: a pause that is long enough ends it, and it is dropped if it is too short."""
-    min_silence, min_speech = (int(np.ceil(ms / 32)) for ms in (config.min_silence_ms, config.min_speech_ms))
+    min_silence, min_speech = (int(np.ceil(ms / 32)) for ms in (config.min_silence_ms, MIN_SPEECH_MS))
     count = len(probabilities)
     voiced = [*np.flatnonzero(probabilities >= config.threshold), count + min_silence + 1]
     below = [*np.flatnonzero(probabilities < off_threshold(config.threshold)), count]

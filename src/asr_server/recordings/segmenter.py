@@ -19,6 +19,7 @@ from asr_server.audio.segmentation import (
     SpeechProbability,
     SpeechSpan,
     frame_power,
+    most_pad_ms,
     quietest_frame,
 )
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE, s_to_ms, samples_to_ms
@@ -37,12 +38,13 @@ def segmentation_config(chunking: ChunkingStrategy, traits: EngineTraits) -> Seg
     max_span_s = min(SegmentationConfig().max_span_s, traits.max_audio_s)
     if chunking.type == "auto":
         return SegmentationConfig(max_span_s=max_span_s, max_gap_s=traits.max_pause_s, pad_ms=traits.margin_ms)
+    pause_ms = chunking.silence_duration_ms
     return SegmentationConfig(
         max_span_s=max_span_s,
         threshold=chunking.threshold,
-        min_silence_ms=chunking.silence_duration_ms,
+        min_silence_ms=pause_ms,
         # The margin is added on both sides, so it must not be longer than the pause between two regions.
-        pad_ms=min(chunking.prefix_padding_ms, chunking.silence_duration_ms),
+        pad_ms=min(chunking.prefix_padding_ms, pause_ms, most_pad_ms(max_span_s, pause_ms)),
         # Every such pause separates two segments. The server's own rules pack regions with short pauses into one span.
         max_gap_s=0.0,
     )

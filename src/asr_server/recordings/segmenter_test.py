@@ -69,6 +69,9 @@ def test_an_engine_gets_spans_that_it_can_hear():
     stated = ChunkingStrategy("server_vad", threshold=0.7, prefix_padding_ms=150, silence_duration_ms=700)
     found = segmentation_config(stated, EngineTraits(max_audio_s=12.0))
     assert (found.max_span_s, found.threshold, found.min_silence_ms, found.pad_ms) == (12.0, 0.7, 700, 150)
+    longest = ChunkingStrategy("server_vad", prefix_padding_ms=2_000, silence_duration_ms=5_000)
+    found = segmentation_config(longest, EngineTraits(max_audio_s=20.0))  # as Moonshine
+    assert (found.min_silence_ms, found.pad_ms) == (5_000, 623)
 
 
 def test_a_part_of_a_span_has_the_speech_in_it():

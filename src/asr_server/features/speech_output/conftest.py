@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
+from asr_server.core.conftest import until
 from asr_server.core.settings import SpeechSettings
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.operations import SentenceMetrics
 from asr_server.features.speech_output.script import SpeechEngineClient, SpeechEngines
 from asr_server.features.speech_output.session import SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechMetrics, SpeechProcessor
-from asr_server.processes.conftest import until
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import RequestClock
 from asr_server.schedule.thread import EngineThread

@@ -5,14 +5,13 @@ import time
 
 import pytest
 
-from asr_server.core.conftest import raises
+from asr_server.core.conftest import raises, until
 from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed
 from asr_server.features.speech_output import session as module
 from asr_server.features.speech_output.conftest import is_free
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.requests import SpeechOptions
 from asr_server.net.loop_time import SAVED_S, SHARE, loop_time
-from asr_server.processes.conftest import until
 from asr_server_fake.script import Fault, SpeechRule
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")

@@ -8,14 +8,13 @@ import pytest
 from asr_server import feature_list
 from asr_server.app import machinery
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.conftest import counts
+from asr_server.core.conftest import counts, until
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.settings import Settings
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.requests import SpeechRequest
 from asr_server.features.speech_output.script import spoken_s
 from asr_server.features.speech_output.synthesis import AudioChunk, SentenceBegun, SpeechProcessor
-from asr_server.processes.conftest import until
 from asr_server.schedule.job import Priority
 from asr_server_fake.script import Fault, SpeechRule
 
