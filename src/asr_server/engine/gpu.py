@@ -1,4 +1,4 @@
-"""What files and package metadata say about the GPU and the installed torch, without importing torch."""
+"""The GPU and the installed torch, by files and package metadata, without importing torch."""
 
 from __future__ import annotations
 

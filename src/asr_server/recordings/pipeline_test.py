@@ -96,8 +96,8 @@ class Made:
         self.admission = Admission(limit_s)
         client = EngineClient(self.thread, traits)
         more["metrics"] = RecordingMetrics(self.registry)
-        resources = pipeline.PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
-        self.pipeline = pipeline.RecordingPipeline(resources)
+        self.resources = pipeline.PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
+        self.pipeline = pipeline.RecordingPipeline(self.resources)
         self.events = []
 
     async def transcribe(self, recording, request=REQUEST, options=RUN):

@@ -29,7 +29,8 @@ TEXTS = (
 )
 
 
-@pytest.fixture(scope="module", params=(*NAMES, piper.DEFAULT))
+# Piper runs at night, as ten seconds of its speech take a second. Its own tests run by day.
+@pytest.fixture(scope="module", params=(*NAMES, pytest.param(piper.DEFAULT, marks=pytest.mark.nightly)))
 def engine(request):
     (made,) = engines_named(request.param)
     made.load()
