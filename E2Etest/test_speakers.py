@@ -42,7 +42,7 @@ def _diarized(server, audio):
     return {part["speaker"] for part in segments}, words
 
 
-@pytest.mark.slow("finds the speakers of conversations")
+@pytest.mark.nightly
 def test_two_people_are_two_speakers_and_words_are_given_to_who_said_them(english):
     """Without being told how many there are."""
     talk = conversation(seed=50, speakers=2, seconds=40)
