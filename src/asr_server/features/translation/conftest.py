@@ -125,7 +125,10 @@ MENDABLE: dict[str, Script] = {
     ),
     "merged": _merged,
     "middle-missing": _without_the_middle,
-    "cut-off": lambda call: completion(_whole(call)[:-20], finish="length") if len(call.lines) > 1 else right(call),
+    # So that several lines are asked for again.
+    "cut-off": lambda call: (
+        completion(_whole(call)[: len(_whole(call)) // 2], finish="length") if len(call.lines) > 1 else right(call)
+    ),
     "timed": _each(lambda _, text: f"7\n00:00:01,000 --> 00:00:02,500\n{text}"),
     "broken-lines": _each(lambda _, text: text.replace(" ", "\r\n\r\n") + "\u2028"),
     "marked-up": _each(lambda _, text: f"<i>{text}</i>{{\\an8}}"),
