@@ -100,6 +100,12 @@ class JobsMachine(RuleBasedStateMachine):
         self.owners[record.id] = owner
         self._settle()
 
+    @rule()
+    def fill(self):
+        """Two owners have more jobs than may run at once."""
+        for owner in ("ann", "ben", "ann", "ben") if len(self.owners) < 4 else ():
+            self.add(owner)
+
     # Ids are random, so which jobs run is another matter each time: the rules have no preconditions that depend on it,
     # or the same example would not draw the same rules again.
     @rule(pick=PICKS, succeeds=st.booleans())
