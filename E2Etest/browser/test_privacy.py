@@ -57,7 +57,7 @@ def test_a_key_is_asked_for_tried_and_kept_for_the_tab(speaking, guarded, look):
 
 @pytest.mark.nightly
 def test_the_page_of_the_api_has_the_key_of_the_tab(browser, guarded):
-    """Or asks for one, and reports a wrong one."""
+    """In a tab without a key it asks for one, and reports a wrong one."""
     with opened(browser, guarded.base, allowed=["401"]) as page:
         page.goto(f"{guarded.base}/docs")
         page.fill("#key-field", "sk-wrong")

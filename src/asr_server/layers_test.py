@@ -169,7 +169,7 @@ def test_modules_and_functions_stay_within_their_size():
 @pytest.mark.slow("imports the server in a process of its own")
 @pytest.mark.parametrize(("code", "heavy"), LIGHT, ids=["server", "client", "help"])
 def test_what_starts_often_loads_nothing_heavy(code, heavy):
-    """That keeps starts fast and the idle memory small."""
+    """Heavy imports would slow down each start and take memory while idle."""
     code = f"import sys\n{code}\nprint([*{heavy}.intersection(sys.modules)])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines()[-1] == "[]"

@@ -149,7 +149,7 @@ class SpeechSpan:
     peak_probability: float = 0.0  # the highest speech probability of a frame (0..1)
     # where the voice detector found speech, [from, to) in samples, ordered, disjoint and without margins
     speech_regions: tuple[tuple[int, int], ...] = ()
-    speaker: str | None = None  # if the channel is a speaker's
+    speaker: str | None = None  # who speaks in this channel, if that is known
     is_doubtful: bool = False  # it is loud, and the detector takes it for no speech
     has_speech: bool = True  # the detector takes a part of it for speech
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.audio.segmentation import MIN_SPEECH_MS, SegmentationConfig, SpanCutter, most_pad_ms, off_threshold
+from asr_server.audio.segmentation import MIN_SPEECH_MS, SegmentationConfig, SpanCutter, off_threshold
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 
 CONFIG = SegmentationConfig()
@@ -141,7 +141,5 @@ def test_no_span_is_longer_than_30_s():
 
 @pytest.mark.parametrize("wrong", [{"threshold": -0.1}, {"threshold": 1.1}, {"pad_ms": 600}, {"max_span_s": 3.0}])
 def test_contradictions_are_refused(wrong):
-    """The longest margin that fits is allowed."""
-    SegmentationConfig(max_span_s=20.0, min_silence_ms=5_000, pad_ms=most_pad_ms(20.0, 5_000))
     with pytest.raises(ValueError, match=r"must|too short"):
         SegmentationConfig(**wrong)  # type: ignore[arg-type] # the point is a wrong value

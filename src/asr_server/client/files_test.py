@@ -43,7 +43,7 @@ def test_a_refusal_is_an_error_with_code_message_and_waiting_time(body, status, 
 
 @pytest.mark.parametrize(("rest", "code"), [(b"", "connection_lost"), (_LATE, "deadline_exceeded")])
 def test_an_answer_that_ends_early_is_an_error_after_what_was_heard(rest, code):
-    """Of the length and then spans. The last event is missing, or says what happened: the status was 200."""
+    """The length and the spans come first. The last event is missing, or has the error: the status was 200."""
     with answering(b'data: {"duration": 2.0}\n\n' + _SPAN + rest) as (base, _), FileClient(base) as client:
         spans = client.spans(io.BytesIO(b"RIFF"))
         assert [next(spans), next(spans)] == [Duration(2.0), Span("on", "English", 0.5, 1.5, whole=False)]

@@ -132,7 +132,7 @@ def _same(got, expected):
 
 @pytest.mark.slow("loads a model and runs it")
 def test_neither_other_rows_nor_another_load_change_a_row(kind, engine, run, clips, alone):
-    """Each clip has the same ids and scores alone, in any order and in any batch. No row survives another load."""
+    """Each clip has the same ids and scores in any order and any batch as by itself. No row survives another load."""
     small = core.build_engine(kind.plan(3))
     assert (small.loaded, small.free_slots) == (False, 3)  # or nobody would load it
     small.load()

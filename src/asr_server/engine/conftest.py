@@ -83,7 +83,7 @@ def ends(engine, *utterances):
 
 
 def until_decoding(engine, rows=1):
-    """Make steps until so many prompts are run."""
+    """Make steps until the prompts of `rows` rows are computed."""
     while len(engine.runtime.decoder.decoding) < rows:
         list(engine.step())
 

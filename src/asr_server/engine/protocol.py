@@ -268,4 +268,4 @@ class Aligner(Protocol):
 
     def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
         """Align all items. Yield None after each part of the work except the last, so that other work can run between
-        them, then an alignment or an error for each item. An item that fails never raises."""
+        them, then an alignment or an error for each item. Never raises for a failed item."""

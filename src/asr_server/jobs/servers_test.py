@@ -158,7 +158,7 @@ async def test_what_runs_for_longer_than_a_lease_stays_where_it_runs(run, server
             for _ in range(4):
                 ((before_s,),) = await server.query(lease)
                 await server.pass_time(LEASE_S / 2)
-                while (await server.query(lease))[0][0] < before_s + LEASE_S / 2:  # noqa: ASYNC110 - nobody is told
+                while (await server.query(lease))[0][0] < before_s + LEASE_S / 2:  # noqa: ASYNC110 - it sets no event
                     await asyncio.sleep(0.02)
             assert not work.runs
             dead.store.release = AsyncMock()  # by SIGKILL no claim is released

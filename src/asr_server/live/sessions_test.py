@@ -144,7 +144,7 @@ async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
 
 
 async def test_all_sessions_together_hold_a_bounded_amount(make, answers):
-    """A session over its share waits or is refused the whole frame, and one that sends little goes on."""
+    """A session over its share waits or its frame is refused, and a session that sends little continues."""
     live = make(Scripted())
     memory, greedy, speaker = live.shared.memory, [await opened(live) for _ in range(8)], await opened(live)
     frames = [asyncio.create_task(connection.send(Audio(bytes(15 * MIB)))) for connection in greedy]

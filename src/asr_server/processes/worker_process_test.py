@@ -69,7 +69,7 @@ async def test_the_process_is_told_once_what_is_not_needed_any_more(running):
 
 @pytest.mark.parametrize("fatal", [-1, 55, 99])
 async def test_all_that_wait_are_told_that_the_process_was_lost(running, fatal, monkeypatch):
-    """It has ended, its answer is none, or there is none in time; then it is killed."""
+    """The process ends, sends an invalid answer, or sends none in time and is killed."""
     await ask(running, 1)
     monkeypatch.setattr(worker_process, "_LATE_S", 0.2)
     found = await asyncio.gather(*(ask(running, number) for number in (fatal, 2, 3)), return_exceptions=True)

@@ -17,7 +17,7 @@ FINISHED = Finished(Transcript("hello", "English", 1000, (Segment(0, 900, "hello
 
 
 async def _sent(work):
-    """Return the state of the request, the events, and the bodies of those that have one."""
+    """Return the state of the request, the events, and the bodies of all events that have one."""
     state = SimpleNamespace(id="r", log={}, outcome=None)
     request = SimpleNamespace(state=state, receive=lambda: asyncio.Event().wait())
     response = await event_stream.respond(request, work, OpenAiFrames(TranscriptionRequest()))

@@ -139,7 +139,7 @@ def test_thirty_sessions_that_ask_all_the_time_leave_recordings_a_fifth_of_the_t
 
 
 def test_a_speaker_beside_eight_bulk_spans_waits_for_less_than_a_second():
-    """The p95 counts; the slowest answer comes within 2 s. Bulk work keeps nine tenths of its speed alone."""
+    """The p95 counts; the slowest answer comes within 2 s. Bulk work is at most a tenth slower than by itself."""
     alone, beside = Load(Machine(), spans=8).run(400), Load(Machine(), spans=8, live=1, pause_s=0.5)
     with beside.thread.lease(live=True):
         beside.run(400)

@@ -40,7 +40,7 @@ def test_words_are_what_readers_call_so():
 
 @given(SIGNS | st.text(max_size=40))
 def test_words_and_gaps_give_the_text_back(text):
-    """Only white space is between words. Marks alone are no word beside others; none after the first begins closing."""
+    """Only white space is between words. Marks belong to words. Only the first word may begin with a closing mark."""
     found = words.split(text)
     gaps = words.gaps(text, found)
     assert "".join(gap + word for gap, word in zip(gaps, found, strict=True)) == text.rstrip()

@@ -255,7 +255,7 @@ def _recorded_windows(parts):
 
 @pytest.mark.parametrize("made", [_pass, _windows, _recorded_windows])
 def test_a_pass_takes_the_memory_that_is_planned(monkeypatch, made):
-    """Of the released 1.7B in bfloat16, by the sizes of its tensors."""
+    """The plan and the allocations agree for the released 1.7B in bfloat16."""
     monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: "")
     with _parts(released_config(SHAPES["1.7b"]), torch.bfloat16, monkeypatch) as parts:
         run = made(parts)

@@ -96,7 +96,7 @@ def test_a_step_takes_one_transfer_each_way(engine, speech, monkeypatch):
 
 
 def test_few_logits_are_held_at_a_time(engine, speech, monkeypatch):
-    """A draft of 200 tokens holds those of 64 states."""
+    """A draft of 200 tokens holds the logits of at most 64 states."""
     asked, choose = [], decoder.choose
 
     def chosen(head, *given):

@@ -57,7 +57,7 @@ def test_packets_and_pieces_of_ogg_are_the_same_sound(rate_hz):
     ("data", "reason"),
     [
         (bytes(40), "no page"),
-        (PAGE + b"\xff" + 255 * b"\xff" + bytes(255 * 255), "too long"),  # a packet that goes on would be kept for ever
+        (PAGE + b"\xff" + 255 * b"\xff" + bytes(255 * 255), "too long"),  # an endless packet would be kept for ever
         # Otherwise one frame would keep the process for a second, and with it all other sessions.
         (10_001 * (PAGE + b"\0"), "more segments"),
         (PAGE + b"\xff" + bytes(255), "a byte at least"),

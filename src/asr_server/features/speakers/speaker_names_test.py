@@ -27,7 +27,7 @@ def _names(known=(), stored=()):
 
 
 def test_who_has_no_name_gets_a_letter_that_nobody_has():
-    """Letters go on with two."""
+    """After Z come names of two letters."""
     assert lettered(["B", None, "A", None]) == ["B", "C", "A", "D"]
     assert [label(number) for number in (0, 25, 26, 51, 52, 701)] == ["A", "Z", "AA", "AZ", "BA", "ZZ"]
 

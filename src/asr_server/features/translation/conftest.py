@@ -76,7 +76,7 @@ def completion(content: Any, *, finish: str = "stop", **message: Any) -> Answer:
 
 def refusal(status: int, message: str = "no", **headers: str) -> Answer:
     body = {"error": {"message": message, "type": "x", "param": None, "code": None}}
-    # A retry waits as long as it is told, so that tests of repeated requests take no time.
+    # The client waits as long as the answer says, so that tests of repeated requests take no time.
     return Answer(json.dumps(body).encode(), status, {"retry-after-ms": "1", **headers})
 
 

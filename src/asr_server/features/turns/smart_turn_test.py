@@ -18,7 +18,7 @@ def speech():
 
 
 def test_the_input_is_that_of_the_package(speech):
-    """The last 8 s, behind silence where there is less. The package is not imported: its file is enough."""
+    """The model gets the last 8 s, after silence if there is less. Only one file of the package is imported."""
     (file,) = [path for path in metadata.files("pipecat-ai") if path.name == "_whisper_features.py"]
     reference = runpy.run_path(str(file.locate()))["compute_whisper_log_mel_features"]
     for seconds in (0.2, 3.0, 8.0, 11.0):

@@ -78,7 +78,7 @@ def test_a_short_sound_is_nobody_new():
 
 
 def test_people_who_speak_at_once_both_speak():
-    """Windows whose new part has nobody alone are told by what they hear before it."""
+    """If two people speak in the whole new part of a window, its earlier part shows who they are."""
     assert told(numbered((1, 4.2), (12, 0.6), (2, 4.2), (0, 2))) == [(0, 0.0, 4.8), (1, 4.2, 9.0)]
     found = told(numbered((1, 4.2), (2, 3), (12, 3), (1, 3), (0, 2)))
     assert found == [(0, 0.0, 4.2), (1, 4.2, 10.2), (0, 7.2, 13.2)]
