@@ -40,11 +40,13 @@ async def _offered(caller=None):
     made.scope["state"]["caller"] = caller
     made.parsed, parse = [], made.conn.receive_data
     made.conn.receive_data = lambda data: made.parsed.append(len(data)) or parse(data)
-    yield made
-    for task in made.tasks:
-        task.cancel()
-    if made in made.connections:  # it is not lost yet
-        made.connection_lost(None)
+    try:
+        yield made
+    finally:  # what it holds is counted by its caller, also in the tests after one that fails
+        for task in made.tasks:
+            task.cancel()
+        if made in made.connections:  # it is not lost yet
+            made.connection_lost(None)
 
 
 @asynccontextmanager
@@ -261,14 +263,17 @@ async def test_the_unfinished_messages_of_a_caller_have_a_bound(monkeypatch):
     async with _opened(key) as first, _opened(key) as second, _opened(Caller("b", share="b")) as other:
         for connection, size in ((first, 2_500), (other, 2_500), (second, 1_000)):
             connection.data_received(_part(size))
+            await _all_parsed(connection)
         assert [one.transport.closing for one in (first, other, second)] == [False, False, True]
         assert second.transport.sent.endswith(b"\x03\xf1too many bytes of unfinished messages")
         async with _opened(key) as third:
             first.data_received(b"\x80\x80\0\0\0\0")
             assert len((await first.receive())["bytes"]) == 2_500
             third.data_received(_part(2_900))
+            await _all_parsed(third)
             assert not third.transport.closing
             third.data_received(_part(200, begins=False))
+            await _all_parsed(third)
             assert third.transport.closing
 
 
