@@ -61,6 +61,13 @@ def failing(start):
         yield server
 
 
+def test_a_job_may_have_as_many_bytes_as_its_characters_and_no_more(failing):
+    """A character may be a pair of escapes, and 1 MiB is for fields."""
+    longest = b" " * (12 * 2_000_000 + 2**20)
+    answers = [failing.client.post(f"{URL}/jobs", content=body) for body in (longest, longest + b" ")]
+    assert [refusal(answer)[:2] for answer in answers] == [(400, "malformed_body"), (413, "file_too_large")]
+
+
 @pytest.mark.parametrize("text", ["LATE is this one.", f"{SHORT} And then BAD."])
 def test_a_failure_after_the_first_audio_breaks_the_connection(failing, text):
     """A client does not take the part for the whole. The log has the code once, and no traceback."""

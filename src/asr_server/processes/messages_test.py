@@ -15,6 +15,8 @@ def test_messages_over_the_limits_are_neither_sent_nor_read():
         messages.sizes(messages.HEADER.pack(2, messages.MAX_DATA_BYTES + 1))
     with pytest.raises(ValueError, match="a message of"):  # a reader may allow less
         messages.read(io.BytesIO(messages.packed({}, bytes(100))).read, 101)
+    longest = messages.MAX_JSON_BYTES, messages.MAX_DATA_BYTES
+    assert messages.sizes(messages.HEADER.pack(*longest)) == longest
 
 
 @pytest.mark.parametrize("text", [b"?", b"[1]", b"[" * 100_000])

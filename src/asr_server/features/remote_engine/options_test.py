@@ -1,10 +1,12 @@
 """Plans for a model that another server runs."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from asr_server.engine import plan
+from asr_server.engine.capabilities import probe
 from asr_server.engine.conftest import GPU, NO_GPU, planned
 from asr_server.features.remote_engine.conftest import SLIM
 
@@ -49,6 +51,17 @@ def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
     with pytest.raises(plan.PlanError) as refusal:
         planned(machine, **values)
     assert all(word in str(refusal.value) for word in words)
+
+
+def test_the_command_vllm_beside_the_interpreter_comes_first(tmp_path, monkeypatch):
+    elsewhere, beside = tmp_path / "elsewhere" / "vllm", tmp_path / "beside" / "vllm"
+    monkeypatch.setenv("PATH", str(elsewhere.parent))
+    monkeypatch.setattr(sys, "executable", str(beside.with_name("python")))
+    assert probe().vllm == ""
+    for command in (elsewhere, beside):
+        command.parent.mkdir()
+        command.touch(0o700)
+        assert probe().vllm == str(command)
 
 
 def test_the_command_of_vllm_has_the_model_its_revision_and_the_number_format():
