@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -68,22 +66,6 @@ ONLY_IN = {
     "rapidfuzz": {"cli.evaluate", "features.alignments.matching"},
     "whisper_normalizer": {"cli.evaluate"},
 }
-MODELS = {"torch", "transformers", "qwen_asr", "qwen_tts", "onnxruntime", "openvino", "librosa", "av", "asyncpg"}
-MODELS |= {"sqlite3", "openai", "babel"}
-# What a program imports, and the heavy libraries that this does not load.
-LIGHT = [
-    ("import asr_server.app", MODELS),
-    (
-        "import asr_server.client.files, asr_server.client.jobs, asr_server.client.live",
-        {"numpy", "torch", "fastapi", "starlette", "pydantic", "uvicorn", "av", "onnxruntime", "babel"},
-    ),
-    (
-        "from asr_server.cli.main import main\n"
-        "for command in ([], ['transcribe'], ['subtitles'], ['speak'], ['evaluate']):\n"
-        "    try: main([*command, '--help'])\n    except SystemExit: pass",
-        {"torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub"},
-    ),
-]
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 600, 50
 
 
@@ -164,12 +146,3 @@ def test_modules_and_functions_stay_within_their_size():
             body = node.body[1:] if ast.get_docstring(node) else node.body
             lines = node.end_lineno - body[0].lineno + 1 if body else 0
             assert lines <= MAX_FUNCTION_LINES, f"{parts}: {node.name} has {lines} lines"
-
-
-@pytest.mark.slow("imports the server in a process of its own")
-@pytest.mark.parametrize(("code", "heavy"), LIGHT, ids=["server", "client", "help"])
-def test_what_starts_often_loads_nothing_heavy(code, heavy):
-    """Heavy imports would slow down each start and take memory while idle."""
-    code = f"import sys\n{code}\nprint([*{heavy}.intersection(sys.modules)])"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines()[-1] == "[]"

@@ -18,6 +18,22 @@ from asr_server.cli.main import COMMANDS, EXTRAS, command_module, main
 from asr_server.core.settings import Settings
 from asr_server.recordings.requests import MAX_CLIPS_BYTES
 
+MODELS = {"torch", "transformers", "qwen_asr", "qwen_tts", "onnxruntime", "openvino", "librosa", "av", "asyncpg"}
+MODELS |= {"sqlite3", "openai", "babel"}
+# What a program imports, and the heavy libraries that this does not load.
+LIGHT = [
+    ("import asr_server.app", MODELS),
+    (
+        "import asr_server.client.files, asr_server.client.jobs, asr_server.client.live",
+        {"numpy", "torch", "fastapi", "starlette", "pydantic", "uvicorn", "av", "onnxruntime", "babel"},
+    ),
+    (
+        "from asr_server.cli.main import main\n"
+        "for command in ([], ['transcribe'], ['subtitles'], ['speak'], ['evaluate']):\n"
+        "    try: main([*command, '--help'])\n    except SystemExit: pass",
+        {"torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub"},
+    ),
+]
 # Command lines that are refused, each with a part of the message.
 REFUSED = {
     "transcribe a.wav --jobs 0": "",
@@ -193,3 +209,12 @@ def test_numpy_computes_on_one_thread_in_every_command():
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1] == "1"
+
+
+@pytest.mark.slow("imports the server in a process of its own")
+@pytest.mark.parametrize(("code", "heavy"), LIGHT, ids=["server", "client", "help"])
+def test_what_starts_often_loads_nothing_heavy(code, heavy):
+    """Heavy imports would slow down each start and take memory while idle."""
+    code = f"import sys\n{code}\nprint([*{heavy}.intersection(sys.modules)])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "[]"
