@@ -48,6 +48,8 @@ REFUSED = {
     "demo --port 99999": "",
     "live --file a.wav --speed nan": "",
     "live --file a.wav --speed 1e-300": "",
+    "live --file a.wav --device 1": "--device is for --mic",
+    "live --file a.wav --format text,srt": "one format",
     "speak text --speed 0.2": "",
     "transcribe none.wav --stream --format srt": "--format",
     "transcribe none.wav --stream --beside": "--beside",
