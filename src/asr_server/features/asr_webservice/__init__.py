@@ -1,4 +1,4 @@
-"""The API of whisper-asr-webservice, as Bazarr and others call it. docs/use/http-api.md has its routes."""
+"""The API of whisper-asr-webservice, as Bazarr and others call it. docs/start/migration.md has its routes."""
 
 from asr_server.engine.feature import Feature
 
