@@ -36,7 +36,7 @@ ENGINE_FEATURES = tuple(feature for feature in feature_list.FEATURES if feature.
 
 
 def options_table() -> str:
-    """The plan with default settings on a server without a GPU."""
+    """The active options of the plan with default settings on a server without a GPU."""
     machine = Capabilities(
         gpu=False,
         torch_cuda=False,
@@ -44,10 +44,10 @@ def options_table() -> str:
         cpu_flags=frozenset(("avx512_vnni", "avx512_bf16")),
         cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
     )
-    rows = ["| option | now |", "| --- | --- |"]
+    rows = ["| option | value |", "| --- | --- |"]
     for option in feature_list.resolve(Settings(_env_file=None, speech="espeak"), machine, ENGINE_FEATURES).options:
-        state = f"active, `{option.value}`" if option.active else "inactive"
-        rows.append(f"| `{option.name}` | {state}: {option.reason} |")
+        if option.active:
+            rows.append(f"| `{option.name}` | `{option.value}` |")
     return "\n".join(rows)
 
 
