@@ -40,21 +40,18 @@ class EngineSettings(BaseModel):
     model_id: str = Field(
         "auto",
         pattern=r"[^,\s]",
-        description="Model: a hub id, also `ID@REVISION` with a commit, tag or branch (without it the one in the local "
-        "cache, or the newest), a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled checkpoint "
-        "for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU. Requests can pick "
-        "each of several, separated by commas; the first is the default.",
+        description="Model: a hub id, also `ID@REVISION`, a directory, `moonshine-tiny-en` (English, bundled), or "
+        "`demo` (for tests); `auto`: `Qwen/Qwen3-ASR-1.7B` on a GPU, `Qwen/Qwen3-ASR-0.6B` on a CPU. Of several, "
+        "separated by commas, requests pick one; the first is the default.",
     )
     model_aliases: str = Field(
         "",
-        description="Comma-separated names that clients may send for the model, beside those that are built in; `*` "
-        "stands for any characters.",
+        description="Comma-separated further names of the model for clients; `*` stands for any characters.",
     )
     forced_aligner_id: str = Field(
         "Qwen/Qwen3-ForcedAligner-0.6B",
         min_length=1,
-        description="Forced aligner for word times: a hub id, also with `@REVISION`, a directory, or `demo` (the "
-        "default with MODEL_ID=demo). With MODEL_ID=moonshine-tiny-en the default is that model's own attention.",
+        description="Model for word times: a hub id, a directory, or `demo` (default with MODEL_ID=demo).",
     )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="`auto`, `cpu`, `cuda` or `cuda:N`.")
     dtype: Dtype = Field(
@@ -63,13 +60,13 @@ class EngineSettings(BaseModel):
     )
     runtime: ModelLibrary = Field(
         ModelLibrary.AUTO,
-        description="Library that Qwen3-ASR computes in: `openvino`, on CPUs, or `torch`. auto: `openvino` on "
-        "a CPU where it is installed.",
+        description="Library that runs Qwen3-ASR: `openvino` (CPU) or `torch`; `auto`: `openvino` on a CPU if "
+        "installed.",
     )
     quantize: Quantization = Field(
         Quantization.AUTO,
-        description="Linear layers in 8 bits: `int8`, `none`, or `auto`: on CPUs. `int4`, on CPUs: those of the "
-        "language model in 4.",
+        description="8-bit weights: `int8`, `fp8` (GPU), `none`, or `auto`: `int8` on CPUs. `int4` (CPU): 4-bit "
+        "weights of the language model.",
     )
     cpu_threads: int = Field(
         0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
@@ -80,30 +77,26 @@ class EngineSettings(BaseModel):
     use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for passes; `auto`: NVIDIA only.")
     fuse: Fusion = Field(
         Fusion.AUTO,
-        description="Fuse small operations of the layers: `kernels`: by the server's own, on GPUs; `compile`: by "
-        "torch.compile; `none`; `auto`: `kernels` on NVIDIA's GPUs, if Triton is there.",
+        description="Fuse small operations: `kernels` (GPU), `compile` or `none`; `auto`: `kernels` on NVIDIA's "
+        "GPUs with Triton.",
     )
     max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 64 on a GPU.")
-    kv_budget_mb: int = Field(
-        0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
-    )
+    kv_budget_mb: int = Field(0, ge=0, description="MiB for keys and values; 0: from free memory.")
     vllm_base_url: AnyHttpUrl | None = Field(
         None,
-        description="URL, with its `/v1`, of a server with OpenAI's transcriptions that runs the model, such as "
-        "`vllm serve` or another asr-server. `MODEL_ID` is the model's name there; `auto`: the first that it lists.",
+        description="URL, with its `/v1`, of a server with OpenAI's transcriptions that runs the model. "
+        "`MODEL_ID` is its name there; `auto`: the first listed.",
     )
-    vllm_api_key: SecretStr | None = Field(None, description="Key of that server, if it needs one.")
-    use_vllm: bool = Field(False, description="Start `vllm serve`, which must be installed, and let it run the model.")
-    fast_model_id: str = Field("", description="A smaller model, for `DUAL_MODEL` and `USE_SPECULATIVE`.")
+    vllm_api_key: SecretStr | None = Field(None, description="Key of that server.")
+    use_vllm: bool = Field(False, description="Start `vllm serve` to run the model.")
+    fast_model_id: str = Field("", description="Smaller model for `DUAL_MODEL` and `USE_SPECULATIVE`.")
     dual_model: bool = Field(
         False, description="`FAST_MODEL_ID` writes live partials, `MODEL_ID` finals and recordings."
     )
     use_speculative: bool = Field(
-        False, description="`FAST_MODEL_ID` drafts recordings and finals, and `MODEL_ID` verifies the draft."
+        False, description="`FAST_MODEL_ID` drafts recordings and finals, `MODEL_ID` verifies the draft."
     )
-    encoder_path: str = Field(
-        "", description="Run the audio encoder from a file of `asr-server export`, in ONNX Runtime or TensorRT."
-    )
+    encoder_path: str = Field("", description="File of `asr-server export` from which the audio encoder runs.")
 
     @field_validator("vllm_api_key")
     @classmethod
@@ -120,21 +113,18 @@ class SpeechSettings(BaseModel):
     speech: str = Field(
         "auto",
         min_length=1,
-        description="What speaks: `espeak` (small), `piper`, `piper/VOICE` or a path of voices of Piper, a directory "
-        "or hub id of Qwen3-TTS, `off`, or `auto`: Piper in English and eSpeak NG in other languages.",
+        description="Speech engine: `espeak`, `piper`, `piper/VOICE` or a path of Piper voices, a directory or "
+        "hub id of Qwen3-TTS, `off`, or `auto`: Piper in English, else eSpeak NG.",
     )
-    speech_clone_model: str = Field(
-        "", description="A Base checkpoint of Qwen3-TTS (directory or hub id), which imitates voices."
-    )
+    speech_clone_model: str = Field("", description="Base checkpoint of Qwen3-TTS that imitates voices.")
     speech_language: str = Field(
-        "en", min_length=2, max_length=20, description="Language of texts in Latin letters whose request names none."
+        "en", min_length=2, max_length=20, description="Language of texts in Latin letters if the request names none."
     )
     max_speech_chars: int = Field(
         20_000,
         ge=1,
         le=200_000,
-        description="Longest text of a request, in characters; longer ones are jobs. `WS /ws/speech`: the most that "
-        "may wait to be spoken.",
+        description="Longest text of a request, in characters; longer ones are jobs.",
     )
 
 
@@ -168,14 +158,14 @@ class JobSettings(BaseModel):
 
     jobs_database_url: SecretStr = Field(
         SecretStr(""),
-        description="PostgreSQL database for jobs (`postgresql://user:password@host/name`) that several servers share; "
-        "empty: jobs are this server's alone, in `STATE_DIR`.",
+        description="PostgreSQL database of jobs that several servers share: "
+        "`postgresql://user:password@host/name`; empty: `STATE_DIR`.",
     )
     jobs_database_mb: float = Field(
-        20_480.0, gt=0, description="MiB that all jobs may take in the database; a new job that needs more gets 503."
+        20_480.0, gt=0, description="MiB of all jobs in the database; beyond it a new job gets 503."
     )
-    job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
-    max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
+    job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job is kept.")
+    max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; more get 429.")
 
     @field_validator("jobs_database_url")
     @classmethod
@@ -228,17 +218,15 @@ class OutgoingSettings(BaseModel):
 
     url_hosts: str = Field(
         "",
-        description="Comma-separated hosts of recordings that callers may name by URL: `*` for all public ones at "
-        "ports 80 and 443, `*.example.com` or `example.com` for some; of an intranet a name with its port, an address "
-        "or a network: `minio.lan:9000,10.1.2.0/24`. Empty: URLs are refused.",
+        description="Comma-separated hosts of recordings that callers may name by URL: `*` (all public ones), "
+        "`*.example.com`; in an intranet a name with its port, an address or a network: "
+        "`minio.lan:9000,10.1.2.0/24`. Empty: none.",
     )
-    webhook_hosts: str = Field(
-        "", description="Jobs: hosts that callbacks may go to, listed as in `URL_HOSTS`; empty: there are no callbacks."
-    )
+    webhook_hosts: str = Field("", description="Jobs: hosts for callbacks, listed as in `URL_HOSTS`; empty: none.")
     webhook_secret: SecretStr = Field(
         SecretStr(""),
-        description="Jobs: key that callbacks are signed with, `whsec_` and 24 to 64 bytes in base64; while keys "
-        "change, both, separated by a comma.",
+        description="Jobs: key that signs callbacks, `whsec_` and 24 to 64 bytes in base64; two, comma-separated, "
+        "while keys change.",
         validate_default=True,
     )
 
@@ -286,11 +274,11 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     port: int = Field(8100, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     ssl_certfile: str = Field(
         "",
-        description="PEM file with the certificate chain and its private key for TLS, or two files, separated by a "
-        "comma: `fullchain.pem,privkey.pem`; empty: no TLS.",
+        description="PEM file with certificate chain and private key, or two files: `fullchain.pem,privkey.pem`; "
+        "empty: no TLS.",
     )
 
-    use_granian: bool = Field(False, description="Serve with Granian, which must be installed, instead of uvicorn.")
+    use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
 
     api_keys: SecretStr = Field(
         SecretStr(""), description="Comma-separated keys, one of which every request needs. Empty: no key is needed."
@@ -298,11 +286,11 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     allow_anonymous: bool = Field(
         False,
         validate_default=True,
-        description="Allow `HOST` to accept other machines without `API_KEYS`; otherwise the server refuses to start.",
+        description="Allow `HOST` to accept other machines without `API_KEYS`.",
     )
     allowed_origins: str = Field(
         "",
-        description="Comma-separated origins of other web pages that may call (`https://app.example.com`); `*`: all.",
+        description="Comma-separated origins of web pages that may call (`https://app.example.com`); `*`: all.",
     )
     key_max_requests: int = Field(
         0, ge=0, description="Concurrent requests and live sessions per key, or per address without keys; 0: no limit."
@@ -312,67 +300,62 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     idle_timeout: float = Field(
         120.0, ge=0, description="Seconds without work after which the model is unloaded; 0: never."
     )
-    preload: bool = Field(False, description="Load and warm up the model before the server reports ready.")
+    preload: bool = Field(False, description="Load and warm up the model before the server is ready.")
     request_timeout: float = Field(
         300.0, gt=0, description="Seconds without progress, loading aside, after which a request fails with 504."
     )
     gateway_mode: bool = Field(
         False,
-        description="Run the engine in an engine process that starts with the first work and ends after IDLE_TIMEOUT, "
-        "so that all memory of the model and its libraries is free.",
+        description="Start the engine process with the first work, and end it after IDLE_TIMEOUT to free its memory.",
     )
     engine_hang_s: float = Field(
         15.0,
         gt=0,
-        description="Seconds without progress of a busy engine after which `/livez` fails and an engine process is "
-        "replaced; not while loading.",
+        description="Seconds without progress of a busy engine, loading aside, until `/livez` fails and an engine "
+        "process is replaced.",
     )
 
     drain_delay_s: float = Field(
         0.0,
         ge=0,
         le=300,
-        description="Seconds after SIGTERM for which the server is unready and still accepts work, so that load "
-        "balancers notice before it refuses any.",
+        description="Seconds after SIGTERM in which the server is unready but accepts work.",
     )
 
     engine_process: bool | Literal["auto"] | Annotated[str, Field(pattern="^unix:/", max_length=107)] = Field(
         "auto",
-        description="Run the engine in a process of its own, which starts again after a crash; `auto`: on a GPU; "
-        "`unix:PATH`: use the engine that `asr-server engine --listen PATH` runs, which several servers share.",
+        description="Run the engine in a process of its own; `auto`: on a GPU; `unix:PATH`: use the shared engine "
+        "of `asr-server engine --listen PATH`.",
     )
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")
     max_audio_s: float = Field(7200.0, gt=0, description="Longest recording, in seconds of audio.")
     max_queue_audio_s: float = Field(
         14400.0,
         gt=0,
-        description="Limit of accepted but unanswered seconds of audio, and as many of speech; more work gets 429, as "
-        "does a recording that cannot be answered within REQUEST_TIMEOUT at the measured speed.",
+        description="Limit of unanswered seconds of audio, and of speech; more gets 429.",
     )
 
     profanity_lists: str = Field(
         "",
-        description="A folder with the words that `profanity` masks, a file for each language: `en.txt`, `de.txt`; a "
-        "word or a phrase a line.",
+        description="Folder with the words that `profanity` masks: `en.txt`, `de.txt`; a word or phrase a line.",
     )
     speakers: str = Field(
         "auto",
         min_length=1,
-        description="What tells speakers apart: `embedded` (bundled models), a directory or hub id of ONNX files, "
+        description="Models that tell speakers apart: `embedded` (bundled), a directory or hub id of ONNX files, "
         "`off`, or `auto`: bundled where they run.",
     )
 
     state_dir: Path = Field(
         Path("~/.local/state/asr-server"),
-        description="Directory for jobs, their recordings and results, voices, and converted weights; each server "
-        "needs its own, also with `JOBS_DATABASE_URL`.",
+        description="Directory for jobs, voices, and converted weights; each server needs its own.",
     )
 
     endpointing: Endpointing = Field(
         Endpointing.AUTO,
-        description="Live: how a pause is judged. `semantic`: by whether the speaker has finished, as a model "
-        "estimates it; `pause`: by its length alone; `auto`: `semantic` where that model is installed; `manual`: no "
-        "pause ends an utterance, only a flush does.",
+        description="Live: how a pause is judged. `semantic`: a model estimates whether the speaker has finished; "
+        "`pause`: by its length; `manual`: only a flush ends an utterance; `auto`: `semantic` if that model is "
+        "installed.",
     )
     vad_min_silence_ms: int = Field(
         500, ge=32, le=10_000, description="Live: milliseconds of silence that end an utterance."
@@ -381,35 +364,28 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         30.0,
         ge=5,
         le=120,
-        description="Live: maximum length of an utterance in seconds; a longer one is cut where it is quietest.",
+        description="Live: longest utterance in seconds.",
     )
     ws_resume_s: float = Field(
         30.0,
         ge=0,
         le=3_600,
-        description="Live: seconds for which a session waits for its client after the connection broke.",
+        description="Live: seconds for which a session waits for a client to reconnect.",
     )
     server_name: str = Field(
         "live",
         pattern="^[A-Za-z0-9-]{1,32}$",
-        description="Live: ids of sessions, and of links to them, begin with it, so that a proxy in front of several "
-        "servers finds the one that has the session.",
+        description="Live: prefix of session ids, by which a proxy finds the server of a session.",
     )
-    max_live_sessions: int = Field(
-        256, ge=1, description="Live: limit of open sessions, also those that wait for their clients; more get 429."
-    )
+    max_live_sessions: int = Field(256, ge=1, description="Live: limit of open sessions; more get 429.")
 
     openai_base_url: AnyHttpUrl | None = Field(
         None,
-        description="Translation: URL of the endpoint with its `/v1`; any that implements OpenAI's chat completions.",
+        description="Translation: URL, with its `/v1`, of an endpoint with OpenAI's chat completions.",
     )
-    openai_api_key: SecretStr | None = Field(None, description="Translation: key of the endpoint, if it needs one.")
-    translate_model: str = Field(
-        "", description="Translation: name of the model at the endpoint; empty: no translation."
-    )
-    translate_concurrency: int = Field(
-        4, ge=1, le=64, description="Translation: concurrent requests to the endpoint, for all callers together."
-    )
+    openai_api_key: SecretStr | None = Field(None, description="Translation: key of the endpoint.")
+    translate_model: str = Field("", description="Translation: model at the endpoint; empty: no translation.")
+    translate_concurrency: int = Field(4, ge=1, le=64, description="Translation: concurrent requests to the endpoint.")
 
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
