@@ -299,10 +299,10 @@ class Decoder:
         self.memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
         self._closed = False
         self.idle = IdleTimer(idle_timeout_s)
-        self._decoded_audio = Counter("asr_decoded_audio_seconds_total", "Seconds of decoded audio.", registry=registry)
+        self._decoded_audio = Counter("asr_decoded_audio_seconds_total", "Decoded audio.", registry=registry)
         self._failures = Counter(
             "asr_decoder_failures_total",
-            "Files that could not be decoded completely, by error code.",
+            "Files that could not be decoded completely.",
             ["code"],
             registry=registry,
         )

@@ -45,33 +45,31 @@ class LiveMetrics:
         self.ended = Counter("asr_live_sessions_ended_total", "Ended live sessions.", ["outcome"], registry=registry)
         self.audio = Counter(
             "asr_live_audio_seconds_total",
-            "Seconds of audio that ended live sessions received, including silence.",
+            "Audio of ended live sessions.",
             registry=registry,
         )
-        self.partials = Counter("asr_live_partials_total", "Partials of live utterances.", registry=registry)
+        self.partials = Counter("asr_live_partials_total", "Partials of live sessions.", registry=registry)
         self.estimates = Counter(
             "asr_live_end_of_turn_total",
-            "Pauses in which the end of a turn was to be estimated: `estimated`, `skipped` (too many waited), "
-            "`failed`.",
+            "End-of-turn estimates: `estimated`, `skipped`, `failed`.",
             ["estimate"],
             registry=registry,
         )
         self.utterances = Counter(
             "asr_live_utterances_total",
-            "Live utterances, by the reason for their end.",
+            "Live utterances, by their end.",
             ["ending"],
             registry=registry,
         )
         self.commit_lag = Histogram(
             "asr_live_commit_lag_seconds",
-            "From the arrival of a word's audio to its commit; the end of the word is estimated from its position in "
-            "the text.",
+            "From the arrival of a word's audio to its commit.",
             registry=registry,
             buckets=_LIVE_S,
         )
         self.final = Histogram(
             "asr_live_final_seconds",
-            "From the detected end of a live utterance to its final.",
+            "From the end of an utterance to its final.",
             registry=registry,
             buckets=_LIVE_S,
         )

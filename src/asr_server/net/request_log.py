@@ -40,28 +40,27 @@ class RequestMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
             "asr_http_requests_total",
-            "Completed HTTP requests, by the pattern of their route.",
+            "Completed HTTP requests.",
             ["route", "method", "status"],
             registry=registry,
         )
         self._seconds = Histogram(
             "asr_http_request_seconds",
-            "From the head of the request to the end of the answer.",
+            "Time to the end of the answer.",
             ["route"],
             registry=registry,
             buckets=_REQUEST_S,
         )
         self.first_text = Histogram(
             "asr_first_text_seconds",
-            "From the head of a streaming request to its first event with text.",
+            "Time to the first text of a stream.",
             ["route"],
             registry=registry,
             buckets=_TEXT_S,
         )
         self._errors = Counter(
             "asr_errors_total",
-            "Rejected and failed requests and live connections, by error code; `request_cancelled`: the caller "
-            "disconnected.",
+            "Failed requests and live connections; `request_cancelled`: the caller disconnected.",
             ["surface", "code"],
             registry=registry,
         )

@@ -29,42 +29,42 @@ class EngineMetrics(SchedulerObserver):
         priorities = [_label(priority) for priority in Priority]
         self._wait = Histogram(
             "asr_queue_wait_seconds",
-            "Time of a span in the queue until it enters the batch, without the time to load the model.",
+            "Wait of a span, without loading.",
             ["priority"],
             registry=registry,
             buckets=_WAIT_S,
         )
         self._rows = Histogram(
-            "asr_engine_batch_rows", "Rows in the batch, for each step.", registry=registry, buckets=_ROWS
+            "asr_engine_batch_rows", "Rows in the batch, at each step.", registry=registry, buckets=_ROWS
         )
         self._steps = Histogram(
             "asr_engine_step_seconds",
-            "Duration of one step of the batch; the count is the number of steps, the sum the time of inference.",
+            "Duration of a step.",
             registry=registry,
             buckets=_STEP_S,
         )
         self._jobs = Counter(
             "asr_engine_jobs_total",
-            "Completed spans: `done`, `failed`, `left` (the caller disconnected), `late` (the deadline passed).",
+            "Ended spans: `done`, `failed`, `left` (caller disconnected), `late` (deadline passed).",
             ["priority", "end"],
             registry=registry,
         )
         self._job_seconds = Histogram(
             "asr_engine_job_seconds",
-            "From entering the batch to the result, for spans that are done.",
+            "Time of a transcribed span in the batch.",
             ["priority"],
             registry=registry,
             buckets=_JOB_S,
         )
         self._audio = Counter(
             "asr_engine_audio_seconds_total",
-            "Seconds of audio of spans that are done. Live speech counts again with every partial.",
+            "Audio of transcribed spans, also of partials.",
             ["priority"],
             registry=registry,
         )
         self._tokens = Counter(
             "asr_engine_tokens_total",
-            "Tokens of spans that are done: generated tokens, audio tokens and prompt tokens.",
+            "Tokens of transcribed spans.",
             ["kind"],
             registry=registry,
         )
@@ -100,12 +100,12 @@ class ModelMetrics:
         self._loads = Counter("asr_model_loads_total", "Loads of models.", ["result"], registry=registry)
         self._unloads = Counter(
             "asr_model_unloads_total",
-            "Unloads of models that were idle, or gave way to another, or at the end.",
+            "Unloads of models.",
             registry=registry,
         )
         self._load_seconds = Histogram(
             "asr_model_load_seconds",
-            "Duration of a load of a model, successful or not.",
+            "Duration of a load.",
             registry=registry,
             buckets=_LOAD_S,
         )

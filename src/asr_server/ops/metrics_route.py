@@ -56,37 +56,34 @@ def _engine(services: Services) -> Iterator[Metric]:
     yield GaugeMetricFamily("asr_engine_rows", "Rows in the batch.", engine.running)
     yield GaugeMetricFamily(
         "asr_engine_beat_age_seconds",
-        "Seconds since the engine thread made progress; 0 while it has no work.",
+        "Time since a busy engine made progress.",
         engine.heartbeat_age_s if engine.busy else 0.0,
     )
     yield GaugeMetricFamily(
         "asr_engine_hung",
-        "1 while `/livez` answers 503 because a step takes longer than `ENGINE_HANG_S`.",
+        "1 while `/livez` answers 503.",
         bool(health.not_live(services, engine)),
     )
     states = (([state], state is engine.state) for state in ModelState)
-    yield _labelled("asr_model_state", "1 for the current state of the default model.", ["state"], states)
+    yield _labelled("asr_model_state", "1 for the state of the default model.", ["state"], states)
     models = {name or services.plan.model_id: status for name, status in engine.models.items()}
     yield _labelled(
         "asr_models_state",
-        "1 for the current state of each model that is served.",
+        "1 for the state of each model.",
         ["model", "state"],
         (([name, state], state is status.state) for name, status in models.items() for state in ModelState),
     )
     rows = (([name], status.rows) for name, status in models.items())
-    yield _labelled("asr_models_rows", "Spans in the batch of each model.", ["model"], rows)
+    yield _labelled("asr_models_rows", "Rows in the batch of each model.", ["model"], rows)
     depth = (([priority], jobs) for priority, jobs in engine.depth.items())
-    yield _labelled("asr_queue_jobs", "Spans that wait for the engine.", ["priority"], depth)
-    yield GaugeMetricFamily(
-        "asr_queue_audio_seconds", "Seconds of audio of the spans that wait for the engine.", engine.waiting_s
-    )
+    yield _labelled("asr_queue_jobs", "Spans waiting for the engine.", ["priority"], depth)
+    yield GaugeMetricFamily("asr_queue_audio_seconds", "Audio of waiting spans.", engine.waiting_s)
 
 
 def _process(services: Services) -> Iterator[Metric]:
     ends = CounterMetricFamily(
         "asr_engine_process_ends_total",
-        "Ended engine processes: `stopped` (the server ended), `crashed`, `hung` (killed: no progress), `late` "
-        "(killed: did not start in time). Of a shared engine: ended connections.",
+        "Ended engine processes or connections: `stopped`, `crashed`, `hung`, `late` (slow start).",
         labels=["cause"],
     )
     is_running = False
@@ -98,51 +95,45 @@ def _process(services: Services) -> Iterator[Metric]:
         for cause, count in services.thread.ends.items():
             ends.add_metric([cause], count)
     yield ends
-    yield GaugeMetricFamily(
-        "asr_engine_process_running", "1 while an engine process or a shared engine takes work.", is_running
-    )
+    yield GaugeMetricFamily("asr_engine_process_running", "1 while the engine process takes work.", is_running)
 
 
 def _work(services: Services) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "asr_admission_held_seconds",
-        "Seconds of audio that are accepted but not yet answered.",
+        "Accepted but unanswered audio.",
         services.admission.held_s,
     )
     yield GaugeMetricFamily(
         "asr_admission_limit_seconds",
-        "`MAX_QUEUE_AUDIO_S`; work beyond it gets 429, as does what cannot be answered in time.",
+        "`MAX_QUEUE_AUDIO_S`.",
         services.admission.limit_s,
     )
     counts, shared = services.jobs.counts, str(services.jobs.is_shared).lower()
     yield _labelled(
         "asr_jobs",
-        "Stored jobs of `/v1/jobs`. With `JOBS_DATABASE_URL` they are `shared`: each server counts those of all.",
+        "Stored jobs; `shared` ones are counted by every server.",
         ["state", "shared"],
         (([state, shared], counts.get(state, 0)) for state in RecordState),
     )
+    yield GaugeMetricFamily("asr_live_sessions", "Open live sessions.", len(services.live))
     yield GaugeMetricFamily(
-        "asr_live_sessions", "Open live sessions, including those that wait for their client.", len(services.live)
-    )
-    yield GaugeMetricFamily(
-        "asr_live_sessions_waiting", "Live sessions that wait for their client to reconnect.", services.live.waiting
+        "asr_live_sessions_waiting", "Open live sessions without their client.", services.live.waiting
     )
     yield GaugeMetricFamily(
         "asr_free_streams",
-        "Live sessions that may be opened: `MAX_LIVE_SESSIONS` without the open ones.",
+        "Live sessions that may be opened.",
         health.free_streams(services),
     )
 
 
 def _server(services: Services) -> Iterator[Metric]:
     yield GaugeMetricFamily("asr_ready", "1 while `/readyz` answers 200.", not health.not_ready(services))
-    yield GaugeMetricFamily(
-        "asr_uptime_seconds", "Seconds since the start of the server.", time.monotonic() - services.started_s
-    )
+    yield GaugeMetricFamily("asr_uptime_seconds", "Time since the start.", time.monotonic() - services.started_s)
     plan = services.plan
     yield _labelled(
         "asr_build_info",
-        "Always 1; the labels describe the server.",
+        "Always 1.",
         ["version", "engine", "device", "dtype"],
         [((__version__, plan.engine, plan.device, plan.dtype), 1)],
     )

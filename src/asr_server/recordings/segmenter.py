@@ -334,19 +334,18 @@ class RecordingMetrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._audio = Counter(
             "asr_recording_audio_seconds_total",
-            "Seconds of audio of completely transcribed recordings.",
+            "Audio of completely transcribed recordings.",
             registry=registry,
         )
         self._covered = Counter(
             "asr_recording_covered_seconds_total",
-            "Seconds of completely transcribed recordings: `words`, `silence`, `sound`, or the reason why they are "
-            "unheard.",
+            "The same: `words`, `silence`, `sound`, or why it is unheard.",
             ["coverage"],
             registry=registry,
         )
         self._repaired = Counter(
             "asr_repaired_segments_total",
-            "Segments of completely transcribed recordings whose first answer was discarded, by the reason.",
+            "Segments whose first answer was discarded.",
             ["reason"],
             registry=registry,
         )

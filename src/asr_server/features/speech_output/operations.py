@@ -27,35 +27,35 @@ class SentenceMetrics(SchedulerObserver):
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._sentences = Counter(
             "asr_speech_sentences_total",
-            "Sentences for the speech engine, by their end as above.",
+            "Ended sentences.",
             ["end"],
             registry=registry,
         )
         self._wait = Histogram(
             "asr_speech_wait_seconds",
-            "Time of a sentence in the queue until the engine begins it, without the time to load the engine.",
+            "Wait of a sentence, without loading.",
             registry=registry,
             buckets=SPEECH_S,
         )
         self._inference = Histogram(
             "asr_speech_inference_seconds",
-            "Time of a finished sentence in the engine.",
+            "Time of a sentence in the engine.",
             registry=registry,
             buckets=SPEECH_S,
         )
         self._audio = Counter(
             "asr_speech_audio_seconds_total",
-            "Seconds of speech that the engine made of sentences that are done.",
+            "Speech of spoken sentences.",
             registry=registry,
         )
         self._characters = Counter(
             "asr_speech_characters_total",
-            "Characters of sentences that are done, numbers in words.",
+            "Characters of spoken sentences.",
             registry=registry,
         )
         self._cut_short = Counter(
             "asr_speech_cut_short_total",
-            "Sentences that the engine stopped at its budget, and which may lack their end.",
+            "Sentences that may lack their end.",
             registry=registry,
         )
         with_series(self._sentences, JobEnd)
@@ -79,30 +79,26 @@ def log_state(model: str, state: ModelState, took_s: float) -> None:
 
 
 def gauges(speech: SpeechProcessor) -> Iterator[Metric]:
-    yield GaugeMetricFamily("asr_speech_texts", "Texts that are being spoken.", speech.texts)
-    yield GaugeMetricFamily(
-        "asr_speech_sentences_left", "Of these texts, the sentences that are not spoken yet.", speech.sentences_left
-    )
-    yield GaugeMetricFamily(
-        "asr_speech_held_seconds", "Seconds of speech that are accepted but not yet spoken.", speech.admission.held_s
-    )
+    yield GaugeMetricFamily("asr_speech_texts", "Texts being spoken.", speech.texts)
+    yield GaugeMetricFamily("asr_speech_sentences_left", "Unspoken sentences of these texts.", speech.sentences_left)
+    yield GaugeMetricFamily("asr_speech_held_seconds", "Accepted but unspoken speech.", speech.admission.held_s)
     yield GaugeMetricFamily(
         "asr_speech_limit_seconds",
-        "`MAX_QUEUE_AUDIO_S`; more gets 429, as does what cannot be spoken in time.",
+        "`MAX_QUEUE_AUDIO_S`.",
         speech.admission.limit_s,
     )
     state = GaugeMetricFamily(
         "asr_speech_state",
-        "1 for the current state of the speech engine; no series where nothing speaks.",
+        "1 for the state of the speech engine.",
         labels=["state"],
     )
     for each in () if speech.silent_because else ModelState:
         state.add_metric([each], each is speech.engines.status.state)
     yield state
     yield GaugeMetricFamily(
-        "asr_speech_encoder_running", "1 while there is a process that encodes audio.", speech.encoder.pid is not None
+        "asr_speech_encoder_running", "1 while the encoder of audio runs.", speech.encoder.pid is not None
     )
-    yield GaugeMetricFamily("asr_speech_files", "Answers that are being encoded.", speech.encoder.streams)
+    yield GaugeMetricFamily("asr_speech_files", "Answers being encoded.", speech.encoder.streams)
 
 
 def speech_health(services: Services) -> dict[str, Any]:

@@ -45,20 +45,19 @@ class SpeechMetrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.answers = Counter(
             "asr_speech_answers_total",
-            "Texts for which work was begun: `done`, `failed`, `left` (the caller disconnected), `late` (the deadline "
-            "passed).",
+            "Ended texts.",
             ["format", "end"],
             registry=registry,
         )
         self.first_audio = Histogram(
             "asr_speech_first_audio_seconds",
-            "From the acceptance of a text to the first audio, without jobs.",
+            "From a text to its first audio, without jobs.",
             registry=registry,
             buckets=SPEECH_S,
         )
         self.encoding = Histogram(
             "asr_speech_encoding_seconds",
-            "Time of a sentence in the encoder, with the wait for its turn.",
+            "Time of a sentence in the encoder.",
             registry=registry,
             buckets=SPEECH_S,
         )

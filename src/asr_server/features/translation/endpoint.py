@@ -94,7 +94,7 @@ class ChatEndpoint:
         self._accepted = False
         self._outcomes = Counter(
             "asr_translation_questions_total",
-            "Requests to the translation endpoint, by outcome.",
+            "Requests to the translation endpoint.",
             ["outcome"],
             registry=registry,
         )
