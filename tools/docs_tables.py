@@ -44,10 +44,9 @@ def options_table() -> str:
         cpu_flags=frozenset(("avx512_vnni", "avx512_bf16")),
         cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
     )
+    options = feature_list.resolve(Settings(_env_file=None, speech="espeak"), machine, ENGINE_FEATURES).options
     rows = ["| option | value |", "| --- | --- |"]
-    for option in feature_list.resolve(Settings(_env_file=None, speech="espeak"), machine, ENGINE_FEATURES).options:
-        if option.active:
-            rows.append(f"| `{option.name}` | `{option.value}` |")
+    rows += [f"| `{option.name}` | `{option.value}` |" for option in options if option.active]
     return "\n".join(rows)
 
 

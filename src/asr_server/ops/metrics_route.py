@@ -83,7 +83,7 @@ def _engine(services: Services) -> Iterator[Metric]:
 def _process(services: Services) -> Iterator[Metric]:
     ends = CounterMetricFamily(
         "asr_engine_process_ends_total",
-        "Ended engine processes or connections: `stopped`, `crashed`, `hung`, `late` (slow start).",
+        "Ended engine processes, or connections to a shared engine: `stopped`, `crashed`, `hung`, `late` (slow start).",
         labels=["cause"],
     )
     is_running = False
@@ -129,7 +129,7 @@ def _work(services: Services) -> Iterator[Metric]:
 
 def _server(services: Services) -> Iterator[Metric]:
     yield GaugeMetricFamily("asr_ready", "1 while `/readyz` answers 200.", not health.not_ready(services))
-    yield GaugeMetricFamily("asr_uptime_seconds", "Time since the start.", time.monotonic() - services.started_s)
+    yield GaugeMetricFamily("asr_uptime_seconds", "Uptime.", time.monotonic() - services.started_s)
     plan = services.plan
     yield _labelled(
         "asr_build_info",

@@ -339,7 +339,7 @@ class RecordingMetrics:
         )
         self._covered = Counter(
             "asr_recording_covered_seconds_total",
-            "The same: `words`, `silence`, `sound`, or why it is unheard.",
+            "Audio of recordings: `words`, `silence`, `sound`, or why it is unheard.",
             ["coverage"],
             registry=registry,
         )

@@ -80,7 +80,7 @@ def log_state(model: str, state: ModelState, took_s: float) -> None:
 
 def gauges(speech: SpeechProcessor) -> Iterator[Metric]:
     yield GaugeMetricFamily("asr_speech_texts", "Texts being spoken.", speech.texts)
-    yield GaugeMetricFamily("asr_speech_sentences_left", "Unspoken sentences of these texts.", speech.sentences_left)
+    yield GaugeMetricFamily("asr_speech_sentences_left", "Sentences not spoken yet.", speech.sentences_left)
     yield GaugeMetricFamily("asr_speech_held_seconds", "Accepted but unspoken speech.", speech.admission.held_s)
     yield GaugeMetricFamily(
         "asr_speech_limit_seconds",
