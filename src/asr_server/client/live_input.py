@@ -1,6 +1,6 @@
 """The buffer of a live client: audio and actions that may have to be sent again. No I/O, no clock.
 
-docs/use/websocket.md specifies the same rules for any client ("Resuming: the client's buffer").
+docs/use/websocket.md specifies the same rules for any client ("A buffer for resuming").
 
 A position is a count of bytes of audio since the input began, over all sessions. `next_frame` returns everything once,
 in order. A server that still has the session reports what it received, and gets the rest (`resume`). A new session gets
