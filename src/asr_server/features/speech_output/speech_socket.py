@@ -24,35 +24,34 @@ MAX_MESSAGE_CHARS = 256 * 1024
 
 # The docstrings of these models are a table of the docs.
 class Start(SpeechOptions):
-    """Set how to speak: `voice`, `language`, `response_format` (`pcm` if it is not given), `speed`, `instructions`,
-    `seed`, `spell_out`, `pause_ms`, as for `POST /v1/audio/speech`; the first message, or left out; answered by
-    `started`."""
+    """Set `voice`, `language`, `response_format` (default `pcm`), `speed`, `instructions`, `seed`, `spell_out` or
+    `pause_ms`; optional first message; answered by `started`."""
 
     type: Literal["start"] = "start"
     response_format: StreamedFormat = SpeechFormat.PCM
 
 
 class TextPiece(BaseModel):
-    """`text`: the next piece of the text, cut anywhere."""
+    """`text`: the next piece, cut anywhere."""
 
     type: Literal["text"]
     text: Text
 
 
 class FlushText(BaseModel):
-    """Speak all that has arrived, also a sentence without an end; answered by `flushed`."""
+    """Speak all that has arrived, also part of a sentence; answered by `flushed`."""
 
     type: Literal["flush"]
 
 
 class Cancel(BaseModel):
-    """Stop at once and forget all that has arrived; answered by `cancelled`."""
+    """Stop at once and forget all text; answered by `cancelled`."""
 
     type: Literal["cancel"]
 
 
 class End(BaseModel):
-    """Speak all that has arrived; answered by `done`, and the socket is closed with 1000."""
+    """Speak the rest; answered by `done` and close code 1000."""
 
     type: Literal["end"]
 
@@ -98,15 +97,12 @@ def error_message(error: CodedError) -> Json:
 
 
 SERVER: dict[str, str] = {
-    "started": (
-        "`id` (in the log), `sample_rate`, `format`, `ignored`: options that the engine has no use for; before "
-        "everything else"
-    ),
-    "sentence": "`index` from 0, `text`, `start_ms`: the binary frames from here on are its audio",
-    "sentence_done": "`index`, `duration_ms`: its length with the pause before it",
+    "started": "`id` (in the log), `sample_rate`, `format`, `ignored` (options without effect)",
+    "sentence": "`index` from 0, `text`, `start_ms`; its audio follows",
+    "sentence_done": "`index`, `duration_ms` with the pause before it",
     "flushed": "everything before the `flush` was sent",
-    "cancelled": "`sentences_done`, `sent_ms`: what was sent so far; nothing follows of the cancelled text",
-    "done": "`sentences`, `duration_ms`: what was sent in all",
+    "cancelled": "`sentences_done`, `sent_ms`; nothing follows of the old text",
+    "done": "`sentences`, `duration_ms` in all",
     "error": "`error` with `message`, `type`, `param` and `code`",
 }
 
