@@ -53,7 +53,7 @@ def _run(client: Client, server: str, folder: Path, **environment: str) -> bool:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     rows = {**page.read(), client.name: page.row(version, client.note, trials, today)}
     page.write(rows)
-    print(f"{client.name} {version}: {rows[client.name].result}")
+    print(f"{client.name} {version}: {rows[client.name].worked}")
     for trial in trials:
         if not trial.right:
             print(f"  {trial.what}:\n{trial.printed}")

@@ -11,7 +11,7 @@ from tools.clients.catalogue import CLIENTS
 from tools.clients.running import Trial
 
 PAGE = Path(__file__).parents[2] / "docs" / "change" / "clients.md"
-_START = "| client | version | what was tried | result | date |\n| --- | --- | --- | --- | --- |\n"
+_START = "| client | version | what worked | date |\n| --- | --- | --- | --- |\n"
 
 
 @dataclass(frozen=True)
@@ -19,19 +19,17 @@ class Row:
     """One line of the table. `date` is when the client ran."""
 
     version: str
-    tried: str
-    result: str
+    worked: str
     date: str
 
     def line(self, name: str) -> str:
-        return f"| {name} | {self.version} | {self.tried} | {self.result} | {self.date} |"
+        return f"| {name} | {self.version} | {self.worked} | {self.date} |"
 
 
 def row(version: str, note: str, trials: list[Trial], date: str) -> Row:
     """Return the row of a client for one run."""
-    tried = "; ".join(trial.what for trial in trials) + (f" ({note})" if note else "")
-    wrong = [trial.what for trial in trials if not trial.right]
-    return Row(version, tried, f"no: {'; '.join(wrong)}" if wrong else "yes", date)
+    worked = "; ".join(trial.what if trial.right else f"**not {trial.what}**" for trial in trials)
+    return Row(version, worked + (f" ({note})" if note else ""), date)
 
 
 def read() -> dict[str, Row]:

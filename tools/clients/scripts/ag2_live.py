@@ -46,10 +46,10 @@ async def main() -> None:
         rate, found = file.getframerate(), np.frombuffer(file.readframes(file.getnframes()), np.int16)
     client = AsyncOpenAI(base_url=f"{server}/v1", api_key="none")
     voice = VoiceInput(found.tobytes(), rate, 1)
-    print("# file, as events\n" + await parts.STTConfig("whisper-1", client=client).transcribe(voice, Nobody()))
+    print("# events\n" + await parts.STTConfig("whisper-1", client=client).transcribe(voice, Nobody()))
     places = np.arange(len(found) * RATE // rate) * rate / RATE
     samples = np.interp(places, np.arange(len(found)), found).astype(np.int16)
-    print("# realtime session\n" + await first_turn(client, samples))
+    print("# realtime\n" + await first_turn(client, samples))
     spoken = await parts.TTSConfig("tts-1", client=client).synthesize("Turn on the lights.")
     if len(spoken) < RATE:
         raise RuntimeError(f"{len(spoken)} bytes of speech")

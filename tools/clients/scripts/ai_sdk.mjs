@@ -11,7 +11,7 @@ console.log(`# file\n${found.text}`);
 console.log(`# segments\n${found.segments.map((segment) => segment.text).join(" ")}`);
 const newer = { model: openai.transcription("gpt-4o-transcribe"), audio: readFileSync(recording) };
 newer.providerOptions = { openai: { language: "en" } };
-console.log(`# file, with a language\n${(await transcribe(newer)).text}`);
+console.log(`# language\n${(await transcribe(newer)).text}`);
 const { audio } = await generateSpeech({
   model: openai.speech("tts-1"),
   text: found.text,

@@ -14,6 +14,6 @@ def answer(*arguments: str) -> str:
         return subprocess.run(command, stdin=audio, capture_output=True, check=True, text=True).stdout
 
 
-print("# recording as the body, text\n" + answer(*BODY, f"{server}/v1/audio/transcriptions?response_format=text"))
-print("# recording as the body, srt\n" + answer(*BODY, f"{server}/v1/audio/subtitles"))
-print("# form of whisper-asr-webservice, vtt\n" + answer("-F", f"audio_file=@{recording}", f"{server}/asr?output=vtt"))
+print("# body, text\n" + answer(*BODY, f"{server}/v1/audio/transcriptions?response_format=text"))
+print("# body, srt\n" + answer(*BODY, f"{server}/v1/audio/subtitles"))
+print("# ASR webservice, vtt\n" + answer("-F", f"audio_file=@{recording}", f"{server}/asr?output=vtt"))

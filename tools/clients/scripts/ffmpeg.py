@@ -14,4 +14,4 @@ for what, (output, media_type) in KINDS.items():
     with subprocess.Popen(convert, stdout=subprocess.PIPE) as source:
         command = [*send, "-H", f"Content-Type: {media_type}", URL]
         answer = subprocess.run(command, stdin=source.stdout, capture_output=True, check=True, text=True).stdout
-    print(f"# {what} from standard input\n{answer}")
+    print(f"# {what}\n{answer}")

@@ -34,8 +34,8 @@ def tell(answers: dict[str, Any]) -> None:
     Path("answers.json").write_text(json.dumps(answers, indent=1), encoding="utf-8")
     verbose = answers["create_transcription"]["answer"]
     heard = answers["listen"]["answer"]["results"]["channels"][0]["alternatives"][0]["transcript"]
-    print("# segments of verbose_json\n" + " ".join(segment["text"] for segment in verbose["segments"]))
-    print("# words of verbose_json\n" + " ".join(word["word"] for word in verbose["words"]))
-    print(f"# file, srt\n{answers['create_subtitles']['answer']}")
-    print(f"# result of a job\n{answers['job_result']['answer']['text']}")
-    print(f"# recording as the body\n{heard}")
+    print("# segments\n" + " ".join(segment["text"] for segment in verbose["segments"]))
+    print("# words\n" + " ".join(word["word"] for word in verbose["words"]))
+    print(f"# srt\n{answers['create_subtitles']['answer']}")
+    print(f"# job\n{answers['job_result']['answer']['text']}")
+    print(f"# body\n{heard}")

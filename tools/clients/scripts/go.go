@@ -21,9 +21,9 @@ func main() {
 	if err := json.Unmarshal(transcribe(recording, server, "json"), &answer); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("# file, json\n%s\n", answer.Text)
-	fmt.Printf("# file, srt\n%s\n", transcribe(recording, server, "srt"))
-	fmt.Printf("# file, vtt\n%s\n", transcribe(recording, server, "vtt"))
+	fmt.Printf("# json\n%s\n", answer.Text)
+	fmt.Printf("# srt\n%s\n", transcribe(recording, server, "srt"))
+	fmt.Printf("# vtt\n%s\n", transcribe(recording, server, "vtt"))
 }
 
 // The form goes through a pipe, so the recording is never in memory as a whole and the request has no Content-Length.

@@ -12,4 +12,4 @@ send = ["curl", "--silent", "--show-error", "--fail-with-body", "-X", "POST", "-
 send += ["-H", "Content-Type: audio/pcm;rate=16000", f"{server}/v1/audio/transcriptions?response_format=text"]
 with subprocess.Popen(convert, stdout=subprocess.PIPE) as source:
     answer = subprocess.run(send, stdin=source.stdout, capture_output=True, check=True, text=True).stdout
-print(f"# samples from standard input\n{answer}")
+print(f"# samples\n{answer}")

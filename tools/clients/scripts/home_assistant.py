@@ -66,4 +66,4 @@ with program.running(command, f"{ours}/api/onboarding", PATH=path):
         headers={**headers, "X-Speech-Content": f"{shape}; language=en"},
     )
     assert answer["result"] == "success", answer
-    print(f"# speech-to-text by its Wyoming integration\n{answer['text']}")
+    print(f"# Wyoming\n{answer['text']}")

@@ -6,4 +6,4 @@ from huggingface_hub import InferenceClient
 
 recording, server = sys.argv[1:]
 client = InferenceClient(model=f"{server}/v1/audio/transcriptions", token="none")
-print(f"# recording as the body\n{client.automatic_speech_recognition(recording).text}")
+print(f"# body\n{client.automatic_speech_recognition(recording).text}")

@@ -6,4 +6,4 @@ import { InferenceClient } from "@huggingface/inference";
 const [recording, server] = process.argv.slice(2);
 const client = new InferenceClient("none", { endpointUrl: `${server}/v1/audio/transcriptions` });
 const data = new Blob([readFileSync(recording)], { type: "audio/wav" });
-console.log(`# recording as the body\n${(await client.automaticSpeechRecognition({ data })).text}`);
+console.log(`# body\n${(await client.automaticSpeechRecognition({ data })).text}`);

@@ -23,4 +23,4 @@ def transcribe(**options: str) -> str:
 
 for wanted in ("json", "verbose_json", "text", "srt", "vtt"):
     text = transcribe(response_format=wanted)
-    print(f"# file, {wanted}\n{text}")
+    print(f"# {wanted}\n{text}")

@@ -16,8 +16,8 @@ def transcribe(**options: object) -> litellm.TranscriptionResponse:
         return litellm.transcription("openai/whisper-1", file, api_base=f"{server}/v1", api_key="none", **options)
 
 
-print(f"# file, json\n{transcribe().text}")
+print(f"# json\n{transcribe().text}")
 detailed = transcribe(response_format="verbose_json", timestamp_granularities=["word"])
-print("# file, words of verbose_json\n" + " ".join(word["word"] for word in detailed.words))
+print("# words\n" + " ".join(word["word"] for word in detailed.words))
 for wanted in ("text", "srt", "vtt"):
-    print(f"# file, {wanted}\n{transcribe(response_format=wanted).text}")
+    print(f"# {wanted}\n{transcribe(response_format=wanted).text}")

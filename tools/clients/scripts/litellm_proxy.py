@@ -65,5 +65,5 @@ with program.running(
 ):
     client = openai.OpenAI(base_url=f"http://{address}/v1", api_key=KEY)
     answer = client.audio.transcriptions.create(file=Path(recording), model="speech")
-    print(f"# file through the proxy\n{answer.text}")
-    print(f"# realtime session through the proxy\n{asyncio.run(realtime(address))}")
+    print(f"# file by the proxy\n{answer.text}")
+    print(f"# realtime by the proxy\n{asyncio.run(realtime(address))}")

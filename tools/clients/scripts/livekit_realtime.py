@@ -45,7 +45,7 @@ async def transcribed() -> str:
 
 async def main() -> None:
     async with http_context.open():
-        print(f"# realtime session\n{await asyncio.wait_for(transcribed(), 300)}")
+        print(f"# realtime\n{await asyncio.wait_for(transcribed(), 300)}")
         service = openai.TTS(base_url=f"{server}/v1", api_key="none", model="tts-1", voice="alloy")
         samples = sum([event.frame.samples_per_channel async for event in service.synthesize("Turn on the lights.")])
         if samples < 10_000:

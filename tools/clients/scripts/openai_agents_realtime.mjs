@@ -30,5 +30,5 @@ for (let at = 0; at < wide.length; at += block) {
   transport.sendAudio(wide.slice(at, at + block).buffer);
   await new Promise((resolve) => setTimeout(resolve, 100));
 }
-console.log(`# realtime session\n${await found}`);
+console.log(`# realtime\n${await found}`);
 transport.close();

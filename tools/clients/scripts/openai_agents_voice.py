@@ -50,7 +50,7 @@ async def main() -> None:
     audio = samples()
     heard = await listener.transcribe(AudioInput(audio, frame_rate=RATE), STTModelSettings(), **NO_TRACE)
     print(f"# file\n{heard}")
-    print(f"# realtime session\n{await asyncio.wait_for(first_turn(listener, audio), 300)}")
+    print(f"# realtime\n{await asyncio.wait_for(first_turn(listener, audio), 300)}")
     speaker = OpenAITTSModel("gpt-4o-mini-tts", client)
     spoken = b"".join([block async for block in speaker.run(heard, TTSModelSettings(voice="alloy"))])
     if len(spoken) < 2 * RATE:

@@ -9,4 +9,4 @@ recording, server = sys.argv[1:]
 with AudioFile(recording) as source:
     audio = Recognizer().record(source)
 plugin = OVOSHTTPServerSTT({"url": f"{server}/v1/audio/transcriptions?response_format=text", "timeout": 60})
-print(f"# recording as the body, text\n{plugin.execute(audio, 'en-US')}")
+print(f"# body, text\n{plugin.execute(audio, 'en-US')}")

@@ -18,6 +18,6 @@ sub transcribe {
     return $answer->decoded_content;
 }
 
-print "# file, json\n", decode_json(transcribe("json"))->{text}, "\n";
-print "# file, srt\n",  transcribe("srt"), "\n";
-print "# file, vtt\n",  transcribe("vtt"), "\n";
+print "# json\n", decode_json(transcribe("json"))->{text}, "\n";
+print "# srt\n",  transcribe("srt"), "\n";
+print "# vtt\n",  transcribe("vtt"), "\n";

@@ -17,6 +17,6 @@ function transcribe(string $recording, string $server, string $format): string
     return $answer;
 }
 
-echo "# file, json\n", json_decode(transcribe($recording, $server, "json"))->text, "\n";
-echo "# file, srt\n", transcribe($recording, $server, "srt"), "\n";
-echo "# file, vtt\n", transcribe($recording, $server, "vtt"), "\n";
+echo "# json\n", json_decode(transcribe($recording, $server, "json"))->text, "\n";
+echo "# srt\n", transcribe($recording, $server, "srt"), "\n";
+echo "# vtt\n", transcribe($recording, $server, "vtt"), "\n";

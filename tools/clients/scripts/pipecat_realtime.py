@@ -79,7 +79,7 @@ async def main() -> None:
 
     async with asyncio.timeout(300):
         await asyncio.gather(PipelineRunner(handle_sigint=False).run(task), send())
-    print("# realtime session\n" + " ".join(keeper.texts))
+    print("# realtime\n" + " ".join(keeper.texts))
     if keeper.audio_bytes < 10_000:
         raise RuntimeError(f"{keeper.audio_bytes} bytes of speech")
 

@@ -13,6 +13,6 @@ transcribe = lambda do |format|
   answer.body
 end
 
-puts "# file, json", JSON.parse(transcribe.("json"))["text"]
-puts "# file, srt", transcribe.("srt")
-puts "# file, vtt", transcribe.("vtt")
+puts "# json", JSON.parse(transcribe.("json"))["text"]
+puts "# srt", transcribe.("srt")
+puts "# vtt", transcribe.("vtt")

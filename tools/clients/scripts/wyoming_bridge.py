@@ -17,8 +17,8 @@ FORMAT = (16_000, 2, 1)
 # Its names of what it thinks the server is, for speech; and for recordings of the model, of a stream or of a session.
 WAYS = {
     "file": ["--stt-models", "gpt-transcribe", "--tts-backend", "SPEACHES"],
-    "file as a stream": ["--stt-streaming-models", "gpt-4o-transcribe", "--tts-backend", "KOKORO_FASTAPI"],
-    "realtime session": ["--stt-realtime-models", "gpt-4o-transcribe", "--tts-backend", "OPENAI"],
+    "stream": ["--stt-streaming-models", "gpt-4o-transcribe", "--tts-backend", "KOKORO_FASTAPI"],
+    "realtime": ["--stt-realtime-models", "gpt-4o-transcribe", "--tts-backend", "OPENAI"],
 }
 
 
