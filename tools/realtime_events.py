@@ -5,7 +5,7 @@ from __future__ import annotations
 CLIENT: dict[str, str] = {
     "session.update": "the changed keys of `session`",
     "input_audio_buffer.append": "`audio` in base64, at most 15 MiB",
-    "input_audio_buffer.commit": "ends the turn, at least 100 ms after the last commit or clear",
+    "input_audio_buffer.commit": "ends the turn; needs 100 ms of audio since the last commit or clear",
     "input_audio_buffer.clear": "discards the open turn",
     "conversation.item.retrieve": "`item_id`",
     "conversation.item.delete": "`item_id`",
