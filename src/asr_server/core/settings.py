@@ -137,7 +137,7 @@ class SettingsError(ValueError):
     """One or more settings are invalid; the message has a line for each: name, value, what is expected."""
 
 
-# Settings of the servers that people come from. docs/start/migration.md has them too.
+# Settings of the servers that people come from: a start warns of each that is set.
 _SUPERSEDED = {
     "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
     "WS_OVERLAP_SIZE": "the model says how much audio around the speech it needs; remove it",
