@@ -1,4 +1,4 @@
-"""Measure the guarantees, or some of them, and write docs/change/guarantees.md: `python -m tools.guarantees [NAME ...]`."""
+"""Measure guarantees and write docs/change/guarantees.md: `python -m tools.guarantees [NAME ...]`."""
 
 from __future__ import annotations
 
