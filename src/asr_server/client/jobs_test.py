@@ -76,3 +76,13 @@ async def test_it_gives_up():
     async with AsyncJobClient(base) as client:
         with pytest.raises(ServerUnreachable):
             await client.submit_text("Hello.")
+
+
+async def test_a_result_may_be_read_in_pieces():
+    """Speech may be larger than the memory."""
+    audio = bytes(range(256)) * 1_000
+    with answering(audio) as (base, _):
+        async with AsyncJobClient(base) as client:
+            pieces = [piece async for piece in client.stream_result("job_1")]
+    assert len(pieces) > 1
+    assert b"".join(pieces) == audio
