@@ -20,12 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from tools.mutants import ROOT, Mutant, catalogue, drawn
 
+T = TypeVar("T")
 _COPIED = ("src", "tools", "extras", "E2Etest", "docs", "pyproject.toml", "README.md")
 _LIMIT_S = 600.0  # a fault that makes the tests hang is caught
 _BY_DAY = "not nightly and not performance"
@@ -102,14 +107,9 @@ def _pytest(tests: list[str], root: Path, marks: str = "") -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def _sound(mutants: list[Mutant], root: Path) -> str:
-    """Return what fails without any fault, "" if nothing does: else a fault would count as caught by it."""
-    tests = sorted({test for mutant in mutants for test in mutant.tests if not mutant.problem(root)})
-    for module in sorted({test.partition("::")[0] for test in tests}):
-        code, printed = _pytest([test for test in tests if test.partition("::")[0] == module], root)
-        if code:
-            return printed[-2_000:]
-    return ""
+def _tests_by_module(mutants: list[Mutant]) -> list[list[str]]:
+    tests = sorted({test for mutant in mutants for test in mutant.tests if not mutant.problem()})
+    return [list(group) for _, group in groupby(tests, key=lambda test: test.partition("::")[0])]
 
 
 def _run(mutants: list[Mutant], jobs: int) -> int:
@@ -121,16 +121,22 @@ def _run(mutants: list[Mutant], jobs: int) -> int:
             (Path(directory) / str(number)).mkdir()
             copies.put(_copy(Path(directory) / str(number)))
 
-        def judge(mutant: Mutant) -> Outcome:
+        def in_a_copy(work: Callable[[Path], T]) -> T:
             copy = copies.get()
             try:
-                return _judge(mutant, copy) if mutant.tests else _judge_drawn(mutant, copy)
+                return work(copy)
             finally:
                 copies.put(copy)
 
-        if problem := _sound(mutants, Path(directory) / "0"):
-            print(f"tests fail without any fault:\n{problem}")
-            return 1
+        def judge(mutant: Mutant) -> Outcome:
+            return in_a_copy(lambda copy: (_judge if mutant.tests else _judge_drawn)(mutant, copy))
+
+        # A test that fails without any fault would count as catching it.
+        for code, printed in pool.map(lambda tests: in_a_copy(partial(_pytest, tests)), _tests_by_module(mutants)):
+            if code:
+                print(f"tests fail without any fault:\n{printed[-2_000:]}")
+                pool.shutdown(cancel_futures=True)
+                return 1
         for mutant, outcome in zip(mutants, pool.map(judge, mutants), strict=True):
             failed += not outcome.caught
             said = "caught by" if outcome.caught else "FAULT REMAINS:"
