@@ -93,12 +93,13 @@ def test_another_recording_or_context_is_not_taken_for_the_old_one(make_engine, 
     assert run(engine, [hinted])[0].ids == run(engine, [Utterance(hinted.audio, context="kitchen")])[0].ids
 
 
-@pytest.mark.parametrize("extra", [1, 40, 159, 160, 199, 200])
+@pytest.mark.parametrize("extra", [1, 20, 39, 40, 160, 200])
 def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engine, run, recording, extra):
     """A shorter clip than the last is cut after a window: its end is mirrored into that window's last frame."""
     engine = make_engine(1)
-    run(engine, [Utterance(recording[: 9 * RATE], session="shorter")])
-    cut = recording[: 8 * RATE + extra]
+    loud_there = recording[RATE * 5 // 4 :]  # speech, and no pause, where it is cut
+    run(engine, [Utterance(loud_there[: 9 * RATE], session="shorter")])
+    cut = loud_there[: 8 * RATE + extra]
     (kept,), (anew,) = run(engine, [Utterance(cut, session="shorter")]), run(engine, [Utterance(cut)])
     assert kept.ids == anew.ids
     assert kept.logprobs == pytest.approx(anew.logprobs, abs=1e-4)
