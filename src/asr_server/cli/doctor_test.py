@@ -1,6 +1,7 @@
 """`asr-server doctor`. E2Etest/cli/test_models.py has the whole command."""
 
 import json
+import re
 from importlib import metadata
 
 import pytest
@@ -22,3 +23,11 @@ def test_a_missing_package_has_the_command_that_installs_it(package, mark, comma
     assert found[package][0] == mark
     assert found[package][1].endswith(f"pip install {command}")
     assert found["av"] == ("ok", there("av"))
+
+
+def test_the_machine_is_described(capsys, monkeypatch):
+    monkeypatch.setenv("MODEL_ID", "demo")
+    main(["doctor", "--quick", "--json"])
+    found = {one["subject"]: one["text"] for one in json.loads(capsys.readouterr().out)["machine"]}
+    assert list(found) == ["cpu", "memory", "gpu"]
+    assert re.fullmatch(r"\d+\.\d GiB, \d+\.\d free", found["memory"])
