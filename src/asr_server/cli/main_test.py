@@ -18,11 +18,10 @@ from asr_server.cli.main import COMMANDS, EXTRAS, command_module, main
 from asr_server.core.settings import Settings
 from asr_server.recordings.requests import MAX_CLIPS_BYTES
 
-MODELS = {"torch", "transformers", "qwen_asr", "qwen_tts", "onnxruntime", "openvino", "librosa", "av", "asyncpg"}
-MODELS |= {"sqlite3", "openai", "babel"}
+MODEL_LIBRARIES = {"torch", "transformers", "qwen_asr", "qwen_tts", "onnxruntime", "openvino", "librosa"}
 # What a program imports, and the heavy libraries that this does not load.
-LIGHT = [
-    ("import asr_server.app", MODELS),
+IMPORTED = [
+    ("import asr_server.app", MODEL_LIBRARIES | {"av", "asyncpg", "sqlite3", "openai", "babel"}),
     (
         "import asr_server.client.files, asr_server.client.jobs, asr_server.client.live",
         {"numpy", "torch", "fastapi", "starlette", "pydantic", "uvicorn", "av", "onnxruntime", "babel"},
@@ -214,7 +213,7 @@ def test_numpy_computes_on_one_thread_in_every_command():
 
 
 @pytest.mark.slow("imports the server in a process of its own")
-@pytest.mark.parametrize(("code", "heavy"), LIGHT, ids=["server", "client", "help"])
+@pytest.mark.parametrize(("code", "heavy"), IMPORTED, ids=["server", "client", "help"])
 def test_what_starts_often_loads_nothing_heavy(code, heavy):
     """Heavy imports would slow down each start and take memory while idle."""
     code = f"import sys\n{code}\nprint([*{heavy}.intersection(sys.modules)])"

@@ -125,7 +125,7 @@ MENDABLE: dict[str, Script] = {
     ),
     "merged": _merged,
     "middle-missing": _without_the_middle,
-    # So that several lines are asked for again.
+    # It ends after half of the text, so that the client asks for several lines again.
     "cut-off": lambda call: (
         completion(_whole(call)[: len(_whole(call)) // 2], finish="length") if len(call.lines) > 1 else right(call)
     ),
