@@ -8,13 +8,12 @@ and asserts its limit; its fixture `note` records anything else that the page sh
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
 
-from tools.guarantees.table import GUARANTEES, Guarantee
+from tools.guarantees.table import GUARANTEES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "change" / "guarantees.md"
@@ -92,15 +91,10 @@ def page(records: Mapping[str, Record]) -> str:
     for name, guarantee in GUARANTEES.items():
         record = records[name]
         links = ", ".join(f"[{Path(file).stem}](../../{file})" for file in record.files)
-        measured = "; ".join(_figures(guarantee, record) or _notes(record) or ["passed"])
+        figures = [bound.shown(record.values[key]) for key, bound in guarantee.bounds.items()]
+        measured = "; ".join(figures or _notes(record) or ["passed"])
         rows.append(f"| **{guarantee.title}.** {guarantee} | {measured} | {links}, {record.day} |")
     return "\n".join([_HEAD, *rows, ""])
-
-
-def _figures(guarantee: Guarantee, record: Record) -> list[str]:
-    """The measured quantities, in the order in which the sentence names their bounds."""
-    keys = re.findall(r"{(\w+)}", guarantee.sentence)
-    return [guarantee.bounds[key].shown(record.values[key]) for key in keys]
 
 
 def _notes(record: Record) -> list[str]:

@@ -162,7 +162,7 @@ def _texts(source: Source) -> Iterator[Figure]:
     }
     found = [f"{count:6} {page}" for page, count in words.items()]
     title = "words of README and docs except their log, in thousands"
-    yield Figure("docs_words", round(sum(words.values()) / 1000, 1), 35, title, found)
+    yield Figure("docs_words", round(sum(words.values()) / 1000, 1), 25, title, found)
 
 
 def _docstrings(module: Module) -> Iterator[str]:
