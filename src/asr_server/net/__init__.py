@@ -1,1 +1,1 @@
-"""Connections: who may do what, errors as answers, limits of bodies and sockets, and the event loop's time."""
+"""Connections: access control, error responses, limits for bodies and sockets, and shares of event loop time."""

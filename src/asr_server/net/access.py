@@ -1,10 +1,10 @@
 """Access control: API keys and ephemeral keys, the rules for web pages and host names, and each caller's quota.
 
-`net.edge` applies the rules. The bound of the server's work is in `schedule/admission.py`.
+`net.edge` applies the rules. `schedule/admission.py` limits the work of the whole server.
 
-An ephemeral key opens a realtime session from a browser that must not hold an API key. It contains its expiry and the
-configuration of the session, signed with a secret derived from an API key. So nothing is stored, any server with the
-same `API_KEYS` accepts it, and it becomes invalid together with the API key that requested it.
+A browser that must not hold an API key opens a realtime session with an ephemeral key. The key contains its expiry and
+the configuration of the session, signed with a secret derived from an API key. So nothing is stored, any server with
+the same `API_KEYS` accepts it, and it becomes invalid together with the API key that requested it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Caller:
 
     owner: str = ""  # the owner of its jobs and sessions, "" without keys
     session: Mapping[str, Any] | None = None  # the realtime session in the ephemeral key, None for other keys
-    share: str = ""  # the name by which quotas count it: the owner, or an address without keys
+    share: str = ""  # its name in quotas: the owner, or an address without keys
 
 
 # The prefix of ephemeral keys.
@@ -68,7 +68,7 @@ def presented(connection: HTTPConnection) -> str | None:
 
 
 def by_subprotocol(connection: HTTPConnection) -> str | None:
-    """Return the key that OpenAI's browser client puts among the subprotocols, or None."""
+    """Return the key that a browser client of OpenAI's or Deepgram's puts among the subprotocols, or None."""
     offered: list[str] = connection.scope.get("subprotocols") or []
     if len(offered) == 2 and offered[0] == _TOKEN.strip():
         return offered[1]
@@ -134,7 +134,7 @@ MAX_KEY_CHARS = 4_096
 _MAX_SESSION_BYTES = 256 * 1024  # unpacked: several times the longest prompt and keywords
 _CLOCKS_DIFFER_S = 60
 _PURPOSE = b"asr-server ephemeral key 1"
-# 7 ms and 2 MB for each API key at the start, and for each guess of an attacker that has an ephemeral key.
+# This takes 7 ms and 2 MB for each API key at the start, and for each guess of an attacker with an ephemeral key.
 _SCRYPT = {"n": 2**11, "r": 8, "p": 1}
 _MAC_BYTES, _TIME_BYTES = 32, 8
 
@@ -150,7 +150,7 @@ class EphemeralKey:
 class EphemeralKeys:
     """Issues and verifies ephemeral keys.
 
-    On a server without API keys everybody can make one, and it opens only what is open anyway.
+    On a server without API keys anybody can make a key, but it opens only what is open anyway.
     """
 
     def __init__(self, api_keys: Iterable[str], now_s: Callable[[], float] = time.time) -> None:
@@ -208,7 +208,7 @@ def mac_of(secret: bytes, content: bytes) -> bytes:
 
 
 def _session(packed: bytes) -> Mapping[str, Any]:
-    """Return the configuration. On a server without keys anybody may have written it."""
+    """Return the configuration of the session. On a server without keys, anybody may have written it."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(packed, _MAX_SESSION_BYTES)
@@ -299,21 +299,21 @@ def _is_address(name: str) -> bool:
 # -- the quota of a caller ---------------------------------------------------------------------------------------------
 
 _MINUTE_S = 60.0
-# This many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
+# The most callers to remember. Beyond that, the caller that was away longest and has no work under way is forgotten.
 MAX_CALLERS = 10_000
-# Connections that share the place of one live session: a client comes back before its broken connections are noticed.
+# The most connections on a live session's place: a client reconnects before its broken connections are noticed.
 _MAX_CONNECTIONS = 4
 _LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A request's part of its caller's limit, or a live session's over all of its connections.
+    """A slot of a caller's quota, held by a request or by a live session with all of its connections.
 
     A session that waits for its client keeps its place, as the only holder.
     """
 
-    live: bool  # it is a session's
+    live: bool  # it belongs to a live session
     usage: _CallerUsage  # the caller's
     quota: Quota
     evict: Callable[[], None] | None = None  # ends the session and so frees the place; None if nothing can end it
@@ -321,7 +321,7 @@ class Place:
 
     @contextmanager
     def held(self) -> Iterator[Place]:
-        """Hold it until the block ends; the last holder frees it."""
+        """Hold the place until the block ends. The last holder frees it."""
         if not self.holders:
             self.quota.live += self.live
         self.holders += 1
@@ -337,7 +337,7 @@ class Place:
 
     @contextmanager
     def kept(self, session: str, evict: Callable[[], None]) -> Iterator[None]:
-        """Hold it for the session of this id, which its connections join."""
+        """Hold the place for the session with this id. The session's connections join it."""
         self.evict = evict
         self.usage.sessions[session] = self
         try:
@@ -352,14 +352,14 @@ class Place:
 class _CallerUsage:
     # The token bucket as one number: when it will be full again. It holds a minute's worth of requests.
     full_at_s: float = -math.inf
-    places: OrderedDict[Place, None] = field(default_factory=OrderedDict)  # last: what a connection has left last
+    places: OrderedDict[Place, None] = field(default_factory=OrderedDict)  # the one that a connection left last is last
     sessions: dict[str, Place] = field(default_factory=dict)  # by id
 
 
 class Quota:
-    """Counts by the caller's name. 0 is no limit. Used from the event loop only.
+    """Limits the requests and sessions of each caller, by name. A limit of 0 means none. For the event loop only.
 
-    `at_once`: requests and live sessions of one caller; `per_minute`: its requests; `max_live`: sessions of all.
+    `at_once`: a caller's requests and live sessions; `per_minute`: its requests; `max_live`: sessions of all callers.
     """
 
     def __init__(
@@ -373,10 +373,10 @@ class Quota:
 
     @contextmanager
     def taken(self, caller: str, *, live: bool = False, resumes: str = "") -> Iterator[Place]:
-        """A place for one request, until the block ends; for a session of the caller's that it resumes, that one's.
+        """Yield a place for a request until the block ends, or the place of the caller's session that it resumes.
 
-        Where no place is free, the caller's own session is evicted that has been without a connection for longest.
-        Raises `Overloaded`; what is refused costs nothing.
+        If no place is free, evict the caller's session that has been without a connection for longest. Raises
+        `Overloaded`. A refused request costs nothing.
         """
         usage = self._usage_of(caller)
         full_at_s = self._full_at_s(usage)
@@ -388,7 +388,7 @@ class Quota:
                     raise refusal
                 evict()
             place = Place(live, usage, self)
-        usage.full_at_s = full_at_s  # only now, as what is refused costs nothing
+        usage.full_at_s = full_at_s  # only now: a refused request costs nothing
         with place.held():
             yield place
 
@@ -409,17 +409,17 @@ class Quota:
         now_s = self._now_s()
         full_at_s = max(usage.full_at_s, now_s) + self._interval_s
         wait_s = full_at_s - now_s - _MINUTE_S
-        # Not 0: intervals that are no round number add up to a little more than a minute.
+        # Not 0: intervals that are not round numbers add up to a little more than a minute.
         if wait_s > self._interval_s / 1000:
             raise Overloaded("This caller has made all its requests of this minute.", retry_after_s=math.ceil(wait_s))
         return full_at_s
 
     def _usage_of(self, caller: str) -> _CallerUsage:
-        """Return the usage of the caller, who is now the last to be forgotten."""
+        """Return the usage of the caller, and make the caller the last to be forgotten."""
         found = self._usage.pop(caller) if caller in self._usage else _CallerUsage()
         self._usage[caller] = found
         if len(self._usage) > MAX_CALLERS:
-            # Those with places stay: a place changes the usage that it was taken from.
+            # Callers with places stay: a place updates the usage that it was taken from.
             idle = next((name for name, other in self._usage.items() if not other.places), caller)
             if idle != caller:
                 del self._usage[idle]

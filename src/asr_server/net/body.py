@@ -31,7 +31,7 @@ from asr_server.net.loop_time import TimeSlice
 
 # The most bytes of all text parts together: a prompt, hotwords, a glossary.
 _MAX_TEXT_BYTES = 256 * 1024
-# The most bytes of recordings of voices as data URLs, together.
+# The most bytes of all voice recordings that are sent as data URLs.
 _REFERENCES, _MAX_REFERENCES_BYTES = "known_speaker_references", 8 * 1024 * 1024
 _MAX_FIELDS = 200
 _MAX_FILES = 10
@@ -98,7 +98,7 @@ class FormParser(MultiPartParser):
 
 
 async def _without_preamble(stream: AsyncGenerator[bytes, None], boundary: bytes) -> AsyncGenerator[bytes, None]:
-    """Yield the body from its first boundary on, which begins a line."""
+    """Yield the body from its first boundary on. A boundary begins a line."""
     delimiter = b"\n--" + boundary
     before: bytes | None = b"\n"
     async for piece in stream:
@@ -116,8 +116,8 @@ async def _without_preamble(stream: AsyncGenerator[bytes, None], boundary: bytes
 
 # Give up on a client after this long without data: a network may lose it without any message.
 STALLED_S = 60.0
-# The least bytes of an upload in this much waiting time, and the longest waiting time. A poor mobile network, or speech
-# sent while it is recorded, has ten times this rate.
+# The least bytes that must arrive in this much waiting time, and the longest waiting time of an upload. A poor mobile
+# network, or speech sent while it is recorded, has ten times this rate.
 _LEAST_BYTES, _LEAST_BYTES_S = 16 * 1024, 60.0
 _LONGEST_S = 4 * 3600.0
 # The longest waiting time for a text, which is held in memory meanwhile: 24 MB at 64 KiB a second.
@@ -125,14 +125,14 @@ _LONGEST_TEXT_S = 360.0
 _MULTIPART = "multipart/form-data"
 # Types of a body that is the recording itself, as curl -T, ffmpeg and GStreamer send it. curl sends no type.
 _RECORDING_TYPES = ("audio/", "video/", "application/octet-stream", "application/ogg")
-# Samples of 16 bits, little-endian, without a header. The header of a WAV file is put before them.
+# 16-bit little-endian samples without a header. The server puts a WAV header before them.
 _PCM = "audio/pcm"
 _PCM_RATES_HZ, _PCM_CHANNELS = range(8_000, 192_001), range(1, 9)
 _PCM_NUMBER = re.compile(rb"[0-9]{1,6}")
 SPOOL_BYTES = 1024 * 1024  # a longer body is written to a file
-# A whole string, also an unterminated one, or the beginning of another value. No character is matched twice.
+# A whole string, even an unterminated one, or the beginning of another value. No character is matched twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
-# 1,000 chapters, the most that makes sense, have 7,000.
+# A body with 1,000 chapters, the most that makes sense, has 7,000 tokens.
 _MAX_TOKENS = 20_000
 # The errors of `json` for text that is not JSON, and for JSON that is nested too deeply.
 NOT_JSON = (ValueError, RecursionError)
@@ -141,9 +141,9 @@ T = TypeVar("T", bound=BaseModel)
 
 
 async def read_form(request: Request, max_bytes: int) -> FormData:
-    """Return the parsed form with the fields of the query before its own. The caller closes it.
+    """Return the parsed form, with the query's fields before its own. The caller closes it.
 
-    A body that is a recording becomes the file of the form.
+    If the body is a recording, it becomes the file of the form.
 
     Raises `unsupported_content_type`, `unsupported_encoding`, `malformed_body`, `upload_stalled`,
     `uploads_unavailable`, `Cancelled` if the client leaves, and `file_too_large`: at once if the declared length is
@@ -219,9 +219,9 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
         data = await Request(request.scope, BodyReader(request.receive, max_bytes, _LONGEST_TEXT_S)).body()
         _check_values(data)
         values = json.loads(data or b"{}")
-        json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs could not be sent back
+        json.dumps(values, ensure_ascii=False).encode()  # fails for lone surrogates, which could not be sent back
     except InvalidInput as error:
-        error.param = None  # the body is no file
+        error.param = None  # the body is not a file
         raise
     except NOT_JSON:
         raise InvalidInput("The body is not valid JSON.", code="malformed_body") from None
@@ -288,12 +288,12 @@ class BodyReader:
         self.size = 0  # bytes received
         self._slice = TimeSlice()
         self._waited_s = 0.0
-        # At the last check of the rate.
+        # Both as of the last check of the rate.
         self._size_before, self._waited_before_s = 0, 0.0
 
     async def __call__(self) -> Message:
         """Return the next message of an incomplete body, as `receive` of ASGI does."""
-        await self._slice.next_round()  # received parts are returned without waiting
+        await self._slice.next_round()  # `receive` returns received parts without waiting
         began_s = time.monotonic()
         try:
             async with asyncio.timeout(STALLED_S):
@@ -352,7 +352,7 @@ def upload(form: FormData, name: str) -> UploadFile | None:
 
 
 def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
-    """Return the text fields of these names. The last of each wins, and a blank one counts as absent."""
+    """Return the text fields of these names. The last field of a name wins, and a blank one counts as absent."""
     found = {key: value.strip() for key, value in form.multi_items() if key in names and isinstance(value, str)}
     return {key: value for key, value in found.items() if value}
 

@@ -7,7 +7,7 @@
 5. A response with status 500 for an unexpected error.
 6. Access: the host name of the request, the origin of the page, the key, and the caller's quota.
 
-A request that passes has a `Caller` in its state. Every route is protected, also a new one.
+A request that passes has a `Caller` in its state, unless its path is open. Every route is protected, even a new one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _POLICY = (
     "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; connect-src 'self' ws: wss:; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# The library of the API's page sets styles of its elements.
+# The script library of the API's page sets inline styles.
 _DOCS_POLICY = _POLICY + "; style-src 'self' 'unsafe-inline'"
 # The headers that a page of another origin may read.
 _EXPOSED = (
@@ -55,7 +55,7 @@ _EXPOSED = (
     "x-translation-error",
     "location",
 )
-# Anybody may load the page and the page of the API, so that a key can be entered. They hold no data.
+# Anybody may load the web page and the API's page, to enter a key there. They hold no data.
 _PAGE = "/web/"
 _DOCS_LIBRARY = "/static-offline-docs/"
 # The page requests it every few seconds, which must not use up the caller's quota.
@@ -66,7 +66,7 @@ _REALTIME = "/v1/realtime"
 _RESUMABLE = "/ws/transcribe"
 _LIVE = frozenset({_REALTIME, _RESUMABLE, "/ws/speech", "/v1/listen"})
 _SUBSCRIBER_BITS = 64
-# Clients of Groq ask for OpenAI's paths below `/openai`.
+# Groq's clients request OpenAI's paths below `/openai`.
 _OPENAI, _GROQ = "/openai", "/openai/v1/"
 
 
@@ -154,8 +154,8 @@ class Edge:
             async def send_and_release(message: Message) -> None:
                 if not is_short and message["type"] == "http.response.start" and 400 <= message["status"] < 500:
                     await times.charged(share, REFUSAL_S)
-                # `send` returns from the end of a response when all of it is written, so a response that nobody reads
-                # keeps its slot. The slot is free before the event loop can receive the caller's next request.
+                # Sending the end of a response returns only when all of it is written, so an unread response keeps its
+                # slot. The slot is free before the event loop can receive the caller's next request.
                 await send(message)
                 if _ends(message):
                     held.close()
@@ -164,8 +164,8 @@ class Edge:
                 await self._app(scope, receive, send_and_release)
 
             if self._is_open(scope):
-                # Many readers share an address, and their streams last long. Each request counts once, the route limits
-                # their number, and they use nothing of the share of a speaker at the same address.
+                # Many readers may share an address, and their streams last long. Each request is charged once, and the
+                # route limits their number. Readers use up no share of a speaker at the same address.
                 await times.charged(f"open {share}", REFUSAL_S)
                 await answer()
                 return
@@ -220,7 +220,7 @@ async def _in_turn(turn: Coroutine[Any, Any, None], receive: Receive, held: Exit
     held.callback(lambda: [message.cancel() for message in received])
     waiting: asyncio.Future[Any] = asyncio.ensure_future(turn)
     try:
-        await asyncio.sleep(0)  # most need not wait
+        await asyncio.sleep(0)  # most handshakes need not wait
         while not waiting.done():
             received.append(asyncio.ensure_future(receive()))
             await asyncio.wait({waiting, received[-1]}, return_when=asyncio.FIRST_COMPLETED)
@@ -290,7 +290,7 @@ def _ends(message: Message) -> bool:
 def _is_page(scope: Scope) -> bool:
     path: str = scope["path"]
     method = scope.get("method")
-    if path == "/" and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
+    if path == "/" and method == "OPTIONS":  # load balancers send this to check that the server is up
         return True
     page = path in ("/", web.DOCS_PATH, web.CAPTIONS_PATH) or path.startswith(_DOCS_LIBRARY)
     page = page or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")

@@ -127,7 +127,7 @@ async def _on_validation(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_disconnect(request: Request, _: Exception) -> Response:
-    """Answer a caller that left in the middle of its body, for the log: nobody reads the response."""
+    """Answer a caller that left while sending its body. Nobody reads the response, but its outcome is logged."""
     return await _on_domain(request, errors.Cancelled())
 
 
@@ -161,7 +161,7 @@ def _body_without_class(message: str, code: str | None) -> Json:
 
 
 def _allowed_methods(request: Request) -> str:
-    """Return the methods of all routes of the path, where Starlette names the methods of one, with `HEAD` for `GET`."""
+    """Return the methods of all routes of the path. Starlette names those of only one route. `GET` implies `HEAD`."""
     found = [
         method
         for method in _METHODS
@@ -172,7 +172,7 @@ def _allowed_methods(request: Request) -> str:
 
 _RECORDINGS = "Recordings are sent to POST /v1/audio/transcriptions, as to OpenAI."
 _LIVE_AUDIO = "Live audio goes over WS /v1/realtime or WS /ws/transcribe."
-# Beginnings of the paths of other services, and what this server has instead.
+# Prefixes of the paths of other services, and what this server offers instead.
 _ELSEWHERE = {
     "/v2/upload": _RECORDINGS,
     "/v2/transcript": f"{_RECORDINGS} POST /v1/jobs answers at once, and the result is fetched later.",
@@ -206,7 +206,7 @@ def _hint(path: str) -> str:
 
 
 def content(examples: Mapping[str, str]) -> dict[str, Any]:
-    """Return the part of a route's schema that describes its response. `examples`: by media type, perhaps "".
+    """Return the part of a route's schema that describes its response. `examples`: by media type, "" for none.
 
     Audio is binary, JSON an object, and everything else text.
     """

@@ -1,4 +1,4 @@
-"""Server-sent events: a response with the events that some work emits, keep-alives, and an error as its last event.
+"""Server-sent events: a response that streams the events of some work, with keep-alives, and ends with any error.
 Other content, such as audio, is sent the same way, without keep-alives.
 
 Clients drop an event that does not end with a blank line, and fail on `id:`, `retry:` and events without data (tried
@@ -34,15 +34,15 @@ E = TypeVar("E")
 # Work that emits events by calling its argument.
 Work = Callable[[Callable[[E], Awaitable[None]]], Coroutine[Any, Any, object]]
 
-# The event loop refers to its tasks only weakly.
+# The event loop keeps only weak references to tasks.
 _tasks: set[asyncio.Task[None]] = set()
 
 
 class EventBuffer(Generic[E]):
     """Runs `work` in its own task and buffers its events for one reader.
 
-    When a client leaves, Starlette cancels the reading task again at each of its awaits. The work is another task, so
-    that it is cancelled once and can clean up.
+    When a client leaves, Starlette cancels the reading task again at each of its awaits. The work runs in another task,
+    so it is cancelled only once and can clean up.
     """
 
     def __init__(self, work: Work[E]) -> None:
@@ -54,7 +54,7 @@ class EventBuffer(Generic[E]):
         self._task.add_done_callback(_tasks.discard)
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the next event, the end or an error, for `take`. Return False if none came in time."""
+        """Wait for the next event, the end or an error, which `take` then gives. Return False after the timeout."""
         try:
             # Safe to cancel: `Queue.get` takes an item out in its last step or not at all.
             async with asyncio.timeout(timeout_s):
@@ -70,7 +70,7 @@ class EventBuffer(Generic[E]):
         return self._item
 
     def cancel(self) -> None:
-        """Cancel the work, since the reader has left. Does nothing if it is done."""
+        """Cancel the work because the reader has left. Does nothing if the work is done."""
         self._has_reader = False
         self._task.cancel()
 
@@ -87,11 +87,11 @@ class EventBuffer(Generic[E]):
 async def respond(
     request: Request, work: Work[E], to_frames: Callable[[E], Sequence[str | bytes]], media_type: str = EVENTS
 ) -> StreamingResponse:
-    """Return the response that sends the frames of the events of `work`, as soon as there is an event.
+    """Wait for the first event of `work`. Return a response that streams the frames of all events.
 
-    An error after that is the last event. In content of another `media_type` it cuts the connection off: the client
-    must not take a part for the whole. Raises the error of work that fails before its first event, so that it becomes
-    an HTTP status, and `Cancelled` if the client leaves before it.
+    A later error is sent as the last event. With another `media_type` it cuts the connection, so that the client does
+    not mistake a part for the whole. If `work` fails before its first event, its error is raised and becomes an HTTP
+    status. Raises `Cancelled` if the client leaves before the first event.
     """
     buffer = EventBuffer(work)
     try:
@@ -100,24 +100,24 @@ async def respond(
     except BaseException:
         buffer.cancel()
         raise
-    request.state.outcome = Cancelled.code  # that of a client that leaves, until there is another one
+    request.state.outcome = Cancelled.code  # for a client that leaves; `_stream` deletes or replaces it
     frames = _stream(request, buffer, first, to_frames, is_events=media_type == EVENTS)
     return _EventResponse(frames, buffer, media_type)
 
 
 class _CutOff(Exception):
-    """The work has failed, and the response has no place for its error."""
+    """The work has failed, and its error cannot be sent in the response."""
 
 
 class _EventResponse(StreamingResponse):
-    """Cancels the work also if the client leaves before the first frame."""
+    """A response that cancels the work even if the client leaves before the first frame."""
 
     def __init__(self, frames: AsyncGenerator[str | bytes, None], buffer: EventBuffer[Any], media_type: str) -> None:
         super().__init__(frames, media_type=media_type, headers=_HEADERS)
         self._buffer = buffer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything. Returns without the end of the body if the client leaves or the work is cut off."""
+        """Send the response. Leave its body unfinished if the client leaves or the work is cut off."""
         try:
             with suppress(ClientDisconnect, _CutOff):
                 await super().__call__(scope, receive, send)
@@ -133,7 +133,7 @@ async def _stream(
     *,
     is_events: bool,
 ) -> AsyncGenerator[str | bytes, None]:
-    """Yield the frames of `first` and all later events; of events with pings in between, and an error as the last
+    """Yield the frames of `first` and all later events. An event stream also gets pings, and an error as its last
     frame."""
     event = first
     try:

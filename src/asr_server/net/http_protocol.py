@@ -1,5 +1,5 @@
 """uvicorn's HTTP protocol with limits on the head of a request, on the bytes parsed at a time, and on the time that a
-client may leave data unread. Responses also reach clients that uvicorn cuts off.
+client may leave data unread. Responses also reach clients that uvicorn would cut off.
 
 It is built on httptools. h11 has some of these limits, but takes a hundred times as long for a body in small chunks.
 """
@@ -22,7 +22,7 @@ from asr_server.net.loop_time import SLICE_S, slice_queue
 
 # Limits for the head of a request, as in other servers, and for the framing between two chunks of a body.
 _HEAD_BYTES, _HEADERS = 64 * 1024, 256
-# The time for which the rest of a body is read after an answer that closes the connection, and one that keeps it.
+# How long the rest of a body is read after a response that closes the connection, and after one that keeps it open.
 _LINGER_S, REST_S = 5.0, 30.0
 # Bytes parsed at a time. 4 KiB can hold 200 requests; the larger part is for a body of known length, which holds none.
 _PART_BYTES, _BODY_PART_BYTES = 4 * 1024, 64 * 1024
@@ -73,7 +73,7 @@ class _Answer:
 
     HTTP/1.0 has no chunks, so a response without a length ends with the connection. If a response closes the connection
     before the whole declared body has arrived, the rest of the body is read: otherwise a TCP reset could overtake the
-    response. The last message returns when everything is written, so a response that nobody reads counts as work of
+    response. Sending the last message returns when everything is written, so an unread response counts as work of
     its caller.
     """
 
@@ -87,7 +87,7 @@ class _Answer:
     async def send(self, message: Any) -> None:
         cycle = self._cycle
         if message["type"] == "http.response.start":
-            cycle.disconnected = cycle.transport.is_closing()  # a client that only ended its side still reads
+            cycle.disconnected = cycle.transport.is_closing()  # a client that has only ended its side still reads
             names = {name.lower() for name, _ in message.get("headers", [])}
             if self._is_http_10 and b"content-length" not in names:
                 self._ends_with_connection, cycle.chunked_encoding = True, False
@@ -155,7 +155,7 @@ class HttpProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _has_head = _has_ignored_upgrade = False  # of the current request
     _has_end = False  # the client has ended its side
-    # True once there was more to parse than fits into a slice. From then on parsing waits for its turn.
+    # Greedy once there was more to parse than fits into a slice: then new data queues behind other connections.
     _is_greedy = _is_turn_due = False
     _is_pipelined = False  # the request being started arrived before the previous response ended
     _running: RequestResponseCycle | None = None  # the request being answered; `cycle` is the last one parsed
@@ -192,7 +192,7 @@ class HttpProtocol(HttpToolsProtocol):
         data, at, ends_s = self._unparsed, 0, time.monotonic() + SLICE_S
         while at < len(data) and self._may_parse():
             if self.pipeline:
-                self.flow.pause_reading()  # until the end of an answer
+                self.flow.pause_reading()  # until the current response ends
             elif at and time.monotonic() > ends_s:
                 self._parse_soon()
             else:
@@ -218,7 +218,7 @@ class HttpProtocol(HttpToolsProtocol):
                     b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
                 ]
                 head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
-                # The old parser takes nothing after a request of HTTP/1.0. Made as uvicorn makes it.
+                # Made as uvicorn makes it. The old parser takes nothing after an HTTP/1.0 request.
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 self._feed(b"\r\n".join([*head, b"", data[upgrade.args[0] :]]))
@@ -261,7 +261,7 @@ class HttpProtocol(HttpToolsProtocol):
         if size > _HEAD_BYTES:
             raise ValueError(size)
         self._framing_bytes = 0
-        # The parser would end such a request at its head. It is given the head again without the offer.
+        # The parser would end a request with an ignored offer at its head. `_feed` parses that head without the offer.
         self._has_ignored_upgrade = (
             self.parser.should_upgrade()
             and not self._should_upgrade()
@@ -281,7 +281,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._framing_bytes = 0
         if self._has_ignored_upgrade:
             return
-        if self.cycle is not None and self.cycle.response_complete:  # it was the rest of an unread body
+        if self.cycle is not None and self.cycle.response_complete:  # this was the rest of an unread body
             self._start_timer(self.timeout_keep_alive)
         super().on_message_complete()
 
@@ -316,7 +316,7 @@ class HttpProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, answer)
 
     def on_response_complete(self) -> None:
-        """Start the timer for the rest of the body or for the next head, unless it has already arrived."""
+        """Start the timer for the rest of the body or for the next head, unless that has already arrived."""
         self._is_pipelined = bool(self.pipeline)
         super().on_response_complete()
         self._is_pipelined = False
@@ -324,7 +324,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_timer(REST_S if self.cycle.more_body else self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop the data of a closed connection. uvicorn notifies only the last request that was parsed."""
+        """Drop a closed connection's data. Notify the running request: uvicorn notifies only the last one parsed."""
         self._stop_timer()
         self._unparsed = b""
         self.pipeline.clear()

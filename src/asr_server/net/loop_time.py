@@ -5,8 +5,8 @@ processor time of all tasks of a caller's sockets is measured. Audio at the pace
 time is taken from the caller's token bucket, which all of its connections share.
 
 Connections that send as fast as they can share the loop in time slices. A connection with more work than fits into a
-slice waits for its next turn. Turns are given in order, and a round of the loop has only as many as take `ROUND_S`
-together, so a round takes no longer for many such connections than for one.
+slice waits for its next turn. Turns are given in order. A round of the loop gives turns for at most `ROUND_S`, so it
+takes no longer for many such connections than for one.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ AT_WORK_S = 1.0
 _BETWEEN_S = 0.002
 # The time of a refused request or handshake, from the connection to the answer.
 REFUSAL_S = 0.0015
-# The time of a handshake and of opening and ending a session, and how much of it a caller may save up: all of its
-# sessions move at once from a server that shuts down.
+# The time of a handshake and of opening and ending a session, and how much of it a caller may save up: when a server
+# shuts down, all of the caller's sessions move at once.
 HANDSHAKE_S, HANDSHAKES_S = 0.005, 0.3
-# Requests and connections of a caller that wait at once.
+# The most requests and connections of a caller that wait at once.
 MOST_WAITING = 1_000
 MAX_CALLERS = 10_000
 
@@ -54,7 +54,7 @@ class CallerTime:
 
     def __init__(self, loop_time: LoopTime, owner: CallerTime | None = None, saved_s: float = SAVED_S) -> None:
         self._loop_time, self._saved_s = loop_time, saved_s
-        self._owner = owner or self  # the caller whose work is not the work of others
+        self._owner = owner or self  # the caller; its own work is not that of others
         self._left_s, self._counted_s = saved_s, loop_time.now_s()
         self.waiting: deque[Callable[[], None]] = deque()  # connections
         self._timer: asyncio.TimerHandle | None = None
@@ -72,7 +72,7 @@ class CallerTime:
             self._left_s = max(self._left_s - seconds, -OWED_S)
 
     def wait_s(self) -> float:
-        """Return the seconds until the caller may be read, 0 for now."""
+        """Return the seconds until the caller may be read, 0 if it may be read now."""
         self._refill()
         return -self._left_s / SHARE if self._left_s < 0 and self._loop_time.others_work(self._owner) else 0.0
 
@@ -146,7 +146,7 @@ class LoopTime:
         return other is not None and self.now_s() < other.worked_s + AT_WORK_S
 
     async def charged(self, caller: str, cost_s: float) -> None:
-        """Wait until the caller may use more time, and count `cost_s`: it asks for work whose time is not measured."""
+        """Wait until the caller may use more time, then charge it `cost_s` for work whose time is not measured."""
         found = self.of(caller)
         await _turn(found)
         found.take(cost_s)
@@ -179,7 +179,7 @@ async def _turn(caller: CallerTime) -> None:
         try:
             await turn
         finally:
-            with suppress(ValueError):  # it has come
+            with suppress(ValueError):  # its turn has come
                 caller.waiting.remove(own)
 
 
@@ -193,7 +193,7 @@ class ConnectionTime:
 
     @property
     def is_over(self) -> bool:
-        """True if the connection must wait before it is read again."""
+        """Return True if the connection must wait before it is read again."""
         if self.caller is None:
             return False
         self._refill()
@@ -231,7 +231,7 @@ _connection: ContextVar[ConnectionTime | None] = ContextVar("connection", defaul
 
 
 def loop_time() -> LoopTime:
-    """Return the callers' times of the running event loop. Its tasks are measured from the first call on."""
+    """Return the `LoopTime` of the running event loop. The first call starts measuring the loop's tasks."""
     loop = asyncio.get_running_loop()
     if loop not in _of_loops:
         _of_loops[loop] = LoopTime()
@@ -251,7 +251,7 @@ async def own_turn() -> None:
 
 
 class _Measured(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are timed, in processor time, since a step may wait for the interpreter."""
+    """A coroutine whose steps are timed. Counts processor time, since a step may wait for the interpreter."""
 
     def __init__(self, steps: Coroutine[Any, Any, Any], taker: ConnectionTime | CallerTime) -> None:
         self._steps, self._taker = steps, taker
@@ -279,7 +279,7 @@ class _Measured(Coroutine[Any, Any, Any]):
     # An awaiting coroutine asks for the steps one by one, as a task does.
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self  # it has all that `await` uses of a generator
+        return self  # this class has the generator's methods that `await` uses
 
     __iter__ = __await__
 
@@ -308,7 +308,7 @@ class SliceQueue:
         self.waiting: deque[tuple[float, Callable[[], None]]] = deque()  # costs and callbacks
 
     def soon(self, callback: Callable[[], None], cost_s: float = 0.0) -> None:
-        """Call the callback in a later round. `cost_s`: the time it uses besides the call, which is measured."""
+        """Call the callback in a later round. `cost_s`: the time it uses later; that of the call is measured."""
         self.waiting.append((cost_s, callback))
         if len(self.waiting) == 1:
             asyncio.get_running_loop().call_soon(self._run)
@@ -350,7 +350,7 @@ def slice_queue() -> SliceQueue:
 
 
 class TimeSlice:
-    """Makes a loop give way whose `await`s return at once. The loop awaits `next_round` in each round."""
+    """Makes a loop give way even if its `await`s return at once. The loop awaits `next_round` in each iteration."""
 
     def __init__(self) -> None:
         self._ends_s = 0.0

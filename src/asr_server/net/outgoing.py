@@ -1,11 +1,11 @@
-"""Requests to URLs that callers name: to hosts that the operator lists.
+"""Requests to URLs that callers name, only to hosts that the operator lists.
 
 A host name is resolved once for each request, all of its addresses are checked, and the connection is made to one of
 them, so a later answer of the name server changes nothing. The TLS name and the `Host` header come from the URL.
 Proxies, cookies and passwords of the environment are not used.
 
 The server cannot know addresses that are private only in the operator's network (its own NAT64 prefix, a public address
-behind a firewall). Block those by rules of the network.
+behind a firewall). Block those with network rules.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _RESOLVING_THREADS = 8  # one caller has at most half of the concurrent requests
 _CONNECT_S, _STALLED_S = 10.0, 30.0
 _TIMEOUTS_S = {"connect": _CONNECT_S, "read": _STALLED_S, "write": _STALLED_S, "pool": _STALLED_S}
 
-# Not public, besides what all versions of `ipaddress` know of IANA's registry of special-purpose addresses.
+# Networks that are not public, but missing from some versions of `ipaddress`, or from IANA's registry.
 _NOT_PUBLIC = tuple(
     ip_network(network)
     for network in (
@@ -79,8 +79,8 @@ class OutgoingRules:
     ports: frozenset[int] = _PORTS  # of hosts that are listed without a port or an address
 
     def check(self, host: str, port: int, addresses: list[Address]) -> None:
-        """Raise `address_not_allowed` unless all addresses of the host may be connected to at this port. Without
-        addresses, which are not known yet, raise it if none of them could be."""
+        """Raise `address_not_allowed` unless the rules allow all addresses of the host at this port. If the addresses
+        are not known yet, raise it only if none could be allowed."""
         if f"{host}:{port}" in self.listed.patterns:
             return
         others = [own for own in addresses if not any(own in network for network in self.listed.networks)]
@@ -95,7 +95,7 @@ class OutgoingRules:
 class OutgoingClient:
     """Sends requests within the rules. Used from one event loop.
 
-    `resolve`: `socket.getaddrinfo`, except in tests. Methods raise `invalid_value` for what is no URL,
+    `resolve`: `socket.getaddrinfo`, except in tests. Methods raise `invalid_value` for an invalid URL,
     `address_not_allowed`, and `url_failed`.
     """
 
@@ -146,7 +146,7 @@ class OutgoingClient:
     async def _response(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], content: bytes | None
     ) -> AsyncIterator[httpx.Response]:
-        """Connect to one of the addresses of the URL's host, which have been checked."""
+        """Send the request to one of the checked addresses of the URL's host, and yield the response."""
         response: httpx.Response | None = None
         for address in await self._addresses(url):
             request = httpx.Request(
@@ -156,7 +156,7 @@ class OutgoingClient:
                 content=content,
                 extensions={"sni_hostname": url.host, "timeout": _TIMEOUTS_S},
             )
-            with suppress(httpx.ConnectError, httpx.ConnectTimeout):  # nothing has been sent: the next one is tried
+            with suppress(httpx.ConnectError, httpx.ConnectTimeout):  # nothing was sent: try the next address
                 response = await self._transport.handle_async_request(request)
                 break
         if response is None:
@@ -241,7 +241,7 @@ def _refused() -> InvalidInput:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Raise errors of the connection, and the end of the time limit, as `url_failed`."""
+    """Raise connection errors and timeouts as `url_failed`."""
     try:
         yield
     except TimeoutError:

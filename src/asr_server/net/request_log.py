@@ -23,7 +23,7 @@ _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}
 _QUIET_PATHS = frozenset({"/livez", "/readyz", "/health", "/metrics"})
 # OpenAI's responses name the version of the protocol; there has been one so far.
 _OPENAI_PATHS, _OPENAI_VERSION = "/v1/", "2020-10-01"
-# The page is one request for `/` and one for each of its files.
+# The files of the web page: only its request for `/` is logged at INFO.
 _QUIET_PREFIX = "/web/"
 # The label of unknown methods and codes: a caller's text never becomes a label.
 OTHER = "other"
@@ -67,7 +67,7 @@ class RequestMetrics:
         with_series(self._errors, ("http", "socket"), (*TABLE, OTHER))
 
     def request(self, route: str, method: str, status: int, took_s: float) -> None:
-        """Count a request that ended. `route`: a pattern, never a path. `status`: 0 if the caller left before one."""
+        """Count a request that ended. `route`: a pattern, never a path. `status`: 0 if none was sent."""
         known = method if method in METHODS else OTHER
         self._requests.labels(route, known, f"{(status or 499) // 100}xx").inc()
         self._seconds.labels(route).observe(took_s)
@@ -82,7 +82,7 @@ def logged(scope: Scope, send: Send) -> Iterator[Send]:
     """Give a request an id (the caller's, if it is valid), and log and count its outcome at the end of the block.
 
     The block sends its response with the yielded `send`, which adds the id and the caller's `traceparent` to the
-    headers. Every line logged within the block has the id, also the lines of libraries.
+    headers. Every line logged within the block has the id, even those of libraries.
 
     Handlers add fields of the log line to `request.state.log` (a dict). `request.state.began_s` is the start of the
     request (`perf_counter`), and a stream sets `first_text_s` when it sends its first text.
@@ -152,7 +152,7 @@ def _count(scope: Scope, status: int) -> None:
     metrics.request(route, scope["method"], status, _took_ms(scope) / 1000)
     if (first_text_s := state.get("first_text_s")) is not None:
         metrics.first_text.labels(route).observe(first_text_s - state["began_s"])
-    if scope["path"] in PROBES:  # a probe that answers 503 is no error
+    if scope["path"] in PROBES:  # a probe that answers 503 is not an error
         return
     outcome = state.get("outcome", AsrError.code if status >= 500 else None)
     if outcome is not None or status >= 400:

@@ -27,31 +27,31 @@ _ABORT_AFTER_S = 4.0
 _REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
 # Read at most this many frames while waiting for that answer: far more than can be in transit.
 _FRAMES_AFTER_CLOSE, _FRAMES_AFTER_REFUSAL = 10_000, 64
-# The beginning of text that carries audio.
+# A text message with this type of event in its first bytes carries audio.
 _AUDIO_EVENT, _EVENT_BYTES = b"input_audio_buffer.append", 256
 # A message must be complete within this time, since its first part is held in memory.
 MESSAGE_S = 20.0
-# Bytes of unfinished messages of all connections of a caller: one largest message and many usual ones.
+# The most bytes of unfinished messages on all connections of a caller: one largest message and many usual ones.
 UNFINISHED_BYTES = 34 * 2**20
-# Bytes parsed between two looks at the clock: short frames together (up to 80 of them), or a part of one long frame.
+# Bytes parsed between two checks of the clock: short frames together (up to 80 of them), or a part of one long frame.
 _PART_BYTES, _MAX_PART_BYTES = 512, 4 * 1024
-# Frames of one message. Each takes some 100 bytes, also an empty one, which `ws_max_size` does not count.
+# The most frames of one message. Each takes some 100 bytes, even an empty one, which `ws_max_size` does not count.
 _MAX_FRAGMENTS = 16 * 1024
 _TOO_BIG, _POLICY = 1009, 1008
-# Bytes of unfinished messages by caller: its key or address.
+# Bytes of unfinished messages by caller (`Caller.share`).
 _held: Counter[str] = Counter()
 _NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class _Unfinished:
-    """Counts the bytes of an unfinished message and holds the timer for its end."""
+    """Counts the bytes of an unfinished message and holds the timer that limits its duration."""
 
     def __init__(self) -> None:
         self.timer: asyncio.TimerHandle | None = None
         self._bytes, self._caller = 0, ""
 
     def holds(self, scope: Mapping[str, Any], size: int) -> bool:
-        """Count `size` bytes for the caller of the connection; return False if it has too many."""
+        """Count `size` bytes for the caller of the connection. Return False if the caller has too many."""
         caller = scope["state"].get("caller")
         self._caller = caller.share if caller is not None else ""
         _held[self._caller] += size - self._bytes
@@ -84,9 +84,9 @@ def _frame_bytes(data: bytearray, at: int) -> int:
 class SocketProtocol(WebSocketsSansIOProtocol):
     """uvicorn's protocol with limits.
 
-    Parses received data in slices of time, one slice in a turn of the event loop, and parses a part only after the app
-    has received all messages of the previous part. Parses nothing before the handshake is complete, or while the peer
-    does not read, since answers to its pings would pile up. Does not read the socket meanwhile.
+    Parses received data in time slices, one for each turn in the slice queue, and parses a part only after the app has
+    received all messages of the previous part. Parses nothing before the handshake is complete, or while the peer does
+    not read, since answers to its pings would pile up. Does not read the socket while received data waits.
 
     A connection whose caller has used up its share of the event loop is read later (`net/loop_time.py`). Unfinished
     messages are limited in time and, for all connections of a caller together, in bytes.
@@ -99,14 +99,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **options)
         self.close_timeout = _REFUSED_CLOSE_S
         self._unparsed = bytearray()
-        self._frame_left = 0  # bytes of a long frame whose beginning is parsed
-        # True once there was more to parse than fits into a slice. From then on parsing waits for its turn.
+        self._frame_left = 0  # bytes left of a long frame whose beginning has been parsed
+        # Greedy once there was more to parse than fits into a slice: then new data queues behind other connections.
         self._is_greedy = self._is_turn_due = False
         self._frames_after_close = 0
         self._app_slice = TimeSlice()
         self._loop_time = ConnectionTime(loop_time())
         self._is_late = False  # its caller has used too much time
-        self._turn: asyncio.Future[None] | None = None  # set while the app waits with a message it has taken
+        self._turn: asyncio.Future[None] | None = None  # set while `receive` holds back a message from the app
         self._message_bytes = 0  # in `frames`
         self._unfinished = _Unfinished()
 
@@ -118,7 +118,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 self._parse_soon()
             self._parse_and_count()
             return
-        # uvicorn passes the whole head at once. It would wait forever after a head that is too large or has a body.
+        # uvicorn passes the whole head at once. After a head that is too large or has a body, it would wait forever.
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
             self.transport.write(b"".join(self.conn.data_to_send()) or _NO_HANDSHAKE)
@@ -130,7 +130,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parse_soon()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next message for the app. Queued messages are returned without waiting, but in slices of time."""
+        """Return the next message for the app. Give way after each time slice, since queued messages need no wait."""
         await self._app_slice.next_round()
         message = await super().receive()
         if message["type"] == "websocket.receive":
@@ -142,7 +142,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     def _parse_and_count(self) -> None:
-        """Parse and count the time. For calls outside of tasks, whose time is counted already."""
+        """Parse, and count the time. Not for calls from tasks: the time of tasks is counted already."""
         began_s = time.thread_time()  # processor time: the thread may wait for the interpreter meanwhile
         self._parse()
         self._loop_time.take(time.thread_time() - began_s)
@@ -233,7 +233,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _check_unfinished(self) -> None:
         """Close the connection if unfinished messages have too many bytes or take too long."""
         size = self._message_bytes + len(self.conn.reader.buffer)
-        if not size and not self.frames:  # frames may be empty
+        if not size and not self.frames:  # a message may consist of empty frames so far
             self._unfinished.end()
         elif not self._unfinished.holds(self.scope, size):
             self._end_message(_TOO_BIG, "too many bytes of unfinished messages")
@@ -248,7 +248,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._forget()
 
     def handle_connect(self, event: Any) -> None:
-        """Handle the handshake. Count the time of the app's tasks, also if they outlive the connection."""
+        """Handle the handshake. Count the time of the app's tasks, even if they outlive the connection."""
         copy_context().run(self._begin, event)
 
     def _begin(self, event: Any) -> None:
@@ -274,8 +274,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         """Hand a complete message to the app.
 
-        For text that is not UTF-8 uvicorn sends a close frame. That fails if the peer's close frame has been parsed
-        with that text and answered.
+        If text is not UTF-8, uvicorn sends a close frame. That fails if the peer's close frame came in the same part
+        and has been answered.
         """
         self._loop_time.worked()
         if self.curr_msg_data_type == "bytes" or _AUDIO_EVENT in self.frames[0][:_EVENT_BYTES]:
@@ -287,7 +287,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop a closed connection's data. Its parser would keep a frame of up to 32 MiB until it is collected."""
+        """Drop a closed connection's data. Its parser would keep a frame of up to 32 MiB until garbage collection."""
         super().connection_lost(exc)
         self._resume_app()
         self._forget()
@@ -300,8 +300,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unfinished.end()
 
     def keepalive_timeout(self) -> None:
-        """Close with 1011 since no pong came, and abort if the peer does not read that. If the connection is not being
-        read, the pong may have arrived: wait for it again."""
+        """Close with 1011 because no pong came, and abort if the peer does not read the close frame. If the connection
+        is not being read, a pong may have arrived: wait again."""
         if self._is_late and self.ping_timeout is not None:
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
             return
@@ -309,8 +309,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.loop.call_later(_ABORT_AFTER_S, self.transport.abort)
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send the app's message. Raises `ClientDisconnected` if the peer left before the answer to its handshake, or
-        if an error of the peer has closed the connection."""
+        """Send the app's message. Raises `ClientDisconnected` if the peer left before its handshake was answered, or if
+        its protocol error has closed the connection."""
         await self._app_slice.next_round()
         if self.transport.is_closing() and not self.handshake_complete:
             # uvicorn would drop the answer and log that the app gave none.

@@ -19,8 +19,8 @@ from asr_server.core.errors import TABLE, AsrError, InvalidInput, ShuttingDown
 from asr_server.net.access import by_subprotocol, realtime_subprotocol
 from asr_server.net.errors import Json, http_response, realtime_error
 
-# Far more than a valid message needs, which has one long text or a list of up to 1,000 words. Counted before parsing,
-# so brackets and commas within a text, which may have 16,000 characters, count too.
+# Far more than a valid message has: one long text, or a list of up to 1,000 words. Counted before parsing, so brackets
+# and commas in a text of up to 16,000 characters count too.
 _MAX_CONTAINERS = 2_000
 _MAX_VALUES = 20_000
 _MAX_DIGITS = 20  # of an integer, whose parsing takes quadratic time
@@ -76,7 +76,7 @@ async def refuse_plain_request() -> None:
 async def end(socket: WebSocket, error: AsrError, render: RenderError, at_shutdown: Json | None = None) -> None:
     """Count the error, send it, and close with its code. On shutdown, send `at_shutdown` instead."""
     count_error(socket, error)
-    # The frames hold the message at fault, perhaps a large one, in a reference cycle with the tasks that raised it.
+    # The stack frames hold the message at fault, perhaps a large one, in a cycle with the tasks that raised the error.
     traceback.clear_frames(error.__traceback__)
     message = at_shutdown if isinstance(error, ShuttingDown) else render(error)
     await close(socket, TABLE[error.code].ws_close, error.code, message)
@@ -85,8 +85,8 @@ async def end(socket: WebSocket, error: AsrError, render: RenderError, at_shutdo
 async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
     """Refuse the handshake with an HTTP status.
 
-    A browser cannot see that status. If it sent a key, the socket is accepted, sent the error as a realtime event, and
-    closed. A page of a foreign origin gets the status only: its socket never opens.
+    A browser cannot see that status. So if it sent a key, accept the socket, send the error as a realtime event, and
+    close it. A page of a foreign origin gets only the status: its socket never opens.
     """
     if error.code in ("origin_not_allowed", "host_not_allowed") or by_subprotocol(socket) is None:
         await socket.send_denial_response(http_response(error))

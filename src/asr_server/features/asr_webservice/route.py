@@ -1,7 +1,7 @@
 """`POST /asr` and `POST /detect-language`: the options are in the query, the answer is the file itself.
 
-The fields and outputs are those of https://ahmetoner.com/whisper-asr-webservice/ (version 1.9). Its options for an
-engine of Whisper's, such as `vad_filter`, are ignored.
+The fields and outputs are those of https://ahmetoner.com/whisper-asr-webservice/ (version 1.9). Its options for
+Whisper's engines, such as `vad_filter`, are ignored.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ router = APIRouter(tags=["audio"])
 Build = Callable[[FormData], TranscriptionRequest | TranslationRequest]
 
 _FILE = "audio_file"
-# `tsv` and `json` are made of the segments of verbose_json.
+# `tsv` and `json` are made from the segments of verbose_json.
 _FORMATS = {"txt": "text", "vtt": "vtt", "srt": "srt", "tsv": "verbose_json", "json": "verbose_json"}
 _MEDIA_TYPES = {"json": "application/json", "vtt": "text/vtt"}
-# The language is detected from this much of samples without a container: 30 s.
+# The language of samples without a container is detected from this many bytes: 30 s.
 _DETECTED_BYTES = 30 * 2 * SAMPLE_RATE
 
 
@@ -115,7 +115,7 @@ async def detect_language(request: Request, options: Annotated[AsrOptions, Query
 async def _answer(
     request: Request, options: AsrOptions, fields: dict[str, str], build: Build, most_bytes: int = -1
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the answer for the form's recording, at most `most_bytes` of its samples (-1: all), and its header."""
+    """Return the answer and its timing header for the form's recording. `most_bytes`: of samples, -1 for all."""
     services: Services = request.app.state.services
     caller = request.state.caller
     services.admission.check()
@@ -129,7 +129,7 @@ async def _answer(
 
 @asynccontextmanager
 async def _recording(form: FormData, options: AsrOptions, most_bytes: int = -1) -> AsyncGenerator[UploadFile, None]:
-    """Yield the recording, with a header if it has only samples; at most this many bytes of samples, -1 for all."""
+    """Yield the recording. If it has only samples, add a header and keep at most `most_bytes` of them, -1 for all."""
     file = body.upload(form, _FILE) or body.upload(form, "file")
     if file is None:
         raise InvalidInput(

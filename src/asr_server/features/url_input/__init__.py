@@ -1,4 +1,4 @@
-"""Recordings by their URLs: a form with `url` in place of a file, whose content the server gets."""
+"""Recordings by URL: a form has a `url` in place of a file, and the server fetches its content."""
 
 from asr_server.engine.feature import Feature
 

@@ -1,4 +1,4 @@
-"""The file of a form that names a URL: what its host answers, under the limits of an upload."""
+"""Fetches the recording for a form that names a URL, under the limits of an upload."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMES = frozenset({"url"})
 class RecordingUrls:
     """Gets the recordings of forms with a `url`.
 
-    `max_bytes`: of one. `client`: None if the operator has not turned this on.
+    `max_bytes`: the limit for one recording. `client`: None if the operator has not turned this on.
     """
 
     def __init__(self, client: OutgoingClient | None, max_bytes: int) -> None:
@@ -36,7 +36,7 @@ class RecordingUrls:
         self._places = FairShares(_AT_ONCE, _AT_ONCE)
 
     async def complete(self, form: FormData, request: Request) -> FormData:
-        """Return the form with the content of its URL as its file, and other forms as they are.
+        """Return the form with the content of its URL as its file. Return a form without a URL as it is.
 
         Raises `InvalidInput`, `Overloaded`, `uploads_unavailable`, and `Cancelled` when the client leaves.
         """
@@ -69,7 +69,7 @@ class RecordingUrls:
 
 
 def _build(parts: CoreParts) -> FeatureParts:
-    # What sends requests is imported only if the feature is on.
+    # The HTTP client is imported only if the feature is on.
     settings = parts.settings
     if not settings.url_hosts:
         return FeatureParts(form_fields={"url": RecordingUrls(None, 0).complete})
