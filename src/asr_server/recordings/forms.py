@@ -43,7 +43,7 @@ _ADAPTERS: dict[type[RecordingRequest], TypeAdapter[Any]] = {
 R = TypeVar("R", bound=RecordingRequest)
 ReadForm = Callable[["Request", int], Awaitable[FormData]]
 
-# The statuses of errors of the routes that take a recording.
+# The error statuses of the routes that take a recording.
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 413, 422, 429, 500, 501, 502, 503, 504)
 }
@@ -56,8 +56,8 @@ _FILE = {"type": "string", "format": "binary", "description": "The recording; it
 
 @asynccontextmanager
 async def read(request: Request, services: Services, read_form: ReadForm = body.read_form) -> AsyncIterator[FormData]:
-    """The form; its files are removed when the block ends. Raises `Overloaded` before the body is read if there is too
-    much work even for what can wait."""
+    """Yield the form, and remove its files when the block ends. Raises `Overloaded` before the body is read if there is
+    too much work even for requests that can wait."""
     services.admission.check(can_wait=True)
     form = await read_form(request, services.settings.max_upload_bytes)
     try:
@@ -73,20 +73,19 @@ async def read(request: Request, services: Services, read_form: ReadForm = body.
 async def received(
     request: Request, services: Services, build: Callable[[FormData], R]
 ) -> AsyncGenerator[tuple[R, UploadFile], None]:
-    """The request of a form, and its file. Raises `Overloaded` and what `parse` raises."""
+    """Yield the request of a form, and its file. Raises `Overloaded` and what `parse` raises."""
     services.admission.check()
     async with read(request, services) as form:
-        # Azure's clients send the name of their deployment, which is in the path too, as the model.
+        # As the model, Azure's clients send the name of their deployment, which is also in the path.
         yield parse(form, services, build, any_model="deployment" in request.path_params)
 
 
 def parse(
     form: FormData, services: Services, build: Callable[[FormData], R], *, any_model: bool = False
 ) -> tuple[R, UploadFile]:
-    """Return the request and the file. `build`: one of the functions below, which make a request of the text fields.
+    """Return the request and the file. `build`: one of the functions below, which build a request from text fields.
 
-    `any_model`: every name means the model that is loaded. Raises the leaves of `InvalidInput`, before any audio is
-    decoded.
+    `any_model`: every name means the model that is loaded. Raises `InvalidInput` before any audio is decoded.
     """
     file = body.upload(form, "file")
     if file is None:
@@ -132,7 +131,7 @@ def _check_speakers(plan: Plan) -> None:
 
 
 def requested(kind: type[R], form: FormData) -> R:
-    """Return the request that the text fields state. Raises the leaves of `InvalidInput`."""
+    """Return the request that the text fields describe. Raises `InvalidInput`."""
     try:
         request: R = _ADAPTERS[kind].validate_python(_values(kind, form))
     except ValidationError as error:
@@ -151,7 +150,7 @@ translation_request = functools.partial(requested, TranslationRequest)
 
 
 def _values(kind: type[RecordingRequest], form: FormData) -> dict[str, Any]:
-    """Return the text fields in the types of JSON. `task` is the choice of the route."""
+    """Return the text fields as values of JSON types. The route decides `task`."""
     lists = {one.name for one in fields(kind) if isinstance(one.default, tuple)}
     others = frozenset(one.name for one in fields(kind)) - lists - {"task"}
     values: dict[str, Any] = dict(body.scalars(form, others))
@@ -166,8 +165,8 @@ def _values(kind: type[RecordingRequest], form: FormData) -> dict[str, Any]:
 
 
 def request_schema(kind: type[Any], *more: type[Any]) -> dict[str, Any]:
-    """Return the schema of the form of a request, as `/docs` shows it: a file, its options, and the fields of `more`,
-    the last of which names it."""
+    """Return the schema of the form of a request, as `/docs` shows it: a file, its options, and the fields of `more`.
+    The last of these types names the schema."""
     schemas = [TypeAdapter(one).json_schema(ref_template="#/components/schemas/{model}") for one in (kind, *more)]
     schema: dict[str, Any] = {"type": "object", "title": (more or (kind,))[-1].__name__.replace("Request", "Form")}
     schema["description"] = inspect.cleandoc((more or (kind,))[-1].__doc__ or "")
@@ -202,14 +201,14 @@ def _plain(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]
 def _field_error(error: ValidationError) -> InvalidInput:
     first = error.errors()[0]
     name, *inside = first["loc"]
-    # The names inside other objects are the caller's own words.
+    # In other objects, the names are text that the caller chose.
     param = f"{name}.{inside[0]}" if name == "chunking_strategy" and inside else str(name)
     reason = first["msg"].replace("Tuple should", "List should")  # as lists are called in JSON
     return InvalidInput(f"Invalid value for '{param}': {reason}.", param=param)
 
 
 def _clip(reference: bytes) -> bytes:
-    """Return the audio file in a data URL, also with the line breaks that `base64` writes. Its type is ignored."""
+    """Return the audio file in a data URL, which may have line breaks, as `base64` writes. Its type is ignored."""
     head, _, data = reference.partition(b",")
     if not head.lower().startswith(b"data:") or not head.lower().endswith(b";base64"):
         raise InvalidInput("A reference is a data URL like 'data:audio/wav;base64,UklGRg...'.", param=_REFERENCES)

@@ -1,7 +1,7 @@
-"""A recording to its transcript: decode, cut into spans, one job a span, join. One channel between two tasks.
+"""Turns a recording into a transcript: decode, cut into spans, run one job for each span, join.
 
-The producer decodes, cuts and queues the spans with the engine, a bounded number ahead. The consumer takes them from
-the channel in the order of the recording and emits events: all that a stream sends, and all that a whole answer needs.
+A producer task decodes and cuts the recording and queues its spans with the engine, a bounded number ahead. A consumer
+takes the spans from a channel in order and emits events, from which streams and whole answers are made.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ if TYPE_CHECKING:
 BULK_OVER_S = 60.0
 # The time limit for assigning speakers after a recording was cut short.
 _LABELS_S = 30.0
-# A text of a minute is rendered in less than a millisecond, unless it has cues.
+# The text of a minute is rendered in less than a millisecond, unless it has cues.
 _SHORT_CHARS = 800
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Speech or the end of the recording was found. What fails later fails in the middle of an answer."""
+    """Speech or the end of the recording was found. A later error occurs in the middle of an answer."""
 
-    claimed_s: float  # how long the recording says that it is, 0 if it does not say
+    claimed_s: float  # the length that the recording claims, 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """New text after all deltas before it. It is never taken back."""
+    """New text that follows all earlier deltas. It is never taken back."""
 
     text: str
 
@@ -102,7 +102,7 @@ class SegmentLabelled:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event. With deltas, the text is that of all deltas, character for character."""
+    """The last event. With deltas, the text is all deltas joined, character for character."""
 
     transcript: Transcript
     paragraphs: Sequence[Paragraph] = ()  # if they are requested
@@ -121,14 +121,14 @@ class RunOptions:
     """The conditions under which a recording is processed, besides its request."""
 
     priority: Priority = Priority.INTERACTIVE
-    timeout_s: float | None = None  # for all of it, by the engine's request clock; None: the server's limit of progress
+    timeout_s: float | None = None  # for the whole recording, by the engine's request clock; None: the server's limits
     deltas: bool = False  # whether `TextDelta`s are emitted
     streams: bool = False  # whether events are shown as they come, so that the first segment waits for no other
-    paragraphs: bool = False  # whether `Finished` has them
-    keeps_words: bool = False  # whether words have times, estimated ones, where the answer needs none
+    paragraphs: bool = False  # whether `Finished` has paragraphs
+    keeps_words: bool = False  # whether words get estimated times even if the answer needs no times
     caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
     owner: str = ""  # whose stored voices are recognised
-    steps: Sequence[PrepareStep] = ()  # only of this recording, after the steps of all recordings
+    steps: Sequence[PrepareStep] = ()  # for this recording only, after the steps for all recordings
     reports_gaps: bool = False  # the answer reports untranscribed spans, so one of them may fail without the others
 
 
@@ -142,11 +142,11 @@ class RecordingStep:
         """Take the next span."""
 
     async def end(self) -> None:
-        """There are no more samples and spans."""
+        """Take note that no more samples and spans follow."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Return what of the request had no effect, and why, after the last segment."""
+        """Return which options of the request had no effect, and why. Called after the last segment."""
         return ()
 
     def rewritten(self, segment: Segment) -> Segment:
@@ -162,7 +162,7 @@ class RecordingStep:
 # known.
 BeginStep = Callable[[RecordingSignal, asyncio.TaskGroup], RecordingStep]
 PrepareStep = Callable[["RecordingRequest", RunOptions], Awaitable[BeginStep]]
-SplitSignal = Callable[["Decoder", "Source", str], Awaitable[RecordingSignal]]  # takes the caller too
+SplitSignal = Callable[["Decoder", "Source", str], Awaitable[RecordingSignal]]  # the last argument is the caller
 # Writes a document within a time limit in seconds. Raises `invalid_value` and `DeadlineExceeded`.
 WriteDocument = Callable[[Transcript, ResponseFormat, float], Awaitable[Result]]
 
@@ -177,7 +177,7 @@ class PipelineResources:
     timeout_s: float  # after which a recording without progress fails
     look_ahead: int = 16  # spans of one recording that are decoded and queued before the first of them is taken
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
-    split_signal: SplitSignal | None = None  # opens a recording whose channels are apart; None: they are mixed
+    split_signal: SplitSignal | None = None  # opens a recording and keeps its channels apart; None: they are mixed
     steps: Mapping[str, PrepareStep] = field(default_factory=dict)  # by the attribute of a request that asks for them
     check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
     longest_s: float = math.inf  # after which any recording fails
@@ -185,7 +185,7 @@ class PipelineResources:
 
 
 class RecordingPipeline:
-    """Transcribes recordings, many at once. The heavy work is in the decoder's child and on the engine thread.
+    """Transcribes recordings, many at once. The heavy work is in the decoder's child process and on the engine thread.
 
     A recording is decoded while it is transcribed, so the memory of its audio does not grow with its length.
     """
@@ -198,7 +198,7 @@ class RecordingPipeline:
     ) -> Transcript:
         """Transcribe a file-like object with a real file descriptor. The transcript is also the last event.
 
-        Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, `EngineError`s, and
+        Raises `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, `EngineError`s, and
         `incomplete_transcript` if the request is strict.
         Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
         """
@@ -216,9 +216,9 @@ class RecordingPipeline:
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit, deadline: Deadline
     ) -> Transcript:
         resources = self._resources
-        # Every name that is not another model's means the default.
+        # Any name that is not another model's means the default model.
         engine = resources.others.get(request.model, resources.engine)
-        # A format that cannot report it would lack the words of a span silently: it is an error instead.
+        # A format that cannot report a failed span would silently lack its words, so the failure is an error there.
         may_fail = options.reports_gaps and not request.strict
         words = request.needed_word_times
         if options.keeps_words and words is WordTimes.NONE:
@@ -226,16 +226,16 @@ class RecordingPipeline:
         is_bulk = options.priority is Priority.BULK
         with engine.lease(), resources.admission.hold(time_limit_s=deadline.idle_s, bulk=is_bulk) as ticket:
             try:
-                # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
+                # However it ends, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
-                    # Text that is rewritten is sent by the span, not as it is decoded.
+                    # Rewritten text is sent span by span, not as it is decoded.
                     deltas = options.deltas and not request.chosen_text_options
                     context = SpanContext(engine, group, request, deadline, deltas, words, resources.check, may_fail)
                     producer = _Producer(resources, ticket, context, options)
                     assembly = _Assembly(emit, producer.on_done, options)
                     await _assembled(producer, assembly, source, deadline)
             except ExceptionGroup as failures:
-                # Only the assembly raises: there is one error, and callers want that and no group.
+                # Only the assembly raises, so there is one error. Callers expect it without the group.
                 error = failures.exceptions[0]
                 raise error from error.__cause__
             resources.admission.progress(ticket, producer.work_s)
@@ -258,7 +258,7 @@ class RecordingPipeline:
 
 
 async def _assembled(producer: _Producer, assembly: _Assembly, source: Source, deadline: Deadline) -> None:
-    """Transcribe the recording to its end. If it is cut short, a stream still gets the speakers of what it has."""
+    """Transcribe the recording to its end. If that fails, a stream still gets the speakers of its segments so far."""
     try:
         async with until(deadline.clock, deadline):
             await producer.begin(source)
@@ -299,11 +299,11 @@ class _Producer:
 
     @property
     def tells_speakers(self) -> bool:
-        """True if the segments are emitted again at the end, with their speakers."""
+        """Return True if the segments are emitted again at the end, with their speakers."""
         return self._context.request.speakers and (self.signal.is_split or bool(self.steps))
 
     @property
-    def work_s(self) -> float:  # of audio to transcribe, as far as the recording is decoded
+    def work_s(self) -> float:  # seconds of audio to transcribe in the part decoded so far
         return self.signal.work * self.progress.decoded_s
 
     @property
@@ -318,7 +318,7 @@ class _Producer:
         self._work = self._context.group.create_task(self._run(source, begins))
 
     async def stop(self) -> None:
-        """Decode no more. The steps have all that they will get."""
+        """Stop decoding, and end the steps."""
         if self._work is not None and not self._work.done():
             self._work.cancel()
             await asyncio.wait([self._work])
@@ -332,11 +332,11 @@ class _Producer:
                 await step.end()
             await self._channel.put(None)
         except Exception as error:
-            # In its place in the channel: what was said before the damage is answered first.
+            # The error takes its place in the channel, so that the speech before it is answered first.
             await self._channel.put(error)
 
     def on_done(self, done_s: float) -> None:
-        """The recording is answered as far as that."""
+        """Note that the recording is answered up to `done_s`."""
         self._context.deadline.progress()
         self._resources.admission.progress(self._ticket, self.signal.work * done_s)
 
@@ -387,9 +387,9 @@ class _Producer:
 
 
 class _Assembly:
-    """Takes the spans of one recording in order, emits their events and adds them up. The consumer of the channel.
+    """The consumer of the channel: takes the spans of one recording in order, emits their events and joins them.
 
-    Without deltas the first segments wait for more speech, since the language of a greeting is known by what follows.
+    Unless events are streamed, the first segments wait for more speech, which shows the language of a greeting.
     `on_done` is called with the seconds up to which the recording is answered.
     """
 
@@ -400,9 +400,9 @@ class _Assembly:
         self._on_done = on_done
         self._deltas, self._waits = options.deltas, not (options.deltas or options.streams)
         self._text = ""
-        # Results whose language is not decided; in all not much longer than `LONGEST_S` and a span.
+        # Results whose language is not decided yet: together not much longer than `LONGEST_S` plus a span.
         self._waiting: list[tuple[SpanTask, SpanResult]] = []
-        self._decided: deque[SpanResult] = deque(maxlen=REACH)  # the last ones before them, with text
+        self._decided: deque[SpanResult] = deque(maxlen=REACH)  # the last decided results with text
         self.answered: list[Segment] = []  # of all spans, in the order of the recording, also without text
         self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
         self._timings = Timings()
@@ -413,8 +413,8 @@ class _Assembly:
         return max((segment.end_ms / 1000 for segment in self.answered), default=0.0)
 
     async def run(self, producer: _Producer) -> None:
-        """Empty the queue. Raises the error that ended the recording or a span, in its place, and that of the last span
-        if all were left out."""
+        """Process all spans in the channel. Raises the error that ended the recording or a span after the spans before
+        it, or the error of the last span if all were left out."""
         task = await producer.next()
         self.begun_s = time.monotonic()
         await self._emit(Started(producer.progress.claimed_s))
@@ -426,9 +426,9 @@ class _Assembly:
             raise self._failure
 
     async def finish(self, producer: _Producer) -> None:
-        """Have the steps change the segments, and emit these again where they tell speakers. May raise as they do."""
+        """Let the steps change the segments, and emit these again if they have speakers. Raises the errors of steps."""
         spoken = (segment for segment in self.answered if segment.text)
-        # Where the signal is split, a span that was halved may reach behind the beginning of the next one.
+        # If the signal is split, the second half of a span may begin after the next span does.
         segments: Sequence[Segment] = sorted(spoken, key=lambda segment: segment.start_ms)
         for step in producer.steps:
             segments = await step.mapped(segments)
@@ -438,7 +438,7 @@ class _Assembly:
                 await self._emit(SegmentLabelled(segment))
 
     def transcript(self, duration_ms: int, asked_language: str | None) -> Transcript:
-        """Return all segments as one transcript. Without speech the language is the one of the request."""
+        """Return all segments as one transcript. Without speech, the language is the request's."""
         spoken = tuple(segment for segment in self._segments if segment.text)
         return Transcript(
             text=self._text if self._deltas else scripts.join(segment.text for segment in spoken),
@@ -450,8 +450,8 @@ class _Assembly:
 
     async def _add(self, task: SpanTask, steps: Sequence[RecordingStep]) -> None:
         is_sent = False
-        # Text that is sent stays, so what may be heard again is sent when its language is decided. There is nothing to
-        # decide it by in the first span, which is the one that somebody waits for.
+        # Sent text is final, so text that may be transcribed again is sent when its language is decided. The first span
+        # is sent at once: there is no speech before it to decide by, and somebody waits for it.
         sends = self._deltas and not (self._decided and task.may_be_outlier)
         while sends and (text := await task.next_delta()) is not None:
             await self._add_text(text, opens=not is_sent)
@@ -463,7 +463,7 @@ class _Assembly:
             await self._decide(steps, is_sent=is_sent)
 
     async def _decide(self, steps: Sequence[RecordingStep], *, is_sent: bool) -> None:
-        """Decide on the language of the results that wait, unless their text was sent, and add them."""
+        """Decide on the language of the waiting results, unless their text was sent, and add the results."""
         for number, (task, result) in enumerate(self._waiting, 1):
             if not is_sent:
                 later = [one for _, one in self._waiting[number:]]
@@ -482,17 +482,17 @@ class _Assembly:
         self._waiting.clear()
 
     async def _add_text(self, text: str, *, opens: bool) -> None:
-        """Emit a piece of text. `opens`: it is the first of a segment."""
+        """Emit a piece of text. `opens`: it is the first piece of a segment."""
         delta = scripts.joint(self._text, text) + text if opens else text
         self._text += delta
         await self._emit(TextDelta(delta))
 
 
 class TranscriptTranslator:
-    """Makes the answers to translation requests. This one refuses them."""
+    """Makes the answers to translation requests. This base class refuses them."""
 
     def check(self) -> None:
-        """Raise `TranslationUnavailable` if nothing can be translated. For the time before a body is read."""
+        """Raise `TranslationUnavailable` if nothing can be translated. Called before a body is read."""
         raise TranslationUnavailable("This server does not translate.")
 
     async def answer(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
@@ -524,9 +524,9 @@ class RequestProcessor:
     async def process(
         self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
     ) -> tuple[Result, Transcript]:
-        """Return the answer, and the transcript that it was made of. `emit` gets the events of the transcription.
+        """Return the answer, and the transcript that it was made from. `emit` gets the events of the transcription.
 
-        A time limit in `options` is for all of it; otherwise the answer has the server's limit after the transcript.
+        A time limit in `options` covers all work. Otherwise the server's limit is for the answer after the transcript.
         Raises what the pipeline, the translator and `write_document` raise; cancelling cancels all work.
         """
         options = options or RunOptions()
@@ -539,7 +539,7 @@ class RequestProcessor:
 
     async def answer(self, transcript: Transcript, request: Request, limit_s: float) -> Result:
         """Return the answer that the request asks for. Raises what the translator and `write_document` raise."""
-        if request.needed_word_times is WordTimes.NONE:  # words that were kept would change paragraphs
+        if request.needed_word_times is WordTimes.NONE:  # words that the transcript kept would change paragraphs
             without = (replace(segment, words=()) for segment in transcript.segments)
             transcript = replace(transcript, segments=tuple(without))
         if isinstance(request, TranslationRequest):

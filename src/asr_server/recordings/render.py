@@ -1,9 +1,8 @@
-"""Renders a transcript as the bytes of an answer, by a table of formats, and divides it into paragraphs, as one would
-write it down.
+"""Renders a transcript as the bytes of an answer, in one of the response formats, and divides it into paragraphs.
 
-A paragraph has one speaker and no pause of `PAUSE_MS` inside. From `FULL_CHARS` characters or `FULL_MS` on it is full,
-and ends with its sentence. If no sentence ends before `MOST_CHARS` or `MOST_MS`, as in Thai or in a text without
-punctuation, it ends at its longest pause since it was full.
+A paragraph has one speaker and no pause of `PAUSE_MS` inside. Once it has `FULL_CHARS` characters or `FULL_MS`, it is
+full and ends with its current sentence. If no sentence ends before `MOST_CHARS` or `MOST_MS`, as in Thai or in a text
+without punctuation, it ends at its longest pause since it was full.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def render(transcript: Transcript, request: RecordingRequest, config: CueConfig | None = None) -> Result:
-    """Render the transcript in its format, which is none of a document. `config` is for cues."""
+    """Render the transcript in the requested format, which must not be a document. `config` is for cues."""
     match request.response_format:
         case ResponseFormat.JSON:
             return Result(dump(plain(transcript, request)), JSON)
@@ -62,7 +61,7 @@ def cue_config(request: RecordingRequest) -> CueConfig:
 
 
 def cues(transcript: Transcript, config: CueConfig) -> list[Cue]:
-    """The words of all segments, in order, as cues. A segment without words has no cue."""
+    """Return the words of all segments as cues, in order. A segment without words has no cue."""
     passages = [Passage(segment.text, segment.words, segment.speaker or "") for segment in transcript.segments]
     return cue_segmentation.cues(passages, config, transcript.duration_ms)
 
@@ -85,14 +84,14 @@ def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
 
 
 def text(transcript: Transcript) -> str:
-    """Return the text; with speakers, a line for each of their segments."""
+    """Return the text; with speakers, a line for each run of segments of one speaker."""
     if not any(segment.speaker for segment in transcript.segments):
         return transcript.text
     return scripts.dialogue((segment.speaker or "", segment.text) for segment in transcript.segments)
 
 
 def plain(transcript: Transcript, request: RecordingRequest) -> dict[str, Any]:
-    """Return the content of json."""
+    """Return the content of a json answer."""
     content: dict[str, Any] = {
         "text": transcript.text,
         "language": transcript.language or "auto",
@@ -134,7 +133,7 @@ def token_usage(transcript: Transcript) -> dict[str, Any]:
 
 
 def verbose(transcript: Transcript, request: RecordingRequest) -> dict[str, Any]:
-    """Return the content of verbose_json."""
+    """Return the content of a verbose_json answer."""
     content: dict[str, Any] = {
         "task": "transcribe",
         # Whisper's habit, which clients expect here: the English name in lower case, not the code.
@@ -231,24 +230,24 @@ def dump(content: dict[str, Any]) -> bytes:
 PAUSE_MS = 2_000
 FULL_CHARS = 600
 MOST_CHARS = 1_200
-# A reader looks for a place by its time, and plays from there.
+# Readers find a passage by its time, and play the recording from there.
 FULL_MS = 15_000
 MOST_MS = 30_000
-# The text around an end mark that decides whether it ends a sentence: words and abbreviations are shorter.
+# This much text around an end mark decides whether it ends a sentence: words and abbreviations are shorter.
 _CONTEXT_CHARS = 60
 _MARK = re.compile(f"[{SENTENCE_MARKS}][^\\w\\s]*\\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenPiece:
-    """A part of a text that no paragraph divides."""
+    """A piece of text that is never divided between paragraphs."""
 
     text: str  # with the blanks around it
     start_ms: int
-    end_ms: int  # which may be before the end of an earlier piece
+    end_ms: int  # may be before the end of an earlier piece
     speaker: str | None
-    segment: int  # the number of the text that it is a part of, from 0 on
-    word: int | None = None  # the number of its word among the words of all texts, None if they have no times
+    segment: int  # the number of its segment, from 0 on
+    word: int | None = None  # the number of its word among the words of all segments, None if they have no times
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +259,12 @@ class Paragraph:
     text: str
     speaker: str | None  # a letter or a name, None where speakers are not distinguished
     first_segment: int
-    last_segment: int  # which may also be the first one of the next paragraph
+    last_segment: int  # may also be the first one of the next paragraph
     first_word: int | None = None  # None if the first or the last word has no times
     last_word: int | None = None
 
     def listed(self, *, segments: bool = True, words: bool = False) -> dict[str, Any]:
-        """Return the paragraph as answers list it, in seconds; with the numbers of its segments and of its words."""
+        """Return the paragraph as answers list it: times in seconds, and the numbers of its segments and its words."""
         listed: dict[str, Any] = {"start": self.start_ms / 1000, "end": self.end_ms / 1000, "text": self.text}
         listed |= {} if self.speaker is None else {"speaker": self.speaker}
         listed |= {"first_segment": self.first_segment, "last_segment": self.last_segment} if segments else {}
@@ -274,16 +273,16 @@ class Paragraph:
 
 
 def paragraphs(segments: Sequence[Segment], language: str) -> list[Paragraph]:
-    """Return the paragraphs of segments in the order of time. They end between words where these have times, else
-    after end marks, whose times are estimated.
+    """Return the paragraphs of segments that are in order of time. If words have times, a paragraph ends between two
+    words, otherwise after an end mark, whose time is estimated.
 
-    `language` is a language tag, "" if it is not known. The texts joined by `scripts.join` are those of the segments.
+    `language` is a language tag, "" if unknown. `scripts.join` gives the same text for paragraphs as for segments.
     """
     return grouped(list(_pieces(segments)), language)
 
 
 def grouped(pieces: Sequence[SpokenPiece], language: str) -> list[Paragraph]:
-    """Return the paragraphs of pieces in the order of time. None of them is divided."""
+    """Return the paragraphs of pieces that are in order of time. No piece is divided."""
     breaks = [i for i, (one, other) in enumerate(pairwise(pieces), 1) if _breaks(one, other)]
     return [
         _paragraph(pieces[first:end])
@@ -314,7 +313,7 @@ def _pieces(segments: Sequence[Segment]) -> Iterator[SpokenPiece]:
 
 
 def _word_starts(segment: Segment) -> list[int]:
-    """Return where each word begins in the text, or nothing if the text does not have these words."""
+    """Return where each word begins in the text, or [] if the text does not have these words."""
     starts, position = [], 0
     for word in segment.words:
         found = segment.text.find(word.text, position)
@@ -326,13 +325,13 @@ def _word_starts(segment: Segment) -> list[int]:
 
 
 def _time(segment: Segment, offset: int) -> int:
-    """Return when the character is said, if all take the same time."""
+    """Return when the character at `offset` is said, assuming that all characters take the same time."""
     length_ms = segment.end_ms - segment.start_ms
     return segment.start_ms + length_ms * offset // max(1, len(segment.text))
 
 
 def _divided(turn: Sequence[SpokenPiece], offset: int, language: str) -> Iterator[tuple[int, int]]:
-    """Yield the first piece of each paragraph and the one after its last, counted from `offset` on.
+    """Yield the numbers of each paragraph's first piece and of the piece after its last, counted from `offset`.
 
     `turn`: pieces of one speaker without a long pause.
     """
@@ -357,7 +356,7 @@ def _divided(turn: Sequence[SpokenPiece], offset: int, language: str) -> Iterato
 
 
 def _ends_sentence(text: str, end: int, language: str) -> bool:
-    """True if a sentence of the text ends at `end`, with an end mark and what belongs to it."""
+    """Return True if a sentence of the text ends at `end`, with an end mark and any closing marks."""
     start = max(0, end - _CONTEXT_CHARS)
     if not ends_sentence(text[start:end]):
         return False
@@ -365,7 +364,7 @@ def _ends_sentence(text: str, end: int, language: str) -> bool:
 
 
 def _text(pieces: Sequence[SpokenPiece]) -> tuple[str, list[int]]:
-    """Return the pieces as one text, and where each ends in it, without the blanks after it."""
+    """Return the pieces as one text, and the offset at which each one ends, without the blanks after it."""
     parts: list[str] = []
     before: SpokenPiece | None = None
     for piece in pieces:

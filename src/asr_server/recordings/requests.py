@@ -1,8 +1,8 @@
 """Requests about a recording: how to transcribe it and how to return the text.
 
-A request is described here only. The fields of the forms, of stored jobs and of the Python client are these, with their
-types, defaults, bounds and descriptions: `option` keeps what pydantic reads on the server. The client and the command
-line import this module, so it imports nothing heavy.
+Requests are described only here. Forms, stored jobs and the Python client all have these fields, with the same types,
+defaults, bounds and descriptions. `option` keeps what pydantic reads on the server. The client and the command line
+import this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages
 
-# Of a prompt, and of all hotwords together: the engine reads them again for each span.
+# The limit for a prompt, and for all hotwords together: the engine reads them again for each span.
 MAX_TEXT_CHARS = 16_000
 # More than any model knows.
 MAX_LANGUAGES = 100
 
-# OpenAI's name for a transcription model. Every server takes it for the model that is loaded.
+# OpenAI's name for a transcription model. Every server uses its loaded model for this name.
 DEFAULT_MODEL = "whisper-1"
 
-# As many voices as OpenAI takes, and what their audio files may have together: 10 s each in most formats.
+# The most voices, as with OpenAI, and the most bytes of all their audio files: 10 s each in most formats.
 MAX_KNOWN_SPEAKERS = 4
 MAX_CLIPS_BYTES = 6_000_000
 
-# Reported to the caller and in the log if the loaded model has no use for them.
+# Reported to the caller and in the log if the loaded model has no use for a prompt and hotwords.
 CONTEXT_IGNORED = "prompt and hotwords are ignored: the loaded model has no use for them"
 
 _COUNTS = ("num_speakers", "min_speakers", "max_speakers")
 _NAMES, _REFERENCES = "known_speaker_names", "known_speaker_references"
-# Halves of surrogate pairs, which JSON may hold and UTF-8 may not.
+# Lone surrogates, which JSON may contain and UTF-8 may not.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Also control characters and line breaks (Cc, Zl, Zp): names stand in files whose lines have a meaning.
+# Also control characters and line breaks (Cc, Zl, Zp): names are written to files in which lines have a meaning.
 _NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -76,7 +76,7 @@ class VoiceDetection(StrEnum):
     """The use of the voice detector: which parts of a recording the model is given."""
 
     OFF = "off"  # all
-    ADVISE = "advise"  # speech, and what is as loud as speech for a second; of that, answers with support are kept
+    ADVISE = "advise"  # speech, and sound as loud as speech for a second, whose answers are kept only with support
     STRICT = "strict"  # speech
 
 
@@ -114,7 +114,7 @@ class PersonalData(StrEnum):
     NUMBER = "number"
 
 
-# The parts that an answer may list: words in verbose_json and json, log-probabilities in json, the others in the first.
+# The parts an answer may list: words in verbose_json and json, log-probabilities in json, the others in verbose_json.
 Part = Literal["segment", "word", "cue", "logprobs"]
 Mode = Literal["accurate", "fast"]
 Term = Annotated[str, Len(1, 100)]
@@ -138,7 +138,7 @@ class ChunkingStrategy:
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """The options of writing the text. By default it is the model's."""
+    """The options for how the text is written. By default, it stays as the model wrote it."""
 
     text_format: TextFormat = option(
         TextFormat.MODEL, "Numbers in digits (`written`), in words (`spoken`), or as the model has them."
@@ -193,7 +193,7 @@ class RecordingOptions(TextOptions):
     known_speaker_names: tuple[Annotated[str, Len(1, 64)], ...] = option(
         (), "Names of voices, one for each of the references, repeated.", max_length=MAX_KNOWN_SPEAKERS
     )
-    # A form has the audio files as data URLs.
+    # In a form, the audio files are data URLs.
     known_speaker_references: tuple[bytes, ...] = option(
         (),
         "Recordings of 2 to 10 s of one person each, as data URLs in base64, repeated.",
@@ -207,7 +207,7 @@ class RecordingOptions(TextOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CueLayout(RecordingOptions):
-    """The options of requests whose answer can be subtitles with a layout of the caller's."""
+    """The options of requests whose answer can be subtitles in a layout that the caller chooses."""
 
     max_line_chars: int = option(42, "Widest line, in columns; a CJK character has two.", ge=2, le=200)
     max_lines: int = option(2, "Most lines of a cue.", ge=1, le=4)
@@ -218,7 +218,7 @@ class CueLayout(RecordingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingRequest(RecordingOptions):
-    """The base of all requests about a recording. `checked` makes what a caller states what is processed."""
+    """The base of all requests about a recording. `checked` turns it into the one that is processed."""
 
     model: str = option(
         "", "A name from /v1/models; empty: the model that is loaded. Names of OpenAI's models mean that too."
@@ -229,7 +229,7 @@ class RecordingRequest(RecordingOptions):
 
     @property
     def spoken_language(self) -> str | None:
-        """The model's name of the language of the recording, None to detect it."""
+        """The model's name for the language of the recording, None to detect the language."""
         name: str = getattr(self, self.spoken_field)
         return name or None
 
@@ -251,15 +251,15 @@ class RecordingRequest(RecordingOptions):
 
     @property
     def needed_word_times(self) -> WordTimes:
-        """NONE if the answer has no times of words."""
+        """The times of words that the answer needs, NONE if it shows none."""
         needed = not self.listed.isdisjoint(("word", "cue")) or self.response_format.is_subtitles or self.speakers
         if not needed and not (self.masks and self.reports_gaps):
             return WordTimes.NONE
         return WordTimes.ALIGNED if self.mode == "accurate" else WordTimes.ESTIMATED
 
     def checked(self) -> Self:
-        """Return the request as it is processed: languages by the model's names, one list of hotwords, speakers also if
-        only the format asks for them. Raises the leaves of `InvalidInput` for fields that contradict each other."""
+        """Return the request as it is processed: languages by the model's names, one list of hotwords, and `speakers`
+        set even if only the format asks for them. Raises `InvalidInput` for fields that contradict each other."""
         hotwords = (*self.hotwords, *self.keywords)
         for name, words in (("hotwords", self.hotwords), ("keywords", self.keywords)):
             _refuse_characters(name, words, _SURROGATES, "it cannot be written in UTF-8")
@@ -284,10 +284,10 @@ class RecordingRequest(RecordingOptions):
         )
 
     def _languages(self) -> tuple[str | None, tuple[str, ...]]:
-        """Return the language to force, or None and those to detect it among."""
+        """Return the language to force, or None and the languages to choose from when detecting it."""
         language = _normalized(getattr(self, self.spoken_field), self.spoken_field)
         several = dict.fromkeys(_normalized(each, "languages") for each in self.languages)
-        if not several or None in several:  # `auto` is one of any
+        if not several or None in several:  # `auto` in the list means any language
             return language, ()
         if language is not None and language not in several:
             raise InvalidInput(f"'{self.spoken_field}' is not one of 'languages'.", param="languages")
@@ -295,7 +295,7 @@ class RecordingRequest(RecordingOptions):
         return (language or named[0], ()) if language or len(named) == 1 else (None, named)
 
     def _check_speakers(self, *, is_wanted: bool) -> None:
-        """Raise `invalid_value`. A field that has its default is the same as one that was left out, since generated
+        """Raise `invalid_value` for contradictions. A field that has its default counts as left out, since generated
         clients send all fields."""
         if not is_wanted:
             names = (*_COUNTS, _NAMES, _REFERENCES, "speaker_style", "channel_mode")
@@ -416,7 +416,7 @@ class SubtitleRequest(RecordingRequest, CueLayout):
 class TranslationRequest(RecordingRequest, CueLayout):
     """`POST /v1/audio/translations`."""
 
-    # Not that of the recording.
+    # The target language, not the language of the recording.
     language: str = option("en", "Target: any language, as a BCP 47 tag or an English name.")
     source_language: str = option("", "Language of the recording, as for transcriptions; empty: detect.")
     glossary: dict[Term, Term] = field(
@@ -453,15 +453,15 @@ Request = TranscriptionRequest | SubtitleRequest | TranslationRequest
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer as bytes. What does not apply is None."""
+    """The answer as bytes. Fields that do not apply are None."""
 
     content: bytes
     media_type: str
     file_name: str | None = None  # of subtitle files and documents
     time_source: str | None = None  # where the times of subtitles come from: "aligned", "estimated" or "mixed"
     untranslated: int | None = None  # segments or cues of a translation that stayed in the source language
-    translation_error: str | None = None  # the code of the error for which nothing was translated
-    duration_s: float | None = None  # seconds of audio, where a client has read it from an answer
+    translation_error: str | None = None  # the code of the error because of which nothing was translated
+    duration_s: float | None = None  # seconds of audio, set by a client that has read it from an answer
 
 
 def _unsupported(message: str, param: str) -> InvalidInput:

@@ -216,7 +216,7 @@ class DiarizedTranscriptionBody(BaseModel):
 router = APIRouter(tags=["audio"])
 
 
-# The paths of Azure, whose deployments all mean the model that is loaded, and of whisper.cpp's server.
+# The paths of Azure, where every deployment means the model that is loaded, and of whisper.cpp's server.
 @router.post("/openai/deployments/{deployment}/audio/transcriptions", include_in_schema=False)
 @router.post("/inference", include_in_schema=False)
 @router.post(
@@ -258,7 +258,7 @@ async def _subtitle_events(
     options: RunOptions,
     emit: Callable[[Event], Awaitable[None]],
 ) -> None:
-    """The events of a stream whose last text is a subtitle file. Cues depend on what follows: there are no deltas."""
+    """Emit the events of a stream that ends with a subtitle file. No deltas: cues depend on the text after them."""
 
     async def emit_start(event: Event) -> None:
         if isinstance(event, Started):
@@ -308,14 +308,14 @@ async def create_subtitles(request: Request, services: ServicesDep) -> Response:
 
 
 async def respond(request: Request, services: Services, wanted: AnyRequest, file: UploadFile) -> Response:
-    """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
+    """Process the request while the client is connected. Raises `Cancelled` if it leaves before the answer."""
     caller, reports_gaps = request.state.caller, wanted.reports_gaps
     options = RunOptions(caller=caller.share, owner=caller.owner, reports_gaps=reports_gaps)
     return await answered(request, services.processor.process(file.file, wanted, options))
 
 
 async def answered(request: Request, work: Coroutine[Any, Any, tuple[Result, Transcript]]) -> Response:
-    """Return the response with a result and what its transcript tells. Raises as `respond`."""
+    """Return the response with a result and headers about its transcript. Raises what `respond` raises."""
     result, transcript = await while_connected(request.receive, work)
     timing = noted(request, transcript)
     if result.untranslated is not None:
@@ -325,8 +325,8 @@ async def answered(request: Request, work: Coroutine[Any, Any, tuple[Result, Tra
 
 
 def noted(request: Request, transcript: Transcript) -> dict[str, str]:
-    """Add the lengths and times of a transcript, none of its text, to the request's line in the log. Return the
-    `Server-Timing` header with these times, in milliseconds, and the time so far."""
+    """Add the lengths and times of a transcript, but none of its text, to the request's log line. Return the
+    `Server-Timing` header with these times, in milliseconds, and the total time so far."""
     took_ms = {name.removesuffix("_ms"): value for name, value in asdict(transcript.timings).items()}
     request.state.log.update(
         audio_s=transcript.duration_ms / 1000,
@@ -353,7 +353,7 @@ def headers_of(result: Result) -> dict[str, str]:
 
 
 async def _stream(request: Request, work: Work[Event], to_frames: Callable[[Event], list[str]]) -> StreamingResponse:
-    """Return the response of the events, which are noted for the request's log line and its metrics."""
+    """Return the response that streams the events. Note their times for the request's log line and metrics."""
 
     def frames_of(event: Event) -> list[str]:
         frames = to_frames(event)
@@ -367,8 +367,8 @@ async def _stream(request: Request, work: Work[Event], to_frames: Callable[[Even
 
 
 class OpenAiFrames:
-    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done. With
-    diarized_json each segment is an event too, once its speaker is known; with verbose_json each that is not whole.
+    """Deltas as they are decoded, then `transcript.text.done` and `[DONE]`. All deltas joined are the text of `done`.
+    With diarized_json, each segment is an event once its speaker is known; with verbose_json, each incomplete segment.
 
     Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
     """
@@ -407,10 +407,10 @@ def _done(finished: Finished, request: RecordingRequest) -> dict[str, Any]:
 
 
 class SegmentFrames:
-    """Frames with the length that the recording states, if any, each segment, the whole text, and `done`.
+    """Frames with the length that the recording claims, if any, each segment, the whole text, and `done`.
 
-    Where speakers are told apart, the segments come without them while the recording is transcribed, and once more at
-    its end, each of one speaker.
+    If speakers are requested, segments are sent twice: without speakers while the recording is transcribed, and at its
+    end with speakers, each segment of one speaker.
     """
 
     def __init__(self, request: RecordingRequest) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def segmentation_config(chunking: ChunkingStrategy, traits: EngineTraits) -> SegmentationConfig:
-    """Return the rules of cutting for an engine of these traits: the server's own, or those of the caller."""
+    """Return the rules for cutting audio for an engine with these traits: the server's own, or the caller's."""
     max_span_s = min(SegmentationConfig().max_span_s, traits.max_audio_s)
     if chunking.type == "auto":
         return SegmentationConfig(max_span_s=max_span_s, max_gap_s=traits.max_pause_s, pad_ms=traits.margin_ms)
@@ -50,15 +50,15 @@ def segmentation_config(chunking: ChunkingStrategy, traits: EngineTraits) -> Seg
     )
 
 
-# Steps are the same however the samples come, since what is loud is judged by all that is known so far.
+# Fixed steps make results independent of how the samples arrive: loudness is judged by all that is known so far.
 _STEP_SAMPLES = 128 * FRAME_SAMPLES  # 4.1 s: what voice detection takes in one call of its network
-# What the detector leaves out is sent with `advise` if it is loud for so long. Shorter sounds are knocks and coughs.
+# `advise` sends sound that the detector leaves out if it is loud for this long. Shorter sounds are knocks and coughs.
 _LEAST_LOUD_MS = 1000
 
 
 class Segmenter:
-    """Cuts one recording, block by block; holds the audio of the open span only, and with `advise` of a pause, up to
-    the length of a span.
+    """Cuts one recording, block by block. Holds only the audio of the open span, and with `advise` also the audio of
+    a pause, up to the length of a span.
 
     `levels`: gets the loudness and the speech probability of every frame. `vad`: the use of the detector.
     """
@@ -68,12 +68,12 @@ class Segmenter:
     ) -> None:
         self._levels, self._vad, self._config = levels, vad, config
         self._frames = 0
-        self._settled = 0  # the sample before which all is in a span, or left out for good; only with `advise`
+        self._settled = 0  # all samples before it are in a span or left out for good; only with `advise`
         self._most_samples = int(1000 * config.max_span_s / FRAME_MS) * FRAME_SAMPLES
         self._speech = SpeechProbability()
         self._cutter = SpanCutter(config)
-        self._rest = np.zeros(0, np.float32)  # less than a step
-        self._kept = np.zeros(0, np.float32)  # what a span may still need, from sample `_kept_from` on
+        self._rest = np.zeros(0, np.float32)  # samples of an incomplete step
+        self._kept = np.zeros(0, np.float32)  # samples that a span may still need, from `_kept_from` on
         self._kept_from = 0
         self._peak = np.float32(1.0)
 
@@ -82,8 +82,8 @@ class Segmenter:
         return self._settled if self._vad is VoiceDetection.ADVISE else self._cutter.needed_from
 
     def push(self, block: NDArray[np.float32], *, is_last: bool = False) -> list[SpeechSpan]:
-        """Add samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each; with
-        the last samples of the recording, which may be none, all that are left."""
+        """Add samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each. With
+        `is_last`, returns all remaining spans; `block` may then be empty."""
         whole = np.concatenate((self._rest, block))
         *steps, self._rest = np.split(whole, range(_STEP_SAMPLES, len(whole) + 1, _STEP_SAMPLES))
         spans = [span for step in steps for span in self._step(step)]
@@ -101,12 +101,12 @@ class Segmenter:
         return list(self._with_doubtful(spans, end if is_last else self._cutter.needed_from, is_last=is_last))
 
     def _with_doubtful(self, spans: list[SpeechSpan], end: int, *, is_last: bool) -> Iterator[SpeechSpan]:
-        """Yield the spans, and before each what is loud in the pause before it; `end`: no later span begins before."""
+        """Yield the spans, each after the loud stretches of the pause before it. `end`: no later span begins before."""
         for span in spans:
             yield from self._doubtful(span.start, 1)
             yield span
             self._settled = span.end
-        # A pause may last for hours: it is judged in pieces, and its audio need not be kept.
+        # A pause may last for hours. It is judged in pieces, so that its audio need not be kept.
         yield from self._doubtful(end, 1 if is_last else self._most_samples + 1)
 
     def _doubtful(self, end: int, least: int) -> Iterator[SpeechSpan]:
@@ -128,7 +128,7 @@ class Segmenter:
             self._settled = stop
 
     def _scores(self, frames: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        # Float files may exceed full scale by any factor. The peak so far is the best guess of it.
+        # Float files may exceed full scale by any factor. The peak so far is the best guess of that factor.
         self._peak = max(self._peak, np.abs(frames).max(initial=1.0))
         scaled = np.clip(frames / self._peak, -1.0, 1.0)
         probabilities, power = self._speech.push(scaled), frame_power(scaled)
@@ -144,9 +144,9 @@ class Segmenter:
         self._kept_from += needed
 
     def _cut_out(self, span: SpeechSpan) -> SpeechSpan:
-        """Return the span with its audio, and what the detector takes it for."""
+        """Return the span with its audio, and with the detector's judgement of it."""
         peak = span.peak_probability
-        if self._vad is not VoiceDetection.STRICT:  # the cutter knows more, or nothing
+        if self._vad is not VoiceDetection.STRICT:  # the cutter's peak is raised (`off`) or missing (`advise`)
             peak = self._levels.peak_probability(span.start // FRAME_SAMPLES, -(-span.end // FRAME_SAMPLES))
         has_speech = self._vad is not VoiceDetection.OFF or peak >= self._config.threshold
         audio = self._kept[span.start - self._kept_from : span.end - self._kept_from]
@@ -160,7 +160,7 @@ class SpanSegmenter(Protocol):
     """Cuts the blocks of a `RecordingSignal` into spans, in the order in which they begin."""
 
     def push(self, block: NDArray[np.float32], *, is_last: bool = False) -> list[SpeechSpan]:
-        """Take the next samples and return the spans that are now final; with the last samples, all that are left."""
+        """Take the next samples and return the spans that are now final; with `is_last`, all remaining spans."""
 
 
 def _mixed(decoder: Decoder, source: Source, progress: Progress, caller: str) -> AsyncGenerator[Samples, None]:
@@ -169,25 +169,25 @@ def _mixed(decoder: Decoder, source: Source, progress: Progress, caller: str) ->
 
 @dataclass(frozen=True, slots=True)
 class RecordingSignal:
-    """The signal that is transcribed of a recording: its channels, mixed. Features make others of the channels."""
+    """The signal that is transcribed: the recording's mixed channels. Features make other signals of the channels."""
 
     # the blocks of the recording: mono (n,), or (channels, n) where it is split
     stream: Callable[[Decoder, Source, Progress, str], AsyncGenerator[Samples, None]] = _mixed
-    # makes what cuts these blocks
+    # makes the segmenter for these blocks
     segmenter: Callable[[SegmentationConfig, SoundLevels, VoiceDetection], SpanSegmenter] = Segmenter
     is_split: bool = False  # each voice has spans of its own, which name its speaker
     work: float = 1.0  # seconds of audio to transcribe for each second of the recording
 
 
-_CELL_FRAMES = 32  # about 1 s: a pause is judged second by second, each by most of its frames
-# What is louder than the quietest tenth of the speech is not quiet. A fixed level would take the noise of one room for
+_CELL_FRAMES = 32  # about 1 s: a pause is judged second by second, each second by the majority of its frames
+# Sound louder than the quietest tenth of the speech is not quiet. A fixed level would take the noise of one room for
 # speech, and the speech of another for noise.
 _QUIETEST_SHARE = 0.1
 _SPEECH = 0.5  # the least probability of a frame of speech
-_QUIET_DB = -50.0  # dBFS: the level where nobody speaks
+_QUIET_DB = -50.0  # dBFS: the limit of a recording in which nobody speaks
 _LEAST_UNHEARD_MS = 500  # a shorter pause has hardly room for a word
 _FLOOR_DB = -100.0
-_PEAKS = 600  # what a waveform shows
+_PEAKS = 600  # the points of a waveform
 
 
 class SoundLevels:
@@ -196,12 +196,12 @@ class SoundLevels:
     def __init__(self) -> None:
         self._loudness = bytearray()  # dB over `_FLOOR_DB`
         self._probabilities = bytearray()  # in parts of 255
-        self._speech = np.zeros(256, np.int64)  # of each loudness: the frames of speech
+        self._speech = np.zeros(256, np.int64)  # the number of frames of speech for each loudness
 
     def put(self, first: int, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> None:
         """Note the frames from number `first` on: probabilities in [0, 1] and mean square power, both (k,).
 
-        Of a frame that is noted again, as that of another channel, the louder and the likelier count.
+        If a frame is noted again, for another channel, the higher loudness and the higher probability are kept.
         """
         loudness = np.rint(10.0 * np.log10(power + 1e-10) - _FLOOR_DB).clip(0, 255).astype(np.uint8)
         likelihood = np.rint(255.0 * probabilities).clip(0, 255).astype(np.uint8)
@@ -213,10 +213,10 @@ class SoundLevels:
             np.maximum(known, values, out=known)
 
     def coverage(self, duration_ms: int, segments: Sequence[Segment]) -> tuple[CoveragePart, ...]:
-        """Return the parts of a recording of that length, in order and without gaps, neighbours of one kind joined.
+        """Return the parts of a recording of this length, in order and without gaps. Joins neighbours of one kind.
 
-        `segments`: the answers for all that the model was given, also without text. Where they overlap, as those of
-        several channels do, what is unheard counts most, and words count more than none.
+        `segments`: the answers for all audio that the model was given, even those without text. Where segments
+        overlap, as on several channels, an unheard one counts most, and one with words counts more than one without.
         """
         parts: list[CoveragePart] = []
         for start_ms, end_ms, segment in _stretches(duration_ms, segments):
@@ -285,7 +285,7 @@ class SoundLevels:
 
 
 def _stretches(duration_ms: int, segments: Sequence[Segment]) -> Iterator[tuple[int, int, Segment | None]]:
-    """Yield the recording in stretches, each with the segment that counts most there, None if there is none."""
+    """Yield the recording in stretches, each with the segment that counts most there, or None."""
     edges = sorted({0, duration_ms, *(edge for segment in segments for edge in (segment.start_ms, segment.end_ms))})
     owners: list[Segment | None] = [None] * (len(edges) - 1)
     for segment in sorted(segments, key=lambda one: (not one.complete, bool(one.text))):
@@ -300,7 +300,7 @@ def _frames(start_ms: int, end_ms: int) -> tuple[int, int]:
 
 
 def damaged(progress: Progress, duration_ms: int) -> list[Segment]:
-    """Return the parts of the recording that are silence in place of damaged packets, which no span has as a whole."""
+    """Return a segment for each part where silence replaces damaged packets. No span covers such a part as a whole."""
     times_ms = [(s_to_ms(begin_s), min(s_to_ms(end_s), duration_ms)) for begin_s, end_s in progress.lost_s]
     return [
         Segment(begin_ms, end_ms, "", "", (), 0.0, 1.0, cut_short=UnheardReason.DAMAGED)

@@ -1,14 +1,14 @@
-"""One span of a recording: transcribed as a row of the batch, tried again where that went wrong, its words timed.
+"""One span of a recording: transcribe it as a row of the batch, retry it if that went wrong, and time its words.
 
-A second try is the same for live finals. An answer that repeats itself, or that used up its token budget, is asked for
-again in an easier form: greedily if it was sampled, then in two halves. What still fails is returned as it is: its
-`finish` says so.
+Live finals are retried in the same way. If an answer repeats itself or uses up its token budget, the audio is
+transcribed again in an easier form: greedily if the answer was sampled, then in two halves. An answer that still fails
+is returned as it is; its `finish` says so.
 
-A model that hears a laugh, a name or one word may take it for any language. A segment in another language than the
-speech around it is an outlier, unless its language is sure. It is heard again in the language around it, and the answer
-that is likelier in all is taken. How sure a language must be follows from seconds of speech: its probability by the
-model is multiplied by its share of the speech. Seconds count as much as the model was sure of their language, and half
-as much for each minute between, so that speech that has changed its language is soon weighed by the new one.
+A model may take a laugh, a name or a single word for any language. A segment in another language than the speech around
+it is an outlier, unless the model is sure of its language. An outlier is transcribed again in the language around it,
+and the likelier answer is kept. How sure the model must be depends on seconds of speech: the probability that it gives
+a language is multiplied by the language's share of the speech. Seconds count in proportion to the probability of their
+language, and half as much for each minute of distance, so after a change of language the new one soon prevails.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from asr_server.recordings.requests import RecordingRequest, WordTimes
 from asr_server.schedule.job import Priority, RequestClock
 from asr_server.subtitle import alignment
 
-# What a doubtful span must have to be taken for words. It is sound without a pause: for music, models write a short
-# sentence with some confidence, which would be slower than anybody speaks.
-_LEAST_LOGPROB = math.log(0.5)  # the mean of its tokens, which are as likely as not
-_LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word a token at least
-# Models write "Yeah." for a breath or a hum that the detector takes for speech. Real short answers, of which a small
-# model is often no surer, have a frame that the detector is sure of.
+# The least that the answer for a doubtful span must have to be kept. Such a span is sound without a pause: for music,
+# models write a short sentence with some confidence, but it would be slower than anybody speaks.
+_LEAST_LOGPROB = math.log(0.5)  # the mean of its tokens, each as likely as not
+_LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word has at least one token
+# Models write "Yeah." for a breath or a hum that the detector takes for speech. A small model is often no surer of real
+# short answers, but they have a frame that the detector is sure of.
 _SHORT_TOKENS = 3
 _SURE_SPEECH = 0.95
 
-# A longer segment tells its language by itself: evaluations of language recognition have tests of 3, 10 and 30 s.
+# A longer segment is enough to recognise its language: evaluations of language recognition test 3, 10 and 30 s.
 LONGEST_S = 10.0
-# The time between two segments after which one says half as much about the language of the other.
+# At this distance in time, a segment says half as much about the language of another.
 _HALF_S = 60.0
-# Segments before a segment that are looked at.
+# How many segments before a segment are considered.
 REACH = 64
 
-# The failures of one row, after which others succeed. All other errors are of the whole recording: its caller left, its
+# Failures of one row, after which others succeed. All other errors concern the whole recording: its caller left, its
 # time is up, the server stops, or no row can be processed.
 ROW_FAILURES = (TranscriptionFailed, EngineOutOfMemory)
 
@@ -63,12 +63,12 @@ class CheckedAnswer:
     """An answer, and what its check found."""
 
     answer: Transcription
-    is_replaced: bool = False  # the first answer was only words of the context; this one was made without it
+    is_replaced: bool = False  # the first answer was only words of the context; this one was made without the context
     biased: frozenset[int] = frozenset()  # the numbers of its words that it has because of the context
 
 
 class ContextCheck:
-    """Checks the answers to utterances with a context. This one accepts all."""
+    """Checks the answers to utterances with a context. This base class accepts all of them."""
 
     async def is_doubtful(self, context: str, text: str) -> bool:
         """Return True if an answer that begins with this text may consist only of the context."""
@@ -79,9 +79,9 @@ class ContextCheck:
     ) -> CheckedAnswer:
         """Return the answer to the utterance, or one without its context.
 
-        `is_sent`: the text cannot be replaced any more. `marks`: `biased` is wanted, which may take another pass.
-        Raises what `ask` raises, except `ROW_FAILURES`: `answer` is one then that was not checked. Cancelling cancels
-        what was asked.
+        `is_sent`: the text can no longer be replaced. `marks`: `biased` is wanted, which may take another pass. Raises
+        what `ask` raises, except `ROW_FAILURES`, after which `answer` is returned unchecked. Cancelling cancels the
+        calls of `ask`.
         """
         return CheckedAnswer(answer)
 
@@ -122,12 +122,12 @@ class SpanContext:
     deltas: bool  # the text is wanted as it is decoded
     word_times: WordTimes
     check: ContextCheck  # of answers to audio with a context
-    may_fail: bool = False  # a span that fails is left out, since the answer reports it
+    may_fail: bool = False  # a span that fails is left out, and the answer reports it
 
 
 @dataclass(frozen=True, slots=True)
 class SpanResult:
-    """The segment of a span, or of half of one, and the engine's answer that it was made of."""
+    """The segment of a span, or of half of one, and the engine's answer that it was made from."""
 
     segment: Segment
     answer: Transcription
@@ -138,10 +138,10 @@ class SpanResult:
 
 
 class SpanTask:
-    """A span at work in the recording's task group. The job is queued at once.
+    """The transcription of a span in the recording's task group. Its job is queued at once.
 
-    Text that was taken out of `deltas` is final. A span is therefore not tried again once any of its text was taken,
-    and gives no more deltas once it is tried again. Text that may only repeat the context is held back.
+    Text that `next_delta` has returned is final. So a span is not retried once any of its text was returned, and gives
+    no more deltas once it is retried. Text that may only repeat the context is held back.
     """
 
     def __init__(self, context: SpanContext, span: SpeechSpan, priority: Priority) -> None:
@@ -153,25 +153,25 @@ class SpanTask:
             audio=span.audio,
             language=request.spoken_language,
             languages=request.languages,
-            # Where nobody speaks, models repeat it.
+            # Without speech, models repeat the context.
             context=request.context if span.has_speech and context.engine.traits.uses_context else "",
             temperature=request.temperature,
-            stream=context.deltas and not span.is_doubtful,  # what is sent cannot be dropped
+            stream=context.deltas and not span.is_doubtful,  # text that is sent cannot be dropped
         )
         stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline)
         self._stream = stream
         self.begun = stream.begun  # set with the first text, or at the end of the job
         self._ask: Ask = partial(context.engine.transcribe, priority=priority, deadline_s=context.deadline)
-        self._taken = ""  # the text that was given out
+        self._taken = ""  # the text that `next_delta` has returned
         self.failure: Exception | None = None  # why the span was left out
         self._stopped: RepairReason | None = None  # why the first answer was stopped, if it is asked for again
-        self._is_retried = False  # the answer may be replaced, so that no more deltas are given
+        self._is_retried = False  # the answer may be replaced, so no more deltas are given
         self._task = context.group.create_task(self._run())
         # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
         self._task.add_done_callback(lambda _: stream.cancel())
 
     async def next_delta(self) -> str | None:
-        """The next text as it is decoded; None at its end, or when the span is tried again.
+        """Return the next text as it is decoded, or None at its end or when the span is retried.
 
         Raises `TimeoutError` at the deadline.
         """
@@ -188,7 +188,7 @@ class SpanTask:
         return None
 
     async def results(self) -> list[SpanResult]:
-        """Return one result, or two for halves. Raises what the engine raised, unless the others may continue."""
+        """Return one result, or two for halves. Raises the engine's error, unless other spans may continue."""
         found = await self._task
         if not isinstance(found, Exception):
             return found
@@ -199,22 +199,22 @@ class SpanTask:
 
     @property
     def may_be_outlier(self) -> bool:
-        """True if the speech around it may change the language that is found for it."""
+        """Return True if the speech around the span may change its detected language."""
         traits = self._context.engine.traits
         detects = self._context.request.spoken_language is None and traits.scores and len(traits.languages) > 1
         return detects and samples_to_s(len(self._span.audio)) <= LONGEST_S
 
     async def weighed(self, result: SpanResult, others: Iterable[SpanResult]) -> SpanResult:
-        """Return the likelier of `result` and a result for the same audio in the language of the other results of its
-        speaker. The audio is heard again only if it might be in that.
+        """Transcribe again in the language of the speaker's other results, if the audio might be in it, and return the
+        likelier result. Otherwise return `result`.
 
-        Raises what the engine raises, except failures of this row: `result` is an answer without a second opinion.
+        Raises what the engine raises, except failures of this row, after which it returns `result`.
         """
         answer, speaker = result.answer, result.segment.speaker
         other = rival(result.heard, (one.heard for one in others if one.segment.speaker == speaker))
         if other is None:
             return result
-        # The language is limited to one, and not forced, so that the model says how probable it finds it.
+        # Detection is limited to one language, which is not forced, so that the model gives its probability.
         utterance = replace(_greedy(self._utterance, answer.start, answer.end), languages=(other.language,))
         try:
             found = await self._ask(utterance)
@@ -223,7 +223,7 @@ class SpanTask:
         if not other.is_likelier(found.hypothesis, answer.hypothesis):
             return result
         second = await self._result(replace(found, start=answer.start, end=answer.end), utterance)
-        if not second.segment.text:  # it has too little support, which the first one has
+        if not second.segment.text:  # the second has too little support, unlike the first
             return result
         return replace(second, segment=replace(second.segment, repaired=RepairReason.LANGUAGE))
 
@@ -235,7 +235,7 @@ class SpanTask:
                 return [await results[0]]
             return list(await asyncio.gather(*results))
         except Exception as error:
-            # Raised, it would end the whole group. It waits for its turn instead: what was said before is sent first.
+            # Raising it here would end the whole group. `results` raises it, after earlier speech has been sent.
             return error
 
     async def _answers(self) -> list[Transcription]:
@@ -247,7 +247,7 @@ class SpanTask:
         return await retry(self._utterance, first, self._ask)
 
     async def _left_out(self) -> SpanResult:
-        """Return the result of a span that failed, with the text that was given out before it did."""
+        """Return the result of a failed span, with the text that `next_delta` had returned."""
         said = Hypothesis(self._taken, "", (), (), Finish.END, 0, 0, 0)
         answer = Transcription(said, 0.0, 0.0, 0.0, end=len(self._span.audio))
         result = await self._timed(CheckedAnswer(answer))
@@ -289,7 +289,7 @@ def is_invented(hypothesis: Hypothesis, peak_probability: float) -> bool:
 
 
 def _spoken_tokens(hypothesis: Hypothesis) -> int:
-    return len(hypothesis.ids) - hypothesis.pieces.count(b"")  # the others name the language
+    return len(hypothesis.ids) - hypothesis.pieces.count(b"")  # ids with empty pieces name the language
 
 
 def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
@@ -343,7 +343,7 @@ def rated(words: Sequence[Word], hypothesis: Hypothesis) -> tuple[Word, ...]:
     tokens = [
         (end, logprob)
         for end, logprob, piece in zip(hypothesis.offsets, hypothesis.logprobs, hypothesis.pieces, strict=False)
-        if piece  # the others name the language
+        if piece  # tokens with empty pieces name the language
     ]
     starts = [0, *(end for end, _ in tokens[:-1])]
     # A token that ends inside a character counts for that character.
@@ -362,16 +362,16 @@ def rated(words: Sequence[Word], hypothesis: Hypothesis) -> tuple[Word, ...]:
     return tuple(rated_words)
 
 
-# In half of a shorter utterance, a word lost at the cut is more likely than a mended loop.
+# Halving a shorter utterance is more likely to lose a word at the cut than to end a loop.
 _MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
 
 
 async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Transcription]:
-    """The answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
+    """Return the answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
 
-    Raises what `ask` raises. Cancelling cancels what was asked. Of the utterance only audio, languages and context are
-    used again: a draft or a forced beginning belong to the answer that went wrong, and nobody knows in which half they
-    end.
+    Raises what `ask` raises. Cancelling cancels its calls. A retry uses only the audio, languages and context of the
+    utterance: a draft or a forced prefix belongs to the answer that went wrong, and it is unknown in which half it
+    ends.
     """
     samples = len(utterance.audio)
     answer = first
@@ -385,13 +385,13 @@ async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Tr
     try:
         found = await asyncio.gather(*tasks)
     finally:
-        for task in tasks:  # where one failed, nobody waits for the other
+        for task in tasks:  # if one failed, nobody waits for the other
             task.cancel()
     return [replace(one, start=start, end=end) for (start, end), one in zip(parts, found, strict=True)]
 
 
 def part_of(utterance: Utterance, answer: Transcription) -> Utterance:
-    """Return the utterance of `answer`, which is an answer of `retry`."""
+    """Return the part of the utterance for which `retry` returned `answer`."""
     is_whole = answer.end - answer.start == len(utterance.audio)
     return utterance if is_whole else _greedy(utterance, answer.start, answer.end)
 
@@ -405,8 +405,8 @@ async def time_words(
 ) -> tuple[Word, ...]:
     """Return the words of `text`, with times in milliseconds of the recording, or none if there is no text.
 
-    Where no aligner can help (there is none, or it does not know the language, is not loaded, or failed) the times are
-    estimates. Each word says which it has. Raises `ShuttingDown` only.
+    If no aligner can help (there is none, or it does not know the language, is not loaded, or failed), the times are
+    estimates. Each word says how its times were found. Raises `ShuttingDown` only.
     """
     if how is WordTimes.NONE or not text.strip():
         return ()
@@ -448,7 +448,7 @@ class Heard:
         return self.end_s - self.start_s
 
     def around(self, others: Iterable[Heard]) -> defaultdict[str, float]:
-        """Return the seconds that `others` have of each language, as they count here."""
+        """Return the seconds of each language in `others`, weighted by probability and distance."""
         weights: defaultdict[str, float] = defaultdict(float)
         for other in others:
             if other.answer.text and other.answer.language:
@@ -460,46 +460,46 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """The language of the speech around a segment, which may be its own."""
+    """The language of the speech around a segment, which may also be the segment's language."""
 
     language: str
-    share: float  # of it among the seconds in it and in the language that was found (0..1, neither included)
+    share: float  # its share of the seconds in it and in the detected language (0..1, both exclusive)
 
     def is_likelier(self, second: Hypothesis, first: Hypothesis) -> bool:
-        """Return True if `second`, in this language, is likelier than `first`, in the one that was found. No words and
-        an answer that was stopped never are."""
+        """Return True if `second`, in this language, is likelier than `first`, in the detected one. An answer without
+        words and one that was stopped never are."""
         if not second.text or second.finish is not Finish.END:
             return False
         return _mean_logprob(second, self.share) > _mean_logprob(first, 1.0 - self.share)
 
 
 def _mean_logprob(answer: Hypothesis, share: float) -> float:
-    """Return the log-probability of language and words, divided by the tokens: two answers differ in length."""
+    """Return the log-probability of language and words, divided by the number of tokens: answers differ in length."""
     return (math.log(share) + sum(answer.logprobs)) / len(answer.ids)
 
 
 def rival(one: Heard, others: Iterable[Heard]) -> Rival | None:
-    """Return the language in which a segment should be heard again, by the speech around it; None for none.
+    """Return the language in which to transcribe a segment again, judged by the speech around it, or None.
 
-    The model finds that language as probable as what the one that was found leaves to others, or less. Where even this
-    would not make it the likelier one, the language is sure.
+    The model gives that language at most the probability that the detected one leaves to all others. If even this
+    would not make it the likelier one, the detected language is sure.
     """
     found = one.answer.language
     if not one.answer.text or not found or one.seconds > LONGEST_S:
         return None
     weights = one.around(others)
     language = max(weights, key=weights.__getitem__, default=found)
-    # The segment counts for the language that it is in, whichever that is.
+    # The segment's own seconds count for both, since it may be in either language.
     own_s, other_s = weights[found] + one.seconds, weights[language] + one.seconds
     probability = math.exp(one.answer.language_logprob)
-    is_outlier = weights[language] > own_s  # which is never so of the language that was found
+    is_outlier = weights[language] > own_s  # never true of the detected language
     if not is_outlier or probability * own_s >= (1.0 - probability) * other_s:
         return None
     return Rival(language, other_s / (own_s + other_s))
 
 
 def main_language(segments: Sequence[Segment]) -> str:
-    """Return the language of most of the speech, by its seconds, since scripts differ in characters; "" for none."""
+    """Return the language with the most seconds of speech, or "". Numbers of characters differ between scripts."""
     weights: Counter[str] = Counter()
     for segment in segments:
         if segment.language:
