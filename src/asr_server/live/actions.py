@@ -31,12 +31,12 @@ def _from_floats(data: bytes) -> bytes:
 class Encoding:
     """An encoding of the client's audio. Sessions get 16-bit PCM only."""
 
-    name: str = "pcm_s16le"  # as the first message has it
+    name: str = "pcm_s16le"  # in the first message
     sample_bytes: int = 2
     decode: Callable[[bytes], bytes] | None = None
 
     def pcm(self, data: bytes) -> bytes:
-        """Raises `invalid_value` for half a sample of an encoding: the rest would be heard as noise."""
+        """Return 16-bit PCM. Raises `invalid_value` for part of a sample: the rest would become noise."""
         if self.decode is None:
             return data
         if len(data) % self.sample_bytes:
@@ -113,7 +113,7 @@ class ClientAction(_Endpointing):
 
 
 def parse_query(values: Mapping[str, str]) -> Query:
-    """Raises `invalid_value` with the parameter at fault."""
+    """Check the query. Raises `invalid_value` with the parameter at fault."""
     try:
         return Query.model_validate({name: value for name, value in values.items() if value != ""})
     except ValidationError as error:
@@ -121,7 +121,7 @@ def parse_query(values: Mapping[str, str]) -> Query:
 
 
 def parse_action(text: str) -> ClientAction:
-    """Raises `malformed_body` for anything but a JSON object, `invalid_value` for an unknown action or a wrong type."""
+    """Read a text frame. Raises `malformed_body` if it is not a JSON object, `invalid_value` for a wrong field."""
     if len(text) > _MAX_TEXT_BYTES:
         raise InvalidInput("The message is too long; audio belongs into binary frames.", code="malformed_body")
     try:

@@ -37,7 +37,7 @@ class SharedBytes:
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
-        self._held: dict[object, int] = {}  # the bytes of each owner of queues that holds any
+        self._held: dict[object, int] = {}  # the bytes of each owner whose queues hold any
 
     @property
     def queue_bytes(self) -> int:
@@ -104,7 +104,7 @@ class Inbox:
     async def wait_for_room(self, event: Event | Disconnected | RefusedAction) -> None:
         """Wait until the event may be put. An empty inbox takes any event.
 
-        Waits only for progress of this inbox: it needs no room that other inboxes free.
+        Waits only for progress of this inbox, never for other inboxes to free room.
         """
         # Nothing is awaited between the last check and the caller's `put`, so no other sender can take the room.
         while self._waiting and (

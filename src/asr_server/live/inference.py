@@ -133,7 +133,7 @@ class LiveInference:
             self.spoken.pop()
         other = rival(heard, self.spoken) if request.language is None and not request.prefix else None
         if other is not None:
-            with suppress(*ROW_FAILURES):  # then the first answer stays
+            with suppress(*ROW_FAILURES):  # after a failure the first answer stays
                 second = await ask(replace(utterance, draft=(), draft_text=None, languages=(other.language,)))
                 if other.is_likelier(second.hypothesis, first.hypothesis):
                     first, heard = second, replace(heard, answer=second.hypothesis)
@@ -194,7 +194,7 @@ class FinalWordTimes:
         self._how = how
         self._send = send
         self._utterance = 0
-        self._asked: dict[int, Transcribe] = {}  # of the parts of that utterance, by where their audio begins
+        self._asked: dict[int, Transcribe] = {}  # of the parts of that utterance, by the start of their audio
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_request(self, request: Transcribe) -> None:

@@ -59,7 +59,7 @@ class TextDetails(PartMessage):
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """True if they say nothing, and need not be sent by themselves."""
+        """True if there are no details, so that they need not be sent by themselves."""
 
     @abstractmethod
     def fields(self) -> dict[str, Any]:
@@ -87,11 +87,11 @@ class Outgoing:
 
     message: Message
     lag_ms: int = 0  # time since the arrival of the message's last audio; 0 if it has none
-    details: TextDetails | None = None  # of a text, if a part has some
+    details: TextDetails | None = None  # of the message's text, if a part has any
 
 
 class SessionPart:
-    """A feature's part of one session. Methods to override; these change nothing.
+    """A feature's part of one session. Subclasses override the methods, which here change nothing.
 
     All are called on the event loop and must return at once. `close` may be called more than once.
     """
@@ -111,9 +111,9 @@ class SessionPart:
         """Stop all work: the session is over."""
 
 
-# Makes the part of a session from its id and a function that sends a message at any time.
+# Makes the part of a session from the session's id and a function that sends a message at any time.
 MakePart = Callable[[str, Callable[[PartMessage], None]], SessionPart]
-# Reads a feature's options from the query, and returns what makes its part, if it has one. Raises `AsrError`.
+# Reads a feature's options from the query, and returns the factory of its part, or None. Raises `AsrError`.
 OpeningReader = Callable[["WebSocket", "Query"], MakePart | None]
 # Decodes the next frame of a client to 16-bit PCM.
 Decode = Callable[[bytes], Awaitable[bytes]]
@@ -194,7 +194,7 @@ def _size(outgoing: Outgoing) -> int:
 def _message_size(message: Message) -> int:
     match message:
         case Partial() | Final():
-            # The message has the whole text and also its parts.
+            # The message contains the text twice: as a whole and in parts.
             return MESSAGE_BYTES + 2 * CHARACTER_BYTES * len(message.text)
         case WordTimestamps():
             return MESSAGE_BYTES * (1 + len(message.words))

@@ -125,7 +125,7 @@ def _rules(services: Services, query: Query) -> TurnConfig:
 
 
 def _hello(services: Services, connection: LiveConnection, query: Query) -> dict[str, object]:
-    """The first message. For a resumed session it says what has arrived, and the client sends the rest again."""
+    """Return the first message. For a resumed session it says how much has arrived; the client sends the rest."""
     session, encoding = connection.session, query.decoder
     hello: dict[str, object] = {
         "status": "connected",

@@ -115,8 +115,8 @@ class LiveConnection(Outbox):
     async def send(self, event: Event | RefusedAction | Disconnected) -> None:
         """Give the session an event of the client. Waits while the session's inbox is full.
 
-        Raises `session_taken`, also if another connection took the session during the wait: that one was sent the
-        number of received bytes, and its client sends the rest again, so counting these bytes would double them.
+        Raises `session_taken`, also if another connection took the session during the wait. The new connection was sent
+        the number of received bytes and its client sends the rest again, so counting these bytes would double them.
         Raises `Overloaded`, and takes nothing of a large frame, while sessions hold too many bytes.
         """
         if not isinstance(event, Audio) or len(event.pcm) <= PIECE_BYTES:
@@ -141,14 +141,14 @@ class LiveSession:
         """`ticket`: the session's admission."""
         engines = shared.engines
         self.id = identity
-        self.input_rate_hz = config.input_rate_hz  # as last configured, as `rules`
+        self.input_rate_hz = config.input_rate_hz  # as last configured, like `rules`
         self.detached = asyncio.Event()  # set while no connection has the session
         self.received_bytes = self.received_actions = 0
-        self._received_s = self._processed_s = 0.0  # of audio, whose rate may change
+        self._received_s = self._processed_s = 0.0  # seconds of audio, whose rate may change
         self._began_s = time.monotonic()
         if options.reopened:  # its client sends the audio of a lost session again
             self._began_s -= _REOPENED_S + samples_to_s(config.max_utterance_samples)
-        self.rules = config.rules  # as last configured, also while that still waits in the inbox
+        self.rules = config.rules  # as last configured, even while that event waits in the inbox
         self.ended = False  # if True, nobody can resume it
         self.machine = LiveMachine(replace(config, on_frame=self._on_frame))
         self._speech = SpeechProbability()
@@ -172,7 +172,7 @@ class LiveSession:
 
     @property
     def log_name(self) -> str:
-        """The part of the id that may be logged: the whole id allows to resume the session."""
+        """The part of the id that may be logged: the whole id lets a client resume the session."""
         return self.id.partition(".")[0]
 
     # -- connections -------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class LiveSession:
         return self._connection is connection
 
     async def take(self, event: Event | RefusedAction | Disconnected, connection: LiveConnection) -> None:
-        """Take an event from a connection, as its `send` says."""
+        """Take an event from a connection, as described in its `send`."""
         if self.is_current(connection):
             await self.inbox.wait_for_room(event)
         # Checked again after the wait. Nothing is awaited from here on, so every counted byte is in the inbox.
@@ -240,7 +240,7 @@ class LiveSession:
 
     def end(self, error: AsrError | None = None) -> None:
         """Cancel all work and end the connection, with the error if there is one."""
-        # Checked by callbacks, also by those of tasks that are already done: the machine gets no more events.
+        # Checked by callbacks, also of tasks that are already done, so that the machine gets no more events.
         self.ended = True
         self._task.cancel()
         self._word_times.close()
@@ -262,7 +262,7 @@ class LiveSession:
             await self._process(incoming)
             if isinstance(incoming.event, Audio):
                 self._processed_s += _seconds(incoming.event, self.machine.input_rate_hz)
-            # Only now: an event takes room until it is processed, or a client could have twice as much in progress.
+            # Only now: an event counts until it is processed, or a client could have twice as much in progress.
             self.inbox.remove_first()
             self._account()
             self._machine_changed.set()  # `finish` waits for the inbox too
@@ -306,7 +306,7 @@ class LiveSession:
         # Awaited before the machine gets the audio: afterwards, a result's actions could overtake the audio's.
         frames = await self._frames(audio)
         actions = self.machine.receive(audio, frames)
-        # Before the actions, whose lag is counted from here.
+        # Before the actions, whose lag is counted from this arrival time.
         self._arrivals.add(self.machine.clock_samples, arrived_s)
         self._perform(actions)
         if self._estimates:

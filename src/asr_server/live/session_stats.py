@@ -1,4 +1,4 @@
-"""Metrics of live sessions, and the log line of a session. Neither contains any text of it."""
+"""Metrics of live sessions, and the log line of a session. Neither contains any text of the session."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class SessionStats:
                 self.committed.pop(number, None)
 
     def on_disconnect(self, *, clean: bool) -> None:
-        """Note that the connection is gone. If something else has ended the session, that stays the outcome."""
+        """Note that the connection is gone. If the session has ended for another reason, its outcome stays."""
         if self.outcome in (SessionOutcome.CLOSED, SessionOutcome.LOST):
             self.outcome = SessionOutcome.CLOSED if clean else SessionOutcome.LOST
 

@@ -44,7 +44,7 @@ class _Entry:
 
     session: LiveSession
     owner: str
-    leases: ExitStack  # keep its engines loaded, and its quota slots
+    leases: ExitStack  # keeps its engines loaded and its quota slots taken
     resumes: int = 0  # number of requests to resume it
     timer: asyncio.TimerHandle | None = None  # drops it if its client does not come back
 
@@ -104,7 +104,7 @@ class LiveSessions:
         """Return the configuration of the settings, with these changes.
 
         `manual`: only a flush ends an utterance. `semantic`: judge a pause by the speech before it, or by its length
-        only; None uses the setting, if this server can. Raises `unsupported_value` if it cannot and should.
+        only; None uses the setting, if this server can. Raises `unsupported_value` if True and this server cannot.
         """
         s = self._settings
         if semantic and not self.judges_pauses:
@@ -190,8 +190,8 @@ class LiveSessions:
         self._admission.check(can_wait=True)
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
-        """Wait a moment for the old connection of a client that came back at once, whose messages may be in transit."""
-        with suppress(TimeoutError):  # the old connection is broken without a sign, and the new one takes over
+        """Wait briefly for the old connection to end: a client that came back at once may have messages in transit."""
+        with suppress(TimeoutError):  # the old connection broke without a sign, and the new one takes over
             async with asyncio.timeout(_LEAVE_GRACE_S):
                 await session.detached.wait()
 

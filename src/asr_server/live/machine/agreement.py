@@ -1,9 +1,9 @@
 """Commits the words of an open utterance on which successive hypotheses agree (local agreement).
 
-A word is committed when it and all words before it have stood in every hypothesis for a while, and in at least two, and
-when it is not among the last words of the text. Words are compared without case and punctuation, which a model changes
-its mind about for longer than about the words; what is committed is the spelling of the present hypothesis. Committed
-ids are the forced prefix of every later hypothesis, so they are never taken back.
+A word is committed when it is not among the last words of the text, and when it and all words before it have been in
+every hypothesis for a while, and in at least two. Words are compared without case and punctuation, since a model
+settles on these later than on the words. The spelling of the current hypothesis is committed. Committed ids are the
+forced prefix of every later hypothesis, so they are never taken back.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class CommitRules:
 
     held_words: int = 2  # this many words at the end stay open
     held_characters: int = 4  # the same for scripts without spaces, where each character counts
-    age_samples: int = 6_400  # of speech for which a word must have stood
+    age_samples: int = 6_400  # a word must have stood for this much speech
     guess_age_samples: int = 48_000  # the same for a word with a token that is less probable than `least_probability`
-    least_probability: float = 0.8  # of a token that is no guess
-    # what first stood in a hypothesis made from more audio of the utterance is not committed
+    least_probability: float = 0.8  # a token that is less probable is a guess
+    # a word that first appears in a hypothesis on more audio of the utterance is not committed
     latest_samples: float = math.inf
 
 
@@ -47,11 +47,11 @@ class _Word:
 
 
 class _Standing:
-    """Since when the words of the last hypothesis have stood where they are."""
+    """The age of each word of the last hypothesis in its place."""
 
     def __init__(self) -> None:
         self._words: list[str] = []  # folded
-        self.since: list[float] = []  # for each of them: the speech up to the end of the audio at which it first stood
+        self.since: list[float] = []  # for each word: the speech in the audio of the hypothesis that first had it
 
     def follow(self, folded: list[str], speech_samples: float) -> None:
         agreed = _agreed(self._words, folded)
@@ -60,12 +60,12 @@ class _Standing:
 
 
 class Agreement:
-    """The hypotheses of one utterance, and what is committed of them."""
+    """The hypotheses of one utterance, and the words of them that are committed."""
 
     def __init__(self, rules: CommitRules) -> None:
         self._rules = rules
-        # In all hypotheses, and in those that may commit. A word is as old as the older of the two says: where a lesser
-        # engine hears another word again and again, the better one still agrees with itself.
+        # In all hypotheses, and in those that may commit words. The greater of the two ages counts: if a less accurate
+        # engine keeps hearing another word, the accurate one may still agree with itself.
         self._shown, self._confirmed = _Standing(), _Standing()
         self.ids: tuple[int, ...] = ()
         self.text = ""
@@ -75,8 +75,8 @@ class Agreement:
     def on_result(
         self, result: TranscribeResult, end_samples: int, *, quiet_samples: int = 0, may_commit: bool = True
     ) -> None:
-        """The next hypothesis, made from the audio up to `end_samples`, of which `quiet_samples` are pauses: a word
-        does not age while nothing is said. `may_commit`: whether its words may be committed; those of a less accurate
+        """Add the next hypothesis, made from the audio up to `end_samples`. Of this audio, `quiet_samples` are pauses,
+        in which words do not age. `may_commit`: whether its words may be committed. The hypotheses of a less accurate
         engine only show for how long a word has stood."""
         words = _words(result.text)
         folded = [word.folded for word in words]
@@ -91,19 +91,19 @@ class Agreement:
             self._commit(result, words, speech_samples)
 
     def _commit(self, result: TranscribeResult, words: list[_Word], speech_samples: int) -> None:
-        """Commit as many words as are certain and lie before the held ones, up to where a token ends with one."""
+        """Commit the certain words, up to the last of them that ends where a token ends."""
         for word in reversed(words[: self._certain(result, words, speech_samples)]):
             count = bisect_left(result.offsets, word.end) + 1
             offset = result.offsets[count - 1]
             if offset <= len(self.committed):
                 return
-            # A number may still regroup with what follows: "20", then "20,000".
+            # Never up to a number, which may still change with the next digits: "20", then "20,000".
             if _word_ends(result.text, offset) and not word.folded.isnumeric():
                 self.committed_ids, self.committed = result.ids[:count], result.text[:offset]
                 return
 
     def _certain(self, result: TranscribeResult, words: list[_Word], speech_samples: int) -> int:
-        """Return how many words, from the first, are committed, or old and probable enough."""
+        """Count the leading words that are committed, or old enough for their probability. Held words never count."""
         held = self._rules.held_words
         if words and _UNSPACED.match(words[-1].folded):
             held = self._rules.held_characters
@@ -128,10 +128,10 @@ class Agreement:
 
 
 def following(committed: str, result: TranscribeResult) -> str:
-    """The text of a hypothesis behind the committed words: the whole text, which begins with `committed`.
+    """Return the whole text of a hypothesis, changed where necessary so that it begins with `committed`.
 
-    The ids begin with the committed ones, but a text in which a repetition was folded may lack some of the words. A
-    detached one may have other words in their place.
+    The ids begin with the committed ids, but the text lacks some of their words if a repetition was folded. The text of
+    a detached result may have other words in their place.
     """
     text = result.text
     if result.detached:

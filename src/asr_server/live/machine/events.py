@@ -28,7 +28,7 @@ class Ending(Enum):
     """The reason why an utterance ended."""
 
     PAUSE = "pause"  # the speaker was silent for long enough
-    CUT = "cut"  # it reached the longest length; if not in a pause, the next utterance continues with the next sample
+    CUT = "cut"  # it reached the maximum length; if not in a pause, the next utterance begins with the next sample
     FLUSH = "flush"  # the caller asked
     CLOSE = "close"  # no more audio will come
 
@@ -37,12 +37,12 @@ class Ending(Enum):
 class EndOfTurnRules:
     """The length of pauses if a model estimates, from the sound before them, whether the speaker has finished.
 
-    The estimate is asked for once in a pause. Until it is there, and where the end is likely but not sure, the pause
-    rule of the `TurnConfig` holds.
+    An estimate is requested once in each pause. Until it arrives, and if the end is likely but not sure, the pause rule
+    of the `TurnConfig` applies.
     """
 
-    sure: float = 0.8  # probability from which the utterance ends at once
-    longest_ms: int = 2_000  # a pause where the end is unlikely may last this long
+    sure: float = 0.8  # the utterance ends at once from this probability on
+    longest_ms: int = 2_000  # a pause may last this long if the end is unlikely
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class TurnConfig:
     context: str = ""  # names and terms to listen for
     threshold: float = 0.5  # speech probability at which speech begins
     min_silence_ms: int = 500  # a shorter pause does not end an utterance
-    # but this one does, if the text so far ends as a sentence does; None: the text does not count
+    # but this pause does, if the text so far ends with a sentence; None: the text does not count
     sentence_silence_ms: int | None = None
     prefix_ms: int = 0  # of audio before the speech, if more than the margin
     model: str = ""  # the name of the model that transcribes, "" for the default
@@ -95,7 +95,7 @@ class Configure:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The client's connection broke, and it may come back: transcribe what there is, and leave the utterance open."""
+    """The connection broke, and the client may come back: transcribe all audio so far, and leave the utterance open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +111,12 @@ class TranscribeResult:
     text: str
     language: str = ""  # the model's name, "" for no speech
     ids: tuple[int, ...] = ()  # all token ids
-    # for each id the length of `text` once that id is there; empty when text and ids do not map
+    # for each id, the length of `text` up to the end of that id; empty if text and ids do not map
     offsets: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()  # one for each id, natural, <= 0
-    pieces: tuple[bytes, ...] = ()  # the bytes that each id writes, nothing for those that name the language
+    pieces: tuple[bytes, ...] = ()  # the bytes that each id writes; empty for the ids that name the language
     truncated: bool = False  # the model looped or found no end, so words may be missing, and a final is requested again
-    detached: bool = False  # made in pieces, so that it does not begin with the prefix
+    detached: bool = False  # made in pieces without the prefix, so it need not begin with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class TranscribeFailed:
 
 @dataclass(frozen=True, slots=True)
 class EndOfTurnEstimated:
-    """The answer to an `EstimateEndOfTurn`, which counts while that pause lasts."""
+    """The answer to an `EstimateEndOfTurn`. It is ignored once that pause is over."""
 
     position_samples: int
     probability: float | None  # None for no answer
@@ -138,7 +138,7 @@ class EndOfTurnEstimated:
 
 @dataclass(frozen=True, slots=True)
 class GetCheckpoint:
-    """Asks up to where the audio is finished. Answered by exactly one `Checkpoint`."""
+    """A request for the position up to which audio is finished. Answered by exactly one `Checkpoint`."""
 
 
 Event = (
@@ -162,19 +162,19 @@ Event = (
 class Transcribe:
     """A request to the engine, to be answered with the `TranscribeResult` or `TranscribeFailed` of its ticket.
 
-    At most one is under way in a session. Text is for an engine that has other tokens.
+    At most one is under way in a session. `committed` and `text` are for an engine that has other tokens.
     """
 
     ticket: int
     kind: ResultKind
     utterance: int
-    start_samples: int  # of the audio: the utterance or its part, and the pause before it
+    start_samples: int  # of the audio: the end of the pause before, then the utterance or its part
     audio: Samples
     language: str | None
     context: str
     prefix: tuple[int, ...]  # ids with which the result must begin
-    draft: tuple[int, ...]  # ids that the result may turn out to be
-    peak_probability: float = 1.0  # the highest of its frames: how likely they hold speech
+    draft: tuple[int, ...]  # likely ids of the result
+    peak_probability: float = 1.0  # the highest speech probability of its frames
     speech: tuple[int, int] | None = None  # from the first frame of speech to the last, without the margins
     model: str = ""
     committed: str = ""  # the text of `prefix`
@@ -188,18 +188,18 @@ class Transcribe:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """The result of this ticket is no longer needed; one that still comes is ignored."""
+    """The result of this ticket is no longer needed. If it still arrives, it is ignored."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimateEndOfTurn:
-    """A pause has begun at the end of this audio: how likely has the speaker finished? To be answered with the
-    `EndOfTurnEstimated` of its position, or not at all."""
+    """A request to estimate whether the speaker has finished: a pause has begun at the end of this audio. To be
+    answered with the `EndOfTurnEstimated` of its position, or not at all."""
 
     position_samples: int
-    audio: Samples  # (n,), the last 8 s of the utterance at most
+    audio: Samples  # (n,), at most the last 8 s of the utterance
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +216,14 @@ class UtteranceStarted:
     """An utterance opened."""
 
     utterance: int
-    start_samples: int  # where its audio begins, with the prefix
+    start_samples: int  # where its audio begins, including the prefix
 
 
 @dataclass(frozen=True, slots=True)
 class UtteranceEnded:
     """An utterance has all its audio now, `[start, end)`; its `Final` follows, perhaps after other actions.
 
-    An utterance without audio, which has no `UtteranceStarted`, answers a flush when none was open.
+    A flush with no open utterance is answered by one without audio, which has no `UtteranceStarted`.
     """
 
     utterance: int
@@ -241,7 +241,7 @@ class Partial:
     tentative: str  # may change
     language: str
     start_samples: int
-    end_samples: int  # the audio up to which the text was made
+    end_samples: int  # the end of the audio that the text was made from
 
     @property
     def text(self) -> str:
@@ -259,7 +259,7 @@ class FinalPart:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The utterance's text for good; begins with everything that was committed. Finals come in the order of numbers."""
+    """The final text of an utterance. It begins with all committed text. Finals come in the order of numbers."""
 
     utterance: int
     text: str
@@ -267,17 +267,17 @@ class Final:
     start_samples: int
     end_samples: int
     ending: Ending
-    parts: tuple[FinalPart, ...] = ()  # as they were transcribed; between them the speaker was silent for long
-    tokens: tuple[Token, ...] = ()  # those that wrote the text
-    error: SessionError | None = None  # why the engine gave no result; the text is then what was known
-    end_of_turn: float | None = None  # how likely the speaker had finished, where that was estimated
+    parts: tuple[FinalPart, ...] = ()  # as they were transcribed; long pauses separate them
+    tokens: tuple[Token, ...] = ()  # the tokens that wrote the text
+    error: SessionError | None = None  # why the engine gave no result; the text is then from earlier results
+    end_of_turn: float | None = None  # probability that the speaker had finished, if it was estimated
 
 
 @dataclass(frozen=True, slots=True)
 class ResetDone:
     """The answer to `Reset`."""
 
-    utterance: int | None  # the number of the one discarded, None if none was open
+    utterance: int | None  # the number of the discarded utterance, None if none was open
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +290,9 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The answer to `GetCheckpoint`: a fresh session that gets the audio from there on continues this one.
+    """The answer to `GetCheckpoint`: a new session that gets the audio from `end_samples` on continues this one.
 
-    All audio before is silence, discarded, or in utterances that have their `Final`.
+    All audio before it is silence, discarded, or in utterances that have their `Final`.
     """
 
     end_samples: int  # where that audio begins
@@ -301,7 +301,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SessionError:
-    """Something failed and the session continues. If a final failed, its `Final` follows with what is known of it."""
+    """A failure after which the session continues. If a final failed, its `Final` follows with the text so far."""
 
     code: str
     message: str

@@ -1,8 +1,8 @@
-"""Bytes, however they are cut, to frames of 512 samples at 16 kHz.
+"""Cuts a stream of bytes into frames of 512 samples at 16 kHz.
 
 The input is cut into blocks of a fixed size before it is resampled, so that the output depends only on the bytes
-and never on how the network had cut them. The event loop cuts bytes, and the thread of voice detection makes samples
-of them: each operation of numpy gives the interpreter away, and waits until other threads give it back.
+and never on how the network had cut them. The event loop only cuts bytes. The voice detection thread makes samples of
+them, because each numpy operation releases the interpreter and then waits until other threads release it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def to_samples(pcm: bytes) -> Samples:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Audio of one session as it came, for `samples`. Those of a session are made in order, on any thread."""
+    """Unprocessed audio of one session. Call `samples` for the blocks of a session in order, on any thread."""
 
     pcm: bytes  # 16-bit samples at the session's rate
     framing: Framing
@@ -49,14 +49,14 @@ class Block:
 
     @property
     def most_frames(self) -> int:
-        """Return a bound of the frames that it may complete."""
+        """Return an upper bound of the frames that the block may complete."""
         samples = len(self.pcm) // 2 * SAMPLE_RATE // self.framing.rate_hz
-        # Besides what is held back of the frames before, and the resampler's delay.
+        # Resampling adds the samples held back from earlier blocks and the resampler's delay.
         return -(-samples // FRAME_SAMPLES) + (0 if self.needs_no_resampling else 2)
 
     def samples(self) -> Samples:
-        """Return the samples at 16 kHz that are ready: whole frames of 512, and behind them the rest if it is the
-        last."""
+        """Return the samples at 16 kHz that are ready, in whole frames of 512. The last block also returns the
+        remaining samples."""
         return to_samples(self.pcm) if self.needs_no_resampling else self.framing.resampled(self)
 
 
@@ -71,14 +71,14 @@ class Framing:
         self._resampler: Resampler | None = None
 
     def push(self, pcm: bytes) -> Block | None:
-        """Return what is complete now of the bytes so far; None if nothing is."""
+        """Add bytes and return the audio that is complete now, or None."""
         data = self._rest + pcm
         whole = len(data) - len(data) % (2 * self._samples)
         self._rest = data[whole:]
         return Block(data[:whole], self) if whole else None
 
     def flush(self) -> Block | None:
-        """Return all that is left, of which the last frame may be shorter. An odd byte waits for its other half."""
+        """Return the remaining audio, whose last frame may be shorter. An odd byte waits for its other half."""
         whole = len(self._rest) - len(self._rest) % 2
         pcm, self._rest = self._rest[:whole], self._rest[whole:]
         return Block(pcm, self, is_last=True) if pcm or self.rate_hz != SAMPLE_RATE else None
@@ -86,7 +86,7 @@ class Framing:
     def resampled(self, block: Block) -> Samples:
         """Return the samples of a block at another rate, as `Block.samples` does."""
         if self._resampler is None:
-            from asr_server.audio.resample import Resampler  # with its library, which most servers never need
+            from asr_server.audio.resample import Resampler  # here, since most servers never need its library
 
             self._resampler = Resampler()
         resampler, samples, size = self._resampler, to_samples(block.pcm), self._samples
@@ -100,7 +100,7 @@ class Framing:
 
     @property
     def buffered_samples(self) -> int:
-        """Samples at 16 kHz (rounded down) that are in no frame yet; the resampler's own delay not counted."""
+        """Samples at 16 kHz (rounded down) that are in no frame yet, without the resampler's own delay."""
         return len(self._ready) + len(self._rest) // 2 * SAMPLE_RATE // self.rate_hz
 
 
@@ -113,7 +113,7 @@ class WholeSamples:
     """Joins pieces of a stream of 16-bit samples, and cuts it between samples."""
 
     def __init__(self) -> None:
-        self._rest = b""  # the beginning of a sample whose end is still to come
+        self._rest = b""  # the first byte of a sample whose second is still to come
 
     def push(self, pcm: bytes) -> bytes:
         """Return the samples that are complete now."""
@@ -123,5 +123,5 @@ class WholeSamples:
         return data[:whole]
 
     def clear(self) -> None:
-        """Forget half a sample: the next byte is the first of one."""
+        """Discard an odd byte: the next byte begins a new sample."""
         self._rest = b""

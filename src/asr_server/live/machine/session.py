@@ -51,14 +51,14 @@ from asr_server.live.machine.utterance import (
     RequestScheduler,
 )
 
-# Quiet after which it is estimated whether the speaker has finished, the audio that the estimate is made from, and the
-# probability from which the end is the likelier of the two.
+# After this much quiet, estimate from at most this much audio whether the speaker has finished. A probability
+# of at least `_LIKELY` means that this is likelier than not.
 _ASK_FRAMES = ms_to_frames(200)
 _HEARD_SAMPLES = 8 * SAMPLE_RATE
 _LIKELY = 0.5
 _SURE_FRAMES = ms_to_frames(384)  # the longest wait for the margin if the end is sure: the client waits too
 
-# The end of a word, which scores as quiet: the utterance after it does not hear it again.
+# The end of a word scores as quiet, so the next utterance does not get this much of the pause again.
 _WORD_END_FRAMES = ms_to_frames(150)
 
 _LONGEST_DOUBT_MS = 500  # after this much quiet a click is forgotten, however long a pause may be
@@ -68,14 +68,14 @@ _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.
 
 
 class Endpointer(Hysteresis):
-    """Finds the beginning and the end of speech. `reset` it after an endpoint, and when an utterance ends otherwise."""
+    """Finds the beginning and the end of speech. Call `reset` after an endpoint or another end of an utterance."""
 
     def __init__(self, threshold: float, min_silence_ms: float) -> None:
         super().__init__(threshold)
         self._min_silence = max(1, ms_to_frames(min_silence_ms))
         self._min_speech = ms_to_frames(MIN_SPEECH_MS)
         self._longest_doubt = min(self._min_silence, ms_to_frames(_LONGEST_DOUBT_MS))
-        self._certain = False  # what began is speech, not a click
+        self._certain = False  # the sound that began is speech, not a click
 
     def reset(self, frames: int = 0) -> None:
         """Begin in silence, or after `frames` frames of speech that continues."""
@@ -103,15 +103,15 @@ class Endpointer(Hysteresis):
 class LiveMachine:
     """Decides what a live session does.
 
-    For each event the caller asks for the `block` that it completes, finds out how likely each of its frames holds
-    speech, gives both to `receive`, and performs the actions that this returns, in order.
+    For each event, the caller asks for the `block` that the event completes and finds the speech probability of each
+    frame in it. It passes the event and the frames to `receive`, and performs the returned actions in order.
     """
 
     def __init__(self, config: LiveMachineConfig) -> None:
         self._config = config
         self._out: list[Action] = []
         self._requests = RequestScheduler(config, self._out)
-        # After this place the utterance may be cut, and a committed word cannot move to the next utterance.
+        # The utterance may be cut after this place, and a committed word cannot move to the next utterance.
         self._commit = replace(config.commit, latest_samples=2 * config.max_utterance_samples // 3)
         self._framing = Framing(config.input_rate_hz)
         self.state = State.LISTENING
@@ -122,9 +122,9 @@ class LiveMachine:
         self._ending = Ending.PAUSE
         self._fresh_samples = 0  # speech since the last partial was requested
         self._margin_frames = -(-config.margin_samples // FRAME_SAMPLES)
-        self._pause = _NO_SAMPLES  # at the end of the last utterance: the next one hears it again, as its margin
-        self._end_of_turn: float | None = None  # as estimated in the present pause
-        self._asked_samples: int | None = None  # the position for which the present pause's estimate was asked
+        self._pause = _NO_SAMPLES  # the end of the last utterance, which the next one gets again as its margin
+        self._end_of_turn: float | None = None  # as estimated in the current pause
+        self._asked_samples: int | None = None  # the position of the estimate requested in the current pause
         self.clock_samples = self._pause_start = self._number = 0
         self._in_utterances = self._in_silence = self._discarded = 0
         self._next_rules: TurnConfig | None = None
@@ -148,10 +148,10 @@ class LiveMachine:
     # -- for the caller ----------------------------------------------------------------------------------------------
 
     def block(self, event: Event) -> Block | None:
-        """Return the audio of the frames that the event may complete, of 512 samples each; the last of a stream may be
-        shorter.
+        """Return the audio of the frames that the event may complete, or None.
 
-        `receive` must get these frames before the next are asked for; results of the engine may come in between.
+        A frame has 512 samples; the last one of a stream may have fewer. Pass these frames to `receive` before the
+        next call. Results of the engine may be received in between.
         """
         if isinstance(event, Audio):
             return self._framing.push(event.pcm)
@@ -218,7 +218,7 @@ class LiveMachine:
 
     @property
     def shown_samples(self) -> int:
-        """The length of the open utterance, pauses included; 0 where `current_partial` is None."""
+        """The length of the open utterance, pauses included; 0 if `current_partial` is None."""
         if (utterance := self._utterance) is None:
             return 0
         ended = self._requests.first_without_final
@@ -234,8 +234,8 @@ class LiveMachine:
         self._step(self._signal(frame.probability))
         if self._is_full():
             self._step(Signal.FULL)
-        # A frame that a part has taken is a view of all its audio, which may be minutes and would stay until the next
-        # frame: that of a client who has left, until nobody can come back.
+        # A frame that a part has taken is a view of all its audio, which may be minutes. It would keep that memory
+        # until the next frame or, after the client has left, until the session cannot be resumed any more.
         self._frame = Frame(_NO_SAMPLES, 0.0)
 
     def _count(self, frame: Frame) -> None:
@@ -272,7 +272,7 @@ class LiveMachine:
         if self._utterance is None:
             self._apply(event.rules)
         elif self._rules.manual or event.rules.manual:
-            # At once: the open utterance would otherwise wait for ever for the caller's flush, or not wait for it.
+            # At once: otherwise the open utterance would wait forever for the caller's flush, or end without it.
             self._apply(event.rules)
             if self._part is not None:
                 self._endpointer.reset(frames=1)
@@ -288,7 +288,7 @@ class LiveMachine:
         self._end_frames = math.inf if manual else ms_to_frames(rules.min_silence_ms)
         self._sentence_frames = math.inf if sentence_ms is None else ms_to_frames(sentence_ms)
         self._prefix_frames = max(self._margin_frames, ms_to_frames(rules.prefix_ms))
-        # At least one frame: when the margin is complete, the text before the pause is requested.
+        # At least one frame, because the text before the pause is requested once the margin is complete.
         self._tail_frames = max(1, min(self._margin_frames, ms_to_frames(min(pause_ms, sentence_ms or pause_ms))))
 
     def _checkpoint(self) -> Checkpoint:
@@ -309,7 +309,7 @@ class LiveMachine:
         return Signal.LONG_PAUSE if signal is Signal.ENDPOINT else signal
 
     def _pause_is_over(self) -> bool:
-        """Return True if the pause is long enough, also after a complete sentence."""
+        """Return True if the pause is long enough. A shorter pause is enough after a complete sentence."""
         frames = self._endpointer.quiet_frames
         if self._part is not None:
             is_sentence = self._part.ends_with_sentence
@@ -320,7 +320,7 @@ class LiveMachine:
 
     @property
     def _wait_frames(self) -> float:
-        """Return the frames that the present pause has to last."""
+        """Return how many frames the current pause must last."""
         rules, probability = self._rules.end_of_turn, self._end_of_turn
         if rules is None or probability is None:
             return self._end_frames
@@ -426,7 +426,7 @@ class LiveMachine:
         self._finish()
 
     def _finish(self) -> None:
-        """End the open utterance: where its margin ends if the pause is longer than that, else here."""
+        """End the open utterance at the end of its margin if the pause is longer, otherwise here."""
         if self._part is not None:
             quiet_frames = self._endpointer.quiet_frames
             self._prefix_audio.extend(self._part.split_last(max(0, quiet_frames - self._tail_frames)))
@@ -464,7 +464,7 @@ class LiveMachine:
         part.utterance.end_samples = max(part.utterance.end_samples, part.end_samples)
 
     def _answer_flush(self) -> None:
-        if self._prefix_audio and self._holds_all:  # it may be speech that is not heard as such yet
+        if self._prefix_audio and self._holds_all:  # it may be speech that is not detected yet
             self._start(list(self._prefix_audio))
             self._prefix_audio.clear()
             self._finish()
@@ -485,7 +485,7 @@ class LiveMachine:
 
     @property
     def _open_samples(self) -> int:
-        """Audio of the open utterance, long pauses left out, and what may be the prefix of the next part."""
+        """Samples of the open utterance, without long pauses, and of the possible prefix of the next part."""
         held = self._utterance, self._part
         return sum(each.samples for each in held if each) + sum(len(frame.samples) for frame in self._prefix_audio)
 

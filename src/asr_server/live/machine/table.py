@@ -1,7 +1,7 @@
 """The transition table of a live session: from a state and a signal to an action and the next state. Data only.
 
 Everything that depends on the state is looked up here. A pair that is absent cannot happen, and raises `KeyError`.
-States and signals are strings, which keep their hashes: it is looked up for every frame.
+States and signals are strings, which cache their hashes, because every frame needs a lookup.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from asr_server.live.machine.events import Ending
 
 
 class State(StrEnum):
-    """The states of a turn: if an utterance is open, and if its speaker is speaking."""
+    """The states of a turn: whether an utterance is open, and whether its speaker is speaking."""
 
-    LISTENING = "listening"  # none is open; the last few hundred milliseconds are kept as the prefix of the next
+    LISTENING = "listening"  # no utterance is open; the last few hundred ms are kept as the prefix of the next one
     SPEAKING = "speaking"
-    PAUSING = "pausing"  # open, and silent for less than an endpoint takes
+    PAUSING = "pausing"  # open; the silence is still too short for an endpoint
     WAITING = "waiting"  # open, between two parts: the silence is too long for one request
-    CLOSED = "closed"  # takes no more audio and no more actions of the client
+    CLOSED = "closed"  # takes no more audio or client actions
 
 
 class Signal(StrEnum):

@@ -1,7 +1,7 @@
 """An utterance of a live session: its parts with their frames and hypotheses, and the requests to the engine for it.
 
 Requests are made one at a time: finals first and in order, then the open utterance, always with its newest audio. A
-result whose ticket is not that of the request under way is stale and ignored.
+result is stale, and ignored, unless it has the ticket of the current request.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class LiveMachineConfig:
 
     rules: TurnConfig = field(default_factory=TurnConfig)
     input_rate_hz: int = SAMPLE_RATE
-    # The first utterance holds all audio before it, if it begins within this. It is for a session that begins in the
-    # middle of speech, which voice detection without history hears late.
+    # If the first utterance begins within this, it holds all audio before it. For a session that begins in the middle
+    # of speech, which voice detection without history detects late.
     first_prefix_samples: int = 0
     partial_every_samples: int = 7_200  # of new speech between two partials
-    # The length at which a part without a long pause is cut. An utterance that is longer in all ends in its next long
+    # The length at which a part without a long pause is cut. An utterance that is longer in total ends in its next long
     # pause.
     max_utterance_samples: int = 30 * SAMPLE_RATE
     max_pause_samples: int = 36_800  # an utterance with a longer pause is transcribed in parts
     margin_samples: int = 4_800  # before and after the speech of an utterance or part, as far as the pause goes
     commit: CommitRules = field(default_factory=CommitRules)
-    # For the default model, partials come from a less accurate engine than finals. None of them serves as a final or
-    # commits a word; the engine of the finals is asked too after `confirm_every_samples` without a pause.
+    # Partials of the default model come from a less accurate engine than finals. They never serve as a final or commit
+    # a word. After `confirm_every_samples` without a pause, the next request goes to the engine of the finals.
     separate_final_engine: bool = False
     confirm_every_samples: int = 5 * SAMPLE_RATE
     on_frame: Callable[[Frame], None] = lambda frame: None  # gets all audio that the clock counts, in order
@@ -64,7 +64,7 @@ class LiveMachineConfig:
 
 @dataclass(frozen=True, slots=True)
 class AudioAccount:
-    """The uses of the samples at 16 kHz that have come so far."""
+    """The use of the samples at 16 kHz received so far."""
 
     received: int  # the sum of the others
     in_utterances: int
@@ -75,7 +75,7 @@ class AudioAccount:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """At most 512 samples, and how likely they hold speech."""
+    """At most 512 samples, and their speech probability."""
 
     samples: Samples
     probability: float
@@ -87,13 +87,13 @@ class OpenUtterance:
 
     number: int
     start_samples: int
-    rules: TurnConfig  # those it began with
+    rules: TurnConfig  # when it began
     samples: int = 0  # of the parts that ended
     end_samples: int = 0  # of the parts that ended
     ending: Ending = Ending.PAUSE
-    parts: list[FinalPart] = field(default_factory=list)  # those that have their final
+    parts: list[FinalPart] = field(default_factory=list)  # the parts that have their final
     tokens: list[Token] = field(default_factory=list)  # of the parts that have their final
-    language: str = ""  # of the first part with text that has its final: it stays, as that text does
+    language: str = ""  # of the first part with a final and text; never changes, since that text does not
     error: SessionError | None = None
     failure_reported: bool = False
     end_of_turn: float | None = None  # as estimated in its last pause
@@ -107,7 +107,7 @@ class OpenUtterance:
         return ends_sentence(self.text)
 
     def partial(self) -> Partial:
-        """The utterance as far as its parts have their final: all of that is certain."""
+        """Return the utterance up to its last part with a final, all of whose text is committed."""
         end_samples = self.parts[-1].end_samples if self.parts else self.start_samples
         return Partial(self.number, self.text, "", self.language, self.start_samples, end_samples)
 
@@ -121,13 +121,13 @@ class Part:
     def __init__(
         self, utterance: OpenUtterance, start_samples: int, commit: CommitRules, lead: Samples = _NO_SAMPLES
     ) -> None:
-        """`lead`: the audio before the start, which belongs to the utterance before and is heard again."""
+        """`lead`: the audio before the start, which belongs to the previous utterance and is transcribed again."""
         self.utterance = utterance
         self.start_samples = start_samples
         self.is_last = False  # known once the utterance has ended
         self.language = ""
-        self.endpoint_samples: int | None = None  # its length if the present pause ends it
-        # Of the last hypothesis; no audio needs none, so an empty part is as one with its final hypothesis.
+        self.endpoint_samples: int | None = None  # its length if the current pause ends it
+        # Of the last hypothesis. A part without audio needs none, so it begins as if it had a final one.
         self.result_samples = 0
         self.result_kind = ResultKind.FINAL
         self.result_truncated = False
@@ -137,7 +137,7 @@ class Part:
         self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
         self._frames: list[Frame] = []
         self.lead_samples = len(lead)
-        self._audio = lead.copy()  # then the frames, and room for more
+        self._audio = lead.copy()  # later also the frames, and room for more
         self._bytes = self._audio.data.cast("B")  # the same memory
         self.samples = 0
 
@@ -148,7 +148,7 @@ class Part:
         return self.start_samples + self.samples
 
     def add(self, frame: Frame) -> None:
-        """Add the next frame. Its samples move behind those before them, so that no request has to join them."""
+        """Add the next frame. Its samples move to the end of the part's audio, so no request has to join frames."""
         begin = self.lead_samples + self.samples
         end = begin + len(frame.samples)
         if end > len(self._audio):
@@ -156,12 +156,12 @@ class Part:
             self._bytes = self._audio.data.cast("B")
             self._bytes[: _SAMPLE_BYTES * begin] = before[: _SAMPLE_BYTES * begin]
             at = self.lead_samples
-            for each in self._frames:  # or they would keep the memory before
+            for each in self._frames:  # or they would keep the old memory
                 each.samples = self._audio[at : at + len(each.samples)]
                 at += len(each.samples)
-        # By bytes: numpy would give the interpreter away for each frame, and wait for other threads.
+        # By bytes: numpy would release the interpreter for each frame, and wait for other threads.
         self._bytes[_SAMPLE_BYTES * begin : _SAMPLE_BYTES * end] = frame.samples.data.cast("B")
-        frame.samples = self._audio[begin:end]  # or the part would have its audio twice
+        frame.samples = self._audio[begin:end]  # or the part would hold its audio twice
         self._frames.append(frame)
         self.samples += len(frame.samples)
 
@@ -170,7 +170,7 @@ class Part:
         return max((frame.probability for frame in self._frames), default=0.0)
 
     def speech(self, samples: int) -> list[tuple[int, int]]:
-        """Return where the frames of the first samples lie that are likely speech."""
+        """Return the ranges of the frames within the first `samples` that are likely speech."""
         ends = accumulate((len(frame.samples) for frame in self._frames), initial=0)
         least = off_threshold(self.utterance.rules.threshold)
         places = zip(pairwise(ends), self._frames, strict=True)
@@ -182,25 +182,25 @@ class Part:
         return self.samples if self.endpoint_samples is None else self.endpoint_samples
 
     def audio(self, samples: int) -> Samples:
-        """Return the lead and the first `samples`, which stay as they are. `samples` lies between two frames."""
+        """Return the lead and the first `samples`, which must end between two frames. They never change."""
         return self._audio[: self.lead_samples + samples]
 
     def last_audio(self, samples: int) -> Samples:
-        """Return the last `samples`, or all if there are fewer, which stay as they are."""
+        """Return the last `samples`, or all if there are fewer. They never change."""
         end = self.lead_samples + self.samples
         return self._audio[max(0, end - samples) : end]
 
     def split_at(self, frames: int) -> list[Frame]:
-        """Keep the first frames, return the others. No frame may be added after it."""
+        """Keep the first frames, return the others. No frame may be added afterwards."""
         rest, self._frames = self._frames[frames:], self._frames[:frames]
         self.samples -= sum(len(frame.samples) for frame in rest)
-        return [Frame(frame.samples.copy(), frame.probability) for frame in rest]  # without the memory of the part
+        return [Frame(frame.samples.copy(), frame.probability) for frame in rest]  # not views of the part
 
     def split_last(self, frames: int) -> list[Frame]:
         return self.split_at(len(self._frames) - frames)
 
     def quietest_frame(self) -> int:
-        """The frame in the last third whose surroundings of 160 ms are quietest: the place to cut, never the first."""
+        """Return where to cut: the frame in the last third whose surrounding 160 ms are quietest, never the first."""
         costs = [cut_cost(float(np.mean(np.square(frame.samples))), frame.probability) for frame in self._frames]
         return quietest_frame(costs, max(1, 2 * len(costs) // 3), len(costs))
 
@@ -215,7 +215,7 @@ class Part:
         return self.agreement.text
 
     def on_result(self, result: TranscribeResult, samples: int, kind: ResultKind, *, may_commit: bool = True) -> None:
-        """A hypothesis made from the first `samples`."""
+        """Take a hypothesis made from the first `samples`."""
         if not self.committed:  # then the language of its committed words stays
             self.language = result.language or self.language
         quiet_samples = samples - sum(end - begin for begin, end in self.speech(samples))
@@ -227,11 +227,11 @@ class Part:
 
     @property
     def ends_with_sentence(self) -> bool:
-        """True if the text of the audio before the present pause is known and ends as a sentence does."""
+        """True if the text of the audio before the current pause is known and ends with a sentence."""
         return self.result_samples == self.endpoint_samples and ends_sentence(self.agreement.text)
 
     def partial(self) -> Partial:
-        """The utterance as the last hypothesis has it."""
+        """Return the utterance with the text of the last hypothesis."""
         known = self.agreement
         committed = self.utterance.text_with(known.committed)
         return Partial(
@@ -244,10 +244,10 @@ class Part:
         )
 
     def final(self, result: TranscribeResult | None) -> Partial | Final:
-        """Return the final, made of the result on all of the audio; without one, of the last hypothesis.
+        """Return the final, made from the result on all of the audio or, without one, from the last hypothesis.
 
-        All of the utterance's text so far is certain then. A hypothesis made before a cut may reach into the next
-        utterance; then only the committed words of it are taken.
+        After a part that is not the last, return a partial, all of whose text is committed. A hypothesis made before a
+        cut may reach into the next utterance; then only its committed words are used.
         """
         known = self.agreement
         if result is not None:
@@ -284,7 +284,7 @@ def _tokens(result: TranscribeResult) -> tuple[Token, ...]:
     return tuple(map(Token, result.pieces, result.logprobs))
 
 
-# Without its final an utterance has no text, so one that failed is requested once more.
+# An utterance without its final has no text, so a final that failed is requested once more.
 _FINAL_ATTEMPTS = 2
 
 
@@ -305,7 +305,7 @@ class RequestScheduler:
         self._tickets = 0
         self._request: _Request | None = None
         self._ended: deque[Part] = deque()
-        self._open: Part | None = None  # waits for its turn with a partial
+        self._open: Part | None = None  # the open part, while it waits for its turn to request a partial
 
     @property
     def backlog_samples(self) -> int:
@@ -327,7 +327,7 @@ class RequestScheduler:
         self._submit_next()
 
     def request_final(self, part: Part) -> None:
-        """The part has all its audio. Its final follows at once if a result on all of it is there."""
+        """Request the final of a part that has all its audio. Deliver it at once if a result on all of it is known."""
         self._open = None
         request = self._request
         if request and request.part is part and not self._serves(request.samples, request.kind, part):
@@ -337,7 +337,7 @@ class RequestScheduler:
         self._submit_next()
 
     def drop(self, utterance: OpenUtterance) -> None:
-        """The open utterance is discarded."""
+        """Forget the open utterance, which is discarded, and cancel its request."""
         self._open = None
         self._ended = deque(part for part in self._ended if part.utterance is not utterance)
         if self._request and self._request.part.utterance is utterance:
@@ -366,7 +366,7 @@ class RequestScheduler:
         self._submit_next()
 
     def on_failure(self, failed: TranscribeFailed) -> None:
-        """Note a failure. Partials come again; a final is requested once more, then made of what is known."""
+        """Note a failure. Partials follow anyway; a final is requested once more, then made from what is known."""
         request = self._take(failed.ticket)
         if request is None:
             return
@@ -397,7 +397,7 @@ class RequestScheduler:
         return self._config.separate_final_engine and not part.utterance.rules.model
 
     def _kind(self, part: Part) -> ResultKind:
-        """Return the kind of the next request for an open part: in a pause it may be the last one."""
+        """Return the kind of the next request for an open part: final in a pause, where it may be the last one."""
         unconfirmed = part.useful_samples - part.confirmed_samples
         if part.endpoint_samples is not None:
             return ResultKind.FINAL
@@ -405,7 +405,7 @@ class RequestScheduler:
         return ResultKind.FINAL if confirm else ResultKind.PARTIAL
 
     def _take(self, ticket: int) -> _Request | None:
-        """The request under way if it has this ticket; it ends with that."""
+        """Remove and return the current request if it has this ticket."""
         request = self._request
         if request is None or request.ticket != ticket:
             return None
@@ -418,13 +418,13 @@ class RequestScheduler:
             self._request = None
 
     def _deliver(self, result: TranscribeResult | None) -> None:
-        """The first part that ended has its final, made of this result or of what is known."""
+        """Deliver the final of the first ended part, made from this result or from the last hypothesis."""
         message = self._ended.popleft().final(result)
         if message.text or isinstance(message, Final):
             self._out.append(message)
 
     def _deliver_known(self) -> None:
-        """Finals that need no request: of a part without audio, or with a hypothesis made from all of it."""
+        """Deliver the finals that need no request: of parts without audio, or with a hypothesis on all of it."""
         while self._ended and self._is_known(self._ended[0]):
             self._deliver(None)
 
