@@ -1,4 +1,4 @@
-"""Answers in Deepgram's form. They say nothing that is not known: without scores a confidence is 0."""
+"""Answers in Deepgram's format. Unknown values are not invented: without scores, a confidence is 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asr_server.text import languages
 if TYPE_CHECKING:
     from asr_server.core.transcript import Transcript, Word
 
-_CHANNEL = [0, 1]  # the first of one
+_CHANNEL = [0, 1]  # the first channel of one
 _EDGES = " .,;:!?…\"'”’»)(["
 
 
@@ -22,7 +22,7 @@ Speakers = dict[str, int]  # by their letters or names, in the order in which th
 
 
 def word(found: Word, speakers: Speakers) -> Json:
-    """Return a word: in lower case without its punctuation, and as it is written; with the number of its speaker."""
+    """Return a word in lower case without its punctuation, as it is written, and with the number of its speaker."""
     listed: Json = {
         "word": found.text.strip(_EDGES).lower(),
         "start": found.start_ms / 1000,
@@ -36,7 +36,7 @@ def word(found: Word, speakers: Speakers) -> Json:
 
 
 def alternative(text: str, words: Iterable[Word], speakers: Speakers | None = None) -> Json:
-    """Return the transcript with its words. Its confidence is the mean of theirs."""
+    """Return the transcript with its words. Its confidence is the mean of the words' confidences."""
     numbers = {} if speakers is None else speakers
     listed = [word(each, numbers) for each in words]
     confidence = fmean(each["confidence"] for each in listed) if listed else 0.0
@@ -44,7 +44,7 @@ def alternative(text: str, words: Iterable[Word], speakers: Speakers | None = No
 
 
 def results(text: str, words: Sequence[Word], span_s: tuple[float, float], meta: Json, **flags: bool) -> Json:
-    """Return a message of a live session about the audio from a second to another."""
+    """Return a message of a live session. `span_s`: the start and the end of its audio."""
     start_s, end_s = span_s
     return {
         "type": "Results",
@@ -58,7 +58,7 @@ def results(text: str, words: Sequence[Word], span_s: tuple[float, float], meta:
 
 
 def metadata(request_id: str, model: str) -> Json:
-    """Return what every message says of its request. The id of a model is made of its name."""
+    """Return the request's metadata, which every message has. The id of a model is made from its name."""
     uuid = hashlib.sha256(model.encode()).hexdigest()[:32]
     return {
         "request_id": request_id,

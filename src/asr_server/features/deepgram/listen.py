@@ -89,7 +89,7 @@ async def listen(request: Request, services: ServicesDep, caller: CallerDep) -> 
 
 
 async def _form_of_json(request: Request, max_bytes: int) -> FormData:
-    """Return the form of a JSON body, which names a URL. Raises the leaves of `InvalidInput`."""
+    """Return the form of a JSON body, which names a URL. Raises `InvalidInput`."""
     values = await body.read_json(request, min(max_bytes, _MAX_JSON_BYTES))
     if not isinstance(url := values.get("url"), str) or not url:
         raise InvalidInput(
@@ -129,7 +129,7 @@ def _rules(services: Services, wanted: LiveListenOptions) -> TurnConfig:
 
 
 def _subprotocol(socket: WebSocket) -> str | None:
-    """Return the one to select: browsers send their key as the one after it."""
+    """Return the subprotocol to select. Browsers send their key as the one after it."""
     offered: list[str] = socket.scope.get("subprotocols") or []
     return "token" if "token" in offered else None
 
@@ -141,9 +141,9 @@ class ListenConnection:
         self._socket, self._services, self._wanted, self._rules = socket, services, wanted, rules
         self._meta = answers.metadata(f"req_{secrets.token_hex(12)}", services.plan.model_id)
         self._held: Final | None = None  # a final whose words are being timed
-        self._behind = deque[LiveMessage]()  # what came after it
-        self._flushes = deque[bool]()  # those that are not answered yet, and whether the stream ends with them
-        self._ended = asyncio.Event()  # the answer to `CloseStream` is sent
+        self._behind = deque[LiveMessage]()  # the messages that came after it
+        self._flushes = deque[bool]()  # for each flush without an answer: whether the stream ends with it
+        self._ended = asyncio.Event()  # set once the answer to `CloseStream` is sent
         self._samples = 0
         self._is_file = False  # a container, which is not decoded here
 
@@ -157,7 +157,7 @@ class ListenConnection:
         try:
             clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
         except AsrError as error:
-            # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
+            # Sent before leaving the session: at shutdown the server waits for the client to read it, then disconnects.
             await websocket_io.end(self._socket, error, _error)
         finally:
             self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
@@ -202,7 +202,7 @@ class ListenConnection:
         raise InvalidInput("Known messages are KeepAlive, Finalize and CloseStream.", param="type")
 
     async def _end(self) -> None:
-        """Wait for the last words, send the last message and close. What was sent faster than speech takes its time."""
+        """Wait for the last words, send the last message and close. Audio faster than real time prolongs this."""
         await self._ended.wait()
         seconds = self._samples / int(self._wanted.sample_rate)
         await websocket_io.close(self._socket, 1000, "", answers.session_end(self._meta, seconds))

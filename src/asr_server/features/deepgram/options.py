@@ -1,7 +1,7 @@
-"""The options in the query of `/v1/listen`, and what of them this server does.
+"""The options in the query of `/v1/listen`, and which of them this server supports.
 
-The names are those of https://developers.deepgram.com/reference (October 2026). What would change an answer and is not
-served is refused; what only concerns Deepgram's own business (`tag`, `mip_opt_out`, `version`) is ignored.
+The names are those of https://developers.deepgram.com/reference (October 2026). An option that would change an answer
+and is not supported is refused. Options of Deepgram's own business (`tag`, `mip_opt_out`, `version`) are ignored.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from asr_server.core.errors import InvalidInput
 from asr_server.net import body
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
-# What changes an answer and is not served.
+# Options that would change an answer and are not supported.
 _NOT_SERVED = (
     *("replace", "search", "summarize", "topics", "intents", "sentiment", "detect_entities", "callback"),
     *("custom_topic", "custom_intent", "dictation", "measurements", "diarize_model"),
 )
-# Served only for recordings: live text cannot be taken back.
+# Supported only for recordings: live text cannot be taken back.
 _NOT_LIVE = ("diarize", "redact", "profanity_filter", "numerals")
 _OFF = ("", "false", "0")
 _ANY_LANGUAGE = ("multi", "")
 _LISTS = ("keyterm", "keywords", "redact")
-# Deepgram's kinds of personal data that are found by their form, and ours.
+# Deepgram's names of the personal data that can be found by its form, and this server's names.
 REDACTED = {
     "pci": "card",
     "credit_card": "card",
@@ -65,7 +65,7 @@ class ListenOptions(BaseModel):
 
     @property
     def text_fields(self) -> list[tuple[str, str]]:
-        """The fields of our form that change how the text is written. Raises `unsupported_value`."""
+        """The fields of this server's form that change how the text is written. Raises `unsupported_value`."""
         fields = [("text_format", "written")] * self.numerals + [("profanity", "mask")] * self.profanity_filter
         for kind in self.redact:
             if kind.lower() in _OFF:
@@ -87,28 +87,28 @@ class ListenOptions(BaseModel):
 class LiveListenOptions(ListenOptions):
     """Options of live audio."""
 
-    encoding: Literal["linear16", "mulaw", "alaw"] | None = None  # None: linear16, but no file
+    encoding: Literal["linear16", "mulaw", "alaw"] | None = None  # None: linear16; a file is refused
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
     channels: Literal["1"] = "1"
     interim_results: bool = False
-    endpointing: str = ""  # milliseconds of a pause, `false` for none
+    endpointing: str = ""  # milliseconds of a pause; with `false`, pauses end nothing
     utterance_end_ms: int | None = Field(None, ge=1, le=60_000)
     vad_events: bool = False
 
     def is_file(self, begin: bytes) -> bool:
-        """Return True if the audio begins as a container does, and the query does not say that it is raw."""
+        """Return True if the audio begins like a container, and the query does not say that it is raw."""
         return self.encoding is None and sniff.locate(lambda count, at: begin[at : at + count]) is not None
 
     @property
     def pause_ms(self) -> int | None:
-        """The pause that ends an utterance; None for what the server does by itself. Raises `invalid_value`."""
+        """The pause that ends an utterance; None if the query names no length. Raises `invalid_value`."""
         if self.endpointing.lower() in ("", "true", "false"):
             return None
         if not _PAUSE.fullmatch(self.endpointing) or int(self.endpointing) > _LONGEST_PAUSE_MS:
             raise InvalidInput(
                 f"'endpointing' must be milliseconds, at most {_LONGEST_PAUSE_MS}, or false.", param="endpointing"
             )
-        # Deepgram's default of 10 ms ends an utterance in the middle of words that hang together.
+        # Deepgram's default of 10 ms ends an utterance between words that belong together.
         return max(int(self.endpointing), _SHORTEST_PAUSE_MS)
 
     @property
@@ -121,7 +121,7 @@ _PAUSE = re.compile(r"[0-9]{1,5}")
 
 
 def read(query: QueryParams, kind: type[ListenOptions]) -> ListenOptions:
-    """Return the options. Raises `invalid_value`, and `unsupported_value` for what is not served."""
+    """Return the options. Raises `invalid_value`, and `unsupported_value` for options that are not supported."""
     refused = (*_NOT_SERVED, "multichannel", *(_NOT_LIVE if kind is LiveListenOptions else ()))
     for name in refused:
         if query.get(name, "").lower() not in _OFF:

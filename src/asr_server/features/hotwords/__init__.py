@@ -1,4 +1,4 @@
-"""A prompt or hotwords that the model writes though nobody says them: such answers are made again without."""
+"""Finds a prompt or hotwords that the model writes although nobody says them, and transcribes again without them."""
 
 from asr_server.engine.feature import Feature
 

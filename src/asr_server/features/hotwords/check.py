@@ -1,8 +1,8 @@
-"""Transcribes again without its context what may come only from the context, and marks words that it decided.
+"""Repeats without the context the answers that may come only from it. Marks the words that the context decided.
 
-If nobody speaks, models write their prompt or hotwords down, in part or whole. Such an answer is mostly terms of the
-context, as is the answer for a speaker who says nothing else. Only the sound distinguishes them: compared with what the
-model writes without the context, words that were said are a little less likely, and other words far less.
+If nobody speaks, models write down their prompt or hotwords, in part or in whole. Such an answer is mostly terms of the
+context, but so is the answer for a speaker who says only such terms. Only the sound distinguishes the two: compared
+with the answer without the context, words that were said are a little less likely, and invented words far less.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from asr_server.engine.protocol import Hypothesis, Utterance
     from asr_server.recordings.span import Ask
 
-# Contexts whose terms are kept; those of the longest take 12 to 27 ms to find, and 3 MB.
+# The terms of this many contexts are kept. Those of the longest context take 12 to 27 ms to find, and 3 MB.
 _KEPT = 16
-_SHORT = 1_000  # characters of a context that is searched on the event loop
-# How much less likely, in natural logarithms per token, the answer may be without the context than the one that is
-# written then. It is what decoders that search for hotwords usually add for each token of one.
+_SHORT = 1_000  # characters; contexts up to this length are searched on the event loop
+# How much less likely than the answer without the context the answer may be, if both are scored without the context: in
+# natural logarithms per token. Decoders that search for hotwords usually add this much for each token of one.
 _MOST_BONUS = 1.5
-# What separates two terms. A dot does so at the end of a word only, as it is part of names such as "node.js".
+# Separators of terms. A dot separates only at the end of a word, since it is part of names such as "node.js".
 _SEPARATOR = re.compile(r"[,;、。，；！？\n]|[.!?…](?:\s|$)")
 
 
 class Terms:
-    """The terms of one context: what stands between commas, line breaks and ends of sentences."""
+    """The terms of one context: the texts between commas, line breaks and ends of sentences."""
 
     def __init__(self, context: str) -> None:
         self._terms = {_keys(words.split(part)) for part in _SEPARATOR.split(context)} - {()}
@@ -49,9 +49,9 @@ class Terms:
         self._sorted = sorted(map(" ".join, self._terms))
 
     def found(self, written: Sequence[str], *, is_open: bool = False) -> set[int]:
-        """Return the numbers of the words, as `words.split` makes them, that belong to a term.
+        """Return the numbers of the words that belong to a term. `written`: the words, as `words.split` makes them.
 
-        `is_open`: they are the beginning of a text, which may end within a term or within one of its words.
+        `is_open`: the words are the beginning of a text, which may end within a term or within one of its words.
         """
         keys, found = _keys(written), set[int]()
         for length in takewhile(lambda length: length <= len(keys), self._lengths):
@@ -83,7 +83,7 @@ class HotwordCheck(ContextCheck):
         return 2 * len(found) > count
 
     async def _found(self, context: str, text: str, *, is_open: bool = False) -> tuple[set[int], int]:
-        """Return the numbers of the words of the text that belong to terms, and how many words it has."""
+        """Return the numbers of the words of the text that belong to terms, and how many words the text has."""
         if not context:
             return set(), 0
 
@@ -96,10 +96,10 @@ class HotwordCheck(ContextCheck):
     async def checked(
         self, utterance: Utterance, answer: Transcription, ask: Ask, *, is_sent: bool = False, marks: bool = False
     ) -> CheckedAnswer:
-        """Return the answer; if most of its words are terms and the sound does not support it, one without the context.
+        """Return the answer, or one without the context if most words are terms and the sound does not support them.
 
-        The audio is transcribed again for this: one pass if the text is the same without the context, otherwise two
-        and the steps of another answer. With `marks` this is done for every answer with a term.
+        The check transcribes the audio again. It takes one pass if the text is the same without the context, otherwise
+        two passes and the steps of another answer. With `marks`, every answer with a term is checked.
         """
         context, hypothesis = utterance.context, answer.hypothesis
         is_doubtful = not is_sent and await self.is_doubtful(context, hypothesis.text)
@@ -112,7 +112,7 @@ class HotwordCheck(ContextCheck):
             temperature=0.0,
             draft=hypothesis.ids,
             draft_text=None,
-            session=None,  # what is kept of a session is for its context
+            session=None,  # the work kept for a session is for its context
             stream=False,
         )
         try:
@@ -139,7 +139,7 @@ async def _is_supported(hypothesis: Hypothesis, plain: Hypothesis, without: Utte
 
 
 def _changed(plain: str, text: str) -> frozenset[int]:
-    """Return the numbers of the words of `text` in whose places `plain` has others or none."""
+    """Return the numbers of the words of `text` where `plain` has other words or none."""
     ours, theirs = ([key(word) for word in words.split(one)] for one in (plain, text))
     changes = SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes()
     return frozenset(n for tag, _, _, start, end in changes if tag != "equal" for n in range(start, end))

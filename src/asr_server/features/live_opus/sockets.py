@@ -1,4 +1,4 @@
-"""Frames of live sessions in Opus: a packet each (RFC 6716), or pieces of an Ogg stream (RFC 7845)."""
+"""Frames of live sessions in Opus: each is one packet (RFC 6716), or a piece of an Ogg stream (RFC 7845)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpusDecoder(WorkerClient):
     async def stream(self, rate_hz: int) -> AsyncGenerator[Decode, None]:
         """Open a stream; the process forgets it when the block ends. Raises `DecoderUnavailable` and `Overloaded`.
 
-        Yields what decodes its frames, one call at a time.
+        Yields a function that decodes the frames of the stream, one call at a time.
         """
         if self._streams == _MAX_STREAMS:
             raise Overloaded("Too many streams of Opus are open; try again later.")
@@ -42,9 +42,9 @@ class OpusDecoder(WorkerClient):
 
 
 async def _decoded(stream: WorkerStream, rate_hz: int, data: bytes) -> bytes:
-    """Return what is complete as 16-bit little-endian PCM.
+    """Return the decoded audio that is complete, as 16-bit little-endian PCM.
 
-    Raises `DecoderUnavailable` if the process was lost, `invalid_audio` for what is not Opus.
+    Raises `DecoderUnavailable` if the process was lost, and `invalid_audio` if the data is not Opus.
     """
     if not data:
         return b""

@@ -17,14 +17,14 @@ from asr_server.processes import messages, worker
 
 _MEMORY_BYTES = 512 * 2**20
 _REQUEST_CPU_S = 20.0
-_MAX_SOUND_S = 20  # of a request: a packet of one byte may be 0.12 s
+_MAX_SOUND_S = 20  # of a request: a packet of one byte may hold 0.12 s
 _OGG = b"OggS"
 # The header of an Ogg page (RFC 3533, section 6): pattern, version, type, position, serial number, page number,
 # checksum, and the number of segments, whose sizes follow.
 _PAGE = struct.Struct("<4sBBqIIIB")
-_WHOLE_SEGMENT = 255  # the packet continues in the next one
+_WHOLE_SEGMENT = 255  # the packet continues in the next segment
 _MAX_PACKET_BYTES = 61_440  # 48 frames of 1,275 bytes and their lengths (RFC 6716, section 3.2)
-_MAX_SEGMENTS = 10_000  # of a request, with its pages: more than 20 s of the shortest packets have
+_MAX_SEGMENTS = 10_000  # of a request, and its pages: more than 20 s of the shortest packets need
 _HEADERS = (b"OpusHead", b"OpusTags")
 
 
@@ -33,10 +33,10 @@ class OggPackets:
 
     def __init__(self) -> None:
         self._bytes = bytearray()  # less than a page
-        self._packet = bytearray()  # the beginning of one that continues in the next page
+        self._packet = bytearray()  # the beginning of a packet that continues in the next page
 
     def push(self, data: bytes) -> Iterator[bytes]:
-        """Add a piece, and yield the packets that it completes. Raises ValueError for what is no Ogg stream."""
+        """Add a piece, and yield the packets that it completes. Raises ValueError if this is not an Ogg stream."""
         self._bytes += data
         begin = count = 0
         while len(self._bytes) >= begin + _PAGE.size:
@@ -97,7 +97,7 @@ def main() -> None:
     """Answer requests until the server closes the pipe."""
     worker.prepare()
     av.logging.set_level(None)
-    OpusToPcm(16_000).decoded(b"\xf8\xff\xfe")  # a packet of silence: what is imported at the first use, is now
+    OpusToPcm(16_000).decoded(b"\xf8\xff\xfe")  # a packet of silence, so that imports of the first use happen now
     worker.confine(_MEMORY_BYTES)
     worker.serve(sys.stdin.buffer, sys.stdout.buffer, answer, _REQUEST_CPU_S)
     os._exit(0)

@@ -1,6 +1,6 @@
 """The configuration of a realtime session: checked, merged with updates, and turned into a `TurnConfig`.
 
-It is kept in the GA shape of the wire, because an update names only what it changes. docs/use/realtime.md is its page.
+It is kept in the GA format of the wire, because an update names only what it changes. docs/use/realtime.md is its page.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LOGPROBS = "item.input_audio_transcription.logprobs"
 _MAX_PATH_CHARS = 200
 _TELEPHONE_HZ = 8_000
 _LAWS = {"audio/pcmu": Companding.MU, "audio/pcma": Companding.A}
-# The probability from which a turn ends at once, where it can be estimated.
+# A turn ends at once from this probability on, if its end can be estimated.
 _SURE = {"low": 0.9, "medium": 0.8, "auto": 0.8, "high": 0.5}
 # The longest pause within a turn, by OpenAI's numbers.
 _SEMANTIC_SILENCE_MS = {"low": 8_000, "medium": 4_000, "auto": 4_000, "high": 2_000}
 # Fields that a client may send back as it received them; they change nothing.
 _READ_ONLY = frozenset({"id", "object", "expires_at", "client_secret", "modalities"})
-# Objects whose `type` decides their other keys, and the type where none is named.
+# Objects whose `type` decides their other keys, and the type if none is named.
 _DEFAULT_TYPES = {"turn_detection": "server_vad", "format": "audio/pcm"}
 
 
@@ -152,7 +152,7 @@ class ServerDefaults:
         return cls(services.catalog, rules, services.live.judges_pauses)
 
     def initial(self, model: str | None = None) -> Config:
-        """Return the configuration of a session that asks for nothing; a `model` that is unknown is ignored."""
+        """Return the configuration of a session that asks for nothing. An unknown `model` is ignored."""
         bare = {"audio": {"input": {"transcription": None, "noise_reduction": None}}, "include": None}
         try:
             name = self.catalog.find(model or "").id
@@ -164,7 +164,7 @@ class ServerDefaults:
     def updated(self, config: Config, patch: Mapping[str, Any]) -> Config:
         """Return `config` changed by `patch`; a null clears. Raises `InvalidInput` with a path.
 
-        Of a session that also answers (`realtime`), what concerns its input counts.
+        For a session that also answers (`realtime`), only the fields of its input count.
         """
         if patch.get("type") == "realtime":
             patch = _heard(patch)
@@ -221,7 +221,7 @@ class ServerDefaults:
         }
 
     def checked(self, values: Mapping[str, Any]) -> Config:
-        """Return the configuration of these values, such as those in an ephemeral key, which another server with other
+        """Return the configuration of these values. They may come from an ephemeral key, which a server with other
         models may have issued. Raises `InvalidInput`."""
         try:
             config = Config.model_validate(values)
@@ -260,7 +260,7 @@ def merge(old: Mapping[str, Any], patch: Mapping[str, Any], new_objects: Mapping
     for name, value in patch.items():
         if isinstance(value, Mapping):
             merged[name] = merge(_base(name, old.get(name), value.get("type"), new_objects), value, new_objects)
-        elif not (name == "model" and value is None):  # the clients' types allow a null: the model that is there
+        elif not (name == "model" and value is None):  # clients may send a null, which keeps the model
             merged[name] = value
     return merged
 

@@ -1,8 +1,8 @@
 """A realtime conversation as a pure state machine: live messages in, server events out.
 
 It holds what the protocol adds to a live session: items with ids and an order, deltas that add up, and which utterances
-make one turn. With voice detection a turn is an utterance, so a cut at the longest length ends one turn and begins the
-next at the same millisecond. Without, a turn is all utterances up to the commit, however often they were cut.
+make one turn. With voice detection, a turn is an utterance, so a cut at the maximum length ends one turn and begins the
+next at the same millisecond. Without it, a turn is all utterances up to the commit, however often they were cut.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Turn:
     item_id: str
     config: Config
     announced: bool  # `speech_started` was sent, so `speech_stopped` is sent too
-    last_utterance: int | None = None  # known once it is committed
+    last_utterance: int | None = None  # known once the turn is committed
     texts: list[str] = field(default_factory=list)
     sent: str = ""
     samples: int = 0
@@ -96,7 +96,7 @@ class Conversation:
         return self._session("created", self._config)
 
     def updated(self, config: Config) -> Json:
-        """Return the answer to an update. The update holds for turns once the live session has sent `Configured`."""
+        """Return the answer to an update. The update applies once the live session has sent `Configured`."""
         self._pending_configs.append(config)
         return self._session("updated", config)
 
@@ -105,7 +105,7 @@ class Conversation:
         return self._event("error", error=realtime_error(error, event_id))
 
     def unfinished(self, error: AsrError) -> list[Json]:
-        """Return the events for committed items that get no transcript any more because of this error."""
+        """Return the events for committed items that will get no transcript because of this error."""
         turns = dict.fromkeys(turn for turn in self.turn_of.values() if turn.last_utterance is not None)
         return [self._failed(turn, error) for turn in turns if self._reports(turn)]
 
@@ -142,7 +142,7 @@ class Conversation:
         return self._config.input.turn_detection is None
 
     def _started(self, started: UtteranceStarted) -> list[Json]:
-        if self._open is not None:  # it was cut, and continues
+        if self._open is not None:  # the turn was cut, and continues
             self.turn_of[started.utterance] = self._open
             return []
         turn = self._open = self.turn_of[started.utterance] = self._turn(announced=not self._by_commit)
@@ -212,7 +212,7 @@ class Conversation:
         return events
 
     def _delta(self, turn: _Turn, text: str) -> list[Json]:
-        """Return the delta that `text`, the committed part of the utterance, adds to what was sent of the turn."""
+        """Return the delta with the words of the turn not sent yet. `text`: the utterance's committed words."""
         known = scripts.join([*turn.texts, text])
         fresh = known[len(turn.sent) :]
         if not fresh or not self._reports(turn) or not known.startswith(turn.sent):

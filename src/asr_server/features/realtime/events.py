@@ -32,8 +32,8 @@ def event_id(event: Mapping[str, Any]) -> str | None:
 
 
 def parse(event: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the type of a JSON object and what it carries; see `PARSERS`. Unknown keys are ignored. Raises
-    `InvalidInput` that names the parameter."""
+    """Return the type and the content of an event; see `PARSERS`. Unknown keys are ignored. Raises `InvalidInput`
+    that names the parameter."""
     kind = event.get("type")
     if not isinstance(kind, str):
         raise InvalidInput("The message has no 'type'.", code="invalid_event", param="type")
@@ -84,7 +84,7 @@ def _text(event: Mapping[str, Any], name: str) -> str:
     return value
 
 
-# What each type of event carries.
+# The parser for the content of each type of event.
 PARSERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "session.update": lambda event: _object(event, "session"),
     "input_audio_buffer.append": _audio,

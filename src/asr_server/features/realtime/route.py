@@ -86,7 +86,7 @@ class _RealtimeConnection:
                 "The session has reached its longest duration; open a new one.", code="session_expired"
             ) from None
         except AsrError as error:
-            # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
+            # Sent before leaving the session: at shutdown the server waits for the client to read it, then disconnects.
             if isinstance(error, ShuttingDown):
                 await self._give_up_items(error)
             await websocket_io.end(self._socket, error, self.conversation.error)
@@ -94,8 +94,8 @@ class _RealtimeConnection:
             self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
 
     async def _give_up_items(self, error: AsrError) -> None:
-        """Tell the client which committed items get no transcript because they were not finished in time."""
-        with suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # it is gone, or does not read
+        """Notify the client of committed items that get no transcript because they were not finished in time."""
+        with suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # the client is gone, or does not read
             async with asyncio.timeout(_GOODBYE_S):
                 for event in self.conversation.unfinished(error):
                     await self._socket.send_json(event)
@@ -155,7 +155,7 @@ class _RealtimeConnection:
         await connection.send(Audio(pcm))
 
     def _start_buffer(self) -> None:
-        """Empty the buffer. The next byte is the first of a sample: an odd byte kept would turn the rest into noise."""
+        """Empty the buffer. The next byte begins a sample: a kept odd byte would turn the rest into noise."""
         self._uncommitted_ms = 0.0
         self._whole_samples.clear()
 

@@ -1,4 +1,4 @@
-"""A live session that others may read: a link without a key gives its committed words, as events and as WebVTT.
+"""Shared live sessions: with a link, others read the committed words without a key, as events or as WebVTT.
 
 docs/use/websocket.md has the routes.
 """

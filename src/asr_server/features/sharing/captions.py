@@ -1,7 +1,7 @@
 """The captions of one shared session: its committed words, kept once for all of its readers.
 
-A reader has no queue. It has a place among the captions, and takes what is newer when it is woken. So a reader that is
-late, one that comes back and one that is slow differ only in their place, and what is kept is the bound for all three.
+A reader has no queue, only a place among the captions. When it is woken, it takes the newer ones. So a late, a
+returning and a slow reader differ only in their place, and all three are bounded by the captions that are kept.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from asr_server.subtitle.alignment import estimate
 from asr_server.subtitle.cues import Cue, CueConfig, render_vtt
 from asr_server.text import languages
 
-# About an hour of speech. The characters bound the memory, the finals the time that a reader takes to catch up.
+# About an hour of speech. The characters bound the memory; the finals bound the time that a reader needs to catch up.
 _KEPT_FINALS, _KEPT_CHARACTERS = 400, 100_000
-# The time that a reader takes of the event loop for a caption: that of its tasks and of its write to the socket.
+# The event loop time of one reader for a caption: of its tasks and of its write to the socket.
 _READER_S = 0.0002
 
 
 class EndReason(StrEnum):
-    """The reasons for which the stream of a reader ends in order."""
+    """The reasons for which the stream of a reader ends without an error."""
 
     SESSION = "session"  # the session has ended on this server
     REVOKED = "revoked"
@@ -37,15 +37,15 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True)
 class Caption:
-    """The text of an utterance as far as it is committed. A later one of the same utterance begins with this text."""
+    """The committed text of an utterance. A later caption of the same utterance begins with this text."""
 
     utterance: int
     text: str
     start_s: float  # since the session began
     end_s: float
-    language: str  # the model's name of it, "" if it is not known
+    language: str  # the model's name of the language, "" if it is not known
     is_final: bool = False
-    number: int = 0  # rises from caption to caption of a session, from 1 on
+    number: int = 0  # counts the captions of a session, from 1 on
 
     @cached_property
     def frame(self) -> str:
@@ -101,42 +101,42 @@ class Captions:
             reader.wake_soon()
 
     def after(self, number: int) -> list[Caption]:
-        """Return what is kept and newer than the caption of this number, in the order of numbers."""
+        """Return the kept captions that are newer than the caption of this number, in the order of numbers."""
         kept = self.finals if self.open is None else (*self.finals, self.open)
         return sorted((one for one in kept if one.number > number), key=lambda one: one.number)
 
 
 class Reader:
-    """One reader of a session. `after`: the number of the newest caption that it has, 0 for none."""
+    """One reader of a session. `after`: the number of the newest caption that the reader has, 0 for none."""
 
     def __init__(self, captions: Captions, after: int = 0) -> None:
         self._captions = captions
-        self.is_complete = after >= captions.dropped  # nothing is missing between what it has and what it gets
+        self.is_complete = after >= captions.dropped  # no final is missing between those it has and gets
         self._after = max(min(after, captions.newest), captions.dropped)
         self.end_reason: EndReason | None = None  # None until the stream is ended
-        self._is_called = False  # and has not been woken yet
+        self._is_called = False  # a wake-up is scheduled
         self._woken = asyncio.Event()
 
     def wake_soon(self) -> None:
-        """Let it take what is new, in one of the next rounds of the event loop.
+        """Wake the reader in one of the next rounds of the event loop.
 
-        A few readers are woken in each round: all of them at once would keep the loop from the speaker's own messages
-        for as long as they take together.
+        Each round wakes only a few readers: all of them at once would delay the speaker's own messages for as long as
+        they take together.
         """
         if not self._is_called:
             self._is_called = True
             slice_queue().soon(self._wake, _READER_S)
 
     def end(self, reason: EndReason) -> None:
-        """End the stream: at once where the link is no longer valid, else after what is kept."""
+        """End the stream: at once if the link is no longer valid, otherwise after the captions that are kept."""
         self.end_reason = self.end_reason or reason
         self._woken.set()
 
     async def captions(self) -> AsyncGenerator[Caption, None]:
-        """Yield what is kept and what comes, until the stream is ended.
+        """Yield the kept captions and then new ones, until the stream is ended.
 
-        Words that are not taken when newer ones come are left out: the newer ones begin with them. Raises `slow_reader`
-        when a final was dropped that was not taken.
+        Words that the reader has not taken when newer ones come are left out, since the newer text begins with them.
+        Raises `slow_reader` if a final was dropped that the reader had not taken.
         """
         while True:
             if self._after < self._captions.dropped:

@@ -48,7 +48,7 @@ router = APIRouter(tags=["live"])
 _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 404)}
 _SHARED = "/v1/live/shared/{token}"
 
-# A caption, how the stream begins, or how it ends.
+# A caption, or the first or last event of the stream.
 _Event = Caption | dict[str, Any]
 
 
@@ -117,7 +117,7 @@ async def shared_events(
 async def shared_captions(token: str, services: ServicesDep) -> Response:
     """Return the finals that are kept as WebVTT. Times count from the start of the session."""
     finals = tuple(services.of(Sharing).link(token).captions.finals)
-    # In a thread: the first request has the cues of all finals to make.
+    # In a thread: the first request makes the cues of all finals.
     file = await in_thread(vtt, finals)
     return Response(file, media_type="text/vtt; charset=utf-8", headers={"Cache-Control": "no-store"})
 

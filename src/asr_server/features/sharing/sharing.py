@@ -1,7 +1,7 @@
-"""The links of this server's live sessions, and the part of a session that gives its readers what it commits.
+"""The links of this server's live sessions, and the part of a session that gives readers its committed words.
 
-A link is kept in memory, by the digest of its token, and ends with its session. A session that is resumed is the same
-session, and keeps its links. A new session in place of a lost one gets new links.
+A link is kept in memory, by the digest of its token, and ends with its session. A resumed session is the same session
+and keeps its links. A new session in place of a lost one needs new links.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _MAX_LINKS = 16  # of a session
 # A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text.
 _MAX_READERS_OF_SESSION, _MAX_READERS = 500, 2_000
 _RETRY_S = 30
-# So that readers that were cut off find the last texts.
+# Links of ended sessions are kept, so that readers that were cut off find the last texts.
 _KEPT_AFTER_END_S, _MAX_ENDED_LINKS = 60, 200
 
 
 @dataclass(eq=False, slots=True)
 class Link:
-    """A link to one session. It ends at its expiry, when it is revoked, and a minute after its session."""
+    """A link to one session. It ends when it expires or is revoked, or at the latest a minute after its session."""
 
     part: SharedPart
     expiry: asyncio.TimerHandle
     readers: set[Reader] = field(default_factory=set)
-    is_ended: bool = False  # its session is
+    is_ended: bool = False  # its session has ended
 
     @property
     def captions(self) -> Captions:
         return self.part.captions
 
     def close(self, reason: EndReason) -> None:
-        """End its readers."""
+        """End the streams of its readers."""
         self.expiry.cancel()
         self.is_ended = reason is EndReason.SESSION
         for reader in self.readers:
@@ -59,15 +59,15 @@ class Sharing:
 
     def __init__(self) -> None:
         self._links: dict[bytes, Link] = {}  # by the digest of the token, so that lookup times do not leak tokens
-        self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
+        self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, the oldest first
         self._readers = FairShares(_MAX_READERS, _MAX_READERS)  # by the owners of their sessions
 
     def share(self, session: LiveSession, owner: str, expires_s: float) -> str:
-        """Return the token of a new link to the owner's session, which nothing else knows. Raises `Overloaded`."""
+        """Make a link to the owner's session. Return its token, which is not kept. Raises `Overloaded`."""
         part = _part_of(session)
         if part is None:
-            # Only now: what was said before the first link is not kept. Behind the other parts, so that it has the
-            # texts as the speaker gets them.
+            # Only now, since words before the first link are not kept. After the other parts, so that readers get the
+            # texts as the speaker does.
             part = SharedPart(owner, self)
             session.parts.append(part)
         if len(part.links) >= _MAX_LINKS:
@@ -100,7 +100,7 @@ class Sharing:
     def reading(self, token: str, after: int) -> Iterator[Reader]:
         """Give the link one more reader until the block ends. Raises `session_not_found` and `Overloaded`.
 
-        `after`: the number of the newest caption that it has, 0 for none.
+        `after`: the number of the newest caption that the reader has, 0 for none.
         """
         link = self.link(token)
         refusal = Overloaded("The session has as many readers as it may; try again later.", retry_after_s=_RETRY_S)
@@ -120,7 +120,7 @@ class Sharing:
                 of_session.remove(reader)
 
     def end(self, part: SharedPart) -> None:
-        """End the links of a session that has ended. They can be read for a minute more."""
+        """End the links of a session that has ended. They can still be read for a minute."""
         loop = asyncio.get_running_loop()
         for digest, link in part.links.items():
             link.close(EndReason.SESSION)
@@ -163,9 +163,9 @@ class SharedPart(SessionPart):
         self._sharing.end(self)
 
     def _caption(self, message: Message, shown: Caption | None) -> Caption | None:
-        """Return the caption of a message that has words which the readers lack. `shown`: that of the open utterance.
+        """Return the caption of a message with words that readers lack. `shown`: the caption of the open utterance.
 
-        A reset takes the open utterance from the speaker. Readers keep the words that they have seen, as a final.
+        A reset discards the open utterance for the speaker. Readers keep the words that they have seen, as a final.
         """
         match message:
             case Partial(committed=text) if text:

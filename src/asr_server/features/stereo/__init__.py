@@ -1,4 +1,4 @@
-"""Channels that may be people: each is transcribed by itself."""
+"""Channels that may belong to different people: each is transcribed by itself."""
 
 from asr_server.engine.feature import Feature
 

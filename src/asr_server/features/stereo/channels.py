@@ -1,4 +1,4 @@
-"""Finds the channels of a recording to transcribe, by its beginning, before the whole recording is decoded."""
+"""Uses the beginning of a recording to find which channels to transcribe, before the whole recording is decoded."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Source
 
 _OVER_CROSSTALK_DB = 6.0  # sound that is this much louder than the usual crosstalk belongs to the channel
-_REACH = 8  # frames, 256 ms: crosstalk may be late, and there is none in the short pauses of the other's speech
+_REACH = 8  # frames, 256 ms: crosstalk may be late, and the short pauses of the other speaker have none
 _HOLD = 5  # frames before and after own speech that belong to it; less than `_REACH`
 _AHEAD = _REACH + _HOLD
-_LEAST_TURN = SAMPLE_RATE * 3 // 10  # samples of another's speech that divide a span
+_LEAST_TURN = SAMPLE_RATE * 3 // 10  # samples of another channel's speech that divide a span
 
 
 @dataclass(slots=True)
 class _Channel:
-    """A channel of the recording, and its speech that is not handed out yet."""
+    """A channel of the recording, and its speech that has not been returned yet."""
 
     index: int
     speaker: str
     segmenter: Segmenter
-    waiting: deque[SpeechSpan] = field(default_factory=deque)  # their division is not known yet
+    waiting: deque[SpeechSpan] = field(default_factory=deque)  # spans whose division is not known yet
     regions: deque[tuple[int, int]] = field(default_factory=deque)  # of speech that may divide spans of other channels
     has_ended: bool = False
 
@@ -71,7 +71,7 @@ class _Channel:
 
 
 class ChannelSegmenter:
-    """Cuts several channels. Holds the audio of the open span of each, and less than a span after it."""
+    """Cuts several channels into spans. Holds the audio of the open span of each, and less than a span after it."""
 
     def __init__(
         self, config: SegmentationConfig, levels: SoundLevels, vad: VoiceDetection, *, findings: ChannelFindings
@@ -88,8 +88,8 @@ class ChannelSegmenter:
         self._numbers = count()
 
     def push(self, block: NDArray[np.float32], *, is_last: bool = False) -> list[SpeechSpan]:
-        """Add samples, float32 (channels, n) at 16 kHz, finite. Returns the spans that are now final; with the last
-        samples of the recording, which may be none, all that are left."""
+        """Add samples, float32 (channels, n) at 16 kHz, finite. Returns the spans that are now final. With `is_last`,
+        `block` may be empty, and all remaining spans are returned."""
         own = block[[channel.index for channel in self._channels]]
         self._rest = np.concatenate((self._rest, own), axis=1)
         self._cut(max(0, self._rest.shape[1] // FRAME_SAMPLES - (0 if is_last else _AHEAD)))
@@ -108,7 +108,7 @@ class ChannelSegmenter:
             channel.add(channel.segmenter.push(samples))
 
     def _own(self, frames: int) -> NDArray[np.bool_]:
-        """Return (channels, frames): where the next frames have more than the crosstalk of the other channels."""
+        """Return (channels, frames): True where a frame is louder than the crosstalk of the other channels."""
         whole = self._rest.shape[1] // FRAME_SAMPLES * FRAME_SAMPLES
         levels = np.concatenate((self._before, frame_levels(self._rest[:, :whole], FRAME_SAMPLES)), axis=1)
         self._before = levels[:, frames : frames + _AHEAD]
@@ -118,7 +118,7 @@ class ChannelSegmenter:
         return np.asarray(over > _OVER_CROSSTALK_DB)
 
     def _released(self) -> Iterator[SpeechSpan]:
-        """Divide the spans during which all other speech is known; return those that nothing earlier can follow."""
+        """Divide the spans during which all other speech is known. Yield the turns that no earlier turn can follow."""
         for channel in self._channels:
             others = [other for other in self._channels if other is not channel]
             while channel.waiting and all(other.next_end >= channel.waiting[0].end for other in others):
@@ -143,9 +143,9 @@ class ChannelSegmenter:
 
 
 async def channel_signal(decoder: Decoder, source: Source, caller: str) -> RecordingSignal:
-    """Return what is transcribed of the channels of a file.
+    """Return the signal of the channels of a file that are transcribed.
 
-    Raises `unsupported_value` if they are too many, and what decoding raises before its first block.
+    Raises `unsupported_value` if there are too many channels, and the errors of decoding before its first block.
     """
     progress = Progress()
     findings = await _findings(decoder, source, progress, caller)
@@ -174,7 +174,7 @@ async def _findings(decoder: Decoder, source: Source, progress: Progress, caller
                 if await asyncio.to_thread(comparison.push, block):
                     break
     except InvalidInput:
-        # What comes before the damage is transcribed first, and then the error is found again.
+        # The audio before the damage is transcribed first. Then decoding finds the error again.
         if not progress.decoded_samples:
             raise
     return await asyncio.to_thread(comparison.findings)

@@ -1,9 +1,9 @@
-"""Compares the channels of a recording: which are copies of one sound, and how loud each voice is on the others.
+"""Compares the channels of a recording: which are copies of one sound, and how loud each voice is on other channels.
 
 Two people on channels of their own take turns. While one speaks, the other channel has its own noise or, fainter, the
-same voice. The difference of the two levels therefore has two clusters, far apart. In copies it has one, whatever their
-gains, and in a room or in music it moves little. Copies also have the same wave form, perhaps late or inverted, which a
-cross-correlation over all of the audio finds.
+same voice. The level difference of the two channels therefore has two clusters, far apart. Copies have one cluster,
+whatever their gains, and in a room or in music the difference changes little. Copies also have the same waveform,
+perhaps late or inverted, which a cross-correlation over all of the audio finds.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from asr_server.core.audio import SAMPLE_RATE
 Samples = NDArray[np.float32]
 Levels = NDArray[np.float64]
 
-MOST_S = 600.0  # of a recording; what comes later is not compared
+MOST_S = 600.0  # of a recording; later audio is not compared
 SILENCE_DB = -100.0  # the level of a frame without any sound
 
-_PRE_EMPHASIS = 0.95  # hum and rumble, which channels may share, are no speech
+_PRE_EMPHASIS = 0.95  # against hum and rumble, which channels may share although they are not speech
 _FRAME = 1024  # 64 ms: longer than a copy may be late, so a frame and its neighbours hold the same speech
 _PER_WINDOW = 4
 _WINDOW = _PER_WINDOW * _FRAME  # of the cross-correlation
@@ -30,36 +30,36 @@ _FFT = 2 * _WINDOW
 _MOST_LAG = SAMPLE_RATE // 20  # 50 ms
 
 # Levels in dB.
-_OVER_FLOOR = 10.0  # a frame of speech is that much louder than the channel's noise,
-_BELOW_PEAK = 25.0  # and less than that below its loudest frames
+_OVER_FLOOR = 10.0  # a frame of speech is this much louder than the channel's noise,
+_BELOW_PEAK = 25.0  # and less than this below its loudest frames
 _FLOOR_PERCENTILE = 10
 _LOUDEST_FRAMES = 5  # a voice has this many; fewer are clicks
 _SILENT_BELOW = 40.0  # below the loudest channel
-# Crosstalk of 15 dB is apart from the voice itself by 30 dB.
+# Between a cluster and the middle. With crosstalk of 15 dB, the clusters are 30 dB apart.
 _APART = 12.0
-_DIP = 6.0  # a frame may be that much below its neighbours
-_OFFSETS = np.arange(-40.0, 41.0, 2.0)  # where the middle between the clusters may be: the gains may differ
+_DIP = 6.0  # a frame may be this much below its neighbours
+_OFFSETS = np.arange(-40.0, 41.0, 2.0)  # possible middles between the clusters: the gains may differ
 
-_LEAST_TURNS = 0.5  # of the speech of two people; the rest is spoken at the same time
+_LEAST_TURNS = 0.5  # share of two people's speech in which only one of them speaks
 _LEAST_COPY_CORRELATION = 0.6
-_MOST_COPY_SPREAD = 7.0  # of the difference of levels; 50 ms apart, copies have 4 dB
+_MOST_COPY_SPREAD = 7.0  # dB, of the level difference; copies that are 50 ms apart have 4 dB
 
-# Enough to decide before the end.
+# Frames that are enough to decide before the end.
 _SURE_ALONE = round(3.0 * SAMPLE_RATE / _FRAME)
 _SURE_TOGETHER = round(30.0 * SAMPLE_RATE / _FRAME)
 _LOOK_EVERY_S = 5.0
 
 _CROSSTALK_OVER_FLOOR = 3.0
-_MOST_CROSSTALK_SPREAD = 5.0  # measured: 0.2 to 4.4, the later the more; other speech 6.6
+_MOST_CROSSTALK_SPREAD = 5.0  # measured: 0.2 to 4.4, more for later crosstalk; 6.6 for other speech
 _LOUD = 15.0  # below the peak: where crosstalk stands out
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelVoice:
-    """A channel that is no copy of an earlier one."""
+    """A channel that is not a copy of an earlier one."""
 
     channel: int
-    clearest: int  # of it and its copies, the one with the least noise
+    clearest: int  # the least noisy of the channel and its copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ChannelFindings:
 
     voices: tuple[ChannelVoice, ...]  # one for each sound, in the order of the channels
     crosstalk_db: Levels  # [from, to]: how loud a channel is in another, -inf if it is not heard
-    speech_share: float  # the time in which a channel speaks by the time of the recording, summed over the channels
+    speech_share: float  # the time of speech divided by that of the recording, summed over the voices
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Pair:
 
 
 def frame_levels(samples: Samples, frame: int) -> Levels:
-    """(channels, k * frame) float32 -> (channels, k): the level of each frame in dB, high frequencies raised."""
+    """Return the level of each frame in dB, high frequencies raised: (channels, k * frame) float32 -> (channels, k)."""
     signal = _emphasized(samples).reshape(len(samples), -1, frame)
     power = np.einsum("cfs,cfs->cf", signal, signal) / frame
     levels: Levels = 10.0 * np.log10(power + 10.0 ** (SILENCE_DB / 10))
@@ -89,7 +89,7 @@ def frame_levels(samples: Samples, frame: int) -> Levels:
 
 
 def highest_around(levels: Levels, reach: int) -> Levels:
-    """(channels, k) -> (channels, k): the highest level of a frame and of `reach` frames on either side."""
+    """Return the highest level of each frame and `reach` frames on either side: (channels, k) -> (channels, k)."""
     if not levels.shape[1]:
         return levels
     padded = np.pad(levels, ((0, 0), (reach, reach)), constant_values=-np.inf)
@@ -115,7 +115,7 @@ class ChannelComparison:
         self._seen_s = self._looked_s = 0.0
 
     def push(self, block: Samples) -> bool:
-        """The next samples, (channels, n) float32 at 16 kHz, finite. Returns whether more would not change anything."""
+        """Add samples, (channels, n) float32 at 16 kHz, finite. Returns True if more would not change the result."""
         if self.channels == 1 or self._seen_s >= MOST_S:
             return True
         whole = np.concatenate((self._rest, block), axis=1)
@@ -171,7 +171,7 @@ class ChannelComparison:
         return _Pair(are_copies, bool(both.sum() >= _SURE_TOGETHER), (nowhere, nowhere))
 
     def _correlation(self, number: int) -> float:
-        """Return the highest cross-correlation of two channels at any lag, whatever its sign: 0 to 1."""
+        """Return the highest cross-correlation of two channels at any lag up to 50 ms, whatever its sign: 0 to 1."""
         i, j = self._pairs[number]
         lags = np.fft.irfft(self._cross[number], _FFT)
         near = np.concatenate((lags[: _MOST_LAG + 1], lags[-_MOST_LAG:]))
@@ -179,7 +179,7 @@ class ChannelComparison:
 
 
 class _Activity:
-    """Finds where each channel has speech, by the levels (channels, k) of its frames."""
+    """Finds the speech of each channel from the levels (channels, k) of its frames."""
 
     def __init__(self, levels: Levels) -> None:
         enough = levels.shape[1] >= _LOUDEST_FRAMES
@@ -197,7 +197,7 @@ class _Activity:
     def alone(self, i: int, j: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the frames in which channel `i` speaks and `j` does not, and the other way round.
 
-        The gains of the channels may differ. Take the offset between them at which both speak by themselves the most.
+        The gains of the channels may differ. Use the offset between them at which each speaks alone for most frames.
         """
         over = np.where(self.active[i], self._over(i, j), -np.inf)
         under = np.where(self.active[j], -self._over(j, i), np.inf)
@@ -212,8 +212,8 @@ class _Activity:
         return difference
 
     def spread(self, i: int, j: int) -> float:
-        """Return how far the difference of the levels of two channels ranges where both speak, in dB, without
-        outliers."""
+        """Return the range of the level difference of two channels in dB, without outliers, in windows in which both
+        speak."""
         whole = self.levels.shape[1] // _PER_WINDOW * _PER_WINDOW
         parts = (self.active[i] & self.active[j])[:whole].reshape(-1, _PER_WINDOW)
         power = (10.0 ** (self.levels[[i, j], :whole] / 10)).reshape(2, -1, _PER_WINDOW).mean(axis=2)
@@ -230,8 +230,8 @@ def _speech_share(voices: list[ChannelVoice], pairs: dict[tuple[int, int], _Pair
 
 
 def _crosstalk(pairs: dict[tuple[int, int], _Pair], activity: _Activity) -> Levels:
-    """[from, to]: how loud a voice is in the channel of another, where it is louder than the noise there, and always as
-    loud compared to the voice."""
+    """Return [from, to]: how loud a voice is in another channel compared to its own, if it is louder than the noise
+    there and this difference is steady; otherwise -inf."""
     found = np.full((len(activity.levels),) * 2, -np.inf)
     for (i, j), pair in pairs.items():
         for source, target, alone in ((i, j, pair.alone[0]), (j, i, pair.alone[1])):

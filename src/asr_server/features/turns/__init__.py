@@ -1,7 +1,7 @@
 """The end of a speaker's turn, estimated from the sound by Smart Turn v3.2. docs/use/turns.md is its page.
 
-The network takes 8 s of audio at 16 kHz, filled with silence at its beginning, as the log-mel spectrogram of Whisper
-with 80 bands. The audio is brought to mean 0 and variance 1 first. The file and the form of its input are those of the
+The network takes 8 s of audio at 16 kHz, padded with silence at the beginning, as the log-mel spectrogram of Whisper
+with 80 bands. The audio is normalised to mean 0 and variance 1 first. The file and the form of its input come from the
 package pipecat-ai 1.14.0 (BSD-2-Clause; NOTICE has its source and checksum).
 """
 
