@@ -75,10 +75,13 @@ def by_subprotocol(connection: HTTPConnection) -> str | None:
     return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
 
 
-def realtime_subprotocol(connection: HTTPConnection) -> str | None:
-    """Return OpenAI's subprotocol if the client offers it, else None."""
+def selected_subprotocol(connection: HTTPConnection) -> str | None:
+    """Return OpenAI's or Deepgram's subprotocol if the client offers it, else None.
+
+    A browser fails the handshake if it offers subprotocols and the server selects none.
+    """
     offered: list[str] = connection.scope.get("subprotocols") or []
-    return _REALTIME_PROTOCOL if _REALTIME_PROTOCOL in offered else None
+    return next((known for known in (_REALTIME_PROTOCOL, _TOKEN.strip()) if known in offered), None)
 
 
 def _bearer(connection: HTTPConnection) -> str | None:

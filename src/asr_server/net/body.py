@@ -218,13 +218,14 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     try:
         data = await Request(request.scope, BodyReader(request.receive, max_bytes, _LONGEST_TEXT_S)).body()
         _check_values(data)
-        values = json.loads(data or b"{}")
+        # Not the bytes, or a body in UTF-16 would be parsed, whose values cannot be counted as these are.
+        values = json.loads(data.decode("utf-8-sig") or "{}")
         json.dumps(values, ensure_ascii=False).encode()  # fails for lone surrogates, which could not be sent back
     except InvalidInput as error:
         error.param = None  # the body is not a file
         raise
     except NOT_JSON:
-        raise InvalidInput("The body is not valid JSON.", code="malformed_body") from None
+        raise InvalidInput("The body is not valid JSON in UTF-8, or has too many values.", code="malformed_body") from None
     if not isinstance(values, dict):
         raise InvalidInput("The body must be a JSON object.", code="malformed_body")
     return values

@@ -16,7 +16,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from asr_server.core.errors import TABLE, AsrError, InvalidInput, ShuttingDown
-from asr_server.net.access import by_subprotocol, realtime_subprotocol
+from asr_server.net.access import by_subprotocol, selected_subprotocol
 from asr_server.net.errors import Json, http_response, realtime_error
 
 # Far more than a valid message has: one long text, or a list of up to 1,000 words. Counted before parsing, so brackets
@@ -91,7 +91,7 @@ async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
     if error.code in ("origin_not_allowed", "host_not_allowed") or by_subprotocol(socket) is None:
         await socket.send_denial_response(http_response(error))
         return
-    await socket.accept(subprotocol=realtime_subprotocol(socket))
+    await socket.accept(subprotocol=selected_subprotocol(socket))
     event = {"type": "error", "event_id": f"event_{secrets.token_hex(6)}", "error": realtime_error(error)}
     mapping = TABLE[error.code]
     await close(socket, mapping.ws_close, f"{mapping.type}.{error.code}", event)

@@ -35,6 +35,7 @@ from asr_server.live.machine.events import (
 from asr_server.live.outbox import Message as LiveMessage
 from asr_server.live.session import LiveConnection, LiveSessionOptions
 from asr_server.net import body, websocket_io
+from asr_server.net.access import selected_subprotocol
 from asr_server.net.body import while_connected
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
@@ -112,7 +113,7 @@ async def listen_live(socket: WebSocket) -> None:
         websocket_io.count_error(socket, error)
         await websocket_io.reject_websocket(socket, error)
         return
-    await socket.accept(subprotocol=_subprotocol(socket))
+    await socket.accept(subprotocol=selected_subprotocol(socket))
     connection = ListenConnection(socket, services, wanted, rules)
     await websocket_io.serve(socket, connection.run(), _error)
 
@@ -126,12 +127,6 @@ def _rules(services: Services, wanted: LiveListenOptions) -> TurnConfig:
         context=wanted.hotwords,
     )
     return rules if pause_ms is None else replace(rules, min_silence_ms=pause_ms)
-
-
-def _subprotocol(socket: WebSocket) -> str | None:
-    """Return the subprotocol to select. Browsers send their key as the one after it."""
-    offered: list[str] = socket.scope.get("subprotocols") or []
-    return "token" if "token" in offered else None
 
 
 class ListenConnection:

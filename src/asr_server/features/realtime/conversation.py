@@ -157,8 +157,8 @@ class Conversation:
 
     def _stopped(self, stopped: UtteranceEnded) -> list[Json]:
         turn = self.turn_of.get(stopped.utterance)
-        if turn is None:  # a commit when nobody was speaking
-            turn = self.turn_of[stopped.utterance] = self._turn(announced=False)
+        if turn is None:  # a commit while nobody speaks; a turn that was cut in a pause is still open
+            turn = self.turn_of[stopped.utterance] = self._open or self._turn(announced=False)
         turn.samples += stopped.end_samples - stopped.start_samples
         if stopped.ending is Ending.CUT and self._by_commit:
             return []

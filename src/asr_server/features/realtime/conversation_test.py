@@ -130,13 +130,14 @@ def _cut_turn(conversation, *, then=()):
     (item, *_) = [_item(event) for message in messages for event in conversation.on_message(message)]
 
     def finals(*errors):
-        spoken = zip((1, 2), ("one", "two"), errors, strict=True)
-        made = [
-            live.Final(n, t, "English", 0, 1, Ending.FLUSH, (), (Token(t.encode(), -0.5),), e) for n, t, e in spoken
-        ]
+        made = [_final(*spoken) for spoken in zip((1, 2), ("one", "two"), errors, strict=True)]
         return [event for final in made for event in conversation.on_message(final)]
 
     return item, finals
+
+
+def _final(utterance, text, error=None):
+    return live.Final(utterance, text, "English", 0, 1, Ending.FLUSH, (), (Token(text.encode(), -0.5),), error)
 
 
 def _by_commit(**changes):
@@ -153,6 +154,14 @@ def test_a_turn_that_was_cut_has_the_tokens_languages_and_seconds_of_all_its_par
     assert (completed["transcript"], completed["usage"]["seconds"]) == ("one two", 2.5)
     assert [token["token"] for token in completed["logprobs"]] == ["one", "two"]
     assert completed["languages"] == [{"code": "en"}]
+
+
+def test_a_commit_after_a_cut_in_a_pause_commits_the_turn_that_was_cut():
+    """No utterance is open then, so an empty one answers the commit."""
+    _, conversation = _by_commit()
+    cut = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.CUT), UtteranceEnded(2, 90_000, 90_000, Ending.FLUSH)]
+    events = [event for each in (*cut, _final(1, "one"), _final(2, "")) for event in conversation.on_message(each)]
+    assert [(one["transcript"], one["usage"]["seconds"]) for one in events if one["type"] == COMPLETED] == [("one", 1)]
 
 
 @pytest.mark.parametrize("second", [None, SessionError("later", "It failed again.", 2)])

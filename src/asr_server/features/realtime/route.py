@@ -23,7 +23,7 @@ from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.machine.framing import WholeSamples
 from asr_server.live.session import LiveConnection, LiveSessionOptions
 from asr_server.net import body, websocket_io
-from asr_server.net.access import MAX_LIFETIME_S, realtime_subprotocol
+from asr_server.net.access import MAX_LIFETIME_S, selected_subprotocol
 from asr_server.net.errors import ErrorBody
 from asr_server.processes.caller_work import in_thread
 from asr_server.server_feature import ServerFeature
@@ -51,7 +51,7 @@ async def realtime(socket: WebSocket) -> None:
         websocket_io.count_error(socket, error)
         await websocket_io.reject_websocket(socket, error)
         return
-    await socket.accept(subprotocol=realtime_subprotocol(socket))
+    await socket.accept(subprotocol=selected_subprotocol(socket))
     connection = _RealtimeConnection(socket, services, config, caller.owner)
     await websocket_io.serve(socket, connection.run(), connection.conversation.error)
 

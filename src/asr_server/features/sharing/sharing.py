@@ -165,7 +165,8 @@ class SharedPart(SessionPart):
     def _caption(self, message: Message, shown: Caption | None) -> Caption | None:
         """Return the caption of a message with words that readers lack. `shown`: the caption of the open utterance.
 
-        A reset discards the open utterance for the speaker. Readers keep the words that they have seen, as a final.
+        A reset discards the open utterance for the speaker. Readers keep the words that they have seen, as a final. An
+        ended utterance still gets its own final after a reset.
         """
         match message:
             case Partial(committed=text) if text:
@@ -173,7 +174,7 @@ class SharedPart(SessionPart):
                     return None
             case Final(text=text) if text:
                 pass
-            case ResetDone() if shown is not None:
+            case ResetDone(utterance=discarded) if shown is not None and shown.utterance == discarded:
                 return replace(shown, is_final=True)
             case _:
                 return None

@@ -47,6 +47,16 @@ async def test_words_that_a_reset_takes_from_the_speaker_stay_with_the_readers()
     assert [(one.text, one.is_final) for one in part.captions.after(0)] == [("turn on", True)]
 
 
+@pytest.mark.parametrize("discarded", [None, 2])
+async def test_a_reset_leaves_an_ended_utterance_to_its_final(discarded):
+    """Or readers would have its words twice."""
+    *_, part, _ = shared()
+    part.completed(partial("turn on", " the"))
+    part.completed(Outgoing(ResetDone(discarded)))
+    part.completed(Outgoing(Final(1, "turn on the lights.", "English", 16_000, 32_000, Ending.PAUSE)))
+    assert [(one.text, one.is_final) for one in part.captions.after(0)] == [("turn on the lights.", True)]
+
+
 async def test_the_last_texts_can_be_read_for_some_time_after_the_session(monkeypatch):
     """Every reader gets the end of the session. Its part may be closed more than once."""
     monkeypatch.setattr(module, "_KEPT_AFTER_END_S", 0.01)
