@@ -62,12 +62,12 @@ from asr_server.schedule.job import DEFAULT
 from asr_server.server_feature import CoreParts
 from asr_server.services import FeatureParts, Machinery, Services
 
-# Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
+# Batches of spans that one recording may have in flight: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2
 # Characters; a random key of this length has 96 bits even in hex digits.
 _LEAST_KEY_LENGTH = 24
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
-# Of the curl commands on the page of the API.
+# For the curl commands on the API's page.
 _EXAMPLE_BASE, _EXAMPLE_FILE = "http://127.0.0.1:8100", "@talk.mp3"
 _Schema = dict[str, Any]
 _REFUSALS = {
@@ -80,10 +80,10 @@ SERVER_FEATURES = feature_list.server_features()
 
 
 def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda error: None) -> FastAPI:
-    """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`.
+    """Return the app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`.
 
-    `on_failure` is called when the engine has failed for good, on its thread and before anybody gets the error: the
-    process has to end.
+    When the engine has failed for good, its thread calls `on_failure`, before any caller gets the error: the process
+    has to end.
     """
     settings = settings or settings_module.load()
     resolved = feature_list.resolve(settings)
@@ -125,7 +125,7 @@ def _routed(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], ru
         description="Speech to text on Qwen3-ASR, and text to speech, over the protocols that OpenAI's clients speak.",
         docs_url=None,  # `ops.page` has one that asks for the key
         redoc_url=None,
-        redirect_slashes=False,  # a redirect would name the address inside of a proxy
+        redirect_slashes=False,  # behind a proxy, a redirect would name an internal address
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name,  # the names of methods in generated clients
     )
@@ -145,9 +145,9 @@ def _routed(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], ru
 
 
 def _document_what_is_ours(app: FastAPI, rules: AccessRules) -> None:
-    """Put the responses of the access check and the keys into the schema.
+    """Add the access check's responses, the need for a key, summaries and examples to the schema.
 
-    Take FastAPI's own 422 out of it: wrong values are a 400 in our envelope.
+    Remove FastAPI's own 422: this server answers wrong values with a 400 and its own error body.
     """
     make, keyed = app.openapi, bool(rules.api_keys)
     refusals = {str(status): {"description": words, "content": _ERROR} for status, words in _REFUSALS.items()}
@@ -174,7 +174,7 @@ def _document_what_is_ours(app: FastAPI, rules: AccessRules) -> None:
 
 
 def _add_summary_and_example(verb: str, path: str, operation: _Schema, schemas: _Schema, *, keyed: bool) -> None:
-    """Make the first sentence of the description the summary, and append a curl command to it.
+    """Use the first sentence of the description as the summary, and append a curl command to the description.
 
     `schemas`: the components that the operation refers to. `keyed`: the operation needs a key.
     """
@@ -189,8 +189,8 @@ def _add_summary_and_example(verb: str, path: str, operation: _Schema, schemas: 
 
 
 def _curl_body(operation: _Schema, schemas: _Schema) -> list[str]:
-    """Return curl's arguments for a body with the required fields, and those that have an example. Without one a field
-    is a file."""
+    """Return curl's arguments for a body with the required fields and the fields that have an example. A field without
+    an example is a file."""
     content: _Schema = operation.get("requestBody", {}).get("content", {})
     if not content:
         return []
@@ -214,9 +214,9 @@ def _resolved(schema: _Schema, schemas: _Schema) -> _Schema:
 
 
 async def drain(app: FastAPI) -> None:
-    """Before the sockets are closed: report unready and wait until load balancers have noticed. Then send away who only
-    watches a job, give every live session its final and an orderly end, and let every speech session finish its
-    sentence."""
+    """Drain the server before its sockets are closed: report unready and wait until load balancers have noticed. Then
+    end the requests that only watch a job, send every live session its final and close it in order, and let every
+    speech session finish its sentence."""
     services: Services = app.state.services
     services.draining = True
     if not not_live(services):  # a failed engine accepts nothing, and was unready before
@@ -228,7 +228,7 @@ async def drain(app: FastAPI) -> None:
 def machinery(
     settings: Settings, resolved: Plan, watch: Watch = engine_core.NOBODY, registry: CollectorRegistry | None = None
 ) -> Machinery:
-    """Build it; each model is loaded by its first job."""
+    """Build the parts that process requests. A model is loaded by its first job."""
     registry = registry or CollectorRegistry()
     if resolved.is_active("engine_process"):
         from asr_server.engine import remote  # its messages take memory
@@ -326,7 +326,7 @@ async def _make_ready(services: Services) -> None:
 
 
 def _log_plan(settings: Settings, resolved: Plan) -> None:
-    """Log the plan, and what an operator should know before others find out."""
+    """Log the plan, who has access, and warnings for the operator."""
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
     if plan.FAKE in (resolved.engine, resolved.value("speech"), resolved.value("speech_clone_model")):
         logger.warning("the answers are scripted: this engine is for tests only")

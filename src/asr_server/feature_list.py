@@ -1,7 +1,7 @@
 """The features of this server, each in a folder of its own with its code, its tests and its page of the docs.
 
-Each can be deleted with its line in `FEATURES`, and the tests of everything but the features that are built on it still
-pass.
+A feature can be deleted together with its line in `FEATURES`: all tests still pass, except those of features that build
+on it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from asr_server.features import (
 from asr_server.features.speech_output import options as speech_output
 from asr_server.server_feature import ServerFeature
 
-# What a client sends is read by the features in this order.
+# The features read a client's input in this order.
 FEATURES: tuple[Feature, ...] = (
     encoders.FEATURE,
     moonshine.FEATURE,
@@ -72,7 +72,7 @@ _SERVER_OPTIONS = (
 def resolve(
     settings: Settings, machine: Capabilities | None = None, features: tuple[Feature, ...] | None = None
 ) -> Plan:
-    """Return the plan for these settings on this machine, or on another one, with all features. Raises `PlanError`."""
+    """Return the plan for these settings, by default on this machine and with all features. Raises `PlanError`."""
     resolved = plan.resolve(settings, machine or capabilities.probe(), FEATURES if features is None else features)
     places = {name: place for place, name in enumerate(_SERVER_OPTIONS)}
     return replace(resolved, options=tuple(sorted(resolved.options, key=lambda option: places.get(option.name, -1))))
@@ -87,5 +87,5 @@ def open_paths() -> tuple[str, ...]:
 
 
 def bundled_models() -> Bundled:
-    """Return how to find the models that features have, by the values of MODEL_ID that mean them."""
+    """Return how to find the models that features bring, by their values of MODEL_ID."""
     return {feature.model.model_id: feature.model.stored for feature in FEATURES if feature.model is not None}

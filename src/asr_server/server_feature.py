@@ -1,7 +1,7 @@
 """The hooks by which features add to the server: routes, health, and parts that are built together with it.
 
-`Feature.server` names the module whose `SERVER` is the `ServerFeature`. It is imported where a server, or a command
-that runs without a server, is built: to resolve a plan imports no routes.
+`Feature.server` names the module whose `SERVER` is the `ServerFeature`. That module is imported only when a server, or
+a command that runs without a server, is built: resolving a plan imports no routes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class CoreParts:
     settings: Settings
     plan: Plan
     thread: Scheduler  # of the recognisers
-    models: Mapping[str, Batch]  # of features on that thread, by the options that name them
+    models: Mapping[str, Batch]  # the features' models on that thread, by the options that name them
     decoder: Decoder
-    on_failure: Callable[[EngineFailed], None]  # for when another engine has failed for good
+    on_failure: Callable[[EngineFailed], None]  # a feature calls it when its own engine has failed for good
     registry: CollectorRegistry  # of metrics
 
 

@@ -56,17 +56,17 @@ async def _nothing() -> None:
 class FeatureParts:
     """The parts of one feature in a running server or command."""
 
-    services: Sequence[object] = ()  # what its routes call; `Services.of` finds them by class
+    services: Sequence[object] = ()  # the objects that its routes call; `Services.of` finds them by class
     steps: Mapping[str, PrepareStep] = field(
         default_factory=dict
-    )  # of recordings, by the attribute of a request that asks for them
-    split_signal: SplitSignal | None = None  # opens a recording whose channels are apart
+    )  # of recordings, by the attribute of a request that asks for the step
+    split_signal: SplitSignal | None = None  # opens a recording with its channels kept apart
     context_check: ContextCheck | None = None  # checks answers to audio with a context
     translator: TranscriptTranslator | None = None
     write_document: WriteDocument | None = None
-    # By the name of a form field: takes a form that has the field, and returns it completed. Raises `AsrError`.
+    # By the name of a form field: completes a form that has the field. Raises `AsrError`.
     form_fields: Mapping[str, Callable[[FormData, Request], Awaitable[FormData]]] = field(default_factory=dict)
-    # Raises `InvalidInput` for a text that the feature cannot rewrite, before anything is decoded.
+    # Raises `InvalidInput` if the feature cannot rewrite the text of a request. Called before anything is decoded.
     check_rewriting: Callable[[RecordingRequest], None] | None = None
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     opus: Callable[[int], AbstractAsyncContextManager[Decode]] | None = None  # opens a stream of live audio at a rate
@@ -81,8 +81,8 @@ class FeatureParts:
 
 @dataclass
 class Machinery:
-    """The parts that turn recordings into text and texts into speech, without a wire: the server's core, and all of a
-    command that runs without a server."""
+    """The parts that turn recordings into text and texts into speech, without any protocol. They are the core of a
+    server, and all that a command needs to run without one."""
 
     infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
     thread: Scheduler
@@ -123,8 +123,8 @@ class Services(Machinery):
     draining: bool = False  # turns true at shutdown
 
     def check(self, request: RecordingRequest) -> None:
-        """Raise `unsupported_value` or `invalid_value` for what of the request no feature serves, before anything is
-        decoded."""
+        """Raise `unsupported_value` if the request uses a text option that this server cannot serve. Called before
+        anything is decoded."""
         for option in request.chosen_text_options:
             if not self.plan.is_active(option):
                 reason = self.plan.reason(option) or "it was built without that"
@@ -139,10 +139,10 @@ class Services(Machinery):
         return next(one for parts in self.features for one in parts.services if isinstance(one, kind))
 
 
-# Coroutines, though they wait for nothing: FastAPI calls a plain function in a thread, which gets the interpreter's
-# lock from a busy event loop only after several times 5 ms.
+# Coroutines, though they await nothing: FastAPI calls a plain function in a thread, and while the event loop is busy, a
+# thread gets the interpreter's lock only after several times 5 ms.
 async def get_services(request: Request) -> Services:
-    """The services of the app that serves this request."""
+    """Return the services of the app that serves this request."""
     found: Services = request.app.state.services
     return found
 

@@ -1,1 +1,1 @@
-"""The nouns everyone shares; imports nothing else of the package."""
+"""Types and helpers that all packages share; imports no other part of `asr_server`."""

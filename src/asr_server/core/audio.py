@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import struct
 
-SAMPLE_RATE = 16_000  # Hz: the feature extractor of Qwen3-ASR and the Silero VAD take no other
-# Hz, of all speech that the server makes: what OpenAI's `pcm` has, and Qwen3-TTS makes.
+SAMPLE_RATE = 16_000  # Hz: the only rate that the feature extractor of Qwen3-ASR and the Silero VAD accept
+# Hz, of all speech that the server generates: the rate of OpenAI's `pcm` and of Qwen3-TTS.
 SPEECH_RATE = 24_000
 
-# The Silero VAD was trained only on frames of this length. Segmentation and endpointing decide once a frame.
+# The Silero VAD was trained only on frames of this length. Segmentation and endpointing decide once per frame.
 FRAME_SAMPLES = 512
 FRAME_MS = 1000 * FRAME_SAMPLES / SAMPLE_RATE
 
-# How a recording is cut, unless the model asks for another way.
+# How a recording is cut, unless the model asks for other values.
 PAD_MS = 300  # margin around speech: onsets and trailing consonants score low
 MAX_GAP_S = 2.0  # a longer silence is left out, between two spans
 
-# The size of a stream whose end is not known yet. Readers take it for "until the end of the file".
+# The size of a stream whose length is not known yet. Readers take it to mean "until the end of the file".
 _UNKNOWN = 0xFFFF_FFFF
 _WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 WAV_HEADER_BYTES = _WAV_HEADER.size
@@ -25,7 +25,7 @@ _PCM, _SAMPLE_BYTES = 1, 2
 
 
 def wav_header(data_bytes: int | None, rate_hz: int, channels: int = 1) -> bytes:
-    """Return the 44 bytes before 16-bit samples. None: their number is not known yet. Raises ValueError over 4 GiB."""
+    """Return the 44-byte header for 16-bit samples. None: their size is not known yet. Raises ValueError over 4 GiB."""
     if data_bytes is not None and not 0 <= data_bytes < _UNKNOWN - WAV_HEADER_BYTES:
         raise ValueError(f"{data_bytes} bytes do not fit into a WAV file")
     riff_bytes = _UNKNOWN if data_bytes is None else WAV_HEADER_BYTES - 8 + data_bytes

@@ -1,4 +1,4 @@
-"""Installed packages of which only files are used, such as the weights of bundled models; their code is not run."""
+"""Installed packages that are used only for files such as the weights of bundled models; their code never runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def installed(distribution: str = DISTRIBUTION, version: str = VERSION) -> bool:
 
 
 def checked_files(distribution: str, directory: str) -> dict[str, Path]:
-    """Return the files of a distribution in one of its directories by their names, each with the digest that its record
-    gives.
+    """Return the files of a distribution in one of its directories, by name, after checking the digest of each against
+    the distribution's record.
 
     Raises `DamagedPackage`.
     """

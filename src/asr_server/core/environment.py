@@ -1,7 +1,7 @@
-"""The process's environment, for what is no setting of a server, and its directory for temporary files.
+"""Environment variables that are not settings of a server, and the process's directory for temporary files.
 
-It is apart from the settings because they need pydantic, which takes longer to import than most commands and child
-processes take for everything else.
+This module is separate from the settings because they need pydantic, which takes longer to import than most commands
+and child processes take for everything else.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 
 def client_variable(name: str) -> str:
-    """Return a variable of client commands, "" for none, only from the environment of the process: a `.env` file in
-    the working directory, or an invalid setting in it, concerns a server and must not affect a client."""
+    """Return a variable of client commands, or "" if it is not set. It is read only from the process's environment: the
+    `.env` file in the working directory belongs to a server, and even an invalid one must not affect a client."""
     return os.environ.get(name, "").strip()
 
 
 def fake_engine_script() -> Path | None:
-    """Return the file with the script of `MODEL_ID=fake` and `SPEECH=fake`, which only tests have: engines with
-    scripted answers and faults."""
+    """Return the file that scripts the answers and faults of the engines `MODEL_ID=fake` and `SPEECH=fake`, which only
+    tests use."""
     name = os.environ.get("FAKE_ENGINE_SCRIPT")
     return Path(name) if name else None
 
@@ -34,12 +34,12 @@ def process_environment(**changes: str) -> dict[str, str]:
 
 
 def restore_directory() -> None:
-    """Make the directory for temporary files again, only for this user, if it has vanished while the server runs.
+    """Recreate the directory for temporary files, accessible only to this user, if it has vanished during the run.
 
-    It is the one that `tempfile` chose at its first use (`TMPDIR`, `/tmp`), and never another: a smaller disk would
-    fill. Does nothing if it cannot be made: the code that creates a file gets the error.
+    It is always the directory that `tempfile` chose at its first use (`TMPDIR`, `/tmp`): another one may be on a
+    smaller disk, which would fill. If it cannot be created, the code that then creates a file gets the error.
     """
-    import tempfile  # here, as client commands import this module
+    import tempfile  # imported here because client commands import this module
 
     from loguru import logger
 

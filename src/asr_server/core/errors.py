@@ -1,5 +1,5 @@
-"""The errors that a caller may see: one table of codes with their places on the wire, and classes for code that catches
-errors by type.
+"""The errors that a caller may see: a table of codes with their HTTP status and WebSocket close code, and classes for
+code that catches errors by type.
 
 docs/use/errors.md says what each code means; a test compares it with the table.
 """
@@ -12,13 +12,13 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """The place of an error code on the wire."""
+    """The HTTP status, the WebSocket close code and the retry advice of an error code."""
 
     status: int = 400
     ws_close: int = 4000
     retry_after_s: int | None = None
     final: bool = False  # the response asks clients not to retry, as they otherwise do after a 5xx
-    message: str = ""  # of errors that are raised without one
+    message: str = ""  # for errors that are raised without a message
 
     @property
     def type(self) -> str:
@@ -51,7 +51,7 @@ TABLE = {
     "file_too_large": ErrorKind(413, 1009),
     "unsupported_encoding": ErrorKind(415),
     "idempotency_key_reused": ErrorKind(422),
-    # The caller's rule, and no 5xx: clients do not retry it.
+    # The request itself set the rule that failed, so this is no 5xx: clients do not retry it.
     "incomplete_transcript": ErrorKind(422, 1011),
     "upgrade_required": ErrorKind(426),
     "rate_limit_exceeded": ErrorKind(429, 1013, retry_after_s=1),
@@ -74,8 +74,8 @@ TABLE = {
 class AsrError(Exception):
     """An error that a caller may see.
 
-    `message` is for people and repeats nothing of the request but short, checked values; `code`, a key of the table, is
-    stable and for programs; `param` names the request field at fault, or is None.
+    `message` is for people, and repeats only short, checked values of the request. `code`, a key of the table, is for
+    programs and stable. `param` names the request field at fault, or is None.
     """
 
     code = "internal_error"

@@ -1,9 +1,9 @@
-"""The time for which something that takes memory has been out of use, after which it is given back.
+"""Idle timeouts, after which memory is released, and free heap memory, which is returned to the system.
 
-One task ends all child processes that are idle. Models are not on it: only the engine thread may touch them, between
-two of its steps, and it sleeps until the first of them is due anyway (`schedule/thread.py`).
+One task ends all idle child processes. It does not unload models: only the engine thread may touch them, between two
+of its steps, and that thread sleeps until the first model is due anyway (`schedule/thread.py`).
 
-Free memory of glibc's heap goes back to the system; its defaults suit short programs. Other C libraries keep theirs.
+Heaps are trimmed only with glibc, whose defaults suit short programs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _KEPT_FREE_BYTES = 64 * 1024 * 1024
 
 
 class IdleTimer:
-    """Counts the time since the last use, `used_s`. A `timeout_s` of 0 is no timeout. `clock` is monotonic seconds.
+    """Counts the time since the last use, `used_s`. A `timeout_s` of 0 means no timeout. `clock` is monotonic seconds.
 
-    Takes no lock: a caller with several threads brings its own.
+    Takes no lock: a caller with several threads needs its own.
     """
 
     def __init__(self, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,11 +38,11 @@ class IdleTimer:
         self.used_s = self.clock()
 
     def hold(self) -> None:
-        """Note a use from now until the `release` that belongs to this call."""
+        """Start a use, which lasts until the matching `release`."""
         self._holds += 1
 
     def release(self) -> None:
-        """End one `hold`. The time counts from the last one."""
+        """End one `hold`. The idle time counts from the last release."""
         self._holds -= 1
         self.touch()
 
@@ -52,7 +52,7 @@ class IdleTimer:
 
     @property
     def remaining_s(self) -> float | None:
-        """Seconds until the timeout, 0 or less when it has passed; None while it is held or without a timeout."""
+        """Seconds until the timeout, 0 or less when it has passed; None during a `hold` or without a timeout."""
         if self._holds or self._timeout_s == 0:
             return None
         return self.used_s + self._timeout_s - self.clock()
@@ -63,7 +63,7 @@ class IdleTimer:
 
 
 class IdleOwner(Protocol):
-    """Starts a process when it is needed. `idle` counts the time since its last use."""
+    """Starts a process when it is needed. `idle` counts the time since the last use."""
 
     idle: IdleTimer
 
@@ -72,9 +72,9 @@ class IdleOwner(Protocol):
 
 
 async def end_when_idle(owners: Sequence[IdleOwner], timeout_s: float) -> None:
-    """End what is idle, for ever. `timeout_s` is the timeout of all owners; 0 is none."""
+    """Loop for ever and end idle processes. `timeout_s` is the timeout of all owners; 0 means none."""
     while timeout_s:
-        # One that is held now is idle in `timeout_s` at the earliest.
+        # An owner that is held now expires in `timeout_s` at the earliest.
         waits_s = (wait_s for owner in owners if (wait_s := owner.idle.remaining_s) is not None)
         await asyncio.sleep(max(_LEAST_S, min(waits_s, default=timeout_s)))
         await end_expired(owners)
@@ -84,26 +84,26 @@ async def end_expired(owners: Sequence[IdleOwner]) -> None:
     for owner in owners:
         if owner.idle.expired:
             await owner.close_idle()
-            owner.idle.touch()  # asked again after another timeout: it may have had a reason to stay
+            owner.idle.touch()  # check again after another timeout: the owner may have kept its process for a reason
 
 
 _LIBRARY = "libc.so.6"
 _M_ARENA_MAX = -8  # malloc.h
-_OTHER_LIBRARY = (OSError, AttributeError)  # raised where the C library is not glibc
+_OTHER_LIBRARY = (OSError, AttributeError)  # raised if the C library is not glibc
 
 
 def share_heaps() -> None:
     """Let the threads of the process share two heaps.
 
-    By default each thread gets its own, whose free blocks no other uses: 48 min of spans of all lengths then left
-    260 MiB behind instead of 205 (demo model, 2 cores).
+    By default each thread gets its own heap, and no other thread uses the free blocks in it: 48 min of spans of all
+    lengths then left 260 MiB behind instead of 205 (demo model, 2 cores).
     """
     with suppress(*_OTHER_LIBRARY):
         ctypes.CDLL(_LIBRARY).mallopt(_M_ARENA_MAX, 2)
 
 
 def free_heap_bytes() -> int:
-    """Bytes of the heaps that are free; 0 if the library does not report them."""
+    """Return the free bytes of the heaps; 0 if the library does not report them."""
     with suppress(*_OTHER_LIBRARY):
         mallinfo2 = ctypes.CDLL(_LIBRARY).mallinfo2
         mallinfo2.restype = _Info
@@ -125,11 +125,11 @@ class _Info(ctypes.Structure):
 
 
 async def keep_heap_trimmed() -> None:
-    """Give free memory back again and again.
+    """Loop for ever and return free memory to the system.
 
-    Under load the C library's heaps hold ever more that nobody uses: 40 MiB in 20 minutes. Some of it is wanted again
-    with the next batch, so it stays. After the load, nothing else collects garbage: 1,000 readers that had left held
-    55 MiB.
+    Under load, the unused memory in the C library's heaps grows: by 40 MiB in 20 minutes. The next batch needs some of
+    it again, so up to `_KEPT_FREE_BYTES` stay. After the load, nothing else collects garbage: 1,000 readers that had
+    left held 55 MiB.
     """
     spent_s = time.process_time()
     while True:

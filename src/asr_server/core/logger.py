@@ -1,7 +1,7 @@
 """Logging set-up: loguru for everything, stdlib and library loggers and warnings included.
 
-Lines carry ids, sizes, times and outcomes; never audio, transcript text, file names or keys. What is logged while a
-request, job or live session is processed has its id, by `logger.contextualize`.
+Lines carry ids, sizes, times and outcomes; never audio, transcript text, file names or keys. `logger.contextualize`
+adds the id of the request, job or live session to each line that is logged while it is processed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def configure(level: LogLevel, *, as_json: bool) -> None:
     # diagnose would print the values of local variables: audio, texts and keys among them.
     options = {"level": level.value, "backtrace": False, "diagnose": False}
     if as_json:
-        logger.add(_write_json, format="{message}", **options)  # type: ignore[arg-type]  # loguru's stubs want a TypedDict
+        logger.add(_write_json, format="{message}", **options)  # type: ignore[arg-type]  # the stubs want a TypedDict
     else:
         logger.add(sys.stderr, format=_TEXT, **options)  # type: ignore[arg-type]  # as above
     warnings.showwarning = _log_warning
@@ -70,8 +70,8 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Log a warning in place of `warnings.showwarning`, with the place in a field. The line of source is left out: it
-    may hold what a caller sent."""
+    """Log a warning in place of `warnings.showwarning`, with file and line in a field. The source line is left out: it
+    may contain data that a caller sent."""
     place = f"{Path(filename).name}:{lineno}"
     patched = logger.patch(lambda r: r.update({"name": "warnings"})).bind(warning=category.__name__, place=place)
     patched.warning(_on_one_line(str(message)))
@@ -83,7 +83,7 @@ def _add_tail(record: Record) -> None:
 
 
 def _on_one_line(text: str) -> str:
-    """Control characters escaped: a peer's words must not look like a line of the log, or reach a terminal."""
+    """Escape control characters: text from a peer must not look like another log line, or control a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

@@ -1,4 +1,4 @@
-"""Types of settings that have a few values."""
+"""Types of the settings that take one of a few values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LogLevel(StrEnum):
 
 
 class ModelLibrary(StrEnum):
-    """Library that a language model computes in."""
+    """Library that runs a language model."""
 
     AUTO = "auto"
     OPENVINO = "openvino"

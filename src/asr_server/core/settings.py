@@ -1,8 +1,8 @@
 """Settings from the environment (and a `.env` file), checked once at start.
 
 Every field is an environment variable with the same name in upper case; `docs/run/configuration.md` is generated from
-this class and its bases. No setting is silently ignored: one that this machine cannot do stops the start with the
-reason (see `engine/plan.py`).
+this class and its bases. No setting is silently ignored: the server does not start with one that this machine cannot
+satisfy, and says why (see `engine/plan.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from asr_server.core.setting_types import Dtype, Endpointing, Fusion, LogLevel, 
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine can connect to a server that listens there."""
+    """Return True if only this machine can connect to a server that listens on `host`."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"
@@ -137,7 +137,7 @@ class SettingsError(ValueError):
     """One or more settings are invalid; the message has a line for each: name, value, what is expected."""
 
 
-# Settings of the servers that people come from: a start warns of each that is set.
+# Settings of the servers that users migrate from: at the start, the log warns of each one that is set.
 _SUPERSEDED = {
     "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
     "WS_OVERLAP_SIZE": "the model says how much audio around the speech it needs; remove it",
@@ -186,16 +186,15 @@ _HOST_PATTERN = re.compile(r"\*|(?:\*\.)?[^*:]+|[^*:]+:[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class ListedHosts:
-    """Hosts that the operator lists. Only those with a port, and networks, may be private: the owner of a name chooses
-    its addresses."""
+    """Hosts that the operator lists. Only names with a port, and networks, may be private: the owner of any other name
+    could point it at a private address."""
 
     patterns: frozenset[str]  # in lower case: names, `*.` and the end of a name, `*`, or a name with a port
     networks: tuple[IPv4Network | IPv6Network, ...]
 
     @classmethod
     def of(cls, listed: str) -> ListedHosts:
-        """Return the hosts of a comma-separated list. Raises `ValueError`, also for a network that has bits of a
-        host."""
+        """Return the hosts of a comma-separated list. Raises `ValueError`, also for a network with host bits set."""
         patterns, networks = set(), []
         for item in filter(None, (part.strip().lower() for part in listed.split(","))):
             if "/" in item or item.count(":") > 1 or item.replace(".", "").isdecimal():
@@ -251,7 +250,7 @@ class OutgoingSettings(BaseModel):
 
 
 def _webhook_keys(secret: SecretStr) -> tuple[bytes, ...]:
-    """Return the keys. Raises `ValueError` for what is not base64."""
+    """Return the keys. Raises `ValueError` if one is not base64."""
     listed = (part.strip() for part in secret.get_secret_value().split(","))
     return tuple(base64.b64decode(key.removeprefix("whsec_"), validate=True) for key in listed if key)
 
@@ -267,7 +266,7 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         extra="ignore",
         env_ignore_empty=True,
         protected_namespaces=(),
-        allow_inf_nan=False,  # JSON has no such numbers, and some of these are sizes of buffers
+        allow_inf_nan=False,  # JSON has no such numbers, and some settings are sizes of buffers
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -463,7 +462,7 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
 
     @property
     def longest_run_s(self) -> float:
-        """Seconds after which a running job fails, and any request: recordings may take twice their length."""
+        """Seconds after which a running job or any request fails: a recording may take twice its length."""
         return max(_LEAST_RUN_S, 2 * self.max_audio_s, self.request_timeout)
 
     @property
@@ -478,7 +477,7 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
 def load(**overrides: Any) -> Settings:
     """Read the environment; `overrides` (from the command line) take precedence. Raises `SettingsError`.
 
-    Variables of the hub's library in `.env` become the process's.
+    `HF_` variables in `.env`, for the hub's library, become environment variables of the process.
     """
     try:
         settings = Settings(**overrides)
@@ -507,7 +506,7 @@ def superseded() -> dict[str, str]:
 def environment_of(settings: Settings) -> dict[str, str]:
     """Return the environment for a child process with the same settings."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
-    # The dump has asterisks in place of secrets, which the other process needs.
+    # The dump has asterisks in place of secrets, but the child process needs the secrets.
     secrets = {name: value for name in shown if isinstance(value := getattr(settings, name), SecretStr)}
     values = {**shown, **{name: value.get_secret_value() for name, value in secrets.items()}}
     return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})

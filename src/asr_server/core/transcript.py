@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-# More people than this are not distinguished: further voices are given to the most similar of them.
+# At most this many speakers are distinguished: a further voice counts as the most similar of them.
 MAX_SPEAKERS = 40
 
 
@@ -28,13 +28,13 @@ class Word:
     source: TimeSource  # how its times were found
     # the geometric mean of the probabilities of its tokens (0..1), or None if the engine gives none
     confidence: float | None = None
-    speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
-    bias: bool = False  # it is a word of the context, and another one was written without it
-    masked: str | None = None  # the kind of what was replaced in it, None if it is as it was said
+    speaker: str | None = None  # a letter or a name, None if speakers are not distinguished
+    bias: bool = False  # it is a word of the context; without the context, the model wrote another word
+    masked: str | None = None  # the kind of text that was masked in it, None if nothing was
 
     def listed(self) -> dict[str, Any]:
-        """Return the word as answers list it: with its punctuation, its times in seconds, where these come from, and
-        the confidence, the speaker, `bias` and what was masked, if there is one."""
+        """Return the word as answers list it: with its punctuation, its times in seconds and their source, and its
+        confidence, speaker, `bias` and `masked` if it has them."""
         listed = {
             "word": self.text,
             "start": self.start_ms / 1000,
@@ -66,9 +66,9 @@ class CoverageKind(StrEnum):
 
 
 class UnheardReason(StrEnum):
-    """The reason for which words of a stretch may be missing."""
+    """The reason why words of a stretch may be missing."""
 
-    DETECTOR = "detector"  # the voice detector took it for no speech, though it is as loud as speech
+    DETECTOR = "detector"  # the voice detector found no speech in it, though it is as loud as speech
     LOOP = "loop"  # the model's answer repeated itself and was stopped
     BUDGET = "budget"  # the model's answer used up its tokens
     FAILED = "failed"  # the engine failed on it
@@ -76,12 +76,12 @@ class UnheardReason(StrEnum):
 
 
 class RepairReason(StrEnum):
-    """The reason for which an answer was discarded and the audio heard again."""
+    """The reason why an answer was discarded and the audio transcribed again."""
 
     LOOP = "loop"  # it repeated itself
     BUDGET = "budget"  # it used up its tokens
-    CONTEXT = "context"  # it was words of the prompt and hotwords, which the sound does not support
-    LANGUAGE = "language"  # it was in another language than the speech around it, and less likely than the second
+    CONTEXT = "context"  # it repeated words of the prompt or hotwords that the sound does not support
+    LANGUAGE = "language"  # it was in another language than the speech around it, and less likely than the new answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class CoveragePart:
     start_ms: int
     end_ms: int
     kind: CoverageKind
-    reason: UnheardReason | None = None  # of what is unheard
-    confidence: float | None = None  # of silence: 1 minus the mean probability of speech (0..1)
+    reason: UnheardReason | None = None  # only if it is unheard
+    confidence: float | None = None  # only if it is silence: 1 minus the mean probability of speech (0..1)
 
     def listed(self) -> dict[str, Any]:
-        """Return the part as answers list it: times in seconds, and what does not apply left out."""
+        """Return the part as answers list it: with times in seconds, and without the fields that do not apply."""
         listed = {
             "kind": self.kind.value,
             "start": self.start_ms / 1000,
@@ -108,8 +108,8 @@ class CoveragePart:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The text of one span of speech; where speakers are distinguished, of one speaker: a span of several is
-    divided."""
+    """The text of one span of speech. If speakers are distinguished, a span with several speakers is divided, and each
+    segment has one."""
 
     start_ms: int
     end_ms: int
@@ -119,14 +119,14 @@ class Segment:
     mean_logprob: float  # of the generated tokens, natural logarithm (<= 0)
     # one minus the highest speech probability that voice detection gave a frame of the span (0..1)
     no_speech_prob: float
-    temperature: float = 0.0  # that the text was generated with
+    temperature: float = 0.0  # at which the text was generated
     cut_short: UnheardReason | None = None  # why the answer was stopped or failed; None if the model ended it
-    repaired: RepairReason | None = None  # why an answer before this one was discarded, and the audio heard again
+    repaired: RepairReason | None = None  # why an earlier answer was discarded and the audio transcribed again
     words: tuple[Word, ...] = ()
     spoken: tuple[Token, ...] = ()  # only the tokens of the text
     prompt_tokens: int = 0  # of the model's input
     audio_tokens: int = 0  # of the model's input
-    speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
+    speaker: str | None = None  # a letter or a name, None if speakers are not distinguished
 
     @property
     def complete(self) -> bool:
@@ -141,7 +141,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerRun:
-    """Text of one speaker without another's between, white space included."""
+    """Consecutive text of one speaker, white space included."""
 
     speaker: str | None  # None if it is not known
     text: str
@@ -171,12 +171,12 @@ class Transcript:
     duration_ms: int
     segments: tuple[Segment, ...]
     timings: Timings = Timings()
-    warnings: tuple[str, ...] = ()  # what of the request had no effect, and why
+    warnings: tuple[str, ...] = ()  # which parts of the request had no effect, and why
     coverage: tuple[CoveragePart, ...] = ()  # the parts of the recording, in order and without gaps
-    peaks: tuple[float, ...] = ()  # the loudness of parts of equal length, 0 to 1, if they are shown
+    peaks: tuple[float, ...] = ()  # the loudness of parts of equal length, 0 to 1, if the answer shows them
 
     def covered_ms(self, kind: CoverageKind) -> int:
-        """Return the milliseconds of that kind. Those of all kinds add up to the duration."""
+        """Return the milliseconds of that kind. All kinds together add up to the duration."""
         return sum(part.end_ms - part.start_ms for part in self.coverage if part.kind is kind)
 
     @property

@@ -1,6 +1,6 @@
 """Metrics of the engine thread.
 
-Every method takes microseconds and raises nothing: it is called on that thread.
+The engine thread calls these methods, so each takes microseconds and raises nothing.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody
 
 
 def options_of(services: Services) -> list[Option]:
-    """Return the options of the plan, with those that only loading could decide, and measured figures."""
+    """Return the options of the plan, with the outcome of those that only loading decides, and measured figures."""
     decided = {option.name: option for option in services.infos()[DEFAULT].options}
     measured = {"use_speculative": _saved(services), "dual_model": _live_times(services)}
     found = [decided.get(option.name, option) for option in services.plan.options]
@@ -173,7 +173,7 @@ def _model_body(model: Model) -> ModelBody:
 
 
 def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
-    """Return why the process should be restarted; "" if it should not. Loading a model may take minutes: no hang."""
+    """Return why the process should be restarted; "" if it should not. A load, which may take minutes, is no hang."""
     engine = snapshot or services.thread.snapshot()
     aligner_loads = any(info.aligner_state is AlignerState.LOADING for info in services.infos().values())
     stuck = engine.is_stuck(services.settings.engine_hang_s, aligner_loads=aligner_loads)

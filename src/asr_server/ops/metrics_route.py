@@ -1,4 +1,4 @@
-"""`GET /metrics`: all metrics for Prometheus. Counters are where they are counted; the server's gauges are here."""
+"""`GET /metrics`: all metrics for Prometheus. Counters are defined where they count; the server's gauges are here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = APIRouter(tags=["operations"])
 )
 async def metrics(services: ServicesDep) -> Response:
     """Return all metrics in Prometheus' text format. Never waits for the engine."""
-    # Gauges show the state of the event loop, so they are read on it; writing the text takes longer.
+    # Gauges show the state of the event loop, so they are read on it. Writing the text takes longer, so a thread does.
     families = list(services.registry.collect())
     body = await asyncio.to_thread(generate_latest, ReadMetrics(lambda: families))
     return Response(body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})

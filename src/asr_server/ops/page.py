@@ -1,4 +1,4 @@
-"""The web pages `/`, `/docs`, `/captions` and the files of `web/`. They may load from this server only."""
+"""The web pages `/`, `/docs`, `/captions` and the files of `web/`. They may load only from this server."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Permissions-Policy": "microphone=(self), camera=(), geolocation=(), display-capture=()",
 }
-# The page is asked for again on every load and names its files by version; those never change.
+# Browsers request the page again on every load. It names its files by version, so those never change.
 _AGAIN = "no-cache"
 _FOR_EVER = "max-age=31536000, immutable"
-# It lies below the page, and is allowed to serve the page by this header.
+# The service worker lies below the page. A header with the folder above lets it serve the page anyway.
 _SERVICE_WORKER = "service-worker.js"
 _ABOVE = "../../"
 _FIRST_SCRIPTS = ("app.js", "caption-page.js", "docs.js")
@@ -63,7 +63,7 @@ export const need = (name) => (made[name] ??= functions[name]());
 _STYLESHEET = re.compile(rb'<link rel="stylesheet" href="web/([\w.-]+)">\n')
 
 
-# Types of files that are not compressed in themselves.
+# Types of files that are not compressed already.
 _TEXT = frozenset({".html", ".css", ".js", ".json", ".svg", ".webmanifest"})
 
 
@@ -88,7 +88,7 @@ def _files() -> dict[str, _File]:
     made |= {name: _joined(read, name, parts[name]) for name in _FIRST_SCRIPTS}
     found = {name: _file(one, Path(name).suffix) for name, one in (read | made).items() if name not in inside}
     kept = {name for name in found if Path(name).suffix not in (".html", ".css")} - {_SERVICE_WORKER}
-    trim_heap()  # what the scripts were joined from
+    trim_heap()  # frees the scripts' parts, which are joined now
     return found | {web.LIST: _file(json.dumps(sorted(kept)).encode(), ".json")}
 
 
@@ -103,7 +103,7 @@ def _versioned(page: bytes) -> bytes:
 
 @cache
 def _index(model_id: str) -> _File:
-    """Return the page with the note about this model, if there is one: the script would show it later."""
+    """Return the page with the note about this model shown, if there is one: the script would only show it later."""
     note = re.compile(rb'(<p [^>]*data-model="%b"[^>]*) hidden>' % re.escape(model_id.encode()))
     return _file(note.sub(rb"\1>", _files()[web.INDEX].content), ".html")
 
@@ -134,10 +134,10 @@ def _imported(files: dict[str, bytes], first: str) -> list[str]:
 
 
 def _joined(files: dict[str, bytes], name: str, imported: list[str]) -> bytes:
-    """Return a script and the modules that it imports as one script, which a browser asks for once.
+    """Return a script and the modules that it imports as one script, which a browser fetches with one request.
 
-    Each module is a function that is called when it is first imported. Imports become constants, so a module cannot
-    export a variable that changes.
+    Each module becomes a function that is called when it is first imported. Imports become constants, so a module
+    cannot export a variable that changes.
     """
     functions = b",\n".join(b'"%b"() {\n%b}' % (one.encode(), _function(files[one])) for one in imported)
     return _LOADER.replace(b"FUNCTIONS", functions) + _with_constants(files[name])
@@ -162,7 +162,7 @@ def _with_constants(script: bytes) -> bytes:
 
 def _file(content: bytes, suffix: str) -> _File:
     compressed = gzip.compress(content, mtime=0) if suffix in _TEXT else b""
-    # The tag is for both forms, and therefore weak as HTTP requires: the same file, not the same bytes.
+    # HTTP requires a weak tag, since both forms have it: it stands for the same file, not for the same bytes.
     return _File(content, compressed, web.MEDIA_TYPES[suffix], f'W/"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
@@ -181,7 +181,7 @@ async def index(request: Request) -> Response:
 async def docs(request: Request) -> Response:
     """Return the page of the API. The schema that it shows needs a key where there are keys."""
     answer = _answer(request, _docs(), _AGAIN)
-    del answer.headers["Content-Security-Policy"]  # another one is set for it
+    del answer.headers["Content-Security-Policy"]  # `Edge` sets another one for this page
     return answer
 
 

@@ -1,4 +1,4 @@
-"""The page for people: where its files lie and which may be served. Serves nothing itself.
+"""The web page's files: where they lie, and which of them may be served. This module serves nothing itself.
 
 Plain HTML, CSS and ES modules, used as they are: there is no build step. Tests of the scripts (`*_test.mjs`) lie beside
 them and are not served.
@@ -16,12 +16,12 @@ DOCS = "docs.html"
 DOCS_PATH = "/docs"
 CAPTIONS = "caption-page.html"
 CAPTIONS_PATH = "/captions"
-# The names of all files, made when it is asked for: what the service worker keeps for times without the server.
+# The list of the files that the service worker keeps for use without the server. It is generated, not stored.
 LIST = "files.json"
 _FOLDER = Path(__file__).parent
 _SUBFOLDERS = ("messages", "vendor")
 
-# The content type by the ending. Other files are not served.
+# Content types by file name suffix. Other files are not served.
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -38,7 +38,7 @@ _VERSION = re.compile(r"[0-9a-f]{16}/")
 
 
 def files() -> dict[str, Path]:
-    """Every file of the page by its path in this folder, such as `messages/en.json`."""
+    """Return every file of the page by its path in this folder, such as `messages/en.json`."""
     folders = (_FOLDER, *(_FOLDER / name for name in _SUBFOLDERS))
     found = (path for folder in folders for path in sorted(folder.iterdir()))
     return {
@@ -50,7 +50,7 @@ def files() -> dict[str, Path]:
 
 @cache
 def version() -> str:
-    """Return the version of all files together, a part of their addresses, so that no old script runs in a new page."""
+    """Return the common version of all files. Their addresses contain it, so that no old script runs in a new page."""
     digest = hashlib.sha256()
     for name, path in files().items():
         content = path.read_bytes()
@@ -64,7 +64,7 @@ def names() -> frozenset[str]:
 
 
 def name_in(address: str) -> str:
-    """The file that `VERSION/NAME` or `NAME` asks for, "" if there is none. A page that was open before the server was
-    updated asks with its own version for what it loads later, and gets the file of today."""
+    """Return the file that `VERSION/NAME` or `NAME` stands for, or "" if there is none. A page that was open before an
+    update of the server requests further files with its own version, and gets the present ones."""
     name = _VERSION.sub("", address, count=1) if _VERSION.match(address) else address
     return name if name in names() else ""

@@ -1,4 +1,4 @@
-"""Text to times: a recording and its text in, the words with times and scores out.
+"""Alignment of a known text: a recording and its text in, the words with times and scores out.
 
 docs/use/http-api.md has the route.
 """

@@ -1,7 +1,7 @@
-"""A recording and its text to words with times: transcribe, match the text with what was heard, align span by span.
+"""Times for the words of a recording's text: transcribe, match the text with the transcript, align span by span.
 
 The transcript shows which part of the text belongs to which span of speech, so that a recording of hours is aligned in
-bounded memory. For this the recording is decoded a second time: its file exists until the answer.
+bounded memory. To align the spans, the recording is decoded a second time: its file exists until the answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import RecordingSignal
 
-# Spans of one recording that are cut and wait for the aligner, each of at most 2 MB.
+# Most spans of one recording that are cut and wait for the aligner, each of at most 2 MB.
 _AT_ONCE = 8
 # Limits of a text: characters per second of the recording, twice the rate of the fastest speakers, and an allowance.
 _MOST_PER_S, _MOST_MORE = 40, 1_000
@@ -59,9 +59,9 @@ def check_length(text: str, duration_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AlignedText:
-    """The text with its times, and the transcript by which its words were found."""
+    """The text with its times, and the transcript in which its words were found."""
 
-    lines: Sequence[tuple[str, Sequence[AlignedWord]]]  # without lines that have no letters and digits
+    lines: Sequence[tuple[str, Sequence[AlignedWord]]]  # without lines that have neither letters nor digits
     transcript: Transcript
 
     @property
@@ -79,7 +79,7 @@ class Alignments:
     async def align(
         self, pipeline: RecordingPipeline, source: Source, request: AlignmentRequest, options: RunOptions
     ) -> AlignedText:
-        """Return the text with the times of its words, which do not fall. Raises as `RecordingPipeline.transcribe`.
+        """Return the text with the times of its words, which never decrease. Raises as `RecordingPipeline.transcribe`.
         Cancelling cancels all work."""
         engine = self.engines.get(request.model, self.engines[DEFAULT])
         step = _AlignmentStep(request.text, engine, self.decoder, source, options)
@@ -88,7 +88,7 @@ class Alignments:
 
 
 class _AlignmentStep(RecordingStep):
-    """The alignment of one recording, a step of its transcription: under its deadline and its place among others."""
+    """The alignment of one recording: a step of its transcription, under the same deadline and admission."""
 
     def __init__(self, text: str, engine: EngineClient, decoder: Decoder, source: Source, options: RunOptions) -> None:
         self.lines: list[tuple[str, list[AlignedWord]]] = []
@@ -111,7 +111,7 @@ class _AlignmentStep(RecordingStep):
         self._spans.append(replace(span, audio=np.zeros(0, np.float32)))
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """Align the given words with the segments, which stay as they are."""
+        """Align the given words with the segments, and return the segments unchanged."""
         check_length(self._text, samples_to_s(self._samples))
         spoken = _by_span(segments, self._spans)
         # In a thread: a book takes a second, and live sessions share the event loop.
@@ -124,7 +124,7 @@ class _AlignmentStep(RecordingStep):
                 language, added = spoken[number][0].language, unheard.get(number, ())
                 # The recording's group cancels the other tasks if one fails.
                 tasks.append(self._group.create_task(self._placed(span, language, found.texts[number], given, added)))
-        # If two spans both have sound for the words between them, the earlier span gets them.
+        # If both of two neighbouring spans have sound for the words between them, the earlier span gets the words.
         times = {n: word for task in reversed(tasks) for n, word in (await task).items()}
         words = iter([AlignedWord(word, found.scores[n], times.get(n)) for n, word in enumerate(given)])
         self.lines = [(line, list(islice(words, len(own)))) for line, own in lines]
@@ -133,19 +133,19 @@ class _AlignmentStep(RecordingStep):
     async def _placed(
         self, span: SpeechSpan, language: str, text: SpanText, given: Sequence[str], added: Sequence[range]
     ) -> dict[int, Word]:
-        """Return the words of a span with their times by their numbers. `added`: the runs next to them that were not
-        heard, of which those are kept that were said."""
+        """Return the words of a span with their times, by number. `added`: the neighbouring runs of words that were not
+        heard; the runs that were said anyway are kept."""
         try:
             speech = [(samples_to_ms(a), samples_to_ms(b)) for a, b in span.speech_regions or ((span.start, span.end),)]
             times = await self._timed(joined(text, given, added), span, language)
             kept = said(added, times, given, speech, language)
-            # Words that were not said have taken time from their neighbours.
+            # In the first alignment, words that were not said took time from their neighbours.
             return times if kept == list(added) else await self._timed(joined(text, given, kept), span, language)
         finally:
             self._room.release()
 
     async def _cut(self, numbers: Sequence[int]) -> AsyncGenerator[tuple[int, SpeechSpan], None]:
-        """Yield these spans in order with their audio, while the recording is decoded again as far as it is needed."""
+        """Yield these spans in order with their audio. The recording is decoded again, only as far as it is needed."""
         waiting = deque((number, self._spans[number]) for number in numbers)
         kept, kept_from = np.zeros(0, np.float32), 0
         if not waiting:
@@ -157,7 +157,7 @@ class _AlignmentStep(RecordingStep):
                 while waiting and waiting[0][1].end <= kept_from + len(kept):
                     number, span = waiting.popleft()
                     audio = kept[span.start - kept_from : span.end - kept_from]
-                    # In [-1, 1], as the samples were that were transcribed.
+                    # In [-1, 1], like the samples that were transcribed.
                     yield number, replace(span, audio=audio / max(np.float32(1), np.abs(audio).max(initial=0)))
                 if not waiting:
                     return
@@ -165,8 +165,8 @@ class _AlignmentStep(RecordingStep):
                 kept, kept_from = kept[needed:], kept_from + needed
 
     async def _timed(self, text: SpanText, span: SpeechSpan, language: str) -> dict[int, Word]:
-        """Return the given words of a text that is aligned with the span by their numbers. The aligner may have divided
-        the text in another way."""
+        """Align a text with the span and return its given words by number. The aligner may divide the text into other
+        words."""
         is_bulk = samples_to_ms(self._spans[-1].end) > 1000 * BULK_OVER_S
         priority = Priority.BULK if is_bulk else self._options.priority
         written = scripts.join(word for word, _ in text)
@@ -183,8 +183,8 @@ class _AlignmentStep(RecordingStep):
 
 
 def _matched(text: str, spoken: Mapping[int, Sequence[Segment]]) -> tuple[list[tuple[str, list[str]]], Match]:
-    """Return the lines of the text that have words, with these, and the match of all words with the segments of each
-    span."""
+    """Return the lines of the text that have words, each with its words, and the match of all words with the segments
+    of each span."""
     lines = [(line.strip(), words) for line in text.splitlines() if (words := divided(line))]
     given = [word for _, words in lines for word in words]
     texts = {number: scripts.join(segment.text for segment in own) for number, own in spoken.items()}

@@ -48,7 +48,7 @@ def _listed(aligned: AlignedText) -> dict[str, Any]:
 
 
 def _scored(words: Sequence[AlignedWord]) -> dict[str, float | None]:
-    """Return where the words begin and end, in seconds, None if none was heard, and the mean of their scores."""
+    """Return the start and the end of the words in seconds, None if none was heard, and the mean of their scores."""
     found = [word.time for word in words if word.time]
     return {
         "start": found[0].start_ms / 1000 if found else None,
@@ -58,8 +58,8 @@ def _scored(words: Sequence[AlignedWord]) -> dict[str, float | None]:
 
 
 def _subtitles(aligned: AlignedText, wanted: ResponseFormat) -> bytes:
-    """Return a file of the words that have times. No cue has words of two lines: each line is a speaker without a
-    name."""
+    """Return a file of the words that have times. Each line counts as a speaker without a name, so that no cue has
+    words of two lines."""
     passages = [
         Passage(scripts.join(word.text for word in words), words, speaker=str(number))
         for number, (_, line) in enumerate(aligned.lines, start=1)
@@ -70,8 +70,8 @@ def _subtitles(aligned: AlignedText, wanted: ResponseFormat) -> bytes:
 
 
 def _table(aligned: AlignedText) -> str:
-    """Return a header, then a line for each word: its times in milliseconds, empty if it was not heard, and its score.
-    A word has no tab inside."""
+    """Return a header, then a line for each word: its times in milliseconds, empty if it was not heard, its score and
+    its text, which contains no tab."""
     times = ((f"{word.time.start_ms}\t{word.time.end_ms}" if word.time else "\t", word) for word in aligned.words)
     rows = (f"{time}\t{round(word.score, 4):g}\t{' '.join(word.text.split())}\n" for time, word in times)
     return "start\tend\tscore\ttext\n" + "".join(rows)
@@ -81,7 +81,7 @@ _Interval = tuple[int, int, str]  # start and end in milliseconds, and the text
 
 
 def _text_grid(aligned: AlignedText) -> str:
-    """Return a file with two tiers of intervals, `words` and `lines`, of what was heard, in Praat's short form."""
+    """Return the words and lines that were heard as a file in Praat's short form: two tiers, `words` and `lines`."""
     heard = [(line, found) for line, words in aligned.lines if (found := [word.time for word in words if word.time])]
     words = [(word.start_ms, word.end_ms, word.text) for _, found in heard for word in found]
     lines = [(found[0].start_ms, found[-1].end_ms, line) for line, found in heard]
@@ -96,8 +96,8 @@ def _text_grid(aligned: AlignedText) -> str:
 
 
 def _filled(spoken: Sequence[_Interval], end_ms: int) -> Iterator[_Interval]:
-    """Yield the intervals, which do not overlap, and empty ones between them, so that there is no gap. In Praat, no
-    interval has the length 0."""
+    """Yield the intervals, which do not overlap, and empty ones that fill the gaps. Intervals of length 0, which Praat
+    does not allow, are left out."""
     at = 0
     for start, end, text in [*spoken, (end_ms, end_ms, "")]:
         if start > at:

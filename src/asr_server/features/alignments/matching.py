@@ -1,13 +1,13 @@
-"""Finds the words of a given text in what was heard of a recording, in bounded time and memory.
+"""Finds the words of a given text in the transcript of a recording, in bounded time and memory.
 
-Both texts are compared letter by letter, without case, accents and punctuation, so that it does not matter whether
+The texts are compared letter by letter, without case, accents and punctuation. So it does not matter whether
 "every body" was heard for "everybody", or where a script without spaces is divided. Runs of letters that occur once in
-each text are anchors. Between two anchors, the letters are aligned at the least number of edits.
+each text are anchors. Between two anchors, the letters are aligned with the fewest edits.
 
-A word of which at least half was heard is where it was heard. Words between two such words take the place of what was
-heard between them, if that has about as many syllables: a recogniser mishears names and whole passages of bad sound,
-and writes numbers in digits. If it has much less or more, they have no place. A few such words in a row may have been
-said anyway; their times show it once they are aligned.
+A word counts as heard if at least half of it was heard. Given words between two such words take the place of the words
+that were heard between them, if both have about as many syllables: a recogniser mishears names and whole passages of
+bad sound, and writes numbers in digits. Otherwise the given words have no place. A few such words in a row may have
+been said anyway; their times show it once they are aligned.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from asr_server.subtitle.alignment import letters, longest_rising
 from asr_server.text import scripts, words
 from asr_server.text.words import syllables
 
-# About three words. Shorter runs occur by chance at other places of a long text, and longer ones less often in what was
-# heard with errors.
+# About three words. Shorter runs also occur elsewhere in a long text by chance, and the errors of a transcript leave
+# fewer long ones.
 ANCHOR = 16
-# The product of the lengths of two texts between anchors, which are compared in 50 ms while no other thread runs. In
-# longer ones, such as half an hour of another text, nothing counts as heard.
+# The largest product of the lengths of two texts between anchors. Their comparison takes 50 ms, while no other thread
+# runs. In longer texts, such as half an hour of another text, nothing counts as heard.
 MOST_PAIRS = 25_000_000
 _HEARD = 0.5  # the least score of a word that counts as heard
-_ABOUT = 2  # one passage has about as many syllables as another if it has at most this many times as many
+_ABOUT = 2  # two passages have about as many syllables if neither has more than this many times as many
 
 # A recogniser may leave out this many words in a row. A longer passage would take the sound of other words.
 _FEW = 3
-# A second. The fastest of seven languages has 7.8 on average (see `text.words`).
+# Per second. The fastest of seven languages has 7.8 on average (see `text.words`).
 _MOST_SYLLABLES = 8
 
 HeardWord = tuple[str, int]  # a word of the transcript, and the number of the span of speech in which it was heard
-# The words of one span in order: given words in the place of heard ones, each with its number, and with None the heard
-# words that were not given.
+# The words of one span in order: given words in the place of heard ones, each with its number, and heard words that no
+# given word replaces, with None.
 SpanText = tuple[tuple[str, int | None], ...]
 Interval = tuple[int, int]  # start and end in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The given words in what was heard."""
+    """The places of the given words in the transcript."""
 
-    # For each given word 1 - e / max(n, m), at least 0: of its n letters and the m letters that were heard in its
-    # place, e differ, are missing or are too many. 0 if nothing was heard in its place.
+    # For each given word 1 - e / max(n, m), at least 0: it has n letters, m letters were heard in its place, and e of
+    # them differ, are missing or are too many. 0 if nothing was heard in its place.
     scores: Sequence[float]
-    # By the numbers of the spans, in order. The given words that are in no span have no place.
+    # By the numbers of the spans, in order. Given words that are in no span have no place.
     texts: Mapping[int, SpanText]
 
 
 def divided(line: str) -> list[str]:
-    """Return the words of a line in order, each with a letter or digit; none for a line without. A sign by itself
-    belongs to the word before it, or to the first."""
+    """Return the words of a line in order, each with a letter or digit; none if the line has neither. A sign by itself
+    belongs to the word before it, or at the start to the first word."""
     found: list[str] = []
     for word in words.split(line):
         if found and not (letters(word) and letters(found[-1])):
@@ -85,8 +85,8 @@ def match(given: Sequence[str], heard: Sequence[HeardWord]) -> Match:
 
 
 def left_out(count: int, texts: Mapping[int, SpanText]) -> dict[int, list[range]]:
-    """Return the runs of a few of `count` given words that are in no span, for each span that has the word before or
-    after them: a recogniser may have left them out."""
+    """Return the short runs of given words that are in no span, for each span that has the word before or after the
+    run: a recogniser may have left them out. `count`: how many given words there are."""
     spans = {number: span for span, text in texts.items() for _, number in text if number is not None}
     found: dict[int, list[range]] = {}
     for before, after in pairwise([-1, *spans, count]):
@@ -97,7 +97,7 @@ def left_out(count: int, texts: Mapping[int, SpanText]) -> dict[int, list[range]
 
 
 def joined(text: SpanText, given: Sequence[str], added: Sequence[range]) -> SpanText:
-    """Return the text with runs of `given` that are next to words of it."""
+    """Return the text with the runs of `given` inserted next to their neighbours in it."""
     found = list(text)
     for run in reversed(added):
         numbers = [number for _, number in found]
@@ -109,8 +109,8 @@ def joined(text: SpanText, given: Sequence[str], added: Sequence[range]) -> Span
 def said(
     added: Sequence[range], times: Mapping[int, Word], given: Sequence[str], speech: Sequence[Interval], language: str
 ) -> list[range]:
-    """Return those runs of given words that have the time that it takes to say them: an aligner has no sound for
-    others. `times`: given words by their numbers; `speech`: where the span has sound."""
+    """Return the runs that were given enough time to say them: for words that nobody said, an aligner finds no sound.
+    `times`: the aligned words by number; `speech`: where the span has sound."""
     found = []
     for run in (run for run in added if run.start in times and run.stop - 1 in times):
         first, last = times[run.start].start_ms, times[run.stop - 1].end_ms
@@ -137,8 +137,8 @@ class _Letters:
 
 
 def _scores(ours: _Letters, theirs: _Letters, pairs: Mapping[int, int]) -> list[float]:
-    """Return the score of each given word, as `Match` has it."""
-    from rapidfuzz.distance import Levenshtein  # 3 MB of a server that may never need them
+    """Return the score of each given word, as `Match` defines it."""
+    from rapidfuzz.distance import Levenshtein  # takes 3 MB, and a server may never need it
 
     owners = {j: ours.words[i] for i, j in pairs.items()}
     heard = defaultdict[int, str](str)  # in the place of each given word
@@ -146,7 +146,7 @@ def _scores(ours: _Letters, theirs: _Letters, pairs: Mapping[int, int]) -> list[
         own = [owners.get(j) for j in range(start, end - 1)]
         last = next((owner for owner in own if owner is not None), -1)
         for owner, letter in zip(own, theirs.text[start:end], strict=False) if last >= 0 else ():
-            # A letter too many belongs to the given word before it, within the heard word.
+            # An extra letter belongs to the given word before it, within the heard word.
             last = last if owner is None else owner
             heard[last] += letter
     written = (ours.text[start : end - 1] for start, end in pairwise(ours.starts))
@@ -156,11 +156,11 @@ def _scores(ours: _Letters, theirs: _Letters, pairs: Mapping[int, int]) -> list[
 def _places(
     ours: _Letters, theirs: _Letters, pairs: Mapping[int, int], scores: Sequence[float]
 ) -> tuple[dict[int, int], list[int]]:
-    """Return the numbers of given words, each with the heard word in whose place it is; and the heard words in whose
-    place none is."""
+    """Return the given words that take the place of heard words, by number with the number of the heard word; and the
+    heard words whose place no given word takes."""
     found: dict[int, int] = {}
     others: list[int] = []
-    before, last = -1, -1  # the last word that was heard so far, and the last heard word that has letters of it
+    before, last = -1, -1  # the last given word that was heard so far, and the last heard word that has letters of it
     for number in [*(number for number, score in enumerate(scores) if score >= _HEARD), len(scores)]:
         letters_of = range(*ours.starts[number : number + 2]) if number < len(scores) else ()
         own = [theirs.words[pairs[i]] for i in letters_of if i in pairs] or [len(theirs.starts) - 1]
@@ -175,8 +175,8 @@ def _places(
 
 
 def _replaced(ours: _Letters, theirs: _Letters, run: range, between: range) -> dict[int, int]:
-    """Return the places of given words in heard ones, in proportion to their letters; none unless both have about as
-    many syllables. (Numbers in digits have few letters.)"""
+    """Spread a run of given words over the heard words `between`, in proportion to their letters. Return no places
+    unless both have about as many syllables. (Letters do not show it: numbers in digits have few.)"""
     spoken, known = (sum(text.syllables[at.start : at.stop]) for text, at in ((ours, run), (theirs, between)))
     if not (run and between and spoken <= _ABOUT * known and known <= _ABOUT * spoken):
         return {}
@@ -187,13 +187,13 @@ def _replaced(ours: _Letters, theirs: _Letters, run: range, between: range) -> d
 
 
 def _pairs(ours: str, theirs: str, borders: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the characters of both texts that are in each other's place, both rising. `borders`: where spans begin in
-    `theirs`."""
-    from rapidfuzz.distance import Levenshtein  # 3 MB of a server that may never need them
+    """Yield pairs of positions, one in each text, that correspond to each other; both ascend. `borders`: where spans
+    begin in `theirs`."""
+    from rapidfuzz.distance import Levenshtein  # takes 3 MB, and a server may never need it
 
     i = j = 0
     for first, other, length in [*_anchors(ours, theirs), (len(ours), len(theirs), 0)]:
-        if i == first:  # what was heard between two anchors is not in our text
+        if i == first:  # our text has nothing between the two anchors
             again = _repeated(ours[first : first + length], theirs[j:other], [at - j for at in borders])
             yield from ((first + at, j + at) for at in range(again))
             first, other, length, i, j = first + again, other + again, length - again, first + again, j + again
@@ -202,7 +202,7 @@ def _pairs(ours: str, theirs: str, borders: Sequence[int]) -> Iterator[tuple[int
             pairs: dict[int, int] = {}
             for edit in Levenshtein.opcodes(one, two):
                 pairs |= zip(range(edit.src_start, edit.src_end), range(edit.dest_start, edit.dest_end), strict=False)
-            for _ in range(2):  # a passage may be in one text only, in either
+            for _ in range(2):  # a passage may be in only one of the texts, in either of them
                 one, two, pairs = two, one, _together(one, two, pairs, before_anchor=length > 0)
             yield from ((i + here, j + there) for here, there in sorted(pairs.items()))
         yield from ((first + at, other + at) for at in range(length))
@@ -210,18 +210,18 @@ def _pairs(ours: str, theirs: str, borders: Sequence[int]) -> Iterator[tuple[int
 
 
 def _repeated(ours: str, more: str, borders: Sequence[int]) -> int:
-    """Return how many letters of our text `more` begins with, as whole words, and at most as far as the last border of
-    a span: a recogniser may write a passage twice, and its words are to be together, where they were heard first."""
+    """Return how many letters of our text `more` begins with, in whole words, and up to the last border of a span if it
+    reaches one: a recogniser may write a passage twice, and its words belong together where they were heard first."""
     equal = (at for at, (one, two) in enumerate(zip(ours, more, strict=False)) if one != two)
     size = ours.rfind(" ", 0, next(equal, min(len(ours), len(more)))) + 1
     return max((at for at in borders if 0 < at <= size), default=size)
 
 
 def _together(one: str, two: str, pairs: Mapping[int, int], *, before_anchor: bool) -> dict[int, int]:
-    """Return pairs, from `two` to `one`, of an alignment with as few edits, where letters are together if they can be.
+    """Return the pairs from `two` to `one` of an alignment with as few edits that keeps letters together if it can.
 
-    rapidfuzz pairs letters as early as it can. After a passage that is in `one` only, the same letters may be in the
-    passage: here they move to the pair after them.
+    rapidfuzz pairs letters as early as it can. If a passage is only in `one`, the letters after it may also occur in
+    the passage and be paired there: this function moves them next to the pair that follows them.
     """
     found = {j: i for i, j in pairs.items()}
     after = len(one) if before_anchor else -1  # the place of the next letter of `two`
@@ -247,7 +247,7 @@ def _anchors(ours: str, theirs: str) -> Iterator[tuple[int, int, int]]:
     chain = set(longest_rising(common))
     i = j = 0
     for at, other in common:
-        skipped = max(i - at, j - other, 0)  # it overlaps with the one before
+        skipped = max(i - at, j - other, 0)  # its overlap with the run before
         if at in chain and skipped < ANCHOR:
             yield at + skipped, other + skipped, ANCHOR - skipped
             i, j = at + ANCHOR, other + ANCHOR

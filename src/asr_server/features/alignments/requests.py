@@ -27,7 +27,7 @@ class AlignmentFormat(StrEnum):
 class AlignmentRequest(RecordingRequest):
     """`POST /v1/audio/alignments`."""
 
-    text: str  # at most `MAX_CHARS` characters, with a letter or digit; a line of it is a segment of the answer
+    text: str  # at most `MAX_CHARS` characters, with a letter or digit; each line is a segment of the answer
     answer: AlignmentFormat = AlignmentFormat.JSON
     task: Literal["alignment"] = "alignment"
 

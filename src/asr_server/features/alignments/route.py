@@ -79,8 +79,8 @@ class AlignmentBody(BaseModel):
 
 router = APIRouter(tags=["audio"])
 
-_MAX_BYTES = 4 * MAX_CHARS + 3  # UTF-8 has at most four bytes for a character, and a mark at its beginning
-# Speex in its lowest mode, 2.15 kbit/s, is the smallest speech that is read.
+_MAX_BYTES = 4 * MAX_CHARS + 3  # UTF-8 has at most four bytes per character, and may begin with a byte order mark
+# The smallest speech that is accepted is Speex in its lowest mode, 2.15 kbit/s.
 _LEAST_BYTES_PER_S = 250
 
 
@@ -106,7 +106,7 @@ async def create_alignment(request: Request, services: ServicesDep, caller: Call
 async def _align(
     services: Services, file: UploadFile, wanted: AlignmentRequest, run: RunOptions
 ) -> tuple[Result, Transcript]:
-    # The size of the file bounds its length before anything is transcribed.
+    # The size of the file limits the length of the recording before anything is transcribed.
     if file.size is not None:
         check_length(wanted.text, file.size / _LEAST_BYTES_PER_S)
     if not await in_thread(letters, wanted.text):
@@ -139,7 +139,7 @@ def _request(form: FormData) -> AlignmentRequest:
 
 
 def _decoded(file: UploadFile) -> str:
-    """Return a text in UTF-8, of a longer one the beginning, which is too long too. Raises `invalid_value`."""
+    """Return the file's text, or of a long file the beginning, which is also too long. Raises `invalid_value`."""
     content = file.file.read(_MAX_BYTES + 1)
     try:
         return content.decode("utf-8-sig", "replace" if len(content) > _MAX_BYTES else "strict")

@@ -1,4 +1,4 @@
-"""Transcripts as documents to read: Markdown and DOCX, in paragraphs with their times and speakers."""
+"""Transcripts as readable documents: Markdown and DOCX, in paragraphs with their times and speakers."""
 
 from asr_server.engine.feature import Feature
 

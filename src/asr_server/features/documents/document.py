@@ -1,6 +1,6 @@
-"""A transcript as a document to read: a title, facts about it, and paragraphs with their times and speakers.
+"""A transcript as a readable document: a title, facts about it, and paragraphs with their times and speakers.
 
-It is written as Markdown (CommonMark) or DOCX (Office Open XML). Nothing in a text is taken for markup.
+The format is Markdown (CommonMark) or DOCX (Office Open XML). All text is escaped, so nothing in it acts as markup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from asr_server.text.scripts import TURNING
 
-# Blanks that end a line or are one in a table; others, such as the French one before "!", stay.
+# White space that becomes a plain space. Other spaces, such as the French one before "!", stay.
 _BLANKS = re.compile(r"[ \t\n\r\v\f\x1c-\x1f\x85\u2028\u2029]+")
 # Control characters, halves of surrogate pairs, private and unassigned characters: no file format needs them, and XML
 # has no place for most of them.
@@ -27,13 +27,13 @@ class DocumentPart:
     """One paragraph. Its texts are in one line and hold no control characters."""
 
     start_ms: int
-    speaker: str  # "" where speakers are not distinguished
+    speaker: str  # "" if speakers are not distinguished
     text: str
     translation: str = ""  # "" for none
 
     @property
     def clock(self) -> str:
-        """Return its start as minutes and seconds, after an hour with the hours: "0:05", "1:02:03"."""
+        """Return its start as minutes and seconds, with hours from one hour on: "0:05", "1:02:03"."""
         minutes, seconds = divmod(self.start_ms // 1000, 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
@@ -41,7 +41,7 @@ class DocumentPart:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The content of a file. What is "" or empty is left out."""
+    """The content of a file. Empty fields are left out."""
 
     parts: Sequence[DocumentPart]
     title: str = ""
@@ -50,27 +50,27 @@ class Document:
 
     @property
     def texts(self) -> Iterable[str]:
-        """Return all that is written."""
+        """Return all texts that the file contains."""
         yield from (self.title, self.facts, self.note)
         for part in self.parts:
             yield from (part.clock, part.speaker, part.text, part.translation)
 
 
 def clean(text: str) -> str:
-    """Return the text in one line, without characters that no document has."""
+    """Return the text in one line, without characters that do not belong in a document."""
     kept = (char for char in _BLANKS.sub(" ", text) if char not in TURNING)
     shown = "".join(char for char in kept if unicodedata.category(char) not in _DROPPED)
-    return _BLANKS.sub(" ", shown).strip()  # blanks may have been around what was dropped
+    return _BLANKS.sub(" ", shown).strip()  # dropped characters may have had blanks on both sides
 
 
 def is_right_to_left(text: str) -> bool:
-    """True if the first letter belongs to a script that is written from right to left."""
+    """Return True if the first letter belongs to a script that is written from right to left."""
     strong = (direction for char in text if (direction := unicodedata.bidirectional(char)) in ("L", "R", "AL"))
     return next(strong, "L") != "L"
 
 
 _MARKUP = re.compile(r"[\\`*_\[\]<>~|&$]")
-# At the beginning of a block these would open a heading, a list or a rule: a mark, or the mark after a number.
+# At the beginning of a block, a mark or a number with a mark after it would open a heading, a list or a rule.
 _OPENING = re.compile(r"^(\d+)(?=[.)])|^(?=[#+=-])")
 
 
@@ -87,7 +87,7 @@ def markdown(document: Document) -> bytes:
 
 
 def _escaped(text: str) -> str:
-    """Return the text for one line."""
+    """Escape the text, which is a line of its own."""
     escaped = _MARKUP.sub(r"\\\g<0>", text)
     return _OPENING.sub(r"\1\\", escaped)
 

@@ -1,4 +1,4 @@
-"""`POST /v1/text/documents`: the segments of a transcript in, its paragraphs or a document to read out."""
+"""`POST /v1/text/documents`: the segments of a transcript in, its paragraphs or a readable document out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter(tags=["text"])
 
 # A day of speech.
 _MAX_CHARS = 1_000_000
-# JSON is read on the event loop: this takes a few hundredths of a second.
+# JSON is parsed on the event loop: this much takes a few hundredths of a second.
 _MAX_BODY_BYTES = 4 * 2**20
 _MAX_SEGMENTS, _MAX_SEGMENT_CHARS, _MAX_LINE_CHARS = 20_000, 10_000, 500
 _MAX_SECONDS = 10_000_000
@@ -112,8 +112,8 @@ async def create_document(request: Request, services: ServicesDep) -> Response:
 
 
 async def _in_turn(work: Callable[[], T], limit_s: float) -> T:
-    """Run in a thread, as a long text takes half a second and live sessions share the event loop; callers take turns.
-    Raises `DeadlineExceeded`."""
+    """Run the work in a thread: a long text takes half a second, and live sessions share the event loop. Callers take
+    turns. Raises `DeadlineExceeded`."""
     try:
         async with asyncio.timeout(limit_s):
             return await in_thread(work)

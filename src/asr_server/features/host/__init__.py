@@ -1,4 +1,4 @@
-"""The host: memory nodes that the engine's threads are bound to, and Granian in place of uvicorn."""
+"""Options of the host: a memory node to bind the engine's threads to, and Granian in place of uvicorn."""
 
 from __future__ import annotations
 

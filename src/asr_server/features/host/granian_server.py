@@ -1,7 +1,7 @@
-"""The app under Granian: its HTTP and WebSocket protocols run in Rust, the app on one event loop as ever.
+"""The app under Granian: HTTP and WebSocket run in Rust, and the app on one event loop as with uvicorn.
 
-The limits of `http_protocol.py` and `socket_protocol.py` are set here by Granian's settings and by the kernel's, as far
-as these go: docs/run/deployment.md lists the differences. Granian is given sockets that are bound already.
+Settings of Granian and of the kernel enforce the limits of `http_protocol.py` and `socket_protocol.py` here, as far as
+they can: docs/run/deployment.md lists the differences. Granian gets sockets that are already bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server.embed import Server
 
-# The head of a request; the time for it, and between two requests of a connection.
+# The largest head of a request; the longest time for it, and between two requests of a connection.
 _HEAD_BYTES, _HEAD_S = 64 * 1024, 75.0
 # Connections that wait to be accepted, and that are open at once.
 _BACKLOG, _CONNECTIONS = 2048, 16_384
@@ -30,7 +30,7 @@ _UNSENT_BYTES = 128 * 1024
 
 
 class GranianServer(uvicorn.Server):
-    """uvicorn's server, with its configuration, lifespan and signals, whose connections are Granian's."""
+    """uvicorn's server with its configuration, lifespan and signals, but with Granian's connections."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
@@ -63,8 +63,8 @@ class GranianServer(uvicorn.Server):
         self._active.add(task)
 
         async def message() -> Any:
-            # Granian loses the message of a cancelled call, and the next call returns that the client has left. So a
-            # call continues, and the next one gets its message.
+            # If a call is cancelled, Granian loses its message, and the next call reports that the client has left. So
+            # the call runs on, and the next one gets its message.
             nonlocal pending
             pending = pending or asyncio.ensure_future(receive())
             found = await asyncio.shield(pending)
@@ -72,7 +72,7 @@ class GranianServer(uvicorn.Server):
             return found
 
         try:
-            # Not of a WebSocket: with a call under way its close frame is not sent.
+            # Not for a WebSocket: Granian does not send its close frame while a call is in progress.
             await self.config.loaded_app(scope, message if scope["type"] == "http" else receive, send)
         finally:
             if pending is not None:
@@ -86,9 +86,9 @@ class _Embedded(Server):  # type: ignore[misc]  # the library has no types
     listener: socket.socket
 
     def _init_shared_socket(self) -> None:
-        # Granian closes the descriptor that it gets.
+        # Granian closes the descriptor that it gets. Its type stub is older than these arguments.
         descriptor = self.listener.dup().detach()
-        self._shd = SocketHolder(descriptor, self.listener.family == socket.AF_UNIX, _BACKLOG)  # type: ignore[call-arg]  # the stub is older
+        self._shd = SocketHolder(descriptor, self.listener.family == socket.AF_UNIX, _BACKLOG)  # type: ignore[call-arg]
 
 
 def _embedded(app: Any, config: uvicorn.Config, listener: socket.socket) -> _Embedded:
@@ -100,14 +100,14 @@ def _embedded(app: Any, config: uvicorn.Config, listener: socket.socket) -> _Emb
         backlog=_BACKLOG,
         backpressure=_CONNECTIONS,
         http1_settings=HTTP1Settings(header_read_timeout=int(1000 * _HEAD_S), max_buffer_size=_HEAD_BYTES),
-        log_dictconfig={"handlers": {}, "loggers": {}},  # its lines go where all lines go
+        log_dictconfig={"handlers": {}, "loggers": {}},  # its lines go to the server's log
         log_level=LogLevels.warning,
         ssl_cert=Path(certificate) if certificate else None,
         ssl_key=Path(config.ssl_keyfile or certificate) if certificate else None,
         ssl_protocol_min=SSLProtocols.tls12,
     )
     if listener.family != socket.AF_UNIX:
-        # Limits that only a protocol in Python could enforce otherwise. Accepted sockets inherit them (tcp(7)).
+        # Limits that otherwise only a protocol in Python could enforce. Accepted sockets inherit them (tcp(7)).
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
             (socket.TCP_NODELAY, 1),
@@ -124,7 +124,7 @@ def _embedded(app: Any, config: uvicorn.Config, listener: socket.socket) -> _Emb
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket at the first address of that name that this machine has."""
+    """Return a socket bound to the first address of `host` that can be bound."""
     failure = OSError(f"{host} has no address")
     for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:

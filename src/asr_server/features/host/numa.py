@@ -1,7 +1,7 @@
-"""Memory nodes: which there are, by the kernel's files, and binding a thread to the CPUs of one of them.
+"""Memory nodes: reads from the kernel's files which ones there are, and binds a thread to the CPUs of one.
 
-The kernel takes memory from the node of the CPU that touches it first, and from others if that has none left: a thread
-that is bound to a node's CPUs needs no memory policy.
+The kernel takes memory from the node of the CPU that touches it first, and from other nodes only if that one has none
+left. So a thread that is bound to a node's CPUs needs no memory policy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Node:
 
 
 def nodes(root: Path = _ROOT, allowed: Collection[int] | None = None) -> dict[int, Node]:
-    """Return the nodes with CPUs that this process may use by their numbers, from the files below `root`.
+    """Return the nodes that have CPUs which this process may use, by number, from the files below `root`.
 
     `allowed`: the CPUs that this process may use, by default its affinity mask. A kernel without memory nodes has only
     node 0.
@@ -40,7 +40,7 @@ def nodes(root: Path = _ROOT, allowed: Collection[int] | None = None) -> dict[in
 
 
 def gpu_nodes(root: Path = _ROOT) -> set[int]:
-    """Return the nodes of the cards of NVIDIA's and AMD's drivers; the kernel writes -1 for an unknown node."""
+    """Return the nodes of the GPUs that NVIDIA's and AMD's drivers run; the kernel writes -1 for an unknown node."""
     patterns = "proc/driver/nvidia/gpus/*:*", "sys/bus/pci/drivers/amdgpu/*:*"
     cards = (card.name.lower() for pattern in patterns for card in root.glob(pattern))
     return {int(_text(root / "sys/bus/pci/devices" / card / "numa_node") or -1) for card in cards} - {-1}
@@ -55,7 +55,7 @@ def bind(node: Node) -> None:
 
 
 def chosen(wanted: int | str | None) -> tuple[Node | None, str, str]:
-    """Return the memory node that a value of NUMA_NODE means, None without one, the reason, and any conflict."""
+    """Return the memory node that a value of NUMA_NODE means, None if there is none, the reason, and any conflict."""
     if wanted is None:
         return None, "not set; the kernel places threads and memory", ""
     own, of_gpus = nodes(), sorted(gpu_nodes())
@@ -77,6 +77,6 @@ def _text(file: Path) -> str:
 
 
 def _numbers(text: str) -> set[int]:
-    """Return the numbers of a list as the kernel writes it: `0-3,8`."""
+    """Return the numbers of a list in the kernel's notation: `0-3,8`."""
     ranges = (part.partition("-") for part in text.strip().split(",") if part)
     return {number for first, _, last in ranges for number in range(int(first), int(last or first) + 1)}
