@@ -1,4 +1,4 @@
-"""Transcripts with numbers in digits or in words, without chosen words, and without personal data that has a form."""
+"""Rewritten transcripts: numbers in digits or words, chosen words masked, personal data of a known form masked."""
 
 from __future__ import annotations
 

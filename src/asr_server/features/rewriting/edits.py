@@ -1,4 +1,4 @@
-"""Replaces parts of the text of a segment, and the words that were said there with it."""
+"""Replaces parts of a segment's text, together with the timed words there."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Edit:
     start: int  # first character
     end: int  # character after the last
     text: str
-    kind: str | None = None  # of what is masked by that
+    kind: str | None = None  # the kind of data that the edit masks, None if it masks nothing
 
 
 def applied(segment: Segment, edits: Sequence[Edit]) -> Segment:
-    """Return the segment with the edits of its text, which are in order and disjoint.
+    """Return the segment after the edits of its text, which are in order and disjoint.
 
-    A word that is written in place of several has the time from the start of the first to the end of the last. Several
-    in place of one have estimated times within its time. The tokens of the old text are left out.
+    A word that replaces several gets the time from the start of the first to the end of the last. Several words that
+    replace one get estimated times within its time. The tokens of the old text are left out.
     """
     if not edits:
         return segment
@@ -39,7 +39,7 @@ def applied(segment: Segment, edits: Sequence[Edit]) -> Segment:
 
 
 def edited(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> str:
-    """Return the part [start, end) of the text with the edits, which are in order and disjoint."""
+    """Return the part [start, end) of the text after the edits, which are in order and disjoint."""
     parts, position = [], start
     for edit in edits:
         parts += [text[position : edit.start], edit.text]
@@ -48,8 +48,8 @@ def edited(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = N
 
 
 def _words(segment: Segment, edits: Sequence[Edit]) -> Iterator[Word]:
-    """Yield the words of the new text. Words that have a part in the same edit, and edits in the same word, go
-    together."""
+    """Yield the words of the new text. Words that the same edit touches are merged, together with all edits of these
+    words."""
     open_words: list[tuple[Word, int, int]] = []  # with their places in the text
     open_edits: list[Edit] = []
     left, at = deque(edits), 0

@@ -1,18 +1,18 @@
-"""Finds numbers that are written in words. text2num (MIT) knows the words of seven languages here."""
+"""Finds numbers that are written in words, by text2num (MIT), in seven languages."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-# As `speech_output/spoken_form.py` has them, so that each language has both directions.
+# The languages of `speech_output/spoken_form.py`, so that each one works in both directions.
 LANGUAGES = ("de", "en", "es", "fr", "it", "nl", "pt")
 
 _TOKEN = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
-# A single word of these values is often a part of a number ("25 million") or no exact one ("a hundred times").
+# A single word for one of these values is often part of a number ("25 million") or not exact ("a hundred times").
 _SCALES = frozenset([100.0, 1e3, 1e6, 1e9, 1e12])
 _ARTICLES = {"en": {"a"}, "de": {"ein", "eine"}}
-# An isolated number up to this one is often no number ("one of us", "the second"): text2num's own bound.
+# An isolated number up to this one often is not meant as a number ("one of us", "the second"): text2num's own bound.
 _LEAST = 3.0
 
 
@@ -35,7 +35,7 @@ class NumberWord:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word as text2num asks for it."""
+    """A word with the methods that text2num calls."""
 
     match: re.Match[str]
 

@@ -1,7 +1,7 @@
-"""Finds personal data that is known by its form or by its check digits, also where digits and signs are said in words.
+"""Finds personal data by its form or its check digits, even if digits and signs are said in words.
 
-Names, addresses and other data without a form of their own are not found. What is found is a guess on the safe side:
-any seven digits in a row may be a telephone number, unless they are a date or an amount.
+Names, addresses and other data without a fixed form are not found. When in doubt, the search errs on the safe side: any
+seven digits in a row count as a telephone number, unless they are a date or an amount.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _CLEAREST_FIRST = tuple(PersonalData)
 
 
 def find(parts: Iterable[tuple[str, str]], kinds: Collection[PersonalData]) -> list[Edit]:
-    """Return the edits that mask these kinds in texts that follow each other, in order and disjoint.
+    """Return the edits that mask these kinds in consecutive texts, in order and disjoint.
 
-    `parts`: the texts, with the ISO codes of their languages. Found parts that overlap are one, so that nothing of
+    `parts`: the texts, with the ISO codes of their languages. Matches that overlap become one edit, so that nothing of
     either is left.
     """
-    written, starts, ends = [], array("L"), array("L")  # with digits for words, and the place of each character
+    written, starts, ends = [], array("L"), array("L")  # text with digits for words, and where its characters were
     length, languages = 0, set[str]()
     for text, language in parts:
         at = 0
@@ -92,12 +92,12 @@ def _repeated(text: str, start: int, end: int, digits: str) -> tuple[int, int, s
 _RUN = re.compile(r"(?:[+(]\s?){0,3}\d(?:[\s().\-–/,、]{0,4}\d)*")
 _DAY, _YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
 _DATE = re.compile(f"{_YEAR}([-./]){_DAY}\\1{_DAY}|{_DAY}([-./]){_DAY}\\2{_YEAR}")
-# By commas only: telephone numbers have blanks and points between groups of three digits, too.
+# Grouped by commas only: telephone numbers also have groups of three digits with blanks or points between them.
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?")
 _CARD_DIGITS = range(13, 20)
 _MOST_COMPARED = 400
-# A national number has seven digits with few exceptions; ITU-T E.164 allows fifteen, and two numbers may follow each
-# other.
+# With few exceptions, a national number has at least seven digits. There is no upper bound: ITU-T E.164 allows fifteen,
+# and two numbers may follow each other.
 _LEAST_PHONE, _LEAST_NUMBER = 7, 3
 
 
@@ -112,9 +112,9 @@ def _kind_of_digits(run: str, kinds: Collection[PersonalData]) -> PersonalData |
 
 
 def _has_card(digits: str) -> bool:
-    """True if a number of a payment card is in the digits: the date and the code on its back may follow.
+    """Return True if the digits contain the number of a payment card, which its date and security code may follow.
 
-    Of more digits than are compared in a hundredth of a second it is taken to be so.
+    Assume one among more digits than can be compared in a hundredth of a second.
     """
     from stdnum import luhn
 
@@ -124,7 +124,7 @@ def _has_card(digits: str) -> bool:
     return any(window[0] in "23456" and luhn.is_valid(window) for window in windows)
 
 
-# -- addresses of mail and of machines ---------------------------------------------------------------------------------
+# -- email addresses and IP addresses ----------------------------------------------------------------------------------
 
 _AT = {
     "de": "at|ät|klammeraffe", "en": "at", "es": "arroba", "fr": "arobase|at", "it": "chiocciola|at",
@@ -132,9 +132,9 @@ _AT = {
 }  # fmt: skip
 _DOT = {"de": "punkt", "en": "dot", "es": "punto", "fr": "point", "it": "punto", "nl": "punt", "pt": "ponto"}
 _ANY_DOT = "|".join(["dot", "point", *_DOT.values()])
-_LONGEST_NAME = 300  # characters as they are said
+_LONGEST_NAME = 300  # characters, as spoken
 _CHAR = "[A-Za-z\u00c0-\u024f0-9_]"
-_TOP_LEVEL = "[A-Za-z\u00c0-\u024f]{2,62}+"  # unlike "at 1130 p.m"
+_TOP_LEVEL = "[A-Za-z\u00c0-\u024f]{2,62}+"  # at least two letters, unlike "m" in "at 1130 p.m"
 _SPELLED = r"(?:(?:[^\W\d_]|\d{1,9})\s+){0,40}"
 _DASHES = "underscore|unterstrich|minus|dash|hyphen|plus|bindestrich|tiret|guion|trattino"
 _IPV4 = re.compile(
@@ -145,8 +145,8 @@ _IPV6 = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:
 
 @lru_cache(maxsize=64)
 def _address(languages: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of an address whose signs are written, or said in one of the languages or in English: the
-    sign "at", the name that ends before it, and the host that begins after it."""
+    """Return the patterns of an email address: the sign "at", the name that ends before it, and the host that begins
+    after it. Signs may be written, or said in one of the languages or in English."""
     known = sorted(languages & _AT.keys() | {"en"})
     at, dot = ("|".join(table[language] for language in known) for table in (_AT, _DOT))
     joint = rf"(?:[.+%&'-]|\s+(?:{_DASHES}|{dot})\s+)"
@@ -162,7 +162,7 @@ def _address(languages: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str
 
 
 def _emails(text: str, languages: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """Yield the addresses of mail. A name is only searched if a host follows, so that long texts take no longer."""
+    """Yield the email addresses. A name is searched only if a host follows, so that long texts do not take too long."""
     sign, named, hosted = _address(languages)
     last = 0
     for at in sign.finditer(text):
@@ -186,7 +186,7 @@ def _ips(text: str, _: frozenset[str]) -> Iterator[tuple[int, int]]:
 
 # -- accounts ----------------------------------------------------------------------------------------------------------
 
-# A look-ahead, since one may begin inside what looks like another.
+# A look-ahead, since an account number may begin inside text that looks like another one.
 _IBAN = re.compile(
     r"(?=((?<![^\W\d_])[A-Za-z][\s.-]?[A-Za-z](?:[\s.-]{0,2}[0-9]){2}(?:[\s.-]{0,2}[A-Za-z0-9]){11,30}))", re.ASCII
 )

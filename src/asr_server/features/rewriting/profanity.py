@@ -1,7 +1,7 @@
-"""Finds the words of the operator's lists: only whole words, in any case, also phrases of several words.
+"""Finds the words and phrases of the operator's lists in a text: only whole words, in upper or lower case.
 
-The server brings no list. Those that are published have many words that offend nobody, such as the German words for
-donkey and for distance; which words a page must not show is for its operator to say.
+The server has no list of its own. Published lists have many words that offend nobody, such as the German words for
+donkey and for distance. The operator decides which words a page must not show.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 _MAX_FILE_BYTES = 2**20
 _MAX_WORDS = 8  # of a phrase
 _HIDDEN = "****"
-# Words are found between blanks and punctuation, which these languages do not have between words.
+# Words are found by the blanks and punctuation between them, which these languages lack.
 _UNSPACED = frozenset(["zh", "yue", "ja", "th"])
 
 
@@ -38,7 +38,7 @@ def read_lists(folder: Path) -> Mapping[str, frozenset[str]]:
     """Return the lists of the files `en.txt`, `de.txt` and so on, by the ISO codes of their languages.
 
     A line has a word or a phrase; empty lines and lines that begin with `#` are skipped. Raises `ValueError` with a
-    sentence for a folder that has no such file or one that cannot be used.
+    sentence if the folder has no such file, or has one that cannot be used.
     """
     try:
         lists = {path.stem: _read(path) for path in sorted(folder.iterdir()) if path.suffix == ".txt"}

@@ -1,4 +1,4 @@
-"""The step of a recording that carries out `text_format`, `profanity` and `redact`."""
+"""The step of a transcription that applies `text_format`, `profanity` and `redact`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Rewriting:
         self._lists = lists
 
     def check(self, request: RecordingRequest) -> None:
-        """Raise `unsupported_value` for log-probabilities, whose tokens are those of the model's text, and for a
-        language that is stated and cannot be rewritten."""
+        """Raise `unsupported_value` if the request wants log-probabilities, whose tokens write the model's own text, or
+        if it states a language that cannot be rewritten."""
         if "logprobs" in request.listed:
             raise InvalidInput(
                 f"'include' lists the tokens of the model's own text: leave out '{request.chosen_text_options[0]}'.",
@@ -63,7 +63,7 @@ def _without_effect(text: TextOptions, language: str, lists: Lists) -> Iterator[
 
 
 class TextStep(RecordingStep):
-    """One recording."""
+    """The rewriting of one recording."""
 
     def __init__(self, options: TextOptions, lists: Lists) -> None:
         self._options = options
@@ -75,8 +75,8 @@ class TextStep(RecordingStep):
         return tuple(self._warnings)
 
     def rewritten(self, segment: Segment) -> Segment:
-        """Return the segment with its numbers as asked for, and without the words of the lists. Each span is rewritten
-        by itself, so that a stream and a whole answer have the same text."""
+        """Return the segment with its numbers in the requested form and the words of the lists masked. Each span is
+        rewritten by itself, so that a stream and a whole answer have the same text."""
         language, options = languages.code(segment.language), self._options
         for reason, _ in _without_effect(options, language, self._lists) if language else ():
             self._warnings[reason] = None
@@ -91,8 +91,8 @@ class TextStep(RecordingStep):
         return segment
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """Return the segments without the personal data. It is searched in all that one speaker says, since a number
-        may begin in one span and end in the next."""
+        """Return the segments with personal data masked. All text of a speaker is searched as one, since a number may
+        begin in one span and end in the next."""
         if not self._options.redact:
             return segments
         for language in {languages.code(segment.language) for segment in segments} - {"", *number_words.LANGUAGES}:
@@ -102,8 +102,8 @@ class TextStep(RecordingStep):
 
 
 def _redacted(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> list[Segment]:
-    """Return the segments with each part that has data of these kinds replaced by the kind. A part that lies in several
-    segments of a speaker is replaced in each of them."""
+    """Return the segments with data of these kinds replaced by the name of its kind. Data that spans several segments
+    of a speaker is replaced in each of them."""
     found = list(segments)
     for speaker in {segment.speaker for segment in segments}:
         numbers = [number for number, segment in enumerate(segments) if segment.speaker == speaker]
@@ -130,7 +130,7 @@ def _redacted_speech(segments: Sequence[Segment], kinds: Sequence[PersonalData])
 
 
 def _within(edits: Sequence[Edit], start: int, text: str) -> Iterator[Edit]:
-    """Yield the edits of the part of a longer text that begins at `start`, with their places in the part."""
+    """Yield the edits that touch `text`, which begins at `start` in a longer text, with their places in `text`."""
     first = bisect_right(edits, start, key=lambda edit: edit.end)
     for edit in edits[first : bisect_left(edits, start + len(text), key=lambda edit: edit.start)]:
         own = replace(edit, start=max(0, edit.start - start), end=min(len(text), edit.end - start))

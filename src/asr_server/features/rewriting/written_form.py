@@ -14,7 +14,7 @@ from asr_server.features.rewriting.edits import Edit
 from asr_server.features.rewriting.number_words import NumberWord
 from asr_server.features.speech_output.spoken_form import HOURS, UNITS, NumberWords
 
-# Digits that are read out one by one are one number from this many on.
+# At least this many digits that are read out one by one are one number.
 _LEAST_DIGITS = 4
 _CENTS = {
     "de": "cent", "en": "cents?|pence|penny", "es": "céntimos?|centavos?", "fr": "centimes?", "it": "centesim[io]",
@@ -51,7 +51,7 @@ class _Writer:
         names = {"$": rules.dollars, "€": rules.euros, "£": rules.pounds or ()}
         self._currencies = {name.lower(): sign for sign, known in names.items() for name in known}
         self._currency = _following(self._currencies)
-        # "¤#,##0.00" has the sign before the number, "#,##0.00 ¤" after it; either with a space that no line breaks.
+        # "¤#,##0.00" has the sign before the number, "#,##0.00 ¤" after it; a space between them does not break.
         self._money = re.sub("[#,0.]+", "%s", locale.currency_formats["standard"].pattern.split(";")[0])
         self._cents = re.compile(rf"\s+(?:{_CENTS[language]})\b", re.IGNORECASE)
         self._joiner = re.compile(rf"\s+(?:(?:{_JOINERS[language]})\s+)?", re.IGNORECASE)
@@ -73,7 +73,7 @@ class _Writer:
             at += count
 
     def _phrase(self, text: str, numbers: Sequence[NumberWord], at: int) -> tuple[int, Edit | None]:
-        """Return how many numbers the phrase has that begins with this one, and its edit, None to leave the words."""
+        """Return how many numbers the phrase has that begins here, and its edit, or None to keep the words."""
         number, second = numbers[at], numbers[at + 1] if at + 1 < len(numbers) else None
         if second is not None and (edit := self._pair(text, numbers, at)):
             return 2, edit
@@ -95,7 +95,7 @@ class _Writer:
         return is_followed or self._month_before.search(text, 0, number.start) is not None
 
     def _digits(self, text: str, numbers: Sequence[NumberWord]) -> tuple[int, Edit] | None:
-        """Return the edit of several digits that are read out one by one, and how many numbers they are."""
+        """Return how many digits are read out one by one here, and their edit; None for too few."""
         count = 0
         for number in numbers:
             is_digit = number.value is not None and (number.value < 10 or number.text[0] == "0")
@@ -120,7 +120,7 @@ class _Writer:
         return (self._money % written).replace("¤", sign)
 
     def _pair(self, text: str, numbers: Sequence[NumberWord], at: int) -> Edit | None:
-        """Return the edit of a time with minutes, or of an English year, which are two numbers."""
+        """Return the edit of two numbers that are a time with minutes or an English year; None if they are neither."""
         first, second = numbers[at : at + 2]
         if first.value is None or second.value is None:
             return None
@@ -140,7 +140,7 @@ class _Writer:
         return None
 
     def _is_year(self, text: str, numbers: Sequence[NumberWord], at: int, *, is_oh: bool) -> bool:
-        """True if "nineteen eighty four" is a year by what stands before it."""
+        """Return True if two numbers such as "nineteen eighty four" are a year, judged by the text around them."""
         first, second = numbers[at : at + 2]
         assert second.value is not None
         if first.value not in _CENTURIES or not (is_oh or 10 <= second.value < 100):
@@ -159,7 +159,7 @@ def _following(names: Sequence[str] | dict[str, str]) -> re.Pattern[str]:
 
 
 def _unit_names(key: str, language: str) -> set[str]:
-    """Return the names of a unit after one and after several, in lower case."""
+    """Return the singular and plural names of a unit, in lower case."""
     from babel.units import format_unit
 
     tags = (language, "en_GB") if language == "en" else (language,)

@@ -1,6 +1,6 @@
-"""A chat endpoint that answers as told: rightly, or wrongly in every way that real ones have been seen to.
+"""A chat endpoint that answers by a script: correctly, or wrongly in every way that real endpoints have been seen to.
 
-Its "translation" of a line is a made-up word that only this line has, so a text that ends up at the wrong line shows.
+Its "translation" of a line is a made-up word that no other line has, so a test sees when a text is at the wrong line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def translation(text: str) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """A request as it arrived, header names in lower case. `number` counts them from 0."""
+    """A request as it arrived, header names in lower case. `number` counts requests from 0."""
 
     number: int
     body: dict[str, Any]
@@ -39,7 +39,7 @@ class Call:
 
     @property
     def content(self) -> dict[str, Any]:
-        # Where the instruction stands in the same turn, the object is its last line.
+        # If the instruction is in the same message, the object is the last line of that message.
         return json.loads(self.body["messages"][-1]["content"].split("\n")[-1])
 
     @property
@@ -114,7 +114,7 @@ def _whole(call: Call) -> str:
     return json.dumps(call.right)
 
 
-# Answers that a careful reader gets every line out of, some after asking again.
+# Answers from which a careful client gets every line, sometimes after another request.
 MENDABLE: dict[str, Script] = {
     "right": right,
     "fenced": lambda call: completion(f"```json\n{_whole(call)}\n```"),
@@ -138,7 +138,7 @@ MENDABLE: dict[str, Script] = {
     "not-implemented": lambda call: refusal(501, "response_format") if call.form else right(call),
     "broken-once": once(refusal(500)),
 }
-# Answers that no line can be got out of.
+# Answers from which no line can be used.
 HOPELESS: dict[str, Script] = {
     "echo": _each(lambda source, _: source),
     "empty": _each(lambda *_: ""),
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.calls.append(call)
             script = self.server.script
         found = script(call)
-        # Nothing is sent after a request: what can be read while it waits is the end of the connection.
+        # Clients send nothing after a request: a readable connection has been closed by the client.
         waiting = select.poll()  # `select.select` takes no descriptor over 1,023
         waiting.register(self.connection, select.POLLIN)
         if waiting.poll(1_000 * found.wait_s):

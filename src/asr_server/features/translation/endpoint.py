@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NO_KEY = "none"
 _MAX_ANSWER_BYTES = 2**20
 _MAX_RETRIES = 2  # of one request
-# Who runs a slow model raises REQUEST_TIMEOUT. An attempt may take a fifth of it, which leaves time for retries.
+# Operators of a slow model raise REQUEST_TIMEOUT. An attempt may take a fifth of it, which leaves time for retries.
 _ATTEMPT_S, _ATTEMPT_SHARE, _LONGEST_ATTEMPT_S = 60.0, 0.2, 600.0
 _DENIED = {
     401: "refuses this server's key (401): check OPENAI_API_KEY",
@@ -41,12 +41,12 @@ _DENIED = {
 }
 _BAD_REQUEST = frozenset({400, 413, 422})
 _NOT_IMPLEMENTED = 501  # some servers answer this to a response format
-_NO_STATUS = 599  # nothing came
+_NO_STATUS = 599  # there was no response
 _BUSY = frozenset({408, 409, 429})
 # The wait before the first retry, which doubles each time, its limit, and the longest wait an endpoint may ask for.
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_ASKED_S = 0.5, 8.0, 60.0
-# Fields of a request that an endpoint may not support, and how its messages name them. Chat templates without a system
-# role are Gemma's, for instance. Response formats are often not named, and are left out in this order.
+# Parts of a request that an endpoint may not support, and how its error messages name them. Gemma's chat templates, for
+# instance, have no system role. Messages often do not name response formats, which are left out in this order.
 _OPTIONAL = {
     "temperature": re.compile("temperature"),
     "system": re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE),
@@ -64,7 +64,7 @@ class PromptOutcome(StrEnum):
 
 
 class NoResponse(Exception):
-    """The endpoint failed, retries included. Its text is the kind of failure, without a word of request or response."""
+    """The endpoint failed, retries included. The message names only the kind of failure: it quotes neither side."""
 
     outcome = PromptOutcome.UNANSWERED
 
@@ -90,7 +90,7 @@ class ChatEndpoint:
         self._slots = FairShares(settings.translate_concurrency, settings.translate_concurrency)
         self._attempt_s = min(max(least_attempt_s, settings.request_timeout * _ATTEMPT_SHARE), _LONGEST_ATTEMPT_S)
         self._client: httpx.AsyncClient | None = None
-        self._without: frozenset[str] = frozenset()  # what the endpoint does not support, of `_OPTIONAL` and `_FORMATS`
+        self._without: frozenset[str] = frozenset()  # parts in `_OPTIONAL` and `_FORMATS` that it does not support
         self._accepted = False
         self._outcomes = Counter(
             "asr_translation_questions_total",
@@ -123,13 +123,13 @@ class ChatEndpoint:
             await self._client.aclose()
 
     async def _adapt(self, prompt: ChatPrompt) -> str:
-        """Send a prompt until it is answered: without what the endpoint does not support, and again if it is busy."""
+        """Send a prompt until it is answered: without parts that the endpoint rejects, and again if it is busy."""
         without, tried = self._without, 0
         while True:
             status, cause, headers, content = await self._post(self._body(prompt, without))
             if 200 <= status < 300:
                 # Only a success shows what is supported: a refusal may have been about the text.
-                # Requests that run at the same time may each find this out; the last one to succeed is kept.
+                # Concurrent requests may each find this out; the result of the last success is kept.
                 self._without, self._accepted = without, True
                 return _content(content)
             if status in _BUSY or (status >= 500 and status != _NOT_IMPLEMENTED):
@@ -152,7 +152,7 @@ class ChatEndpoint:
         import httpx  # 5 MB, which a server that translates nothing does not need
 
         if self._client is None:
-            # It reads all certificates: not on the event loop. Another call may have made one meanwhile.
+            # Not on the event loop: a new client reads all certificates. Another call may have made one meanwhile.
             made = await asyncio.to_thread(httpx.AsyncClient, timeout=None, follow_redirects=True)
             self._client = self._client or made
         url, content = f"{str(self.settings.openai_base_url).rstrip('/')}/chat/completions", bytearray()
@@ -190,7 +190,7 @@ class ChatEndpoint:
 
 
 def _unsupported(content: bytes, without: frozenset[str]) -> str | None:
-    """Return what to leave out after a request without `without` was refused with this message, None for nothing."""
+    """Return the part to leave out next after this refusal, None if there is none. `without`: already left out."""
     message = content.decode(errors="replace")
     named = (part for part, name in _OPTIONAL.items() if name.search(message))
     return next((part for part in (*named, *_FORMATS) if part not in without), None)

@@ -12,7 +12,7 @@ from typing import Any
 
 from asr_server.text.languages import LanguageTag
 
-# Ids begin far from 0 and 1, so that a response with new numbers is recognised instead of assigned to wrong lines.
+# Ids begin far from 0 and 1, so that a response with its own numbers is recognised, and not assigned to wrong lines.
 _FIRST_ID = 101
 # Neighbouring lines that are sent as context.
 _BEFORE, _AFTER = 3, 2
@@ -95,7 +95,7 @@ def build_prompt(
         system=_SYSTEM.format(target=config.target.name),
         user=json.dumps(content, ensure_ascii=False),
         ids=ids,
-        # An endpoint that enforces it cannot merge, skip or renumber lines.
+        # An endpoint that enforces the schema cannot merge, skip or renumber lines.
         schema={
             "type": "object",
             "properties": {name: {"type": "string"} for name in ids},

@@ -1,4 +1,4 @@
-"""Translates transcripts and cues. The times are those of the source; the endpoint gets only texts."""
+"""Translates transcripts and cues. The source's times are kept; the endpoint gets only texts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TranslatedLines:
 
     lines: Sequence[Translated]
     target: LanguageTag
-    failure: TranslationError | None = None  # why nothing was translated, if the caller wants the source text then
+    failure: TranslationError | None = None  # why nothing was translated, if the request accepts the source text
 
     @property
     def untranslated(self) -> int:
@@ -60,9 +60,9 @@ class Translations(TranscriptTranslator):
             raise TranslationUnavailable(_NOT_SET_UP.format(names=missing))
 
     async def answer(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
-        """Return the translated transcript as the request says, within `limit_s`. Raises as `lines` does.
+        """Return the translated transcript in the requested format, within `limit_s`. Raises as `lines` does.
 
-        What takes long is computed in a thread: live sessions share the event loop.
+        Long computations run in a thread: live sessions share the event loop.
         """
         if not request.response_format.is_subtitles:
             texts = [(segment.text, segment.language or transcript.language) for segment in transcript.segments]
@@ -80,10 +80,10 @@ class Translations(TranscriptTranslator):
     ) -> TranslatedLines:
         """Translate texts into the target language within `limit_s`.
 
-        Each has the recognised language, by name or code, "" if unknown; a language that the request states overrides
-        it. Raises `TranslationUnavailable` and `translation_failed` (unless `source_on_failure`) if nothing could be
-        translated. Single lines that could not be translated stay in the source language, with a reason. Cancelling
-        closes the connections to the endpoint.
+        Each text has its recognised language, by name or code, "" if unknown; a language that the request states takes
+        precedence. Raises `TranslationUnavailable` and `translation_failed` (unless `source_on_failure`) if nothing
+        could be translated. Single lines that could not be translated stay in the source language, with a reason.
+        Cancelling closes the connections to the endpoint.
         """
         target = languages.find(request.language)
         lines = [TranslatedLine(text, _language(request.source_language or name)) for text, name in texts]
@@ -127,7 +127,7 @@ def _language(name: str) -> LanguageTag | None:
 
 
 def cue_languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]:
-    """The language of each cue; "" if its words are of segments in several languages."""
+    """Return the language of each cue; "" if its words belong to segments in several languages."""
     spoken = [(word.start_ms, segment.language) for segment in segments for word in segment.words]
     starts = list(accumulate((start for start, _ in spoken), max))
     found = []
@@ -141,8 +141,8 @@ def cue_languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]
 def laid_out(cues: Sequence[Cue], found: TranslatedLines, config: CueConfig, *, bilingual: bool = False) -> list[Cue]:
     """Return the translated cues in the same number and order, with the times of the source.
 
-    The translation is in balanced lines, in place of the source or below it. A cue without a translation stays as it
-    was.
+    The translation is in balanced lines, in place of the source or, if bilingual, below it. A cue without a translation
+    is unchanged.
     """
     shown = list(cues)
     before = ""
@@ -158,7 +158,7 @@ def laid_out(cues: Sequence[Cue], found: TranslatedLines, config: CueConfig, *, 
 def translated(source: Transcript, found: TranslatedLines) -> Transcript:
     """Return the transcript in the target language, with the times and scores of the source.
 
-    It has no words and tokens, because those belong to the source text. If nothing was translated, it is the source.
+    It has no words and no tokens, which belong to the source text. If nothing was translated, the source is returned.
     """
     if not any(line.translated for line in found.lines):
         return source
@@ -186,7 +186,7 @@ def render_transcript(source: Transcript, found: TranslatedLines, request: Trans
         return _result(text.encode(), render.TEXT, found)
     is_verbose = request.response_format is ResponseFormat.VERBOSE_JSON
     content = (render.verbose if is_verbose else render.plain)(shown, request)
-    # The language of the text; of silence the target.
+    # The language of the text, or the target language if there is no speech.
     language = shown.language or found.target.name
     code = found.target.tag if language == found.target.name else languages.code(language)
     content |= {"language": language.lower() if is_verbose else language, "language_code": code}

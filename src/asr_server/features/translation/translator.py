@@ -1,4 +1,4 @@
-"""Translates lines: batches, checks of the responses, second tries, and the source text where all fails.
+"""Translates lines: in batches, with checks of the responses, retries, and the source text if everything fails.
 
 Invariant: the result has as many lines as the input, in the same order, each with its translation or its source text.
 """
@@ -33,16 +33,16 @@ class Reason(StrEnum):
     NONE = ""
     SAME_LANGUAGE = "same_language"  # it is in the target language already
     NO_WORDS = "no_words"  # nothing in it can be translated
-    NO_ANSWER = "no_answer"  # no response had this line, or had its id exactly once
+    NO_ANSWER = "no_answer"  # no response had exactly one usable text for this line
     UNCHANGED = "unchanged"  # the response repeated the source
     OTHER_SCRIPT = "other_script"  # the response was not written in the target's script
     TOO_LONG = "too_long"  # the response was far longer than a translation can be
     REFUSED = "refused"  # the endpoint refused the line
     ENDPOINT = "endpoint"  # the endpoint failed
-    TIME = "time"  # the time limit was reached before
+    TIME = "time"  # the time limit was reached first
 
 
-# Reasons that are no failure.
+# Reasons that are not failures.
 _EXPECTED = frozenset({Reason.NONE, Reason.SAME_LANGUAGE, Reason.NO_WORDS})
 
 
@@ -70,8 +70,8 @@ class Translated:
         return self.reason not in _EXPECTED
 
 
-# The reasoning that some models write first. Some servers cut off its opening tag, a used-up token budget the closing
-# one.
+# The reasoning that some models write first. Some servers cut off its opening tag, and a used-up token budget cuts off
+# the closing one.
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
 _START = re.compile(r"[{\[]")
 # Positions in prose that are tried as the beginning of an object.
@@ -135,7 +135,7 @@ def _largest(text: str) -> tuple[dict[str, Any], bool]:
             found = max(found, _flat(value), key=len)
         except (ValueError, RecursionError):
             position = start.end()
-            with suppress(ValueError):  # it does not break off, but is invalid
+            with suppress(ValueError):  # raised if the text is invalid and does not just break off
                 if not found and (partial := _flat(from_json(text[start.start() :], allow_partial=True))):
                     return partial, False
     return found, True
@@ -167,8 +167,8 @@ def one_line(text: str) -> str:
 def cue_text(text: str) -> str:
     """Return a translation as the text of a cue: one line without times, `-->` or markup, perhaps empty.
 
-    Removing markup may join what was around it to new markup, so this is repeated; of markup that is nested deeper
-    than any real markup, the opening brackets are removed.
+    Removing markup may join the text around it into new markup, so this is repeated. If markup is nested deeper than
+    any real markup, its opening brackets are removed.
     """
     found = one_line(_TIMING.sub(" ", _MARKUP.sub("", _HEADER.sub("", text))))
     for _ in range(_MAX_NESTED):
@@ -179,10 +179,10 @@ def cue_text(text: str) -> str:
     return one_line(_ARROW.sub("→", found.translate(_NO_OPENING)))
 
 
-# No more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which the library has retried already,
-# or after `_PATIENCE` responses for each concurrent request without one usable line: two of these are for a batch. An
-# endpoint that gave translations before may be restarting, which all concurrent requests notice at once: then the two
-# limits are multiplied.
+# Nothing more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which `ChatEndpoint` has already
+# retried, or after `_PATIENCE` responses per concurrent request without one usable line; a batch is tried twice. After
+# the first translation, only failures count, up to the product of the two limits: the endpoint may be restarting, which
+# all concurrent requests notice at once.
 _MAX_FAILURES = 3
 _PATIENCE = 4
 # A longer translation is a comment of the model or a loop.
@@ -193,7 +193,7 @@ _MARKUP_FACTOR = 3
 _SAME_LETTERS = 12
 # Categories of visible characters: a cue with only joiners and direction marks would look empty.
 _VISIBLE = "LNPS"
-# Latin letters occur in texts of every script: names, brands, formulas. Only this many of them mean a wrong script.
+# Latin letters occur in every script: names, brands, formulas. Only this many without own letters mean a wrong script.
 _LATIN_ALONE = 12
 # Letters of a third script do not occur by chance; a single one may be a symbol.
 _THIRD_ALONE = 2
@@ -222,7 +222,7 @@ class _Run:
         # Why a line has no translation (yet).
         self._reasons = {index: self._expected(index) for index in range(len(lines))}
         self._wanted = [index for index, reason in self._reasons.items() if reason is Reason.NONE]
-        self._answered = False  # a response had a usable line
+        self._answered = False  # a response was readable
         self._unproductive = self._failures = 0  # in a row: responses without a usable line, and failures
         self._cause = ""  # the kind of the last failure
         self._given_up = False  # nothing more is sent
@@ -244,11 +244,11 @@ class _Run:
         ]
 
     async def _work(self) -> None:
-        """Translate within the time limit. Raises if no response was readable. After unusable responses the lines keep
-        their source texts instead."""
+        """Translate within the time limit. Raises if no response was readable. If responses were readable but unusable,
+        the lines keep their source texts."""
         groups = iter(batches(self._texts, self._wanted, self._config.batch_lines))
         try:
-            # No more workers than the endpoint's concurrency: requests of other callers then come in between. The
+            # No more workers than the endpoint's concurrency, so that requests of other callers get their turns. The
             # workers share one iterator, which is safe on one event loop.
             async with asyncio.timeout(self._config.limit_s), asyncio.TaskGroup() as tasks:
                 for _ in range(self._endpoint.settings.translate_concurrency):
@@ -263,14 +263,14 @@ class _Run:
     async def _worker(self, groups: Iterable[list[int]]) -> None:
         for group in groups:
             missing = await self._attempt(group)
-            # Once more together: most mistakes happen once. Then one by one, where no line can be confused.
+            # Send them once more together: most mistakes happen only once. Then one by one, which cannot mix up lines.
             if len(missing) > 1:
                 missing = await self._attempt(missing)
             for index in missing:
                 await self._attempt([index])
 
     async def _attempt(self, asked: Sequence[int]) -> Sequence[int]:
-        """Send one prompt for the lines `asked`; returns those that need another."""
+        """Send one prompt for the lines `asked`; returns the lines that need another."""
         if self._given_up:
             return ()
         languages = {self._lines[index].language for index in asked}
@@ -280,7 +280,7 @@ class _Run:
         except PromptRefused as refusal:
             self._reasons |= dict.fromkeys(asked, Reason.REFUSED)
             self._note_unproductive(str(refusal))
-            # Perhaps because of one line: the others may be accepted by themselves.
+            # One line may be the reason: the others may be accepted by themselves.
             for index in asked if len(asked) > 1 else ():
                 await self._attempt([index])
             return ()
@@ -320,10 +320,10 @@ class _Run:
 
 
 def _checked(source: str, written: str, target: LanguageTag) -> tuple[str, Reason]:
-    """Return the text that was written for `source` as that of a cue, and why it cannot be its translation; `NONE` if
-    it can."""
+    """Return `written` as the text of a cue, and the reason why it cannot be the translation of `source`; `NONE` if it
+    can."""
     longest = _LENGTH_FREE + _LENGTH_FACTOR * len(source)
-    # Checked before cleaning, which may take long on a text without end.
+    # Checked before cleaning, which may take long for a huge text.
     if len(written) > _MARKUP_FACTOR * longest:
         return "", Reason.TOO_LONG
     text = cue_text(written)
@@ -337,7 +337,7 @@ def _checked(source: str, written: str, target: LanguageTag) -> tuple[str, Reaso
 
 
 def wrong_script(text: str, language: LanguageTag) -> bool:
-    """True if the text is clearly not in the script of the language; False if that script is not listed here."""
+    """Return True if the text is clearly not in the language's script; False if that script is not listed here."""
     own_names = LETTER_NAMES.get(language.script)
     if own_names is None:
         return False
