@@ -1,4 +1,4 @@
-"""Speakers of recordings and live sessions, and voices that have names."""
+"""Speakers of recordings and live sessions, and named voices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WHEN = "in a process of its own; loaded for the first request"
 
 
 def _options(asked: Asked) -> Iterator[Option]:
-    """Yield the option `speakers`. Its value is what `SpeakerClient` takes."""
+    """Yield the option `speakers`. Its value is the `source` of `SpeakerClient`."""
     wanted = asked.settings.speakers
     if wanted == _OFF:
         yield Option("speakers", False, "", "SPEAKERS=off")
@@ -30,7 +30,7 @@ def _options(asked: Asked) -> Iterator[Option]:
 
 
 def _conflicts(asked: Asked) -> Iterator[str]:
-    """Yield a sentence for what was asked for by name and cannot run."""
+    """Yield a sentence if the models that SPEAKERS names cannot run."""
     wanted = asked.settings.speakers
     if wanted in (_OFF, _AUTO):
         return

@@ -1,4 +1,4 @@
-"""Makes a stored voice of recordings in which one person speaks, and refuses recordings that would make a wrong one."""
+"""Creates a stored voice from recordings of one person, and refuses recordings that would give a wrong voice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Enrolment:
         self._decoder = decoder
         self._voices = voices
         self._time_limit_s = time_limit_s
-        # Recordings of different callers are processed next to each other: nobody waits for all of another caller's.
+        # Recordings of two callers are processed side by side: no caller waits for all recordings of another one.
         self._places = FairShares(1, 2)
 
     @property
@@ -59,7 +59,7 @@ class Enrolment:
     ) -> EnrolledVoice:
         """Store the voice of these recordings, in place of the owner's voice of that name if there is one.
 
-        `caller`: for whom the use of the decoders is counted.
+        `caller`: the caller to whom the use of the decoders is attributed.
         Raises `invalid_reference`, what `check` and the decoder raise, `SpeakersUnavailable`, `Overloaded` if too many
         voices are stored, and `DeadlineExceeded`.
         """

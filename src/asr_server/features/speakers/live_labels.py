@@ -1,8 +1,8 @@
 """Labels the committed words of a live session: text and turns in, runs of one speaker out. Pure.
 
-A live word has no times of its own. Each hypothesis is made from the audio up to a known place, so the words that it
-adds to the one before were said between the two places. There they are placed in proportion to their length, without
-the pauses.
+A live word has no times of its own. Each hypothesis covers the audio up to a known time, so the words that it adds to
+the hypothesis before were said between these two times. They are spread over the speech between the times, in
+proportion to their length.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, TextDetails
 from asr_server.subtitle.alignment import merged
 from asr_server.text import words
 
-# A word between two turns has the speaker of the nearer one, if that is this near. As long as a turn may still come,
-# which is until the horizon has passed, it has to be nearer.
+# A word between two turns gets the speaker of the nearer turn if that one is within reach. The reach is shorter until
+# the horizon has passed the word, since another turn may still come.
 _REACH_MS, _SETTLED_REACH_MS = 500, 2_000
 _ROUNDING_MS = 0.5
-# The longest time for which labels may change, whatever the horizon is: all of them are looked at with every turn.
+# The longest time for which labels may change, whatever the horizon is: every turn makes all of them be checked again.
 _LONGEST_HORIZON_MS = 30_000
 _UTTERANCES_KEPT, _TURNS_KEPT = 64, 512
-_RUN_BYTES = 100  # what a run takes besides its text, on the wire and here, with the name
+_RUN_BYTES = 100  # of a run with the name but without the text, on the wire and in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class UtteranceSpeakers(TextDetails):
 
 @dataclass(slots=True, eq=False)
 class _Utterance:
-    heard: list[tuple[int, int]]  # up to which characters a hypothesis reached, and up to which time its audio
+    heard: list[tuple[int, int]]  # of each hypothesis: its length in characters, and the time at which its audio ends
     sent: UtteranceSpeakers  # what the client has
     committed: str = ""
     is_final: bool = False
-    fixed: list[SpeakerRun] = field(default_factory=list)  # the first runs, whose labels are behind the horizon
+    fixed: list[SpeakerRun] = field(default_factory=list)  # the first runs, which the horizon has passed
     fixed_chars: int = 0
-    # When each word was said, by where it ends in the text, if the words were aligned.
+    # The times of each word, by the position of its end in the text, if the words were aligned.
     times_ms: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ class LiveNames:
     """The names of one session."""
 
     def __init__(self) -> None:
-        # A voice with such a name is not recognised: somebody else may get that letter, or have it.
+        # A voice with such a name is not recognised, since another speaker may have that letter or get it.
         self._letters = {label(number) for number in range(MAX_SPEAKERS)}
         self._names: dict[int, str] = {}
         self._settled: dict[int, str] = {}  # the horizon has passed these: they never change
@@ -84,13 +84,13 @@ class LiveNames:
         return self._settled.get(speaker) or self._names.get(speaker) or label(speaker)
 
     def settle(self, speaker: int) -> None:
-        """Have a speaker keep the present name or letter from now on."""
+        """Fix the present name or letter of a speaker."""
         self._settled.setdefault(speaker, self.of(speaker))
 
     def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:
-        """Name all speakers anew who are not settled. No name is given twice. The next `on_turns` returns the changes.
+        """Name all unsettled speakers again, and give no name twice. The next `on_turns` returns the changes.
 
-        A voice is kept from all others if it is most similar to a speaker who keeps a letter.
+        If a voice is most similar to a speaker whose letter is settled, no other speaker gets its name.
         """
         taken = self._letters | set(self._settled.values())
         unnamed = [speaker for speaker in voice_prints if self._settled.get(speaker, "") in {"", *self._letters}]
@@ -118,7 +118,7 @@ class SpeakerLabels:
             utterance = self._utterances[number] = _Utterance([began], UtteranceSpeakers(number, ()))
         utterance.is_final = isinstance(message, Final)
         utterance.committed = message.text if isinstance(message, Final) else message.committed
-        while utterance.heard[-1][0] > len(message.text):  # too much: a hypothesis at an onset may repeat words
+        while utterance.heard[-1][0] > len(message.text):  # it was too long: at an onset, a hypothesis may repeat words
             utterance.heard.pop()
         chars, time_ms = utterance.heard[-1]
         if len(message.text) > chars:
@@ -143,14 +143,14 @@ class SpeakerLabels:
         return WordTimestamps(timed.utterance, tuple(labelled))
 
     def on_turns(self, changed: Sequence[Turn], settled_ms: int) -> list[UtteranceSpeakers]:
-        """Take turns that are new or have changed, and the new horizon. Returns the utterances whose labels change."""
+        """Take new and changed turns, and the new horizon. Returns the utterances whose labels change."""
         self._turns = sorted([*_outside(self._turns, changed), *changed], key=lambda turn: turn.start_ms)
         known_ms = max((turn.end_ms for turn in self._turns), default=0)
         self._settled_ms = max(self._settled_ms, settled_ms, known_ms - _LONGEST_HORIZON_MS)
         return self._changes()
 
     def lose(self) -> list[UtteranceSpeakers]:
-        """Keep the labels as they are, since no more turns come. Words that are said from now on have none."""
+        """Keep the labels as they are, since no more turns come. Words that are said from now on get no label."""
         for utterance in self._utterances.values():
             utterance.fixed = list(utterance.sent.runs)
             utterance.fixed_chars = sum(len(run.text) for run in utterance.fixed)
@@ -178,7 +178,7 @@ class SpeakerLabels:
         self._turns = [turn for turn in self._turns if turn.end_ms > needed_ms][-_TURNS_KEPT:]
 
     def _label(self, utterance: _Utterance) -> UtteranceSpeakers:
-        """Return the runs of an utterance by all that is known. Runs that the horizon has passed become fixed."""
+        """Return the runs of an utterance, from all that is known. Runs that the horizon has passed become fixed."""
         runs, text, begin = utterance.fixed, utterance.committed, utterance.fixed_chars
         ends = [begin + end for end in _word_ends(text[begin:])]
         spoken = [self._word(utterance, start, end) for start, end in pairwise([begin, *ends])]

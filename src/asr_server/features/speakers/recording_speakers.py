@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def labelled(segments: Sequence[Segment], turns: Sequence[Turn], names: Sequence[str]) -> tuple[Segment, ...]:
-    """Return the segments, each of one speaker. `names`: of the speakers by index. Without turns nothing changes."""
+    """Divide the segments by speaker. `names`: the speakers' names, by index. Without turns nothing changes."""
     if not turns:
         return tuple(segments)
-    # A text without words, such as one of numbers, is one word here.
+    # A text without words, such as one of only numbers, counts as one word here.
     words = [one.words or (Word(one.text, one.start_ms, one.end_ms, TimeSource.ESTIMATED),) for one in segments]
     speakers = iter(assignment.speakers([word for each in words for word in each], turns))
     found: list[Segment] = []
@@ -92,7 +92,7 @@ def _tokens(segment: Segment, cuts: Sequence[int]) -> list[tuple[Token, ...]]:
     edges = [len(segment.text[:cut].encode()) for cut in cuts]
     parts: list[list[Token]] = [[] for _ in pairwise(cuts)]
     written = b"".join(token.written for token in segment.spoken)
-    at = -(len(written) - len(written.lstrip()))  # the text is without the white space around it
+    at = -(len(written) - len(written.lstrip()))  # the text lacks the white space around the tokens
     for token in segment.spoken:
         begin = at + len(token.written) - len(token.written.lstrip())
         part = sum(edge <= max(begin, 0) for edge in edges[1:-1])
@@ -101,9 +101,9 @@ def _tokens(segment: Segment, cuts: Sequence[int]) -> list[tuple[Token, ...]]:
     return [tuple(part) for part in parts]
 
 
-# Blocks of 2 s that wait for their analysis: the text may be that far ahead of the speakers.
+# Most blocks of 2 s that wait for analysis: transcription may be this far ahead of it.
 _WAITING_BLOCKS = 64
-# The speech by which the person of a channel is recognised. More speech helps little (diarization/live.py).
+# The most speech by which the person of a channel is recognised. More helps little (diarization/live.py).
 _HEARD_SAMPLES = 12 * SAMPLE_RATE
 
 
@@ -137,9 +137,9 @@ def _begin(
 
 
 class RecordingSpeakers(RecordingStep):
-    """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording is not affected.
+    """The speakers of one recording. `run` is a separate task that raises nothing, so it does not affect the text.
 
-    The blocks are a bounded queue: a recording that is decoded faster than its speakers are found waits.
+    Blocks wait in a bounded queue: if decoding is faster than the analysis, it waits.
     """
 
     def __init__(self, client: SpeakerClient, count: SpeakerCount, names: RecordingNames) -> None:
@@ -157,8 +157,8 @@ class RecordingSpeakers(RecordingStep):
                 found = await recording.finish(self._count)
         except Exception as error:
             self._found.set_exception(error)
-            self._found.exception()  # it is raised by `mapped`, unless the recording failed before
-            # So that `push` does not wait. What is left then is cancelled together with the recording.
+            self._found.exception()  # marks it as retrieved: if the recording fails first, `mapped` does not raise it
+            # Empty the queue, so that `push` does not wait. If no end comes, the loop is cancelled with the recording.
             while await self._blocks.get() is not None:
                 pass
         else:
@@ -172,18 +172,18 @@ class RecordingSpeakers(RecordingStep):
         await self._blocks.put(None)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """The segments, each of one speaker. Raises `SpeakersUnavailable`."""
+        """Return the segments, divided by speaker. Raises `SpeakersUnavailable`."""
         found = await self._found
         if not found.voice_prints:  # nobody speaks for long enough to be distinguished from others
             names = [label(0)]
         else:
             names = await self._names.of(found.voice_prints)
-        # Hours of words and of turns of many people take half a second.
+        # In a thread: hours of words and the turns of many people take half a second.
         return await in_thread(labelled, segments, found.turns, names)
 
 
 class ChannelSpeakers(RecordingStep):
-    """One recording whose channels are a person each."""
+    """The speakers of one recording, in which each channel is one person."""
 
     def __init__(self, names: RecordingNames) -> None:
         self._names = names
@@ -201,7 +201,7 @@ class ChannelSpeakers(RecordingStep):
         self._found = await self._names.of_channels(self._speech)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """The segments with names in place of the letters of their channels."""
+        """Return the segments with names in place of the letters of their channels."""
         return [
             replace(
                 segment,

@@ -1,4 +1,4 @@
-"""Decodes recordings of a voice whole, if their length is allowed."""
+"""Decodes whole recordings of a voice, if their length is within the limits."""
 
 from __future__ import annotations
 

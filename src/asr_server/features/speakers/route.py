@@ -60,14 +60,14 @@ class SpeakerDeletedBody(BaseModel):
 router = APIRouter(prefix="/v1/speakers", tags=["speakers"])
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
 _FILE_FIELD = re.compile(r"files?(\[\d*\])?")
-# Zero-width spaces, marks of direction and other characters that show nothing. Joiners stay: some scripts need them.
+# Zero-width spaces, direction marks and other invisible characters. Joiners stay: some scripts need them.
 _INVISIBLE = re.compile(r"[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 _JOINERS = "\u200c\u200d"
 _LENGTHS = f"{MIN_RECORDING_S:g} to {MAX_RECORDING_S:g} s"
 
 
 def _one_line(text: str) -> str:
-    """Return the text composed, without line breaks and invisible characters, so that a name is stored once.
+    """Return the text in composed form, without line breaks and invisible characters, so that a name is stored once.
 
     Raises `ValueError`.
     """
@@ -176,7 +176,7 @@ def _health(services: Services) -> dict[str, str]:
 
 
 def _build(core: CoreParts) -> FeatureParts:
-    """Without a client where the plan has no speakers: routes and sessions then say so."""
+    """Build the parts. If the plan has no speakers, there is no client, and routes and sessions say so."""
     source, settings = core.plan.value("speakers"), core.settings
     client = SpeakerClient(source, idle_timeout_s=settings.idle_timeout) if source else None
     voices = VoiceStore(settings.state_dir)

@@ -1,4 +1,4 @@
-"""Finds the speakers of a live session, next to recognition, which never waits for it."""
+"""Finds the speakers of a live session, in parallel with recognition, which never waits for them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-# The least that is given at once, since each call has its cost.
+# The least audio that is analysed at once, since each call has its cost.
 _PUSH_SAMPLES = SAMPLE_RATE // 2
-# The most that may wait, about 2 MB. Beyond it the analysis is too late to be of use, and is given up.
+# The most audio that may wait, about 2 MB. Beyond that, the analysis is too late to be of use and is given up.
 MAX_WAITING_SAMPLES = 30 * SAMPLE_RATE
 
 
@@ -54,16 +54,16 @@ class SpeakersLost(PartMessage):
 class LiveSpeakerOption:
     """The option `speakers` of `WS /ws/transcribe`."""
 
-    source: SpeakerClient | None  # None where speakers are not told apart
+    source: SpeakerClient | None  # None if the server does not distinguish speakers
     voices: VoiceStore
 
     def read_opening(self, socket: WebSocket, query: Query) -> MakePart | None:
-        """Return what makes the speakers of a new session whose client asks for them. Raises as `requested`."""
+        """Return the factory of a new session's speakers, or None if not requested. Raises as `requested`."""
         caller: Caller = socket.state.caller
         return self.requested(caller.owner) if query.speakers and not query.session_id else None
 
     def requested(self, owner: str) -> MakePart:
-        """Return what makes the speakers of a session of this owner. Raises `unsupported_value`."""
+        """Return the factory of the speakers of a session of this owner. Raises `unsupported_value`."""
         if (source := self.source) is None:
             raise InvalidInput("This server does not distinguish speakers.", code="unsupported_value", param="speakers")
         voices = functools.partial(asyncio.to_thread, self.voices.comparable, owner, source.voice_model)
@@ -79,8 +79,8 @@ class SessionSpeakers(SessionPart):
         voices: Callable[[], Awaitable[Sequence[NamedVoice]]],
         send: Callable[[UtteranceSpeakers | SpeakersLost], None],
     ) -> None:
-        """`voices` reads those that have names. `send` gets changes of labels that were sent, and once why there are no
-        more, if that happens."""
+        """`voices` reads the named voices. `send` gets changes of labels that were sent before. If speakers are lost,
+        it also gets the reason, once."""
         self._voices = voices
         self._send = send
         self.labels = SpeakerLabels()
@@ -94,7 +94,7 @@ class SessionSpeakers(SessionPart):
         return {"speakers": not self.lost}
 
     def completed(self, outgoing: Outgoing) -> Outgoing:
-        """Return the message; a text or words with their speakers."""
+        """Return the message, with speakers if it is a text or words."""
         match outgoing.message:
             case Partial() | Final() as text:
                 return replace(outgoing, details=self.labels.on_text(text))
@@ -151,7 +151,7 @@ class SessionSpeakers(SessionPart):
     async def _recognise(self, voice_prints: Mapping[int, VoicePrint]) -> None:
         try:
             voices = await self._voices()
-        except SpeakersUnavailable as error:  # everybody keeps the name or letter that they have
+        except SpeakersUnavailable as error:  # all speakers keep their names or letters
             logger.warning("live speakers are not recognised", reason=error.message)
         else:
             self.labels.names.recognise(voice_prints, voices)

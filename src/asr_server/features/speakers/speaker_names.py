@@ -1,4 +1,4 @@
-"""The names of the speakers of a recording: of the caller's clips, of stored voices, and letters for all others."""
+"""The names of a recording's speakers: from the caller's clips, from stored voices, and letters for all others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def known_voices(
     client: SpeakerClient, decoder: Decoder, clips: Mapping[str, bytes], caller: str
 ) -> list[NamedVoice]:
-    """Return the voices in clips, which are given by name. Raises for a wrong clip, and `SpeakersUnavailable`."""
+    """Return the voices in the named clips. Raises `InvalidInput` for a wrong clip, and `SpeakersUnavailable`."""
     voices = []
     for name, clip in clips.items():
         with tempfile.TemporaryFile() as file:
@@ -39,7 +39,7 @@ async def known_voices(
 class RecordingNames:
     """Names the speakers of one recording, each name once. The caller's names come before stored voices.
 
-    `stored`: reads the voices that are compared. Both methods raise `SpeakersUnavailable`.
+    `stored` reads the stored voices to compare with. Both methods raise `SpeakersUnavailable`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RecordingNames:
         return lettered(_recognised(prints, self._known, await self._stored()))
 
     async def of_channels(self, speech: Mapping[str, Samples]) -> dict[str, str]:
-        """Return a name for each channel that is a person. `speech`: by the letters, which are kept without a name."""
+        """Return a name for each channel. `speech`: by the channels' letters, which unrecognised people keep."""
         stored = await self._stored()
         prints: dict[str, VoicePrint] = {}
         for letter, samples in speech.items() if self._known or stored else ():
@@ -80,6 +80,6 @@ def _recognised(
 
 
 def lettered(names: Sequence[str | None]) -> list[str]:
-    """Return the names, with letters that are no name for the speakers without one, in order."""
+    """Return the names. Speakers without a name get letters in order, except letters that are a name."""
     letters = (letter for number in range(2 * len(names)) if (letter := label(number)) not in names)
     return [name if name is not None else next(letters) for name in names]

@@ -1,4 +1,4 @@
-"""The voice print of a recording in which one person speaks, and refusals of recordings that would give a wrong one."""
+"""Computes the voice print of a recording of one person, and refuses recordings that would give a wrong one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from asr_server.features.speakers.diarization.client import SpeakerClient
 
 MIN_RECORDING_S, MAX_RECORDING_S = 2.0, 60.0
-# Less speech than this has no voice that can be recognised; of a second voice it may be a word of agreement.
+# A voice cannot be recognised from less speech than this. From a second voice, less may be a word of agreement.
 _LEAST_SPEECH_MS = _OTHER_SPEECH_MS = 1_000
-# Less similar voices are of different people. Short recordings of one person may be less similar than `SAME_VOICE`: of
-# 2 s each, one pair in seven is, and one in thirty is less similar than this; of 4 s none is.
+# Less similar voices belong to different people. Short recordings of one person may be less similar than `SAME_VOICE`:
+# with 2 s each, one pair in seven is, and one in thirty is even less similar than this; with 4 s, none is.
 OTHER_VOICE = 0.35
 
 
 async def voice_print(speakers: SpeakerClient, decoder: Decoder, recording: Source, caller: str) -> VoicePrint:
-    """Return the voice print of a recording. Raises `invalid_reference`, `SpeakersUnavailable` and as the decoder."""
+    """Return a recording's voice print. Raises `invalid_reference`, `SpeakersUnavailable`, and as the decoder does."""
     samples = await reference_audio.decoded(decoder, recording, caller, (MIN_RECORDING_S, MAX_RECORDING_S))
-    # A diariser that counts by itself takes two people for one if both say little. If it has to find two, it divides
-    # the speech of one person into parts that are alike.
+    # If the diariser counts the speakers itself, it takes two people for one if both say little. If it must find two,
+    # it divides the speech of one person into two similar voices.
     return _only_voice(await speakers.diarize(samples, SpeakerCount(at_least=2)))
 
 

@@ -1,8 +1,8 @@
-"""Voices that have names: stores them, and finds them among the speakers of a recording.
+"""Named voices: stores them, and finds them among the speakers of a recording.
 
 A voice is a file in `STATE_DIR/speakers/OWNER/`. Nothing is kept in memory: each use reads the files, so that a deleted
 voice is not recognised any more. Each file is written under another name and then renamed. Several servers may share
-the directory: with a lock they write one after the other.
+the directory: a lock makes them write in turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from asr_server.features.speakers.diarization.turns import VoicePrint
 
 VOICES, UNREADABLE_VOICES, _LOCK = "speakers", "unreadable-speakers", ".lock"
 MAX_VOICES_EACH, MAX_VOICES = 200, 2_000
-# From this cosine of the angle between them on, two prints are of one person. docs/use/speakers.md has the figures.
+# Two prints are of one person if the cosine of their angle is at least this. docs/use/speakers.md has the figures.
 SAME_VOICE = 0.5
 
 _ID = re.compile(r"spk_[A-Za-z0-9_-]{24}")
@@ -73,10 +73,10 @@ class EnrolledVoice(NamedVoice):
 
 
 def named(voice_prints: Sequence[VoicePrint], voices: Sequence[NamedVoice]) -> list[str | None]:
-    """Return the name of each speaker, None for speakers to whom none of the voices is similar.
+    """Return the name of each speaker, None for speakers who are similar to none of the voices.
 
     A name is given once. If several speakers and voices are similar, the choice maximises the sum by which their
-    similarities exceed `SAME_VOICE`. The first of several voices with the same name counts.
+    similarities exceed `SAME_VOICE`. Of several voices with the same name, the first counts.
     """
     names: list[str | None] = [None] * len(voice_prints)
     one_each = {voice.name: voice.voice_print for voice in reversed(voices)}
@@ -94,7 +94,7 @@ def named(voice_prints: Sequence[VoicePrint], voices: Sequence[NamedVoice]) -> l
 
 
 def similarities(some: Sequence[VoicePrint], others: Sequence[VoicePrint]) -> NDArray[np.float64]:
-    """Return (some, others): the cosine of the angle between each two, 0 where a print has no direction."""
+    """Return (some, others): the cosine of the angle between each two, 0 if one of them has no direction."""
     return unit(np.stack(some).astype(np.float64)) @ unit(np.stack(others).astype(np.float64)).T
 
 
@@ -133,8 +133,8 @@ def _best_columns(gains: NDArray[np.float64]) -> list[int]:
 class VoiceStore:
     """The voices of all owners. `owner`: whose key stored a voice, "" without keys.
 
-    All methods read or write files, which takes a while: call them in a thread. They raise `SpeakersUnavailable` where
-    the directory cannot be used.
+    All methods read or write files, which takes a while: call them in a thread. They raise `SpeakersUnavailable` if the
+    directory cannot be used.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -194,7 +194,7 @@ class VoiceStore:
         return None
 
     def put(self, owner: str, voice: EnrolledVoice) -> EnrolledVoice:
-        """Store a voice in place of the owner's voice of that name, whose id it gets, or beside the others.
+        """Store a voice. It replaces the owner's voice of that name, if there is one, and gets its id.
 
         Raises `Overloaded` if there are too many.
         """
@@ -203,7 +203,7 @@ class VoiceStore:
             if same := self.place(owner, voice.name):
                 voice = replace(voice, id=same)
             folder.mkdir(exist_ok=True, mode=0o700)
-            for left in folder.glob(f"*{_PART}"):  # by a server that died
+            for left in folder.glob(f"*{_PART}"):  # left by a server that died
                 left.unlink(missing_ok=True)
             path = folder / f"{voice.id}{_ENDING}"
             part = path.with_suffix(_PART)
@@ -288,7 +288,7 @@ def _sync(folder: Path) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keep other threads and servers from writing voices. The kernel frees the lock of a process that dies."""
-    for place in (folder.parent, folder):  # `mode` does not hold for parents
+    for place in (folder.parent, folder):  # `mode` does not apply to parents
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -308,7 +308,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _map_errors() -> Iterator[None]:
-    """Raise `SpeakersUnavailable` for errors of the disk. No traceback: the message has what is known."""
+    """Raise `SpeakersUnavailable` for disk errors. Drop the traceback: the message says what is known."""
     try:
         yield
     except OSError as error:

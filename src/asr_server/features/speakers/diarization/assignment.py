@@ -15,19 +15,19 @@ from asr_server.text.words import Boundary, boundary_after
 # The cost of a change of speaker between two words, in milliseconds of speech that is given to the wrong speaker. Times
 # of words and of turns are wrong by some 100 ms each: a change inside a sentence needs better evidence than that.
 _CHANGE_MS = {Boundary.TIED: 800.0, Boundary.NONE: 400.0, Boundary.CLAUSE: 200.0, Boundary.SENTENCE: 60.0}
-# Between words with such a pause, a change is as likely as after a sentence.
+# After a pause of this length, a change is as likely as after a sentence.
 _PAUSE_MS = 300
-# A word is not known to be outside of a speaker's turns by more than this.
+# Beyond this, the distance of a word from a speaker's turns makes no difference.
 _FAR_MS = 2000.0
 # A time before all words and turns.
 _NEVER_MS = -1e12
 
 
 def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
-    """Return the speaker of each word. `words` in order; `turns` of at least one speaker.
+    """Return the speaker of each word. `words` are in order; `turns` have at least one speaker.
 
-    An aligner may put the first word of a speaker before the pause, right after the sentence of the one before: a word
-    that follows a sentence and ends none, and after which the speaker changes at a pause, belongs to the next speaker.
+    An aligner may put a speaker's first word before the pause, right after the previous speaker's sentence. So a word
+    after a sentence, which ends none itself, gets the next speaker if the speaker changes after it at a pause.
     """
     found = _cheapest(words, turns)
     for place in range(2, len(words)):
@@ -64,7 +64,7 @@ def _cheapest(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
 
 
 def _outside_ms(words: Sequence[Word], turns: Sequence[Turn]) -> NDArray[np.float64]:
-    """(words, speakers): how much of each word is outside of each speaker's turns; if all of it, also how far."""
+    """Return (words, speakers): each word's time outside of each speaker's turns; if all of it, plus the distance."""
     starts, ends = np.array([(w.start_ms, w.end_ms) for w in words], float).T
     outside = np.empty((len(words), max(turn.speaker for turn in turns) + 1))
     for speaker in range(outside.shape[1]):

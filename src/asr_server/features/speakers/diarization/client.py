@@ -1,4 +1,4 @@
-"""The speakers of recordings and live sessions, distinguished in a process that is started when it is needed."""
+"""The client of the process that distinguishes the speakers of recordings and live sessions. It starts on demand."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from asr_server.features.speakers.diarization.models import Samples
 
 _BLOCK_SAMPLES = 32_000
-# How long an answer may take; a process that takes longer hangs. An idle core takes 0.11 s for each second of sound,
-# and at the end 0.0001 s for each second of the recording. The rest is for machines that other processes keep busy.
+# A process hangs if an answer takes longer, per second of sound, and at the end per second of the recording. An idle
+# core takes 0.11 s and 0.0001 s. The rest is for machines that other processes keep busy.
 _PER_SOUND_S, _PER_RECORDING_S = 5.0, 0.01
 
 _WORK = Work("asr_server.features.speakers.diarization.worker", "tells speakers apart", SpeakersUnavailable)
@@ -38,7 +38,7 @@ class SpeakerClient(WorkerClient):
     """Finds the speakers of many recordings at the same time. For one event loop.
 
     `source` names the models (see `model_source`). Every method raises `SpeakersUnavailable` if the process was lost:
-    the recording's analysis is lost with it, and the next one starts another process.
+    the recording's analysis is lost with it, and the next analysis starts another process.
     """
 
     def __init__(self, source: str, *, idle_timeout_s: float = 0.0) -> None:
@@ -114,7 +114,7 @@ class LiveSpeakers(_Analysis):
 
     is_live = True
     settled_ms = 0  # the time of the session before which no turn changes any more
-    # The voices of the speakers who were heard enough. Another mapping takes its place when any changes.
+    # The voices of speakers who were heard for long enough. When one of them changes, a new mapping replaces this one.
     voice_prints: Mapping[int, VoicePrint] = MappingProxyType({})
 
     async def push(self, samples: Samples) -> tuple[Turn, ...]:

@@ -1,6 +1,6 @@
 """The voices among many short pieces of speech: their number, and the mean of each.
 
-Agglomerative clustering finds rather too many clusters. VBx (Landini et al., "Bayesian HMM clustering of x-vector
+Agglomerative clustering tends to find too many clusters. VBx (Landini et al., "Bayesian HMM clustering of x-vector
 sequences", 2022), here without transitions, then merges them: it explains all pieces with as few speakers as the PLDA
 model allows.
 """
@@ -16,21 +16,21 @@ from asr_server.features.speakers.diarization.turns import SpeakerCount, VoicePr
 
 Vectors = NDArray[np.float64]
 
-# Mean cosine of the pieces of two clusters from which they are merged at once. It is 0.6 and more for pieces of one
-# person, and 0.38 and less for two people. The cosine of means of clusters would grow with their size, also for two.
+# Two clusters are merged at once if the mean cosine of their pieces is at least this. It is 0.6 or more for one person,
+# and 0.38 or less for two people. The cosine of the clusters' means would grow with their size, even for two people.
 MERGE_COSINE = 0.42
-# Without PLDA there is no second stage that merges, and the first has to go as far as it should.
+# Without PLDA there is no second stage of merging, so the first one must merge everything.
 _MERGE_COSINE_ALONE = 0.4
-# The square matrix of similarities has this side at most. The other pieces go to the most similar cluster.
+# Only this many pieces are compared with each other, in a square matrix. Others go to the most similar cluster.
 MOST_COMPARED = 1500
-# Real recordings of many people have fewer clusters; sounds that are no voices make one each.
+# Real recordings of many people have fewer clusters, but each sound that is no voice makes one.
 MOST_CLUSTERS = 200
-# VBx: the weight of one piece's evidence, and that of the prior against many speakers. With twice the prior, a voice of
-# five seconds next to half a minute of another is lost. Published recipes have more overlap between pieces and
-# therefore less weight for each.
+# VBx: the weight of one piece's evidence, and the weight of the prior against many speakers. With twice the prior, a
+# voice of five seconds next to half a minute of another is lost. In published recipes, pieces overlap more and
+# therefore have less weight each.
 _EVIDENCE, _PRIOR = 0.35, 1.0
 _ITERATIONS, _CONVERGED = 40, 1e-4
-_LEAST_SHARE = 1e-5  # of all speech: a speaker with less than this is none
+_LEAST_SHARE = 1e-5  # of all speech: a speaker with less is dropped
 # Rounds of k-means after a speaker was added.
 _SETTLING = 10
 # Evidence is counted in pieces of this length.
@@ -41,8 +41,8 @@ _PIECE_S = 2.0
 class Plda:
     """Probabilistic linear discriminant analysis of voices, with two centrings and a projection before it.
 
-    It turns embeddings into vectors in which the variance within a speaker is 1, and that of speakers is `variance`. D
-    is the number of dimensions of an embedding, K that of the projection.
+    It turns embeddings into vectors in which the variance within a speaker is 1, and the variance between speakers is
+    `variance`. D is the number of dimensions of an embedding, K that of the projection.
     """
 
     mean_before: Vectors  # (D,)
@@ -104,7 +104,7 @@ def agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, at
         weights[first] += weights[second]
         similarity[first, :] = similarity[:, first] = both / weights[first]
         similarity[second, :] = similarity[:, second] = similarity[first, first] = -np.inf
-        # A mean is not above both of its parts, so all others keep the nearest that they had.
+        # A mean does not exceed both of its parts, so all other groups keep their nearest one.
         changed = np.flatnonzero((nearest == first) | (nearest == second))
         nearest[changed] = similarity[changed].argmax(axis=1)
     return np.unique(groups, return_inverse=True)[1]
@@ -113,7 +113,7 @@ def agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, at
 def vbx(vectors: Vectors, variance: Vectors, weights: Vectors, members: Vectors) -> Vectors:
     """Return the responsibility (n, speakers) of each speaker for each piece; speakers without speech are left out.
 
-    Equations 16 to 24 of the paper, where each piece counts as often as its weight.
+    Equations 16 to 24 of the paper, with each piece counted as often as its weight says.
     """
     shares = np.maximum(members, 1e-3)
     shares /= shares.sum(axis=1, keepdims=True)
@@ -146,7 +146,7 @@ def _within(count: SpeakerCount, centres: Vectors, directions: Vectors, weights:
         groups = agglomerate(centres, np.maximum(spoken, 1e-3), at_least=count.at_most)
         centres = _means(centres, np.maximum(spoken, 1e-3), _members(groups))
     while len(centres) < min(count.at_least, len(directions)):
-        # A new speaker begins with the pieces that fit none of the others, and every piece then finds its own.
+        # A new speaker begins with the piece that fits the others least. Then all pieces are assigned again.
         strangest = (directions @ centres.T).max(axis=1).argmin()
         centres = np.vstack([centres, directions[strangest]])
         for _ in range(_SETTLING):

@@ -32,9 +32,9 @@ def tone(hertz, seconds, *, loudness=0.3):
 
 
 class ToneSpeakers:
-    """A person is a tone. It listens to the samples, so that a file can be heard.
+    """A double to which each tone is a person. It analyses the samples, so that it also works with files.
 
-    Voice prints are spectra, (256,) float32 of length 1. `calls`: how many recordings were looked at.
+    Voice prints are spectra, (256,) float32 of length 1. `calls`: how many recordings were analysed.
     """
 
     voice_model = "tones"
@@ -43,11 +43,11 @@ class ToneSpeakers:
     calls = 0
 
     async def diarize(self, samples, count=None):
-        """A turn for each run of a tone, whatever `count` says."""
+        """Return a turn for each run of a tone, whatever `count` says."""
         self.calls += 1
         frames = samples[: len(samples) // _FRAME * _FRAME].reshape(-1, _FRAME)
         loud = np.abs(frames).max(axis=1, keepdims=True) > 0.02
-        spectra = np.abs(np.fft.rfft(frames * np.hanning(_FRAME)))[:, :256] * loud  # of silence zeros
+        spectra = np.abs(np.fft.rfft(frames * np.hanning(_FRAME)))[:, :256] * loud  # zeros for silence
         pitches = [int(each.argmax()) if each.max() else -1 for each in spectra]
         people = list(dict.fromkeys(pitch for pitch in pitches if pitch >= 0))
         turns, at = [], 0
@@ -68,13 +68,13 @@ class ToneSpeakers:
 class ScriptedLiveSpeakers(ToneSpeakers):
     """Takes the place of `SpeakerClient`."""
 
-    turns: list[Turn]  # what is true
+    turns: list[Turn]  # the true turns
     voices: dict[int, np.ndarray] = field(default_factory=dict)  # of each speaker
     voice_ms: int = 3_000  # the speech after which a speaker is heard well enough for a voice
-    doubt_ms: int = 0  # for so long after its beginning a turn is said to be that of speaker 9
+    doubt_ms: int = 0  # for this long after its beginning, a turn is reported as speaker 9's
     horizon_ms: int = 2_000  # how long the audio is ahead of the horizon
     fails_ms: float = float("inf")  # the audio at which it fails
-    hangs_ms: float = float("inf")  # the audio at which it answers no more
+    hangs_ms: float = float("inf")  # the audio from which on it no longer answers
     sessions: list[ScriptedLiveSession] = field(default_factory=list)
 
     async def live(self):
@@ -127,7 +127,7 @@ FRAMES = 589  # of a window, as the real segmentation has them
 class NumberedVoices:
     """Models for sound whose samples say who speaks: 0 nobody, 1 to 9 that person, 12 the persons 1 and 2 at once.
 
-    Behind the decimal point is noise, which makes each voice vector a little different. `windows`: how many so far.
+    The decimals are noise, which makes each voice vector a little different. `windows`: how many so far.
     """
 
     def __init__(self):
@@ -168,7 +168,7 @@ CONVERSATIONS = st.lists(
 
 @pytest.fixture(scope="package")
 def conversation():
-    """20 s of two real people who speak in turns, (n,) float32 at 16 kHz. It changes at 4.5, 7.5 and 13.4 s."""
+    """20 s of two real people who speak in turns, (n,) float32 at 16 kHz. The speaker changes at 4.5, 7.5, 13.4 s."""
     one, _ = soundfile.read(demo.speech().recording, dtype="float32")
     folder = Path(__file__).parents[5] / "E2Etest" / "real_speech"
     two, four = (soundfile.read(folder / f"librivox_{name}.flac", dtype="float32")[0] for name in ("0880", "0870"))

@@ -1,7 +1,7 @@
-"""pyannote's community-1 models out of an installed package, whose shared library has them as constants.
+"""pyannote's community-1 models, read from an installed package whose shared library contains them as constants.
 
 Segmentation, speaker embedding (WeSpeaker ResNet34) and PLDA are by pyannote, licensed CC-BY-4.0. The package compiles
-them into its library. Its code is not used: the constants are read from the file.
+them into its library. The package's code is not used: the constants are read from the file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from asr_server.features.speakers.diarization.model_source import missing_packag
 
 LIBRARY = "moonshine_voice/libmoonshine.so"
 
-# The distance between constants is the same in both builds; where the first begins is not.
+# The start of the first constant differs between the builds; the distances between constants do not.
 FIRST_BYTE = {"x86_64": 10_602_432, "aarch64": 10_367_936}
-# Each as (offset from there, bytes), in the order of the file.
+# Each constant as (offset from the first one, bytes), in the order of the file.
 _PLACES = (
     (0, 2048),  # mean of embeddings
     (2048, 512),  # mean after the projection

@@ -25,9 +25,9 @@ _LEAST_ENERGY = np.finfo(np.float32).eps
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """The input that models were trained on."""
+    """The form of the input that models were trained on."""
 
-    scale: float  # samples are at most this
+    scale: float  # the largest possible sample
     window: Features  # (400,) float32
 
 
@@ -53,7 +53,7 @@ def _mel(hz: NDArray[np.float64] | float) -> NDArray[np.float64]:
 
 
 def _filters() -> Features:
-    """(257, 80): triangles of equal width on the mel scale. The band at half the sample rate stays empty."""
+    """Return (257, 80): triangles of equal width on the mel scale. The bin at half the sample rate is in no band."""
     edges = np.linspace(_mel(_LOWEST_HZ), _mel(_HIGHEST_HZ), BANDS + 2)
     lower, centre, upper = edges[:-2], edges[1:-1], edges[2:]
     bins = _mel(np.arange(_FFT // 2) * SAMPLE_RATE / _FFT)[:, None]

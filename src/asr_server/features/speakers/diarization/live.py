@@ -1,8 +1,8 @@
 """The speakers of a live session, found while it runs.
 
-Every second, the network finds who speaks in a window that ends now. The pieces of the session are clustered anew, and
-each cluster keeps the number of the speaker with whom it shares most speech. So a first guess can be wrong, and is
-corrected as more speech comes, until it is older than the horizon.
+Every second, the network finds who speaks in a window that ends now. Then all pieces of the session are clustered
+again, and each cluster keeps the number of the speaker with whom it shares most speech. A first guess may be wrong: it
+is corrected as more speech comes, until it is older than the horizon.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from asr_server.features.speakers.diarization.spans import VoiceSpan
 from asr_server.features.speakers.diarization.turns import SpeakerCount, Turn, VoicePrint
 from asr_server.features.speakers.diarization.windows import Overlap, Piece, SpeakerModels, analyse
 
-# Labels of what was said this long ago never change. A piece that began this long ago is settled as a whole.
+# Labels of speech this long ago never change. A piece that began this long ago is settled as a whole.
 HORIZON_S = 15.0
 _HORIZON_SAMPLES = int(HORIZON_S * SAMPLE_RATE)
 _STEP_SAMPLES = SAMPLE_RATE
 # The network is unsure about the last moments of a window.
 _EDGE_SAMPLES = SAMPLE_RATE // 2
-# How much speech of a speaker there is when their voice is compared with names, first and then more exactly. At 2 s a
-# person is taken for somebody else seven times as often as at 4 s (see speakers.md). After 12 s more speech changes
-# little, and the beginning of a turn that long is about to pass the horizon, after which no name is given any more.
+# Seconds of speech after which a speaker's voice is compared with named voices, early and then more exactly. At 2 s, a
+# person is taken for somebody else seven times as often as at 4 s (see speakers.md). After 12 s, more speech changes
+# little, and the beginning of a turn of that length is about to pass the horizon, after which no name is given.
 VOICE_PRINT_S = (3.0, 6.0, 12.0)
-# A voice that is not yet known becomes a speaker with this much speech. A sound that is no voice rarely lasts as long.
+# A new voice becomes a speaker after this much speech. A sound that is no voice rarely lasts as long.
 _NEW_SPEAKER_S = 1.0
-# Speech without a voice of its own waits this long for what follows, before the nearest speaker gets it.
+# Speech that has no speaker yet waits this long for more speech, before the nearest speaker gets it.
 _WAIT_SAMPLES = 3 * SAMPLE_RATE // 2
 # More pieces would make the clustering take longer than the speech. The speaker with most pieces loses the oldest one.
 MOST_PIECES = 240
@@ -77,10 +77,10 @@ class LiveDiarizer:
         return turns
 
     def take_voice_prints(self) -> dict[int, VoicePrint] | None:
-        """Return the mean voices of all speakers who were heard enough; None if none is new or gone since the last
-        call.
+        """Return the mean voices of all speakers who were heard for long enough; None if they are the same as at the
+        last call.
 
-        A speaker is gone if two numbers meant the same person for a moment: the number may then mean somebody else.
+        A speaker disappears if two numbers briefly meant the same person. The number may then mean somebody else.
         """
         spoken: dict[int, list[Piece]] = {}
         for piece in spans.clear(list(self._speakers)):
@@ -108,7 +108,7 @@ class LiveDiarizer:
             self._cluster()
 
     def _cluster(self) -> None:
-        """Give the pieces that are not settled to speakers anew."""
+        """Assign all pieces that are not settled to speakers again."""
         clear = spans.clear(list(self._speakers))
         voices = np.array([piece.voice for piece in clear], np.float64)
         durations_s = np.array([piece.duration_s for piece in clear])
@@ -123,8 +123,8 @@ class LiveDiarizer:
                 self._speakers[piece] = numbers[cluster]
 
     def _numbered(self, clusters: dict[Piece, int], count: int) -> list[int]:
-        """Return the speaker of each cluster: the one with whom it shares most speech, and of that most settled
-        speech."""
+        """Return the speaker of each cluster: the one with whom it shares most speech. Settled speech counts twice, and
+        no two clusters get the same speaker."""
         shared = np.zeros((count, MAX_SPEAKERS))
         spoken = np.zeros(count)
         for piece, cluster in clusters.items():
@@ -156,14 +156,14 @@ class LiveDiarizer:
         return found
 
     def _said(self, parts: Sequence[tuple[int, int]]) -> Counter[int]:
-        """Count how much of the speech in these parts each speaker has. A window says where only one person speaks,
-        and the windows before it have the pieces."""
+        """Count how much of the speech in these parts each speaker has. The parts are where a window found only one
+        person, and the pieces there come from windows before it."""
         said = Counter[int]()
         for piece, speaker in self._speakers.items():
             if speaker != _UNKNOWN and parts and piece.end > parts[0][0]:
                 shared = (min(end, piece.end) - max(begin, piece.begin) for begin, end in parts)
                 said[speaker] += sum(samples for samples in shared if samples > 0)
-        return +said  # without those who have nothing
+        return +said  # without speakers who have no speech there
 
     def _is_settled(self, part: Piece | Overlap) -> bool:
         return part.end <= self._settled

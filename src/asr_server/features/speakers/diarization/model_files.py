@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 _RECIPES = {"wespeaker": WESPEAKER, "3d-speaker": THREE_D_SPEAKER}
-# Frames of a window of 10 s. Fewer would be longer than a short turn; pyannote's models have 589.
+# Frames of a window of 10 s. Longer frames would exceed a short turn; pyannote's models have 589 frames.
 _FEWEST_FRAMES, _MOST_FRAMES = 100, 4000
 _TRIED_FRAMES = (100, 200)  # one and two seconds
 _MOST_CHARACTERS = 300  # of another library's error
@@ -72,7 +72,7 @@ def _segmentation(path: str) -> Segmentation:
 def _embedding(path: str) -> tuple[Embedding, int]:
     """Return the model, and its number of dimensions."""
     network = _network(path, (None, BANDS))
-    framework = network.get_modelmeta().custom_metadata_map.get("framework") or "wespeaker"  # its own exports say none
+    framework = network.get_modelmeta().custom_metadata_map.get("framework") or "wespeaker"  # its exports name none
     if framework not in _RECIPES:
         raise WeightsError(
             f"{_name(path)}: it is a model of {framework}; there are features for {' and '.join(_RECIPES)} only"
@@ -117,8 +117,8 @@ def _arrays(directory: str, name: str, keys: Sequence[str]) -> list[NDArray[np.f
 
 
 def _network(path: str, last: tuple[int | None, int | None]) -> onnxruntime.InferenceSession:
-    """Return the model, whose first input has three dimensions. `last`: what the last two have to be, where it
-    matters."""
+    """Return the model, whose first input must have three dimensions. `last`: the required sizes of the last two, None
+    for any size."""
     try:
         network = models.session(path)
     except Exception as error:  # onnxruntime's errors have no common class

@@ -11,7 +11,7 @@ from asr_server.core.bundled_package import DISTRIBUTION, VERSION, installed
 from asr_server.core.errors import SpeakersUnavailable
 
 EMBEDDED = "embedded"
-# The name of the model that makes its voice prints. Stored prints are compared with those of the same model only.
+# The embedded model that makes voice prints. Stored prints are compared only with prints of the same model.
 VOICE_MODEL = "pyannote community-1"
 MACHINES = ("x86_64", "aarch64")
 
@@ -23,14 +23,14 @@ def missing_package() -> str:
     return "" if installed() else f"the package {DISTRIBUTION}=={VERSION} is not installed"
 
 
-# The first of these names that there is. `model.onnx`: the released export of pyannote's segmentation 3.0.
+# The first of these files that exists is used. `model.onnx`: the released export of pyannote's segmentation 3.0.
 SEGMENTATIONS = ("segmentation.onnx", "segmentation.ort", "model.onnx")
 EMBEDDINGS = ("embedding.onnx", "embedding.ort")
 PLDA, TRANSFORM = "plda.npz", "xvec_transform.npz"
 
 
 def missing_file(directory: str) -> str:
-    """Return the file that the directory lacks, "" for none."""
+    """Return which file the directory lacks, as part of a sentence; "" if it lacks none."""
     for names in (SEGMENTATIONS, EMBEDDINGS):
         if not first_of(directory, names):
             return f"it has neither {', '.join(names[:-1])} nor {names[-1]}"
@@ -39,7 +39,7 @@ def missing_file(directory: str) -> str:
 
 
 def located(source: str) -> str:
-    """Return what `model_files.load` takes. The files of a hub id are downloaded, unless they are in the hub's cache.
+    """Return the source for `model_files.load`. Download the files of a hub id, unless they are in the hub's cache.
 
     Raises `SpeakersUnavailable`.
     """
@@ -52,7 +52,7 @@ def located(source: str) -> str:
         with suppress(LocalEntryNotFoundError):
             if not missing_file(directory := snapshot_download(source, local_files_only=True)):
                 return directory
-        # These first: if the download breaks off, what is there does not look whole.
+        # The optional files first: if the download breaks off, the directory does not look complete.
         commit = os.path.basename(snapshot_download(source, allow_patterns=[PLDA, TRANSFORM]))
         directory = snapshot_download(source, revision=commit, allow_patterns=[*SEGMENTATIONS, *EMBEDDINGS])
     except Exception as error:  # the hub client has dozens of error types
@@ -66,5 +66,5 @@ def located(source: str) -> str:
 
 
 def first_of(directory: str, names: tuple[str, ...]) -> str:
-    """Return the path of the first file that there is, "" if there is none."""
+    """Return the path of the first of these files that exists, "" if none does."""
     return next((path for name in names if os.path.isfile(path := os.path.join(directory, name))), "")

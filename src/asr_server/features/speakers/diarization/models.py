@@ -1,4 +1,4 @@
-"""The two neural networks: who of up to three people speaks in ten seconds, and a voice as a vector.
+"""The two neural networks: one finds who of up to three people speaks in ten seconds, one turns a voice into a vector.
 
 Segmentation: pyannote's "powerset" segmentation (Plaquet and Bredin, 2023). Embedding: a network on log-mel features,
 such as WeSpeaker's ResNet34 (Wang et al., 2023). Both run in onnxruntime on one thread.
@@ -51,8 +51,8 @@ class Segmentation:
         self._input = network.get_inputs()[0].name
 
     def __call__(self, samples: Samples) -> Activity:
-        """Turn (n,) float32, n <= 160,000, into (frames, 3). Frames divide the 10 s evenly; after the samples is
-        silence."""
+        """Turn (n,) float32, n <= 160,000, into (frames, 3). Frames divide the 10 s evenly; silence fills what is
+        missing."""
         window = np.zeros((1, 1, WINDOW_SAMPLES), np.float32)
         window[0, 0, : len(samples)] = samples
         (found,) = self._network.run(None, {self._input: window})

@@ -1,8 +1,8 @@
-"""The speakers of one recording, whose samples come bit by bit.
+"""The speakers of one recording, whose samples arrive in blocks.
 
-A window of 10 s every 2.5 s says who of up to three people speaks in it. Only its middle is used, where it has sound on
-both sides. Speech of only one person is cut into pieces of about 2 s, and each becomes a voice vector. At the end the
-vectors of the whole recording are clustered.
+Every 2.5 s, the network finds who of up to three people speaks in a window of 10 s. Only the middle of the window is
+used, which has sound on both sides. Speech of only one person is cut into pieces of about 2 s, and each becomes a voice
+vector. At the end, the vectors of the whole recording are clustered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RecordingDiarizer:
     """Finds the speakers of one recording. It keeps 10 s of sound, and a vector for every 2 s of speech. For one
     thread.
 
-    `pieces`: what is known of the recording already.
+    `pieces`: pieces of the recording that are already known.
     """
 
     def __init__(self, models: SpeakerModels, pieces: Iterable[Piece] = ()) -> None:
@@ -38,7 +38,7 @@ class RecordingDiarizer:
         self._overlaps: list[Overlap] = []
 
     def push(self, samples: Samples) -> None:
-        """(n,) float32, mono, 16 kHz."""
+        """Add samples: (n,) float32, mono, 16 kHz."""
         self._sound = np.concatenate([self._sound, samples])
         while len(self._sound) >= WINDOW_SAMPLES + _STEP_SAMPLES:
             self._analyse(self._begin + WINDOW_SAMPLES - _EDGE_SAMPLES)
@@ -56,7 +56,7 @@ class RecordingDiarizer:
         return self._clustered(count)
 
     def _analyse(self, until: int) -> None:
-        """Use the first 10 s of the sound for what is between `_done` and `until`."""
+        """Analyse the first 10 s of the sound, and keep the results between `_done` and `until`."""
         sound = self._sound[:WINDOW_SAMPLES]
         used = self._done, until
         pieces, overlaps = analyse(self._models, sound, self._windows, self._begin, used)

@@ -14,7 +14,7 @@ from asr_server.features.speakers.diarization.clustering import Vectors
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.features.speakers.diarization.windows import Overlap, Piece
 
-# A voice from less sound than this, or than half of all voices, is too unclear to decide for itself.
+# A voice from less sound than this, and than the median of all voices, is too unclear to distinguish speakers by.
 _CLEAR_S = 1.0
 # Two pieces of one speaker that are nearer belong to one turn.
 _GAP_MS = 50
@@ -40,7 +40,7 @@ def clear(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Vectors) -> list[VoiceSpan]:
-    """Return the spans of the speaker of each piece and each overlap. `centres`: (speakers, D), at least one."""
+    """Return spans with the speakers of the pieces and overlaps. `centres`: (speakers, D), at least one."""
     heard = [piece for piece in pieces if piece.voice is not None]
     voices = np.array([piece.voice for piece in heard], np.float64).reshape(len(heard), centres.shape[1])
     likeness = dict(zip(heard, clustering.unit(voices) @ centres.T, strict=True))
@@ -60,7 +60,7 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
 
 
 def turns(spans: Sequence[VoiceSpan]) -> tuple[Turn, ...]:
-    """Spans of one speaker that follow each other are one turn."""
+    """Join consecutive spans of one speaker into turns."""
     found: list[Turn] = []
     latest: dict[int, int] = {}  # the place of each speaker's latest turn
     for span in sorted(spans, key=lambda span: (span.begin, span.end)):
@@ -75,7 +75,7 @@ def turns(spans: Sequence[VoiceSpan]) -> tuple[Turn, ...]:
 
 
 def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: VoiceSpan, start_ms: int) -> bool:
-    """True if the span belongs to its speaker's latest turn: after a short pause in which nobody else speaks."""
+    """Return True if the span continues its speaker's latest turn: after a short pause in which nobody else speaks."""
     if span.speaker not in latest:
         return False
     until_ms = found[latest[span.speaker]].end_ms
@@ -85,12 +85,12 @@ def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: VoiceSpan
 
 
 def _span(begin: int, end: int, likeness: Vectors) -> VoiceSpan:
-    """`likeness` to each speaker; all zero where nothing is known. The speaker is -1 then."""
+    """Return the span of the most similar speaker, or of -1 if `likeness` is zero for all: nothing is known then."""
     return VoiceSpan(begin, end, int(likeness.argmax()) if likeness.any() else -1)
 
 
 def of_nearest(unknown: Sequence[VoiceSpan], known: Sequence[VoiceSpan]) -> list[VoiceSpan]:
-    """Return each span as that of the speaker nearest to it in time."""
+    """Give each span to the speaker nearest to it in time."""
     begins, ends = np.array([(span.begin, span.end) for span in known]).T
     places = [int(np.maximum(begins - span.end, span.begin - ends).argmin()) for span in unknown]
     return [replace(span, speaker=known[place].speaker) for span, place in zip(unknown, places, strict=True)]

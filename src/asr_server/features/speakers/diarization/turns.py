@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# A direction in the space of voices: (dimensions,) float32 of length 1. Near directions are the same voice.
+# A direction in the space of voices: (dimensions,) float32 of length 1. Similar directions are the same voice.
 VoicePrint: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True, slots=True)
 class SpeakerCount:
-    """The limits that the caller sets to the number of people who speak; both are equal for an exact number."""
+    """The caller's limits for the number of people who speak; both are equal for an exact number."""
 
     at_least: int = 1
     at_most: int = MAX_SPEAKERS
@@ -41,8 +41,8 @@ class Diarization:
 
 
 def label(speaker: int) -> str:
-    """Return the name of a speaker whom nobody has named: A to Z, then AA, AB and so on, as OpenAI's answers have
-    it."""
+    """Return the letters that stand for a speaker without a name: A to Z, then AA, AB and so on, as in OpenAI's
+    answers."""
     letters = ""
     speaker += 1
     while speaker:

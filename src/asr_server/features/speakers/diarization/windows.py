@@ -15,22 +15,22 @@ from asr_server.features.speakers.diarization.turns import VoicePrint
 
 _PIECE_SAMPLES = 2 * SAMPLE_RATE
 _LONGEST_PIECE_SAMPLES = _PIECE_SAMPLES * 11 // 10
-# A shorter piece is heard with what the same person says before and after it: voices of 3 s are easier to compare than
-# those of 2 s, and those of 4 s hold other people more often, where the segmentation missed a change.
+# A shorter piece is analysed together with the same person's speech before and after it: voices of 3 s are easier to
+# compare than voices of 2 s, while 4 s more often contain other people, if the segmentation missed a change.
 _HEARD_SAMPLES = 3 * SAMPLE_RATE
-# Across a longer pause the segmentation often takes another person for the same.
+# Across a longer pause, the segmentation often takes another person for the same one.
 _LONGEST_PAUSE_SAMPLES = SAMPLE_RATE // 2
-# Less has no usable voice.
+# Less sound gives no usable voice.
 _LEAST_SAMPLES = SAMPLE_RATE // 2
 
 
 @dataclass(frozen=True, slots=True)
 class SpeakerModels:
-    """The models that sound is analysed with."""
+    """The models that analyse the sound."""
 
     segmentation: Segmentation
     embedding: Embedding
-    plda: Plda | None = None  # None for embeddings that have none
+    plda: Plda | None = None  # None if the embedding comes without one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Overlap:
 
     begin: int  # in samples from the start of the recording
     end: int  # as `begin`, after the last sample
-    # by track of each person: where in the window, also outside of its used part, only they speak, in samples
+    # by each person's track: where only this person speaks, in the whole window and not just its used part, in samples
     tracks: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
 
 
@@ -68,7 +68,7 @@ def analyse(
     """
     active = models.segmentation(sound)
     frame = WINDOW_SAMPLES / len(active)
-    # Frames that the used part begins or ends in are cut there, so that windows have neither gaps nor doubles.
+    # Frames in which the used part begins or ends are cut there, so that windows leave no gaps and do not overlap.
     low = math.floor((used[0] - start) / frame)
     high = math.ceil((used[1] - start) / frame)
 
@@ -98,7 +98,7 @@ def analyse(
 
 
 def _continued(run: tuple[int, int], active: Activity, person: int, longest_pause: int) -> tuple[int, int]:
-    """Return the run with all that the same person says around it, as long as pauses are short and nobody else
+    """Return the run extended by the same person's speech around it, as long as pauses are short and nobody else
     speaks."""
     others = np.delete(active, person, axis=1).sum(axis=1) > 0
     low = _reach(active[: run[0], person][::-1], others[: run[0]][::-1], longest_pause)
@@ -107,7 +107,7 @@ def _continued(run: tuple[int, int], active: Activity, person: int, longest_paus
 
 
 def _reach(own: Activity, others: Activity, longest_pause: int) -> int:
-    """Return how many frames there are to the end of one person's speech, counted from its middle."""
+    """Return how many frames from the first one on there are to the end of one person's speech."""
     end = 0
     for frame in range(int(others.argmax()) if others.any() else len(others)):
         if own[frame]:
@@ -118,7 +118,7 @@ def _reach(own: Activity, others: Activity, longest_pause: int) -> int:
 
 
 def _heard(sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> Samples:
-    """Return the sound of a piece; of a short one, together with what the same person says before and after it."""
+    """Return the sound of a piece; if it is short, with the same person's speech before and after it."""
     wanted = max(_HEARD_SAMPLES, piece[1] - piece[0])
     begin = max(around[0], piece[0] - (wanted - (piece[1] - piece[0])) // 2)
     end = min(around[1], begin + wanted)
@@ -132,7 +132,7 @@ def _runs(active: Activity) -> Iterator[tuple[int, int]]:
 
 
 def _divided(begin: int, end: int, frame: float) -> Iterator[tuple[int, int]]:
-    """Frames `begin` to `end` in equal parts of about 2 s; none if there are no frames."""
+    """Divide the frames from `begin` to `end` into equal parts of about 2 s; no frames give no parts."""
     if end <= begin:
         return
     edges = np.linspace(begin, end, max(1, math.ceil((end - begin) * frame / _LONGEST_PIECE_SAMPLES)) + 1)

@@ -1,7 +1,7 @@
 """Messages between the server and the process that distinguishes speakers.
 
-A request has an `action` and the number of its `stream`, a recording or session; a start also `live`, True for a
-session, and a finish `at_least` and `at_most`, the number of speakers.
+A request has an `action` and the number of its `stream`, which is a recording or a session. A start also has `live`,
+True for a session; a finish has `at_least` and `at_most`, the limits for the number of speakers.
 The data are float32: samples in requests, voice vectors in answers. Two hours in which the speaker changes 30 times a
 second have 216,000 turns, 8 MB of JSON.
 """
@@ -21,9 +21,9 @@ Action = Literal["start", "push", "finish"]
 
 
 def answer(turns: Sequence[Turn], voices: Mapping[int, VoicePrint] | None = None, settled_ms: int = 0) -> bytes:
-    """Return the answer to a push or finish. `voices`: those of all speakers, None if none has changed.
+    """Return the answer to a push or finish. `voices`: the voices of all speakers, or None if none has changed.
 
-    Raises ValueError if it is over the limits.
+    Raises ValueError if the answer exceeds the limits.
     """
     listed = [(turn.speaker, turn.start_ms, turn.end_ms) for turn in turns]
     content = {"turns": listed, "voices": None if voices is None else list(voices), "settled_ms": settled_ms}

@@ -23,10 +23,10 @@ from asr_server.processes import messages, worker
 
 Diarizer = RecordingDiarizer | LiveDiarizer
 
-# On top of what the loaded models take. Two hours of speech keep 5 MB until they end, and their end takes 55 MB for a
-# second. If a recording gets no memory, only that one fails.
+# In addition to the memory of the loaded models. Two hours of speech keep 5 MB until they end, and then take 55 MB for
+# a second. If there is no memory for a recording, only that one fails.
 _MEMORY_BYTES = 512 * 2**20
-# A block takes less than a second, the end of a recording of eight hours three.
+# A block takes less than a second, and the end of an eight-hour recording takes three.
 _REQUEST_CPU_S = 120.0
 
 
@@ -49,7 +49,7 @@ def serve(requests: BinaryIO, answers: BinaryIO, models: SpeakerModels) -> None:
 
 
 def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
-    """Answer the first request with the reason why none can be answered."""
+    """Answer the first request with the reason why no request can be answered."""
     if messages.read(requests.read):
         answers.write(messages.packed({"unusable": reason}))
         answers.flush()
@@ -74,7 +74,7 @@ def _answer(models: SpeakerModels, content: dict[str, Any], data: bytes, recordi
 
 
 def _warm_up(models: SpeakerModels) -> None:
-    """Import what is imported at the first use before the process is confined."""
+    """Use the models once, so that everything is imported before the process is confined."""
     noise = np.random.default_rng(0).normal(0, 0.1, 11 * SAMPLE_RATE).astype(np.float32)
     voices = [models.embedding(noise[: (second + 1) * SAMPLE_RATE]) for second in range(4)]
     second = SAMPLE_RATE
