@@ -128,8 +128,8 @@ async def keep_heap_trimmed() -> None:
     """Loop for ever and return free memory to the system.
 
     Under load, the unused memory in the C library's heaps grows: by 40 MiB in 20 minutes. The next batch needs some of
-    it again, so up to `_KEPT_FREE_BYTES` stay. After the load, nothing else collects garbage: 1,000 readers that had
-    left held 55 MiB.
+    it again, so heaps are trimmed only above `_KEPT_FREE_BYTES`. After the load, nothing else collects garbage: 1,000
+    readers that had left held 55 MiB.
     """
     spent_s = time.process_time()
     while True:

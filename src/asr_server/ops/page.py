@@ -43,7 +43,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Permissions-Policy": "microphone=(self), camera=(), geolocation=(), display-capture=()",
 }
-# Browsers request the page again on every load. It names its files by version, so those never change.
+# Browsers request the page again on every load. The page names its files by version, so the files never change.
 _AGAIN = "no-cache"
 _FOR_EVER = "max-age=31536000, immutable"
 # The service worker lies below the page. A header with the folder above lets it serve the page anyway.
