@@ -1,13 +1,13 @@
-"""The times of the words of a transcript: from an alignment, repaired, or an estimate by regions of speech.
+"""The times of the words of a transcript: taken from an alignment and repaired, or estimated from regions of speech.
 
 An aligner gives times for pieces of the text: without punctuation, perhaps in another case or divided differently
-(several Han characters in one piece, one word in two), and perhaps not for all of it. Pieces and words are matched by
-only their letters and digits. The times are then made fit for subtitles: in order, disjoint, never empty, inside the
+(several Han characters in one piece, one word in two), and perhaps not for all of it. Only the letters and digits of
+pieces and words are matched. The times are then made fit for subtitles: in order, disjoint, never empty, inside the
 span.
 
 Without an aligner, words are spread over the regions of speech in proportion to their syllables. No word extends over a
-pause: first each word is assigned to a region, so that pauses fall near the proportional place in the text, and rather
-after a sentence or clause than inside one.
+pause: each word is first assigned to a region, so that each pause falls near its proportional place in the text, and
+preferably after a sentence or clause.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from asr_server.text import words
 from asr_server.text.scripts import normal_form
 from asr_server.text.words import Boundary, boundary_after, syllables
 
-# How much nearer than the end of a sentence another place must be to get the pause. Estimates are off by a second: with
+# How much nearer another place must be than the end of a sentence to get the pause. Estimates are off by a second: with
 # 500 ms inside a sentence, a pause between two people fell on another word in 5 of 26 pairs of recordings, now in 3.
 _DETOUR_MS = {Boundary.TIED: 1500.0, Boundary.NONE: 1500.0, Boundary.CLAUSE: 500.0, Boundary.SENTENCE: 0.0}
 
@@ -31,10 +31,9 @@ _DETOUR_MS = {Boundary.TIED: 1500.0, Boundary.NONE: 1500.0, Boundary.CLAUSE: 500
 def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
     """Return the words of `text`, each inside one of `speech_regions`, in order, disjoint and at least 1 ms long.
 
-    `speech_regions`: [start, end) in ms, where speech was found; `language`: the model's name of it. If there
-    are enough words, every region gets one. If a region is too short for its words (under 1 ms a word), the words fill
-    the pauses too, and the last words may lie after the last region. Raises `ValueError` for a text without
-    any region.
+    `speech_regions`: [start, end) in ms, where speech was found; `language`: the model's name for it. If there are
+    enough words, every region gets one. If a region is too short for its words (under 1 ms a word), the words fill the
+    pauses too, and the last words may lie after the last region. Raises `ValueError` for words without any region.
     """
     written = words.split(text)
     if not written:
@@ -61,7 +60,7 @@ def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[i
 
 
 def merged(regions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the regions in order; overlapping and touching ones are one."""
+    """Return the regions in order, with overlapping and touching ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(regions):
         if joined and start <= joined[-1][1]:
@@ -72,8 +71,8 @@ def merged(regions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _cuts(written: Sequence[str], weights: Sequence[float], speech: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the number of words before each pause, for the least total distance; if there are enough words, all
-    different.
+    """Return the number of words before each pause that gives the least total distance. The numbers are all different
+    if there are enough words.
 
     Dynamic programming over pauses and words: `best[i]` is the least cost with the current pause before word i or
     earlier.
@@ -109,10 +108,10 @@ _KNOWN_SHARE = 0.5  # this share of a word's characters must be matched for its 
 def transfer_timestamps(text: str, aligned: Sequence[Piece], span_ms: Time, language: str = "") -> tuple[Word, ...]:
     """Return the words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
 
-    `span_ms`: [start, end) of the audio. A word is `ALIGNED` if at least half of its
-    characters are in aligned pieces and its time needs no repair (a piece of several words is divided among them; an
-    end inside the next word is moved back). The others are `ESTIMATED`, by syllables, between their neighbours or from
-    a share of a neighbour's time. Words end after the span only if it has less than 1 ms a word.
+    `span_ms`: [start, end) of the audio. A word is `ALIGNED` if at least half of its characters are in aligned pieces
+    and its time needs no repair. Dividing a piece among several words and moving back an end that is inside the next
+    word are not repairs. All other words are `ESTIMATED` by syllables, between their neighbours or from a share of a
+    neighbour's time. Words end after the span only if it has less than 1 ms a word.
     """
     written = words.split(text)
     if not written:
@@ -144,7 +143,7 @@ class _Block:
 
 
 def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | None]:
-    """Return for each word the time of the pieces that have its characters, unchecked; None for too few of them."""
+    """Return each word's time from the pieces that have its characters, unchecked; None if too few were found."""
     ours = [(char, i) for i, word in enumerate(written) for char in letters(word)]
     theirs = [timed for piece in aligned for timed in timed_letters(piece)]
     found: list[list[Time]] = [[] for _ in written]
@@ -210,7 +209,8 @@ def longest_rising(starts: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _blocks(times: Sequence[Time | None], weights: Sequence[float], span_ms: Time) -> Iterator[_Block]:
-    """Measured words one by one. Runs of the others follow the word before them and last as long as their syllables."""
+    """Yield measured words one by one. A run of other words follows the word before it and lasts as long as its
+    syllables take; the first run ends at the word after it."""
     low, high = span_ms
     first = 0
     for known, run in groupby(times, key=lambda time: time is not None):
@@ -233,8 +233,8 @@ def _blocks(times: Sequence[Time | None], weights: Sequence[float], span_ms: Tim
 
 
 def _widened(blocks: list[_Block], span_ms: Time) -> list[_Block]:
-    """Return the blocks, with those that have too little time for their words merged with the neighbour that has
-    most."""
+    """Return the blocks. A block with too little time for its words is merged with the neighbour that has
+    more time a word."""
     i = 0
     while i < len(blocks):
         if blocks[i].ms_per_word >= _LEAST_MS:

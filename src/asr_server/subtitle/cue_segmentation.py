@@ -1,26 +1,26 @@
-"""Divides words into cues: the division of least cost, by dynamic programming.
+"""Divides words into cues at the least cost, by dynamic programming.
 
-The rules, the strongest first; where two conflict, the later one gives way:
+The rules, strongest first. If two conflict, the later one gives way:
 
-1. Nothing is lost and nothing overlaps: every word is in one cue, in order; every cue lasts 1 ms at least. None is
+1. Nothing is lost and nothing overlaps: every word is in one cue, in order; every cue lasts at least 1 ms. No cue is
    shown beyond the end of the recording.
 2. A cue has one speaker, or, with dashes, two in turn with a line each.
 3. Lines: a cue fits into `max_lines` of `max_line_columns`. Only a single word wider than a line overruns it.
 4. Time: no cue lasts longer than `max_duration_ms`; a single word that lasts longer disappears early.
-5. Gap: at least `min_gap_ms` between cues. There is none only where the next cue begins within twice that time.
-6. Minimum: a cue is shorter than `min_duration_ms` only where joining it to either neighbour would break 2 to 4 or
-   still be too short.
+5. Gap: at least `min_gap_ms` between cues. There is no gap only if the next cue begins within twice that time.
+6. Minimum: a cue is shorter than `min_duration_ms` only if joining it to either neighbour would break 2 to 4 or the
+   joined cue would still be too short.
 7. Reading speed: a cue stays after its speech for as long as reading takes, if 4 and 5 allow it. It is too fast only
-   where one of them ends it.
-8. Pauses: a cue bridges a silence of `pause_ms` or more only where a part would be too short or too fast on its own.
-9. Sentences, then clauses, then short pauses are where cues end; full and nearly empty cues are avoided.
+   if one of them ends it.
+8. Pauses: a cue bridges a silence of `pause_ms` or more only if a part would be too short or too fast on its own.
+9. Cues end after sentences, or else after clauses or at short pauses; full and nearly empty cues are avoided.
 
 A cue begins with its first word. Rules 6 to 9 are costs, which are minimised over the whole text.
 
-A cue has as few lines as its text needs, of nearly the same width, and rather divided after a sentence or clause than
-inside one. Units, which are words, or phrases of scripts without spaces, are never divided: one that is wider than a
-line gets a line of its own. Since punctuation is part of its word, no line begins with a closing mark or ends with an
-opening one.
+A cue has as few lines as its text needs. They have nearly the same width, and preferably end after a sentence or
+clause. A unit, which is a word or, in scripts without spaces, a phrase, is never divided: a unit wider than a line gets
+a line of its own. Since punctuation is part of its word, no line begins with a closing mark or ends with an opening
+one.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class Unit:
     end_ms: int
     spaced: bool  # the text has a space before it
     speaker: str
-    columns: int  # see `words.Width`; the name of the speaker counts too, where it will be shown before the unit
+    columns: int  # see `words.Width`; the name of the speaker counts too if it will be shown before the unit
     wide: int  # as `columns`
     ends: Boundary  # the boundary at its end
 
 
 def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
-    """Return all words of the passages; the words of a phrase are one unit if they fit on a line and have no pause
-    between.
+    """Return all words of the passages as units. The words of a phrase are one unit if they fit on a line and have no
+    pause between them.
 
-    Start times that do not rise are moved to later.
+    Start times that do not rise are moved later.
     """
     single = list(_rising(_single(passages)))
     found = [_merged(group) for run in _runs(single, rules) for group in _groups(run, rules)]
@@ -80,7 +80,7 @@ def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
 
 
 def leave_room(unit: Unit, speaker: str) -> Unit:
-    """Return the unit with the columns of the name that will be shown before it."""
+    """Return the unit with a width that includes the name shown before it."""
     columns, wide = measure(named(speaker, unit.text))
     return replace(unit, columns=columns, wide=wide)
 
@@ -106,7 +106,7 @@ def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
 
 
 def _rising(single: Iterable[Unit]) -> Iterator[Unit]:
-    """Makes the start times rise: speakers may overlap, cues may not."""
+    """Yield the units with rising start times: speakers may overlap, but cues may not."""
     least = 0
     for unit in single:
         start = max(unit.start_ms, least)
@@ -119,7 +119,7 @@ def _rising(single: Iterable[Unit]) -> Iterator[Unit]:
 
 
 def _runs(single: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
-    """Maximal runs of one speaker's words without space, punctuation or pause between them."""
+    """Yield the longest runs of one speaker's words without space, punctuation or pause between them."""
     run: list[Unit] = []
     for unit in single:
         if run and (unit.spaced or unit.speaker != run[-1].speaker or _separated(run[-1], unit, rules)):
@@ -170,7 +170,7 @@ _BREAK = {Boundary.TIED: 400.0, Boundary.NONE: 100.0, Boundary.CLAUSE: 25.0, Bou
 
 
 def relayout(text: str, rules: CueConfig, speaker: str = "") -> str:
-    """`text`, a translation for instance, in balanced lines: more than `max_lines` if it does not fit into those.
+    """Return `text`, such as a translation, in balanced lines: more than `max_lines` if it does not fit into them.
 
     `speaker`: the name that will be shown before the text.
     """
@@ -203,7 +203,7 @@ def _breaks(units: Sequence[Unit], limit: int) -> list[int]:
     count = len(units)
     if width(0, count) <= limit or count == 1:
         return []
-    filled = [0]  # if each line is filled as far as possible, which needs the fewest lines
+    filled = [0]  # the units that begin lines if each line is filled as far as possible, which needs the fewest lines
     for end in range(2, count + 1):
         if width(filled[-1], end) > limit:
             filled.append(end - 1)
@@ -215,7 +215,7 @@ def _breaks(units: Sequence[Unit], limit: int) -> list[int]:
     layer: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # for each end of the lines so far: cost and line ends
     for line in range(1, total + 1):
         grown: dict[int, tuple[float, list[int]]] = {}
-        first = 0  # unit with which a line can begin that ends at `end`
+        first = 0  # the first unit with which a line that ends at `end` can begin
         for end in range(line, count - (total - line) + 1) if line < total else [count]:
             break_cost = _BREAK[units[end - 1].ends] if end < count else 0.0
             while first < end - 1 and width(first, end) > limit:
@@ -239,7 +239,7 @@ _INNER_SENTENCE = 8.0
 _INNER_PAUSE = 40.0
 _FULL = 10.0  # of a cue that uses all columns; squared, so that cues are filled evenly
 _SHORT = 1000.0  # and 1 for each missing millisecond
-_FAST_MS = 0.03  # for each millisecond too few for reading
+_FAST_MS = 0.03  # for each millisecond that is missing for reading
 
 _DASH = "- "
 _NEVER_MS = 1 << 62  # the end of a recording of unknown length
@@ -266,7 +266,7 @@ def cues(passages: Iterable[Passage], rules: CueConfig, over_ms: int = _NEVER_MS
 
 
 def _text(spoken: Sequence[Unit], rules: CueConfig) -> str:
-    """Return the lines of a cue. Those of two speakers have dashes."""
+    """Return the lines of a cue, with dashes if it has two speakers."""
     turns = [list(turn) for _, turn in groupby(spoken, key=lambda unit: unit.speaker)]
     return lines(spoken, rules) if len(turns) == 1 else "\n".join(f"{_DASH}{lines(turn, rules)}" for turn in turns)
 
@@ -280,7 +280,8 @@ class CostTable:
         # Nothing begins after the last cue, so it needs no gap.
         self._start = [*(unit.start_ms for unit in spoken), self._over_ms + rules.min_gap_ms]
         self._end = [unit.end_ms for unit in spoken]
-        # Columns and reading time up to each unit, and up to it with the space before it, which a cue does not show.
+        # Columns and reading time up to each unit. `..._before` includes the space before the unit: a cue that begins
+        # with the unit does not show that space.
         self._columns = [0, *accumulate(unit.columns + unit.spaced for unit in spoken)]
         self.reading = [0.0, *accumulate(rules.reading_ms(u.columns + u.spaced, u.wide) for u in spoken)]
         self._columns_before = [c + unit.spaced for c, unit in zip(self._columns, spoken, strict=False)]
@@ -290,7 +291,7 @@ class CostTable:
         self._boundary, self._inner = [], [0.0]
         for unit, after in pairwise(spoken):
             boundary, inner = _boundary_costs(unit, after.start_ms - unit.end_ms, rules)
-            if unit.speaker != after.speaker:  # a cue may end there as well as with a sentence
+            if unit.speaker != after.speaker:  # it costs no more to end a cue there than after a sentence
                 boundary, inner = 0.0, max(inner, _INNER_SENTENCE)
             self._boundary.append(boundary)
             self._inner.append(self._inner[-1] + inner)
@@ -299,8 +300,7 @@ class CostTable:
         self._dashes_ms = rules.reading_ms(2 * len(_DASH), 0)
 
     def cheapest(self) -> list[int]:
-        """Return the indices of the units with which cues begin in the division of least cost, and the number of
-        units."""
+        """Return the index of the first unit of each cue in the division of least cost, then the number of units."""
         count = len(self._units)
         best, begin = [0.0] + [math.inf] * count, [0] * (count + 1)
         for first, limit in enumerate(self.limits()):
@@ -326,8 +326,8 @@ class CostTable:
         return _longest_ms(until_next, self._rules.min_gap_ms, self._rules.max_duration_ms)
 
     def costs(self, first: int, limit: int) -> Iterator[float]:
-        """Yield the costs of the cues from `first` to each end up to `limit`, with the boundary after it: the inner
-        loop."""
+        """Yield the cost of the cue from `first` to each end up to `limit`, including the boundary after it. This is
+        the inner loop."""
         least, per_column = self._rules.min_duration_ms, 1 / (self._rules.max_lines * self._rules.max_line_columns)
         columns, reading, inner = self._columns_before[first], self.reading_before[first], self._inner[first]
         gap, longest, start = self._rules.min_gap_ms, self._rules.max_duration_ms, self._start[first]
@@ -393,10 +393,10 @@ def _longest_ms(until_next_ms: int, gap_ms: int, longest_ms: int) -> int:
 
 
 def _boundary_costs(unit: Unit, silence_ms: int, rules: CueConfig) -> tuple[float, float]:
-    """Return the costs of a boundary after `unit`, and of none, with `silence_ms` there."""
+    """Return the cost of a boundary after `unit`, and the cost of no boundary, if `silence_ms` follow the unit."""
     if silence_ms >= rules.pause_ms:
         return 0.0, _INNER_PAUSE
     cost = _BOUNDARY_COST[unit.ends]
-    if silence_ms > 0:  # words may also overlap, and a pause be 0
+    if silence_ms > 0:  # words may overlap, and `pause_ms` may be 0
         cost *= 1 - silence_ms / rules.pause_ms
     return cost, _INNER_SENTENCE if unit.ends is Boundary.SENTENCE else 0.0

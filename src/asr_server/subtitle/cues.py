@@ -1,8 +1,8 @@
-"""Cues, each a text that is shown for some time, their limits, and files of them: SubRip (SRT) and WebVTT.
+"""Cues (texts that are shown for some time), their limits, and cue files: SubRip (SRT) and WebVTT.
 
-`cue_segmentation` says which limit gives way. SubRip has no escapes. An invisible word joiner (U+2060) is inserted into
-text that would be read as a time line or as markup. A cue of SRT begins with the name of its speaker where that is
-another than before.
+`cue_segmentation` says which limit gives way. SubRip has no escapes: an invisible word joiner (U+2060) is inserted into
+text that would be read as a time line or as markup. A cue of SRT begins with the name of its speaker if the cue before
+has another speaker.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def named(speaker: str, text: str) -> str:
 
 
 def with_names(cues: Iterable[Cue]) -> Iterator[Cue]:
-    """Yield the cues, with the name of the speaker before the text where the cue before has another speaker."""
+    """Yield the cues, with the name of the speaker before the text if the cue before has another speaker."""
     before = ""
     for cue in cues:
         yield cue if cue.speaker in ("", before) else replace(cue, text=named(cue.speaker, cue.text))
@@ -96,7 +96,7 @@ def time_line(cue: Cue, point: str) -> str:
 
 
 def timestamp(ms: int, point: str) -> str:
-    """`HH:MM:SS` and milliseconds after `point`; from 100 hours on, hours have three digits."""
+    """Return `HH:MM:SS`, then `point` and milliseconds. From 100 hours on, hours have three digits."""
     seconds, ms = divmod(ms, 1000)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
@@ -104,13 +104,13 @@ def timestamp(ms: int, point: str) -> str:
 
 
 def without_timecode(line: str) -> str:
-    """Return a line of text that even lenient readers do not take for a time line: invisible word joiners after its
-    colons."""
+    """Return a line of text that even lenient readers do not take for a time line. If it has an arrow, invisible word
+    joiners are put after its colons."""
     return line.replace(":", f":{JOINER}") if "-->" in line else line
 
 
 def blocks(file: str) -> Iterator[tuple[int, int, str]]:
-    """Start and end in ms of every time line, and the raw text of the lines after it.
+    """Yield the start and end in ms of every time line, and the raw text of the lines after it.
 
     The text ends at a blank line or, if there is none before the next cue, at that cue's number and time line.
     """
@@ -130,21 +130,21 @@ def _ms(parts: tuple[str | None, ...]) -> int:
 
 
 _AMBIGUOUS = re.compile(r"--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])")
-# Markup in files of others; in files of this server a joiner is inside.
+# Markup in files of other programs. In files of this server, text that looks like markup has a joiner inside.
 _MARKUP = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]*>|\{\\[^{}]*\}", re.IGNORECASE)
 
 
 def render_srt(cues: Iterable[Cue], first: int = 1) -> str:
     """Return the whole file: numbers from `first`, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues.
 
-    A cue begins with the name of its speaker where that is another than before.
+    A cue begins with the name of its speaker if the cue before has another speaker.
     """
     numbered = enumerate(with_names(cues), start=first)
     return "".join(f"{i}\n{time_line(cue, ',')}\n{_srt_text(cue)}\n\n" for i, cue in numbered)
 
 
 def parse_srt(file: str) -> list[Cue]:
-    """Return the cues of a SubRip file without their markup; of bilingual cues all lines as text.
+    """Return the cues of a SubRip file without their markup. All lines of a bilingual cue become its text.
 
     Lines that follow no time line are skipped.
     """
@@ -170,8 +170,8 @@ def render_vtt(cues: Iterable[Cue]) -> str:
 
 
 def parse_vtt(file: str) -> list[Cue]:
-    """Return the cues of a WebVTT file without their markup and settings; of bilingual cues all lines as text. A voice
-    span at the beginning of a cue is its speaker."""
+    """Return the cues of a WebVTT file without their markup and settings. All lines of a bilingual cue become its text.
+    A voice span at the beginning of a cue names its speaker."""
     return [
         Cue(start, end, html.unescape(_TAG.sub("", text)).replace(JOINER, ""), speaker=_speaker(text))
         for start, end, text in blocks(file)

@@ -1,1 +1,1 @@
-"""Pure functions of text: languages, words in every script, joining, repetition."""
+"""Pure functions of text: languages, words in every script, sentences, joining."""

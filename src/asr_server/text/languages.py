@@ -1,6 +1,6 @@
-"""Language names and codes: from the spellings of callers to the names of the model, and back; any living language.
+"""Language names and codes: from callers' spellings to the model's names, and back; and names of any living language.
 
-`find` knows the languages of Unicode CLDR (through Babel): no text of a caller can become the name of a language.
+`find` returns only names from Unicode CLDR (through Babel): no caller's text can become the name of a language.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _CODES = {
     "Macedonian": "mk",
 }
 _NAMES = {code: name for name, code in _CODES.items()}
-# Names in use, and two codes, that CLDR does not list or means otherwise, with their tags.
+# Tags of names in use, and of two codes, that CLDR does not list or gives another meaning.
 _TAGS_OF_NAMES = {
     **{"mandarin": "zh", "cn": "zh", "tl": "fil", "tagalog": "fil", "farsi": "fa", "castilian": "es", "flemish": "nl"},
     **{"moldavian": "ro", "moldovan": "ro", "bokmal": "nb"},
 }
-# What clients send for a language that is not known, besides nothing: words, and codes of ISO 639 for several languages
-# and for one that is not determined.
+# If the language is not known, clients send nothing or one of these: words, and the codes of ISO 639 for several
+# languages and for an undetermined one.
 _ANY_LANGUAGE = frozenset({"", "auto", "und", "mul", "multi", "null", "none", "detect"})
 _SHAPE = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{1,8})*|[a-z]{4,20}( [a-z]{2,20})?", re.IGNORECASE)
 
@@ -96,7 +96,7 @@ def _lookup(text: str) -> str | None:
     if primary == "zh" and not {"hk", "yue"}.isdisjoint(rest.split("-")):
         return "Cantonese"
     known = _NAMES.get(primary) or _NAMES.get(_TAGS_OF_NAMES.get(primary, ""))
-    if known is None and len(primary) == 3:  # CLDR knows the codes of ISO 639-2 and 639-3 besides those of two letters
+    if known is None and len(primary) == 3:  # CLDR also knows the three-letter codes of ISO 639-2 and 639-3
         from babel.core import get_global
 
         known = _NAMES.get(get_global("language_aliases").get(primary, ""))
@@ -140,8 +140,8 @@ class LanguageTag:
 def find(value: str, *, param: str = "language") -> LanguageTag:
     """Return the language of a BCP 47 tag (`de`, `pt-BR`, `zh-Hant`) or an English name.
 
-    Raises `invalid_language_format` if it has the form of neither, `UnsupportedLanguage` if CLDR does not list it; both
-    with `param`.
+    Raises `invalid_language_format` if `value` has the form of neither, and `UnsupportedLanguage` if CLDR does not list
+    it; both errors name `param`.
     """
     text = " ".join(value.split())
     if not (key := _fold(text[: _LONGEST_NAME + 1])) or len(text) > _LONGEST_NAME:
@@ -156,10 +156,10 @@ def find(value: str, *, param: str = "language") -> LanguageTag:
 
 
 def letters_of(language: str) -> frozenset[str]:
-    """Return the first words of the Unicode names of the letters that are read in a language."""
+    """Return the first words of the Unicode names of the letters that are read in `language`."""
     try:
         script = find(language).script
-    except InvalidInput:  # eSpeak NG speaks a few that CLDR does not list, all in Latin letters
+    except InvalidInput:  # eSpeak NG speaks a few languages that CLDR does not list, all in Latin letters
         script = "Latn"
     letters = LETTER_NAMES.get(script, frozenset({"LATIN"}))
     return letters - {"CJK"} if script == "Kore" else letters  # Chinese characters are read as Chinese
@@ -215,7 +215,7 @@ def _english() -> tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]]
 def _codes_of_names() -> dict[str, str]:
     """Folded English names to CLDR codes: "brazilian portuguese" and "portuguese (brazil)" are both pt_BR."""
     languages, scripts, territories = _english()
-    # "ga" is the tag of Irish and the name of another language: a tag means what BCP 47 says.
+    # "ga" is the tag of Irish and the name of another language. The tag wins, as BCP 47 defines it.
     names = {key: code for code, name in languages.items() if (key := _fold(name)) not in languages or key == code}
     for code in languages:
         primary, _, rest = code.partition("_")

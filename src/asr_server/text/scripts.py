@@ -1,11 +1,11 @@
-"""The characters of scripts that are written without spaces, by the blocks of Unicode 16, and the letters of others.
+"""The characters of scripts that are written without spaces, by Unicode 16 block, and the letters of other scripts.
 
-Texts are joined with a space, or without one in scripts that have none, and continued by a new version that may
-disagree with the words that are already shown.
+`join` puts a space between texts, except in scripts without spaces. `continued` continues a text that is already shown
+by a new version that may disagree with the shown words.
 
-Normal forms of Unicode are made in linear time: sorting a run of combining marks takes quadratic time inside
-`unicodedata`, with the interpreter's lock held. Runs are therefore bounded as in Unicode's Stream-Safe Text Format (UAX
-15, section 13), which no writing system comes near.
+`normal_form` takes linear time: `unicodedata` would sort a long run of combining marks in quadratic time, with the
+interpreter's lock held. Runs are therefore bounded as in Unicode's Stream-Safe Text Format (UAX 15, section 13). No
+writing system comes near that bound.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ HAN = (
     "\U00020000-\U0003ffff"
 )
 LETTERS = f"{THAI}{KANA}{HAN}\u0e80-\u0eff\u1000-\u109f\u1780-\u17ff"  # and Lao, Myanmar, Khmer
-# Other characters among those letters: the rest of the Thai block, CJK punctuation, full-width forms.
+# Other characters that stand among these letters: the rest of the Thai block, CJK punctuation, full-width forms.
 PUNCTUATION = "\u0e00-\u0e7f\u2fe0-\u303f\u30fb\u3200-\u33ff\uff00-\uff65\uffa0-\uffef"
 
-# Marks that turn the direction of the text around them.
+# Control characters that change the direction of the text around them.
 TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 UNSPACED = re.compile(f"[{LETTERS}{PUNCTUATION}]")
@@ -39,7 +39,7 @@ def is_unspaced(char: str) -> bool:
     return bool(UNSPACED.match(char))
 
 
-# For each ISO 15924 code the first word of the Unicode names of its letters.
+# By the ISO 15924 code of a script: the first words of the Unicode names of its letters.
 LETTER_NAMES: dict[str, frozenset[str]] = {
     "Latn": frozenset({"LATIN"}),
     "Cyrl": frozenset({"CYRILLIC"}),
@@ -90,7 +90,7 @@ def normal_form(form: Literal["NFC", "NFKC", "NFD", "NFKD"], text: str) -> str:
 
 @cache
 def _long_runs() -> re.Pattern[str]:
-    """Return the pattern of 30 marks before another one; a mark begins with one in its decomposition."""
+    """Return the pattern of 30 marks before another. A mark's decomposition begins with a combining character."""
     chars = map(chr, range(_FIRST_MARK, _LAST_MARK + 1))
     marks = "".join(char for char in chars if unicodedata.combining(unicodedata.normalize("NFKD", char)[0]))
     return re.compile(f"[{marks}]{{{_MOST_MARKS}}}(?=[{marks}])")
@@ -101,7 +101,7 @@ _CJK_LINE_END = re.compile(f"(?<={_CJK})\n(?={_CJK})")
 
 
 def join(texts: Iterable[str]) -> str:
-    """Return the texts as one: a space between two, none where both sides are in a script without spaces."""
+    """Return the texts as one, with a space between two texts unless both sides are in a script without spaces."""
     joined = ""
     for text in (t.strip() for t in texts):
         joined += f"{joint(joined, text)}{text}"
@@ -109,9 +109,9 @@ def join(texts: Iterable[str]) -> str:
 
 
 def dialogue(turns: Iterable[tuple[str, str]]) -> str:
-    """Return a line for each run of texts of one speaker: the name, if there is one, and the texts as one.
+    """Return a line for each run of texts by one speaker: the speaker's name, if there is one, and the joined texts.
 
-    `turns`: name and text.
+    `turns`: pairs of name and text.
     """
     return "\n".join(
         f"{speaker}: {text}" if speaker else text
@@ -120,8 +120,8 @@ def dialogue(turns: Iterable[tuple[str, str]]) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Return the lines of a text as one line: Chinese and Japanese without a space between lines, all other scripts
-    with one, also those that separate clauses by spaces."""
+    """Return the lines of a text as one line. Chinese and Japanese lines are joined without a space, those of all other
+    scripts with one, even if the script has spaces only between clauses."""
     return " ".join(_CJK_LINE_END.sub("", text).splitlines())
 
 
@@ -137,9 +137,9 @@ _UNIT = re.compile(rf"\s*(?:[{LETTERS}{PUNCTUATION}]|[^\s{LETTERS}{PUNCTUATION}]
 
 
 def continued(shown: str, text: str) -> str:
-    """Return the shown words, then the words of `text` after them: no word of `shown` is removed, none is repeated.
+    """Return `shown` with the words of `text` that come after it: no word of `shown` is removed, and none is repeated.
 
-    Both are aligned from the beginning with the fewest changed words. If `text` begins with `shown`, it is the result.
+    The two are aligned from the beginning with the fewest changed words. If `text` begins with `shown`, return `text`.
     """
     if text.startswith(shown):
         return text
@@ -154,7 +154,7 @@ def continued(shown: str, text: str) -> str:
 
 
 def _units(text: str) -> list[str]:
-    return _UNIT.findall(text.rstrip())  # in spaces at the end, a search takes quadratic time
+    return _UNIT.findall(text.rstrip())  # searching spaces at the end takes quadratic time
 
 
 def key(unit: str) -> str:
@@ -162,8 +162,8 @@ def key(unit: str) -> str:
 
 
 def _aligned(ours: list[str], theirs: list[str]) -> tuple[int, int]:
-    """Return how many units of each correspond, so that one of the two is used up; of equally good results the
-    longest."""
+    """Return how many units of each list are aligned once one of the two is used up: the longest of the alignments with
+    the fewest changes."""
     costs = list(range(len(theirs) + 1))
     best = (len(theirs), 0, len(theirs))  # cost, ours, theirs: the last column, then the last row
     for i, mine in enumerate(ours, start=1):

@@ -1,8 +1,8 @@
 """Divides a text into sentences, whole or as it arrives.
 
-Where a sentence ends is decided by its end mark and by the beginning of what follows, so that a text that arrives in
-pieces has the sentences that it has as a whole. Full stops of abbreviations are sentencex's subject, which knows those
-of many languages; it is asked about one full stop at a time, because it takes quadratic time for some texts.
+The end mark of a sentence and the beginning of the text after it decide where it ends, so a text that arrives in pieces
+has the same sentences as the whole text. The library sentencex recognises abbreviations with a full stop, in many
+languages. It is asked about one full stop at a time, because it takes quadratic time for some texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLOSING = "\"'”’»)]}」』）】〉》"
 _CLOSERS = re.escape(_CLOSING)
 _LINE_ENDS = "\n\r\u2028\u2029"
 _LINE_END = re.compile(f"\r\n|[{_LINE_ENDS}]")
-# Some quotes close in one language what they open in another: "»Ja.« Er", "« Ça va ? » dit-il."
+# Some quotation marks are closing marks in one language and opening marks in another: "»Ja.« Er", "« Ça va ? » dit-il."
 _CANDIDATE = re.compile(
     f"(?P<marks>[{_ENDS}][{_ENDS}{_CLOSERS}]*(?:[“‘«](?=[\\s,])|[ \xa0\u202f]»(?=[\\s,]))?)|[{_LINE_ENDS}]"
 )
@@ -57,8 +57,8 @@ class TextSpan:
 def sentences(text: str, language: str) -> list[TextSpan]:
     """Return the sentences of `text`, each of at most `MAX_CHARACTERS`, without the blanks around them.
 
-    `language` is a language tag. Together they hold every letter and digit of the text once. What has neither is left
-    out.
+    `language` is a language tag. Together the sentences hold every letter and digit of the text once. Pieces with
+    neither are left out.
     """
     spans = _Divider(language).divide(text, complete=True)
     return [TextSpan(text[start:end], start, end) for start, end in spans]
@@ -67,7 +67,7 @@ def sentences(text: str, language: str) -> list[TextSpan]:
 class SentenceStream:
     """Finds the sentences of a text that arrives in pieces, each as soon as its end is certain.
 
-    That is when the end mark and the beginning of the next sentence have arrived. At most `MAX_CHARACTERS` wait.
+    It is certain when the end mark and the beginning of the next sentence have arrived. At most `MAX_CHARACTERS` wait.
     """
 
     def __init__(self, language: str) -> None:
@@ -82,7 +82,7 @@ class SentenceStream:
         return self._take(piece, complete=False)
 
     def flush(self) -> list[str]:
-        """Return what waits, at the end of the text. Afterwards the stream takes another text."""
+        """End the text and return its remaining sentences. Afterwards the stream takes another text."""
         found = self._take("", complete=True)
         self._divider.start_line()
         return found
@@ -95,7 +95,7 @@ class SentenceStream:
 
 
 class _Divider:
-    """Finds sentences one after the other. Between calls it knows how much of the current line it has passed."""
+    """Finds sentences in order. Between calls it remembers how far into the current line it is."""
 
     def __init__(self, language: str) -> None:
         self._language = re.split("[-_]", language.lower(), maxsplit=1)[0]
@@ -107,7 +107,7 @@ class _Divider:
         self._in_list_item = False
 
     def divide(self, text: str, *, complete: bool) -> list[tuple[int, int]]:
-        """Return the places of the sentences whose end is certain; with `complete`, of all."""
+        """Return the start and end of each sentence whose end is certain; with `complete`, of every sentence."""
         found = []
         self._skip_blanks(text, 0)
         while self.position < len(text):
@@ -187,8 +187,8 @@ class _View:
         return marks != "." or self._stop_ends(start, following.start())
 
     def line_ends_sentence(self, at: int, ends_before_capitals: bool) -> bool | None:
-        """True if the sentence ends with the line that ends at `at`, False if it continues in the next, as in wrapped
-        text."""
+        """True if the sentence ends with the line that ends at `at`, False if it continues on the next line, as in
+        wrapped text."""
         gap = _BLANKS.match(self.text, at)
         assert gap
         if len(_LINE_END.findall(gap[0])) > 1:
@@ -224,7 +224,7 @@ class _View:
 @lru_cache(maxsize=4096)
 def ends_before(word: str, next_word: str, language: str) -> bool:
     """True if the full stop between two words ends a sentence."""
-    if language != "en":  # there it also knows the words that sentences begin with
+    if language != "en":  # in English, sentencex also knows the words that begin sentences
         letters = re.split(r"[\W_]", word)[-1]
         is_initial = len(letters) == 1 and letters.isupper()
         is_ordinal = word.isdecimal() and len(word) <= 2 and language in _ORDINALS_WITH_STOP
@@ -232,14 +232,14 @@ def ends_before(word: str, next_word: str, language: str) -> bool:
             return False
     import sentencex  # with the first text that needs it
 
-    text = f"{word}. {next_word}".encode("utf-8", "replace").decode()  # it refuses lone surrogates
+    text = f"{word}. {next_word}".encode("utf-8", "replace").decode()  # sentencex refuses lone surrogates
     return bool(sentencex.segment(language, text)[-1] == next_word)
 
 
 def _forced_end(text: str) -> int:
     """Return where to cut a sentence of more than `MAX_CHARACTERS`; `text` is its beginning and one character more.
 
-    The cut is after the last clause or else word of its second half, or else between two graphemes.
+    Cut after the last clause that ends in the second half, or else after the last word, or else between two graphemes.
     """
     half = MAX_CHARACTERS // 2
     clauses = [found.end() for found in _CLAUSE_END.finditer(text, half, MAX_CHARACTERS)]

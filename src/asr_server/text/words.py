@@ -1,16 +1,15 @@
 """Splits a text in any script into words with their punctuation. The words and the gaps give the text back.
 
-A word is what stands between spaces. A character of Chinese or Japanese is a word of its own, as it is for the forced
-aligner (small kana and length marks stay with the character before). Thai is cut where BudouX finds words; other
-scripts without spaces are cut between grapheme clusters. Closing punctuation stays with the word before, also after a
-space ("Bonjour !"), opening punctuation with the word after. So a line that is broken between words does not begin
-with a closing mark or end with an opening one, and every word holds a letter, digit or symbol, unless the text has
-none.
+Words are separated by spaces. Each Chinese or Japanese character is a word of its own, as it is for the forced aligner
+(small kana and length marks stay with the character before). Thai is cut where BudouX finds words; other scripts
+without spaces are cut between grapheme clusters. Closing punctuation stays with the word before, even after a space
+("Bonjour !"), and opening punctuation with the word after. So a line that is broken between words does not begin with
+a closing mark or end with an opening one. Every word holds a letter, digit or symbol, unless the text has none.
 
-Where a line may break in a script without spaces, the small models of BudouX (Apache-2.0) say: it finds words in Thai
-and phrases in Japanese and Chinese, in plain Python, at 2.4 us a character. A text's width is in columns, as terminals
-and subtitle rules count them. The boundary after a word follows from the punctuation at its end, and the time that it
-takes to say from its script.
+In scripts without spaces, the small models of BudouX (Apache-2.0) decide where a line may break: they find words in
+Thai and phrases in Japanese and Chinese, in plain Python, at 2.4 us a character. A text's width is in columns, as
+terminals and subtitle rules count them. The boundary after a word depends on the punctuation at its end, and the time
+to say the word on its script.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 
 _KANA = re.compile(f"[{scripts.KANA}]")
 _HAN = re.compile(f"[{scripts.HAN}]")
-# 32 flags at a time, as `wcswidth` takes quadratic time for a run of them.
+# 32 flags at a time: `wcswidth` takes quadratic time for a run of flags.
 _FLAGS = re.compile("([\U0001f1e6-\U0001f1ff]{64})")
 
 
 def phrase_ends(run: str) -> frozenset[int]:
     """Offsets in `run`, a text without spaces, at which a phrase ends, including the end of `run`.
 
-    In a script without a model every offset is one. Han is taken for Japanese if there is kana too, else for simplified
-    Chinese.
+    In a script without a model, a phrase ends after every character. Han is treated as Japanese if `run` also has kana,
+    otherwise as simplified Chinese.
     """
     if _THAI.search(run):
         parser = _parser("thai")
@@ -132,13 +131,13 @@ def gaps(text: str, words: Sequence[str]) -> list[str]:
 
 
 def _word_starts(text: str) -> Iterator[int]:
-    """Offsets at which the second and every further word begins. White space belongs to either side."""
+    """Yield the offsets at which the second and each later word begins. White space may be on either side of them."""
     clusters = list(text) if text.isascii() else list(wcwidth.iter_graphemes(text))
     kinds = _kinds(clusters)
     faced = _faced(kinds)
     thai = {run.start() + end for run in _THAI.finditer(text) for end in phrase_ends(run[0])}
     offset = 0
-    begun = unspaced = spaced = False  # the open word has a core; its last character is unspaced; a space follows
+    begun = unspaced = spaced = False  # the word so far has a core; its last character is unspaced; a space came after
     for i, (cluster, kind) in enumerate(zip(clusters, kinds, strict=True)):
         if begun and _begins(kind, faced[i], spaced=spaced, unspaced=unspaced) and not _inseparable(text, offset, thai):
             yield offset
@@ -163,8 +162,8 @@ def _begins(kind: _Kind, faced: _Kind | None, *, spaced: bool, unspaced: bool) -
 
 
 def _faced(kinds: Sequence[_Kind]) -> list[_Kind | None]:
-    """Return for each cluster the kind of the first one from there on that is no opening or neutral mark, and after an
-    opening mark no space."""
+    """Return for each cluster the kind of the first cluster from there on that is not an opening or neutral mark. From
+    an opening mark on, spaces are skipped too."""
     found: list[_Kind | None] = []
     inside = outside = None  # after an opening mark, and after a neutral one
     for kind in reversed(kinds):
@@ -215,7 +214,7 @@ def _kind(char: str) -> _Kind:
     return _Kind.LETTER if _LETTER.match(char) and category[0] != "P" else _Kind.MARK
 
 
-_TAIL = re.compile(r"[^\w\u0300-\u036f]*")  # of the reversed word: a search for the end takes quadratic time
+_TAIL = re.compile(r"[^\w\u0300-\u036f]*")  # matched on the reversed word: a search for its end takes quadratic time
 # Includes scripts that occur only in translations: Armenian, Ethiopic, Khmer, Burmese, Tibetan.
 _CLAUSE = re.compile("[,;:、，；：､،؛—–՝፣၊]")
 SENTENCE_MARKS = ".!?…。．！？｡।॥؟۔։።។။།"
@@ -229,7 +228,7 @@ _SENTENCE_END = re.compile(f"[{SENTENCE_MARKS}][\"'”’»」』)\\]）]*\\s*\\
 
 
 class Boundary(IntEnum):
-    """Ordered by strength. `TIED`: the word belongs to the next one, as a title does, "Dr. Who"."""
+    """A boundary after a word, by strength. `TIED`: the word belongs to the next one, like a title: "Dr. Who"."""
 
     TIED = -1
     NONE = 0
@@ -261,9 +260,9 @@ def _abbreviated(core: str) -> Boundary | None:
     return Boundary.NONE if is_initial or _ORDINAL.fullmatch(core) else None
 
 
-# The unit of time is the syllable because its rate is what languages have in common: 5.2 to 7.8 a second in seven
+# The unit of time is the syllable because all languages have similar syllable rates: 5.2 to 7.8 a second in seven
 # languages (Pellegrino, Coupé and Marsico, "A cross-language perspective on speech information rate", Language 87,
-# 2011). The weight of a character follows from what it writes:
+# 2011). The weight of a character depends on what it writes:
 #
 # | characters | syllables | reason |
 # | --- | --- | --- |
