@@ -1,1 +1,1 @@
-"""Text to speech: routes, sockets, engines and encoding. Child processes import this package for less than all."""
+"""Text to speech: routes, sockets, engines and encoding. Child processes import only some of its modules."""

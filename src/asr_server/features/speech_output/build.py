@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from asr_server.features.speech_output.engines.protocol import SpeechEngine
 
 
-# The options of engines, in the order in which the engines are preferred.
+# The options that name engines, in order of preference.
 _OPTIONS = (SPEECH, OTHERS, CLONE)
 
 
 def build(core: CoreParts) -> FeatureParts:
-    """Build what speaks. Each engine is loaded by its first sentence."""
+    """Build speech output. Each engine is loaded when it gets its first sentence."""
     settings = core.settings
     own = _own_engines(core)
     thread = _own_thread(own, core) if own else None
     admission = Admission(
         settings.max_queue_audio_s,
-        # The only key of a server shares it with nobody.
+        # The only key of a server need not share it with others.
         share_s=math.inf if len(settings.keys) == 1 else settings.max_queue_audio_s / 2,
         time_limit_s=settings.request_timeout,
         engine_s=(thread or core.thread).with_recordings_s,
@@ -68,8 +68,8 @@ def build(core: CoreParts) -> FeatureParts:
 
 
 def engines_named(name: str, fake_script: Path | None = None) -> tuple[SpeechEngine, ...]:
-    """Return the engines of a value of SPEECH: one of `options.NAMES`, or voices of Piper. Their libraries are imported
-    here."""
+    """Return the engines that a value of SPEECH names: one of `options.NAMES`, or voices of Piper. Imports their
+    libraries."""
     if name == FAKE:
         from asr_server_fake.speech import FakeSpeechEngine
 
@@ -84,8 +84,8 @@ def engines_named(name: str, fake_script: Path | None = None) -> tuple[SpeechEng
 
 
 def _own_engines(core: CoreParts) -> list[tuple[str, str, SpeechEngine]]:
-    """Return the engines that use no accelerator, after their options and their names on their thread; the first is its
-    `DEFAULT`."""
+    """Return the option, the name on the thread, and the engine, of each engine that uses no accelerator. The name of
+    the first one is `DEFAULT`."""
     own: list[tuple[str, str, SpeechEngine]] = []
     for option in _OPTIONS:
         if (value := core.plan.value(option)) and option not in core.models:

@@ -102,7 +102,7 @@ def gauges(speech: SpeechProcessor) -> Iterator[Metric]:
 
 
 def speech_health(services: Services) -> dict[str, Any]:
-    """Return the fields of `/health` about what speaks."""
+    """Return the fields of `/health` about speech."""
     speech = services.of(SpeechProcessor)
     queue = SpeechQueueBody(
         texts=speech.texts,
@@ -124,7 +124,7 @@ def speech_health(services: Services) -> dict[str, Any]:
 def speech_failure(speech: SpeechProcessor) -> str:
     """Return why the process should be restarted, "" if it should not.
 
-    A sentence that hangs is given up by the engine itself, so the age of its heartbeat says nothing.
+    The engine itself gives up on a sentence that hangs, so the age of its heartbeat says nothing.
     """
     if speech.silent_because:
         return ""

@@ -1,4 +1,4 @@
-"""The options `speech` and `speech_clone_model`: what speaks on this machine, and the feature."""
+"""The options `speech` and `speech_clone_model`, which choose the speech engines of this machine, and the feature."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def options(asked: Asked) -> Iterator[Option]:
 
 
 def conflicts(asked: Asked) -> Iterator[str]:
-    """Yield a sentence for what was asked for by name and cannot run."""
+    """Yield a message for each setting that names an engine that cannot run."""
     wanted, clone = asked.settings.speech, asked.settings.speech_clone_model
     speech = next(_speech(asked.settings))
     if wanted == ESPEAK and (reason := package.missing()):
@@ -59,7 +59,7 @@ def conflicts(asked: Asked) -> Iterator[str]:
 def models(asked: Asked) -> dict[str, SharedModel]:
     """Return the models of Qwen3-TTS by the names of their options. They run as the recogniser does.
 
-    The machine can run them: `conflicts` has looked.
+    `conflicts` has already checked that the machine can run them.
     """
     settings, capabilities = asked.settings, asked.capabilities
     wanted = {SPEECH: next(_speech(settings)).value, CLONE: settings.speech_clone_model}
@@ -86,7 +86,7 @@ def _qwen_conflicts(setting: str, model: str, capabilities: Capabilities) -> Ite
 
 
 def _speech(settings: Settings) -> Iterator[Option]:
-    """Yield the option of what speaks, and where that is Piper, that of what speaks other languages."""
+    """Yield the option of the engine that speaks, and with Piper also the option of the engine for other languages."""
     wanted = settings.speech
     is_piper = piper.takes(wanted) or (wanted == AUTO and not piper.missing(piper.DEFAULT))
     if is_piper:

@@ -1,4 +1,4 @@
-"""The sentences that are not spoken yet; the first of them are at the engine."""
+"""The queue of sentences that are not spoken yet. The engine already has the first few."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class QueuedSentence:
 class SpeechQueue:
     """Sentences and marks in order. For one event loop.
 
-    While there are sentences, it holds a lease of the engine and what `hold` admits; otherwise nothing.
-    `deadline_s`: by when a sentence that goes to the engine now is to be spoken. `characters` counts the text that
-    waits; a mark counts as one, so that marks have a bound. `current`: the sentence that is being spoken.
+    While it has sentences, it holds a lease of the engine and the ticket that `hold` gives; otherwise nothing.
+    `deadline_s` returns the deadline of a sentence that goes to the engine now. `characters` counts the waiting text.
+    A mark counts as one character, so that marks are bounded too. `current`: the sentence that is being spoken.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SpeechQueue:
         self._items: deque[QueuedSentence | QueueMark] = deque()
         self._arrived = asyncio.Event()
         self._held = ExitStack()
-        # The ticket is for everything that was queued since it is held.
+        # The ticket covers everything that was queued since it was taken.
         self._ticket: AdmissionTicket | None = None
         self._queued_s = self._begun_s = self._spoken_s = self._expected_s = 0.0
 
@@ -76,10 +76,10 @@ class SpeechQueue:
 
     @contextmanager
     def expecting(self, seconds: float, share: str, how: Delivery) -> Iterator[None]:
-        """Reserve this much speech until the block, which queues it, ends.
+        """Reserve this many seconds of speech until the block ends; the block queues them.
 
         Raises `Overloaded` if the waiting speech of this caller, or of all callers, would exceed its limit. The whole
-        text is reserved before its first sentence is queued, since other callers ask between its sentences.
+        text is reserved before its first sentence is queued, since other callers may queue speech between sentences.
         """
         self._admission.check_more(self._ticket, seconds, share)
         self._expected_s = self._queued_s + seconds
@@ -105,7 +105,7 @@ class SpeechQueue:
         self._look_ahead()
 
     def count_waiting(self, counts: bool) -> None:
-        """Count the sentences that are not begun in the admission, or leave them out while nobody takes any."""
+        """Include sentences that are not begun in the admission, or leave them out while the reader takes no audio."""
         if self._ticket is not None:
             self._admission.measure(self._ticket, self._queued_s if counts else self._begun_s)
 
@@ -126,7 +126,7 @@ class SpeechQueue:
             self._look_ahead()
 
     def finish(self) -> None:
-        """Note that the present sentence is spoken."""
+        """Note that the current sentence is spoken."""
         assert self.current is not None
         assert self._ticket is not None
         self._spoken_s += self.current.duration_s
@@ -135,7 +135,7 @@ class SpeechQueue:
 
     def clear(self) -> None:
         """Forget all waiting sentences and cancel their jobs. The current sentence continues."""
-        for item in reversed(self._items):  # else the engine begins the next when it has left the first
+        for item in reversed(self._items):  # last first, or the engine would begin a sentence that is cancelled next
             _cancel(item)
         self._items.clear()
         self.characters = 0

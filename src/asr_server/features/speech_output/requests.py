@@ -24,9 +24,9 @@ DEFAULT_VOICE = "alloy"
 MAX_REFERENCE_CHARS = 2_000
 # Unicode's categories Cc and Cs, except tabs and line ends.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-# Of a text that is spoken as a job.
+# Limits of a text that is spoken as a job.
 MAX_JOB_CHARS, MAX_CHAPTERS, MAX_TITLE_CHARS = 2_000_000, 1_000, 200
-# CommonMark's ATX headings: at most three blanks before, and signs at the end that do not count.
+# CommonMark's ATX headings: at most three spaces before. The closing signs (#) are not part of the title.
 _HEADING = re.compile(r"^ {0,3}#[ \t]+(?P<title>\S.*)$", re.MULTILINE)
 _SPOKEN = re.compile(r"[^\W_]")
 
@@ -186,9 +186,9 @@ class SpeechJobBody(SpeechOptions):
 
 
 def markdown_chapters(text: str) -> tuple[Chapter, ...]:
-    """Return a chapter for each line `# ...`, whose words its text begins with. Text before the first one has no
-    title."""
-    headings = list(islice(_HEADING.finditer(text), MAX_CHAPTERS + 1))  # more are refused by their number
+    """Return a chapter for each line `# ...`. Its text begins with the words of that line. Text before the first such
+    line is a chapter without a title."""
+    headings = list(islice(_HEADING.finditer(text), MAX_CHAPTERS + 1))  # one too many is enough to be refused
     ends = [heading.start() for heading in headings[1:]] + [len(text)]
     found = [Chapter(text=text[: headings[0].start()] if headings else text)]
     for heading, end in zip(headings, ends, strict=False):

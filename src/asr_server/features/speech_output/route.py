@@ -136,7 +136,7 @@ async def list_model_voices(services: ServicesDep, model_id: str = "tts-1") -> l
 
 
 def voice_list(engines: Sequence[SpeechTraits]) -> VoiceListBody:
-    """Return OpenAI's names, then the engines' own. `engines`: in the order in which they are preferred."""
+    """Return OpenAI's names, then the engines' own. `engines`: in order of preference."""
     own = {voice.id: _voice_body(voice, traits) for traits in reversed(engines) for voice in traits.voices}
     ordered = [own[voice.id] for traits in engines for voice in traits.voices]
     names = sorted({name for traits in engines for name in traits.openai_voices})
@@ -145,7 +145,7 @@ def voice_list(engines: Sequence[SpeechTraits]) -> VoiceListBody:
 
 
 def _alias(name: str, engines: Sequence[SpeechTraits], own: dict[str, VoiceBody]) -> VoiceBody:
-    """Return the voices that a name stands for: the first that speaks a language is the one that is used."""
+    """Return the entry of a name with the voices it stands for. Of these, the first that speaks a language is used."""
     first, *others = [own[traits.openai_voices[name]] for traits in engines if name in traits.openai_voices]
     languages = list(dict.fromkeys(code for voice in (first, *others) for code in voice.languages))
     changed = {"id": name, "name": name, "alias_of": first.id, "languages": languages}
@@ -158,7 +158,7 @@ def _voice_body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
 
 
 async def _received(request: Request, services: Services) -> SpeechRequest:
-    """Return the body. Raises `speech_unavailable` before it is read, and what is wrong with it."""
+    """Read and check the body. Raises `speech_unavailable` before reading it, and an error if the body is wrong."""
     services.of(SpeechProcessor).check()
     max_bytes = _BYTES_PER_CHAR * services.settings.max_speech_chars + _OTHER_BYTES
     wanted = body.validated(SpeechRequest, await body.read_json(request, max_bytes))
@@ -167,14 +167,14 @@ async def _received(request: Request, services: Services) -> SpeechRequest:
 
 
 def _check(wanted: SpeechRequest, services: Services) -> None:
-    """Raise `missing_required_parameter` and `model_not_found`."""
+    """Raise `missing_required_parameter` if there is no text, and `model_not_found` for an unknown model."""
     if not wanted.input.strip():
         raise InvalidInput("There is no text to speak.", code="missing_required_parameter", param="input")
     services.catalog.find_speech(wanted.model)
 
 
 async def _samples(request: Request, services: Services) -> SpeechRequest:
-    """Return the body, for an answer in PCM."""
+    """Read and check the body, and set its format to PCM."""
     wanted = await _received(request, services)
     return wanted.model_copy(update={"response_format": SpeechFormat.PCM, "stream_format": "audio"})
 
@@ -186,12 +186,12 @@ async def _response(
     sample: VoiceSample | None = None,
     to_frames: Callable[[SpeechEvent], list[str]] | None = None,
 ) -> Response:
-    """Return a response that is sent as it is made: the audio, or events by `to_frames`. An error before the first
-    audio becomes an HTTP status."""
+    """Return a response that sends the audio, or the events that `to_frames` makes, as soon as it is ready. An error
+    before the first audio becomes an HTTP status."""
     speech, share = services.of(SpeechProcessor), request.state.caller.share
     if len(wanted.input) <= _SHORT_TEXT_CHARS:
         prepared = speech.prepare(wanted, share, sample)
-    else:  # it waits for its turn, as long as its client does
+    else:  # a long text waits for its turn, for as long as its client is connected
         prepared = await while_connected(request.receive, in_thread(speech.prepare, wanted, share, sample))
     if wanted.stream_format == "sse":
         to_frames = _openai_frames
@@ -232,7 +232,7 @@ def _openai_frames(event: SpeechEvent) -> list[str]:
         case AudioChunk(data=data):
             return [event_stream.frame({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})]
         case SpeechDone():
-            # Characters of the text and frames of 80 ms are in the place of OpenAI's tokens.
+            # OpenAI counts tokens. This server counts characters of the text and frames of 80 ms instead.
             characters, frames = event.characters, -(-event.samples * 25 // (2 * SPEECH_RATE))
             usage = {"input_tokens": characters, "output_tokens": frames, "total_tokens": characters + frames}
             return [event_stream.frame({"type": "speech.audio.done", "usage": usage})]
@@ -241,7 +241,7 @@ def _openai_frames(event: SpeechEvent) -> list[str]:
 
 
 class SentenceFrames:
-    """The events of `/speech/stream`: one for each sentence, once all of its audio is there."""
+    """The events of `/speech/stream`: one for each sentence, once its audio is complete."""
 
     def __init__(self) -> None:
         self._begun: SentenceBegun | None = None

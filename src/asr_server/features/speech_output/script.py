@@ -32,9 +32,9 @@ _LANGUAGES = languages.OF_LETTERS | {
     **{"LAO": "lo", "KHMER": "km", "TIBETAN": "bo", "ORIYA": "or"},
     **{"IDEOGRAPHIC": "zh", "KATAKANA-HIRAGANA": "ja"},
 }
-# Languages that are also written in the script of another one, or in one whose letters are not known by their names.
+# By the language code of a script: other languages also written in it, and languages whose script `letters_of` lacks.
 _ALSO_WRITTEN = {"ru": ("bs", "uz"), "ar": ("az", "ku", "pa"), "hi": ("ks", "sd"), "bo": ("bo", "dz"), "or": ("or",)}
-# Languages whose characters are syllables or words, and how many letters of Latin one of them counts as.
+# Languages whose characters are syllables or words, and how many Latin letters one such character counts as.
 _SYLLABIC = frozenset(["zh", "ja", "ko"])
 _LETTERS_IN_SYLLABLE = 3
 
@@ -42,14 +42,14 @@ _LETTERS_IN_SYLLABLE = 3
 def language_of(text: str, default: str) -> str:
     """Return the language code of `text` by the script of most of its letters.
 
-    `default`, a language tag, where that script is Latin, where there are no letters, and where the default language
-    is written in that script.
+    Return `default`, a language tag, if that script is Latin, if there are no letters, or if the default language is
+    written in that script.
     """
     counts = Counter[str]()
     for name, count in Counter(letter_names(text)).items():
         if code := _LANGUAGES.get(name):
             counts[code] += count * (_LETTERS_IN_SYLLABLE if code in _SYLLABIC else 1)
-    if counts["ja"]:  # kana: with them Chinese characters are Japanese too
+    if counts["ja"]:  # with kana in the text, its Chinese characters are Japanese too
         counts["ja"] += counts.pop("zh", 0)
     latin = counts.pop(_LANGUAGES["LATIN"], 0)
     code = max(counts, key=lambda code: counts[code], default="")
@@ -60,12 +60,12 @@ def language_of(text: str, default: str) -> str:
     return default if code in written or primary in _ALSO_WRITTEN.get(code, ()) else code
 
 
-# Of eSpeak NG at its usual rate; people read books at about the same.
+# Speaking rates of eSpeak NG at its usual speed. People read books aloud at about the same rates.
 _LETTERS_PER_S, _SYLLABLES_PER_S = 14.0, 4.5
 
 
 def spoken_s(text: str) -> float:
-    """Return about how many seconds the text takes. A character of a script without blanks is about a syllable."""
+    """Return the estimated seconds to say the text. In scripts without spaces, a character is about a syllable."""
     syllables = len(UNSPACED.findall(text))
     return (len(text) - syllables) / _LETTERS_PER_S + syllables / _SYLLABLES_PER_S
 
@@ -80,7 +80,7 @@ class SpeechEngineClient:
 
     thread: Scheduler
     traits: SpeechTraits
-    model_id: str  # what speaks
+    model_id: str  # the model that speaks
     model: str = DEFAULT  # its name on the thread
     observer: SchedulerObserver | None = None  # of its sentences
 
@@ -89,7 +89,7 @@ class SpeechEngineClient:
         return self.thread.request_clock
 
     def speak(self, sentence: Sentence, *, priority: Priority, duration_s: float, deadline_s: float) -> SpeechStream:
-        """Return the samples as they come; the sentence is queued at once. `duration_s`: about how long it will be.
+        """Queue the sentence at once and return its samples as they come. `duration_s`: its estimated length.
 
         Reading the stream raises `TimeoutError` at `deadline_s` by `clock`. Raises `ShuttingDown` when no new work is
         taken, and `EngineFailed`.
@@ -102,7 +102,7 @@ class SpeechEngineClient:
 class SpeechEngines:
     """The speech engines of the server."""
 
-    named: tuple[SpeechEngineClient, ...]  # those with voices of their own, in the order in which they are preferred
+    named: tuple[SpeechEngineClient, ...]  # the engines with voices of their own, in order of preference
     clone: SpeechEngineClient | None = None  # the engine that imitates voices, None if there is none
 
     @property
@@ -112,7 +112,7 @@ class SpeechEngines:
         return next((one for one in found if one.state is not ModelState.UNLOADED), found[0])
 
     def choose(self, voice: str | None, language: str) -> tuple[SpeechEngineClient, str, str]:
-        """Return the engine for a voice (None: the voice of a recording), and its names of the voice and the language.
+        """Return the engine for a voice (None: the voice of a recording), and its names for the voice and the language.
 
         Raises `invalid_value` for a voice that no engine has, `UnsupportedLanguage` for a language that the engines
         with the voice do not speak.
@@ -135,14 +135,14 @@ class Delivery:
     """The engine and the options with which the sentences of a request are spoken."""
 
     options: SpeechOptions
-    sample: VoiceSample | None  # a voice to imitate instead of that of the options
+    sample: VoiceSample | None  # a voice to imitate instead of the voice in the options
     client: SpeechEngineClient
-    voice: str  # the engine's name
-    language: str  # the engine's name
+    voice: str  # the engine's name for it
+    language: str  # the engine's name for it
 
     @property
     def encoding(self) -> EncodingOptions:
-        """The options by which the audio of the sentences is encoded."""
+        """The options for encoding the audio of the sentences."""
         audio_format, speed, pause_ms = self.options.response_format, self.options.speed, self.options.pause_ms
         if self.client.traits.changes_speed:
             speed, pause_ms = 1.0, round(pause_ms / speed)
@@ -195,9 +195,9 @@ def _own(traits: SpeechTraits) -> list[str]:
 
 
 class ArrivingText:
-    """The sentences of one text after the other, each as soon as its end is certain.
+    """Finds the sentences of one text after another, each as soon as its end is certain.
 
-    A text in any pieces has the sentences that it has as a whole. `language_of` decides its language by the first
+    However a text is cut into pieces, it has the same sentences. `language_of` decides its language from its first
     sentence, which is found by the rules of `default`.
     """
 
@@ -207,7 +207,7 @@ class ArrivingText:
 
     @property
     def waiting_characters(self) -> int:
-        """The number of characters that have arrived and whose sentence is not certain yet."""
+        """The number of characters that have arrived but whose sentence is not certain yet."""
         return self._sentences.waiting_characters if self._undecided is None else len(self._undecided)
 
     def clear(self) -> None:

@@ -1,7 +1,7 @@
 """Sessions that speak a text while it arrives: pieces of text in, audio out, and everything stops on a cancel.
 
-Everything runs on the event loop. One task speaks; it waits until its last message was sent, so the engine is at most
-two sentences ahead of what the client takes. The sentences to come are queued at the engine when they arrive.
+Everything runs on the event loop. One task speaks. It waits until each message has been sent, so the engine is at most
+two sentences ahead of the client. The next sentences are queued at the engine as they arrive.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from asr_server.net.errors import Json
 from asr_server.net.loop_time import TimeSlice, loop_time
 from asr_server.text.sentences import TextSpan
 
-# The part of a text that is divided into sentences at once, which takes at most 3 ms.
+# Characters of a text that are divided into sentences at a time, which takes at most 3 ms.
 _SLICE_CHARACTERS = 256
 # After a slice the session rests this many times as long, so that it takes a small part of the event loop.
 _REST = 8
-# What a cancelled text costs its caller, as it has begun work for nothing: 16 in a row, and then 8 a second.
+# The loop time that each cancelled text costs its caller, for work begun in vain: 16 texts in a row, then 8 a second.
 CANCEL_S = 0.00625
 _DRAIN_TIMEOUT_S = 20.0
-IDLE_S = 300.0  # without a message from the client and without speech, after which a session ends
+IDLE_S = 300.0  # a session ends after this long without a message from the client and without speech
 
 Send = Callable[[Json | bytes], Awaitable[None]]
 
 
 class SpeechSession:
-    """Made by `SpeechSessions`. `start` comes first. Nothing of the engine is used before the first sentence.
+    """A session, made by `SpeechSessions`. Call `start` first. It does not use the engine before the first sentence.
 
     `send` sends a message to the client, audio as bytes. It is cancelled with the text that the message belongs to.
     """
@@ -63,7 +63,7 @@ class SpeechSession:
             partial(processor.admission.hold_live, share),
             lambda clock: clock.now_s() + processor.timeout_s,
         )
-        self._file_begin_samples = 0  # of all samples
+        self._file_begin_samples = 0  # samples of the session before the current file
         self._speaking: asyncio.Task[None] | None = None  # one task up to the next cancel
         self._send_error: Exception | None = None
         self._ended = self._draining = False
@@ -77,7 +77,7 @@ class SpeechSession:
     # -- from the client ---------------------------------------------------------------------------------------------
 
     async def start(self, options: SpeechOptions) -> None:
-        """State how texts are to be spoken. Raises what is wrong with that, and `invalid_event` the second time."""
+        """Set how texts are spoken. Raises an error for a wrong option, and `invalid_event` the second time."""
         if self._delivery is not None:
             raise InvalidInput(
                 "The session has started: 'start' is the first message or none.", code="invalid_event", param="type"
@@ -88,10 +88,10 @@ class SpeechSession:
         await self._notify({"type": "started", "id": self.id, **audio})
 
     async def push(self, piece: str) -> None:
-        """Take the next piece of the text, a slice at a time: others continue while a long one is divided.
+        """Take the next piece of the text, a slice at a time: other sessions continue while a long piece is divided.
 
-        Raises `string_above_max_length` and `Overloaded` and takes nothing of it if too much waits, and
-        `UnsupportedLanguage` if no voice speaks the language of the text, which is then discarded.
+        Raises `string_above_max_length` or `Overloaded` if too much waits; then nothing of the piece is taken. Raises
+        `UnsupportedLanguage` if no voice speaks the language of the text; then the text is discarded.
         """
         self._check_not_ended()
         if self._draining:
@@ -116,13 +116,13 @@ class SpeechSession:
         self._ended = ends
         try:
             self._add(self._text.end())
-        finally:  # also where the rest of the text cannot be spoken
+        finally:  # even if the rest of the text cannot be spoken
             self.queue.put(QueueMark.END if ends else QueueMark.FLUSH)
 
     async def cancel(self) -> None:
         """Cancel the engine's jobs and forget everything that waits. Return when the client has been notified.
 
-        At the server's end the session is over instead.
+        While the server shuts down, end the session instead.
         """
         self.cancels += 1
         await self.stop()
@@ -145,7 +145,7 @@ class SpeechSession:
     async def run(self) -> None:
         """Speak all that arrives, until the text has ended.
 
-        Raises `session_expired`, `ShuttingDown`, the error of `send` and what ended the session.
+        Raises `session_expired`, `ShuttingDown`, the error of `send`, and any error that ended the session.
         """
         while self._speaking is None or self._speaking.cancelled():
             self._speaking = asyncio.create_task(self._speak_all())
@@ -187,7 +187,7 @@ class SpeechSession:
     # -- from the server ---------------------------------------------------------------------------------------------
 
     def finish_sentence(self) -> None:
-        """Speak the present sentence to its end, and no others; then `run` raises `ShuttingDown`."""
+        """Speak the current sentence to its end, and no others; then `run` raises `ShuttingDown`."""
         self._draining = True
         if self._delivery is not None:
             self._text.clear()
@@ -195,7 +195,7 @@ class SpeechSession:
         self.queue.put(QueueMark.STOP)
 
     async def stop(self) -> None:
-        """Cancel all jobs before anything is waited for. Nothing of the text is sent any more."""
+        """Cancel all jobs before waiting for anything. Nothing more of the text is sent."""
         self.queue.stop()
         if self._delivery is not None:
             self._text.clear()
@@ -224,7 +224,7 @@ class SpeechSession:
         self.queue.add([TextSpan(text, 0, len(text)) for text in found], self._delivered)
 
     def _language_of(self, first_sentence: str) -> str:
-        """Return the language of a text by its first sentence, in which another engine may have to speak."""
+        """Return the language of a text by its first sentence. Another engine may have to speak that language."""
         self._delivery = self._processor.delivery(self._delivered.options, first_sentence)
         return self._delivery.language
 
@@ -292,7 +292,7 @@ class SpeechSessions:
         )
 
     async def drain(self) -> None:
-        """Take no more texts. Let every open session speak its present sentence, and end it with `ShuttingDown`."""
+        """Take no more texts. Let every open session speak its current sentence, and end it with `ShuttingDown`."""
         self._processor.is_draining = True
         sessions = list(self._open)
         for session in sessions:

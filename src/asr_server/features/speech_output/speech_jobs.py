@@ -1,4 +1,4 @@
-"""Jobs that speak a text: first its samples, part by part, into a file, then the file that the request asks for.
+"""Jobs that speak a text. They write its samples to a file, part by part, and then encode it in the requested format.
 
 Files list their chapters at the beginning, so nothing is encoded before everything is spoken.
 """
@@ -40,13 +40,13 @@ from asr_server.schedule.job import Priority
 from asr_server.services import CallerDep, ServicesDep
 from asr_server.text.sentences import TextSpan, sentences
 
-# Silence before a chapter, in addition to that between two sentences; at speed 1.
+# Silence before a chapter, in addition to the pause between two sentences; at speed 1.
 _CHAPTER_PAUSE_MS = 1_000
-# A process that was lost is started anew. A sentence that fails this often will fail again.
+# A lost process is started again. A sentence that fails this often would fail again.
 _ATTEMPTS = 3
-# The part of the text by which its language is found.
+# The beginning of the text, which decides its language.
 _BEGINNING_CHARS = 20_000
-# A part is a whole number of sentences; a failed one is spoken again.
+# A part is a whole number of sentences; a failed part is spoken again.
 PART_S = 120.0
 _BLOCK_BYTES = 480_000
 _SAMPLE_BYTES = 2
@@ -63,8 +63,8 @@ class TextPart:
     """Some sentences of a chapter."""
 
     chapter: int
-    begin: int  # characters of the chapters before this one
-    spans: list[TextSpan]  # of the text of the chapter
+    begin: int  # number of characters in the chapters before this one
+    spans: list[TextSpan]  # in the text of the chapter
 
 
 def text_parts(chapters: tuple[Chapter, ...], language: str) -> list[TextPart]:
@@ -104,7 +104,7 @@ class SpeechJobs:
         self._speech = speech
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """The speech, as the result in the store. Raises as `JobKind`."""
+        """Return the speech as the outcome of the job. Raises as `JobKind`."""
         try:
             async with asyncio.timeout(run.timeout_s):
                 return await self._process(run)
@@ -151,7 +151,7 @@ class _SpokenParts:
         self._starts: dict[int, int] = {}  # the first sample of each chapter
 
     async def speak(self, speech: SpeechProcessor, part: TextPart, script: SpeechScript) -> None:
-        """Add a part. What a failed attempt has left of it is overwritten."""
+        """Add a part, overwriting anything that a failed attempt left of it."""
         await asyncio.to_thread(_cut, self._file, self._samples * _SAMPLE_BYTES)
         pause = self._pause_before(part)
         await asyncio.to_thread(self._file.write, bytes(pause * _SAMPLE_BYTES))
@@ -210,7 +210,7 @@ def _state_length(file: BinaryIO, audio_format: SpeechFormat, samples: int) -> N
     file.seek(0)
     header = file.read(_HEADER_BYTES)
     file.seek(0)
-    with suppress(ValueError):  # a WAV file over 4 GiB, which is read to its end
+    with suppress(ValueError):  # a WAV file over 4 GiB: without a length, it is read to its end
         file.write(with_length(audio_format, header, samples))
 
 

@@ -69,7 +69,7 @@ MODELS: dict[str, type[ClientMessage]] = {
 def parse(text: str | None) -> ClientMessage:
     """Return the message in a text frame. `text` is None for a binary frame.
 
-    Raises `malformed_body` for what is no JSON object, `invalid_value` with the field at fault.
+    Raises `malformed_body` if it is not a JSON object, and `invalid_value` with the field at fault.
     """
     if text is None:
         raise InvalidInput(
@@ -109,7 +109,7 @@ SERVER: dict[str, str] = {
 
 router = APIRouter(tags=["speech"])
 
-# Shorter than the time in which a client that does not read misses a ping.
+# Shorter than the time after which a client that does not read misses a ping.
 _SEND_S = 10.0
 _DEFAULTS = Start.model_validate({})
 

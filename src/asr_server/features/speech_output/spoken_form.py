@@ -1,7 +1,7 @@
 """Numbers, dates, times, amounts and units in words, as a speaker reads them.
 
-Only what has one reading is replaced: a year, a telephone number, a version, a postal code, and a number whose words
-depend on a noun ("1 Haus", "21 casas") keep their digits, which speech engines read themselves.
+Only text with a single possible reading is replaced. Years, telephone numbers, versions, postal codes, and numbers
+whose words depend on a noun ("1 Haus", "21 casas") keep their digits, which speech engines read themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Language:
     dollars: tuple[str, str]  # one and several
     euros: tuple[str, str]  # one and several
     pounds: tuple[str, str] | None  # None: feminine, unlike the other two
-    cents: str  # after units and before the number of cents
+    cents: str  # between the units and the number of cents
     # Words that change with the gender of the noun.
     gendered: str
     # Words that have another form before a masculine noun, and that form; None: it depends on more than the gender.
@@ -74,7 +74,7 @@ def knows(language: str) -> bool:
 
 
 class NumberWords:
-    """The words of one language. Numbers are between 0 and `MAX_NUMBER`; None: the words depend on what is counted."""
+    """The words of one language for 0 to `MAX_NUMBER`. None: the words depend on the noun that is counted."""
 
     def __init__(self, language: str) -> None:
         self.language = language
@@ -117,7 +117,7 @@ class NumberWords:
 
 _MAX_DIGITS = 12
 _CONTEXT_CHARACTERS = 24
-# Digits with what may stand between them. What is no number, date or time as a whole stays as it is.
+# Digits with the marks that may stand between them. Unless all of it is a number, date or time, the text is kept.
 _DIGITS = re.compile("[0-9]+(?:[.,:/’\xa0\u202f–-][0-9]+)*+")
 _FREE_BEFORE = re.compile(r"(?:^|[\s(\[\"'“‘«„»¿¡—])\Z")
 _FREE_AFTER = re.compile(r"\Z|[\s)\]\"'”’»“«!?…;—]|[.,:](?:\Z|[\s)\]\"'”’»“«])")
@@ -160,7 +160,7 @@ HOURS = {"de": "Uhr", "nl": "uur"}
 _ISO_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _CLOCK_TIME = re.compile(r"([01]?[0-9]|2[0-3])([:.])([0-5][0-9])")
 _YEARS = range(1500, 2200)
-# Nobody calls "nine hundred and eleven".
+# Kept in digits: nobody calls "nine hundred and eleven".
 _EMERGENCY_NUMBERS = frozenset(["000", "110", "111", "112", "118", "119", "911", "999"])
 
 
@@ -177,13 +177,13 @@ def spoken_form(text: str, language: str) -> str:
 
 
 def readings(text: str, language: str) -> Iterator[NumberReading]:
-    """Yield the numbers that `spoken_form` replaces, in order and disjoint; none of a language without rules here."""
+    """Yield the numbers that `spoken_form` replaces, in order and disjoint; none in a language without rules here."""
     if not knows(language):
         return
     reader, position = _reader(language), 0
     for digits in _DIGITS.finditer(text):
         reading = reader.read(text, digits)
-        if reading and reading.start >= position:  # not with a currency or minutes that were read before
+        if reading and reading.start >= position:  # otherwise the number before includes it
             yield reading
             position = reading.end
 
@@ -221,7 +221,7 @@ def _reader(language: str) -> _Reader:
 
 
 class _Reader:
-    """Reads in one language."""
+    """Reads the numbers of texts in one language."""
 
     def __init__(self, locale: Locale) -> None:
         from babel.dates import get_date_format
@@ -238,7 +238,7 @@ class _Reader:
         self._month_first = pattern.startswith("m")
 
     def read(self, text: str, digits: re.Match[str]) -> NumberReading | None:
-        """Return the reading of these digits, with what belongs to them, or None if they stay."""
+        """Return the reading of these digits, including their sign and unit, or None if the digits are kept."""
         before = text[max(0, digits.start() - _CONTEXT_CHARACTERS) : digits.start()]
         after = text[digits.end() : digits.end() + _CONTEXT_CHARACTERS]
         written = digits[0]
@@ -279,7 +279,7 @@ class _Reader:
             orders = [(parts[1], parts[2]), (parts[2], parts[1])]
             days = [_date(parts[3], *order) for order in (orders if self._month_first else reversed(orders))]
             if str(self._locale) == "en" and None not in days and days[0] != days[1]:
-                return None  # English of which country?
+                return None  # day or month first? The country is not known
         else:
             return None
         day = next((day for day in days if day), None)
@@ -369,7 +369,7 @@ class _Reader:
         return f"{whole}{self._words.rules.cents}{small}" if number.whole and small else None
 
     def _read_number(self, number: _Number, sign: re.Match[str]) -> tuple[str, int] | None:
-        """Return a number and its unit, or only a number, which has no sign."""
+        """Read a number with its unit, or by itself if it has no sign."""
         after = number.after
         if currency := _CURRENCY_AFTER.match(after):
             names = self._currency_names(currency[1])

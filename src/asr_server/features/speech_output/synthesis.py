@@ -31,11 +31,11 @@ from asr_server.text.sentences import sentences
 # The most bytes of one event. A reader that is slow holds a bounded number of events.
 _CHUNK_BYTES = 64 * 1024
 _NOTHING = np.zeros(0, np.float32)
-# A reader that takes longer for an event plays the audio while it reads, and does not need the rest soon.
+# A reader that takes longer than this for an event plays the audio as it reads, and does not need the rest soon.
 _SLOW_S = 1.0
-# With a number and an amount: the libraries for these are imported at the first one.
+# Has a number and an amount of money, because the libraries for these are imported on first use.
 _WARM_UP = "One costs $2.50."
-# A person who asked hears silence until the first audio; a sentence is a tenth of a second of work, or seconds.
+# The listener hears silence until the first audio. A sentence takes from a tenth of a second to seconds of work.
 SPEECH_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -66,7 +66,7 @@ class SpeechMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SentenceBegun:
-    """The audio of a sentence is next."""
+    """The audio of a sentence comes next."""
 
     index: int
     text: str
@@ -145,9 +145,9 @@ class SpokenFile:
         await self.emit(SentenceEnded(self.encoded.samples - begin))
 
     async def _push(self, pushing: Awaitable[bytes]) -> float:
-        """Emit what is ready, and return the time in the encoder.
+        """Emit the bytes that are ready, and return the time in the encoder.
 
-        The samples of compressed audio are those that the encoder has received.
+        Except for PCM, an event counts the samples that the encoder has received.
         """
         began_s = time.perf_counter()
         data = await pushing
@@ -227,9 +227,9 @@ class SpeechProcessor:
             await self.speak(self.prepare(SpeechRequest(input=_WARM_UP, response_format=SpeechFormat.PCM)), _drop)
 
     def delivery(self, options: SpeechOptions, text: str, sample: VoiceSample | None = None) -> Delivery:
-        """Return how a text is spoken, whose script decides a language that is not stated.
+        """Return how a text is spoken. If the options state no language, the script of the text decides it.
 
-        Raises for a wrong voice or language, and `speech_unavailable`.
+        Raises an error for a wrong voice or language, and `speech_unavailable`.
         """
         self.check(imitates=sample is not None)
         default = self.settings.speech_language
@@ -257,7 +257,7 @@ class SpeechProcessor:
         return SpeechScript(how, len(text), spans, share)
 
     async def speak(self, prepared: SpeechScript, emit: Emit) -> SpeechDone:
-        """Emit the audio as it is made, `SpeechDone` at last. Cancelling cancels all work.
+        """Emit the audio as it is made, and `SpeechDone` at the end. Cancelling cancels all work.
 
         Raises `Overloaded`, `DeadlineExceeded`, `SpeechFailed`, `EncoderUnavailable` and what loading raises.
         """
@@ -311,9 +311,9 @@ class SpeechProcessor:
 class _Answer:
     """The text of a request on its way to its reader.
 
-    While the reader does not take what is ready, no further sentence is begun. That time does not count against the
-    limit of the request, and the admission counts only the sentences that are begun. For a slow reader it never counts
-    the others.
+    While the reader has not taken an event, no further sentence is begun. This time does not count against the time
+    limit of the request, and meanwhile the admission counts only the sentences that are begun. Once a reader has been
+    slow, the admission never counts the others again.
     """
 
     def __init__(self, prepared: SpeechScript, emit: Emit, admission: Admission, timeout_s: float) -> None:
@@ -333,7 +333,7 @@ class _Answer:
         return self._limit_s + waiting_s
 
     async def emit(self, event: SpeechEvent) -> None:
-        """Hand an event to the reader. The first one goes with the first audio: an error is then before both."""
+        """Hand an event to the reader. The first one waits for the first audio: an earlier error comes before both."""
         if isinstance(event, SentenceEnded):
             return
         if isinstance(event, SentenceBegun) and event.index == 0:

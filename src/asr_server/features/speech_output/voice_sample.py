@@ -1,4 +1,4 @@
-"""A recording of a voice to the sample that a speech engine imitates."""
+"""Turns a recording of a voice into the sample that a speech engine imitates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST_SPEECH_S = 1.0
 
 
 async def voice_sample(decoder: Decoder, recording: Source, text: str, caller: str, timeout_s: float) -> VoiceSample:
-    """Return the sample of a recording in which a person says `text`, "" if that is not known.
+    """Return the sample of a recording in which a person says `text` ("" if unknown).
 
     Raises `invalid_reference`, what the decoder raises, and `DeadlineExceeded`.
     """
