@@ -19,7 +19,7 @@ from asr_server.processes.worker_process import Work, WorkerClient, WorkerStream
 # A request has at most a second of sound, so that others need not wait long.
 _BLOCK_SAMPLES = SPEECH_RATE
 # The most memory that a file takes in the process: the encoder, the filters, and the silence and the speech that wait.
-# Together they stay below `_MEMORY_BYTES` of `worker`.
+# All files together stay below `_MEMORY_BYTES` of `worker`.
 _FILE_MIB = dict.fromkeys(SpeechFormat, 2) | {SpeechFormat.FLAC: 9}
 _MAX_MIB = 900
 
@@ -28,10 +28,10 @@ _WORK = Work("asr_server.features.speech_output.encoding.worker", "encodes audio
 
 
 class AudioEncoder(WorkerClient):
-    """Encodes the files of many requests, at the same time. For one event loop. `streams`: the files under way.
+    """Encodes the files of many requests at the same time. For one event loop. `streams`: the files under way.
 
     Every method raises `EncoderUnavailable` if the process was lost: the files under way are lost with it, and the next
-    one starts another process.
+    file starts another process.
     """
 
     def __init__(self, *, idle_timeout_s: float = 0.0) -> None:
@@ -62,8 +62,8 @@ class AudioEncoder(WorkerClient):
 class EncodedStream:
     """A file under way. One call at a time.
 
-    `samples` is how many at `SPEECH_RATE` the file holds: after decoding where that is exact (PCM, WAV, FLAC), else
-    before encoding. It is complete after `finish`.
+    `samples` is the number of samples at `SPEECH_RATE` in the file: after decoding if that is exact (PCM, WAV, FLAC),
+    otherwise before encoding. It is complete after `finish`.
     """
 
     def __init__(self, opened: WorkerStream) -> None:
@@ -71,10 +71,10 @@ class EncodedStream:
         self._opened = opened
 
     async def push(self, samples: NDArray[np.float32], *, ends_sentence: bool = False) -> bytes:
-        """Return what is ready of the file. `samples`: float32 (n,), mono, `SPEECH_RATE`. Beyond [-1, 1] they are
-        clipped.
+        """Return the bytes of the file that are ready. `samples`: float32 (n,), mono, `SPEECH_RATE`, clipped to
+        [-1, 1].
 
-        Raises `EncoderUnavailable`, also if one of them is not finite. Nothing can be pushed afterwards.
+        Raises `EncoderUnavailable`, also if a sample is not finite. Nothing can be pushed afterwards.
         """
         ready = bytearray()
         for begin in range(0, max(1, len(samples)), _BLOCK_SAMPLES):

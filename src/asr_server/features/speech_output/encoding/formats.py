@@ -1,4 +1,4 @@
-"""The formats of spoken answers, what can be asked of the encoder, and the lengths in headers."""
+"""The formats of spoken answers, the options of the encoder, and the lengths in headers."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class ChapterMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncodingOptions:
-    """The way from the sentences of a request to its file."""
+    """The options for making a file of the sentences of a request."""
 
     format: SpeechFormat
     speed: float = 1.0  # 2 takes half of the time at the same pitch
     pause_ms: int = 250  # between two sentences, at speed 1
     trim: bool = True  # leave 30 ms of the silence at each end of a sentence
-    chapters: tuple[ChapterMark, ...] = ()  # of MP3 and M4B files, which have them at their beginning
+    chapters: tuple[ChapterMark, ...] = ()  # only for MP3 and M4B files, which list them at the beginning
 
 
 # RFC 9639, 8.2: STREAMINFO follows the four letters and a block header of 4 bytes. The number of samples is in the low
@@ -71,10 +71,10 @@ _SAMPLES_BITS = 36
 
 
 def with_length(speech_format: SpeechFormat, file: bytes, samples: int) -> bytes:
-    """Return a file of `samples` samples, or its beginning with at least the header, whose header says so. Other
-    formats state no length and stay as they are.
+    """Return `file` with its length of `samples` samples in the header. `file` may be only the beginning of the file,
+    but with the whole header. Formats that state no length stay as they are.
 
-    Some readers need it: libsndfile reads no FLAC stream of unknown length.
+    Some readers need the length: libsndfile reads no FLAC stream of unknown length.
     """
     if speech_format is SpeechFormat.WAV:
         return wav_header(2 * samples, SPEECH_RATE) + file[WAV_HEADER_BYTES:]

@@ -1,4 +1,4 @@
-"""The file of one request, from the samples of its sentences to bytes. The division into pieces changes no byte."""
+"""Turns the samples of a request's sentences into a file. Dividing the samples into other pieces changes no byte."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.encoding.writers import Samples, writer
 
 FRAME_SAMPLES = SPEECH_RATE // 100
-# Silence is what is 40 dB below the loudest frame so far, and everything below -60 dBFS. The weakest consonants are
-# about 30 dB below the loudest vowels (J. P. Olive et al., Acoustics of American English Speech, 1993).
+# A frame is silent if it is 40 dB below the loudest frame so far, or below -60 dBFS. The weakest consonants are about
+# 30 dB below the loudest vowels (J. P. Olive et al., Acoustics of American English Speech, 1993).
 _RELATIVE_LEVEL, _LOWEST_LEVEL = 10 ** (-40 / 20), 10 ** (-60 / 20)
 _KEPT_FRAMES = 3
 _MAX_HELD_FRAMES = 1_000  # a longer pause within a sentence is cut to 10 s, because it is held back until it ends
@@ -68,14 +68,14 @@ class SentenceJoiner:
         return level > max(_LOWEST_LEVEL, self._loudest * _RELATIVE_LEVEL)
 
 
-# The filter gives out blocks as long as those that it gets, and where they begin changes its samples a little.
+# The filter returns blocks of the same length as its input blocks. Where the blocks begin changes its samples a little.
 _BLOCK_SAMPLES = SPEECH_RATE // 50
 _PADDING_SAMPLES = SPEECH_RATE // 2  # more than the filters hold back
 _TIME_BASE = Fraction(1, SPEECH_RATE)
 
 
 class SpeechFile:
-    """Samples are float32 (n,), mono, at `SPEECH_RATE`."""
+    """The file of one request. Samples are float32 (n,), mono, at `SPEECH_RATE`."""
 
     def __init__(self, options: EncodingOptions) -> None:
         self._joiner = SentenceJoiner(trim=options.trim, pause_ms=options.pause_ms)
@@ -87,7 +87,7 @@ class SpeechFile:
         return self._writer.samples
 
     def push(self, samples: Samples, *, ends_sentence: bool) -> bytes:
-        """Return what is ready of the file. Raises ValueError if a sample is not finite."""
+        """Return the bytes of the file that are ready. Raises ValueError if a sample is not finite."""
         if not np.isfinite(samples).all():
             raise ValueError("samples that are not finite")
         return self._encoded(self._joiner.push(samples, ends_sentence=ends_sentence), is_last=False)
@@ -111,14 +111,14 @@ def _joined(blocks: Iterable[Samples]) -> Samples:
 
 
 class Tempo:
-    """Changes the speed and not the pitch, by FFmpeg's `atempo`: in all, as many samples as were pushed, by `speed`."""
+    """Changes the speed but not the pitch, by FFmpeg's `atempo`. It yields the number of pushed samples / `speed`."""
 
     def __init__(self, speed: float) -> None:
         self._speed = speed
         self._graph = av.filter.Graph()
-        self._graph.threads = 1  # the process may start none
+        self._graph.threads = 1  # the process may start no threads
         source = self._graph.add_abuffer(sample_rate=SPEECH_RATE, format="flt", layout="mono", time_base=_TIME_BASE)
-        # One filter leaves samples out beyond 2, and goes no lower than 0.5.
+        # A single filter leaves samples out above 2, and goes no lower than 0.5.
         factors = [speed] if 0.5 <= speed <= 2 else [speed**0.5] * 2
         filters = [self._graph.add("atempo", f"{factor:.9f}") for factor in factors]
         self._graph.link_nodes(source, *filters, self._graph.add("abuffersink")).configure()
@@ -151,7 +151,7 @@ class Tempo:
         while True:
             try:
                 frame = self._graph.pull()
-            except BlockingIOError:  # it waits for more
+            except BlockingIOError:  # the filter waits for more samples
                 return
             assert isinstance(frame, av.AudioFrame)
             self._ready += frame.samples

@@ -17,7 +17,7 @@ from asr_server.features.speech_output.encoding.formats import ChapterMark, Enco
 from asr_server.features.speech_output.encoding.speech_file import SpeechFile
 from asr_server.processes import messages, worker
 
-# On top of what the warm-up takes: the files, and their blocks on the way from one step to the next.
+# On top of the memory that the warm-up takes: the files, and their blocks on the way from one step to the next.
 _MEMORY_BYTES = 1_024 * 2**20
 _REQUEST_CPU_S = 30.0
 
@@ -63,7 +63,7 @@ def _ready(file: SpeechFile, encoded: bytes) -> bytes:
 
 
 def _warm_up() -> None:
-    """Import what is imported at the first use before the process is confined."""
+    """Use all formats once, so that everything is imported before the process is confined."""
     noise = np.random.default_rng(0).normal(0, 0.1, SPEECH_RATE).astype(np.float32)
     for speech_format in SpeechFormat:
         file = SpeechFile(EncodingOptions(speech_format, speed=1.5))

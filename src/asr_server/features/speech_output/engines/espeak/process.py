@@ -1,5 +1,4 @@
-"""The process of eSpeak NG, as seen from the engine's thread, which waits for it: start it, have sentences spoken, end
-it."""
+"""The process of eSpeak NG, as seen from the engine's thread: start it, wait for it to speak sentences, end it."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from asr_server.processes import messages
 from asr_server.processes.launcher import child_environment, python_command
 from asr_server.processes.messages import Message
 
-# From a slow disk many seconds; a sentence more than 50 ms if other processes keep the machine busy.
+# Loading from a slow disk takes many seconds. A sentence takes over 50 ms if other processes keep the machine busy.
 _START_S, _MESSAGE_S = 30.0, 15.0
 
 
@@ -61,15 +60,15 @@ class EspeakProcess:
         return self._process.poll() is None
 
     def speak(self, request: SpeakRequest) -> Iterator[NDArray[np.int16]]:
-        """Yield the samples of a sentence as they come, at `worker.RATE`. To be read to its end.
+        """Yield the samples of a sentence as they come, at `worker.RATE`. The caller must read to the end.
 
-        Raises `SpeechFailed`; if the process was lost with it, `is_running` is False.
+        Raises `SpeechFailed`. If that was because the process was lost, `is_running` is False.
         """
         for data in self._answer(request):
             yield np.frombuffer(data, np.int16)
 
     def clauses(self, text: str, voice: str) -> list[Clause]:
-        """Return a sentence as the library would speak it in this voice. Raises as `speak`."""
+        """Return the clauses of a sentence as the library would speak it in this voice. Raises as `speak`."""
         answer = bytearray()
         for data in self._answer(SpeakRequest(text, voice, phonemes=True)):
             answer += data

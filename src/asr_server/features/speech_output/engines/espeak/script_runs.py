@@ -1,4 +1,4 @@
-"""A sentence as runs of one script each, with the language that eSpeak NG is to speak them in.
+"""Divides a sentence into runs of one script each, with the language in which eSpeak NG speaks each run.
 
 The library can change its language inside a text, but reads files to do so, and the sandbox lets it open none.
 """
@@ -9,7 +9,7 @@ import unicodedata
 
 from asr_server.text import languages
 
-# Each takes a process of 10 ms, and nobody else is spoken for meanwhile.
+# Each run takes a process of 10 ms, and the engine speaks for nobody else meanwhile.
 _MAX_RUNS = 16
 
 

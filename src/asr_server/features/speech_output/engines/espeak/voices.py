@@ -1,6 +1,6 @@
 """The voices and languages of eSpeak NG, read from its data.
 
-A voice is one of its variants, which speaks every language: the library names it `LANGUAGE+VARIANT`.
+Each voice is a variant of eSpeak NG that speaks every language. The library names it `LANGUAGE+VARIANT`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ OPENAI_VOICES = {
     "shimmer": "f3",
     "verse": "m6",
 }
-# It cannot read Chinese characters as Japanese.
+# eSpeak NG cannot read Chinese characters as Japanese.
 _PARTLY_READ = {"ja"}
 _CODE = re.compile(r"[a-z]{2,3}(-([a-z]{2}|\d{3}))?")
 # For English the files prefer the British voice.
 _DEFAULT_DIALECTS = {"en": "en-us"}
 _USUAL_RANK = 5  # voice.c
-# Two cores of 2026 make some hundred seconds of speech in one.
+# Two cores of 2026 make about a hundred seconds of speech in a second.
 _FIRST_GUESS_SPEED = 50.0
 _LICENCE = "GPL-3.0-or-later"
 
@@ -72,9 +72,9 @@ def traits(data: Path) -> SpeechTraits:
 @cache
 def languages(data: Path) -> dict[str, str]:
     """Return the library's name of the language for each code that requests can name: dialects, and languages without
-    one.
+    a dialect.
 
-    That name is a file's. Of several files with a code, the one that ranks it lowest is meant.
+    The name is the name of a file. If several files have a code, the file that gives it the lowest rank is used.
     """
     found: dict[str, str] = {}
     for _, code, name in sorted(

@@ -1,11 +1,11 @@
 """The process of eSpeak NG: loads the library once, then forks one confined child for each sentence.
 
 Run as a module with the arguments LIBRARY and DATA, and with pipes as standard input and output. The library reads
-files when a voice is chosen, and nothing can be opened in the sandbox: so a child chooses its voice first, is confined,
-and only then speaks the caller's text. It keeps nothing of one caller for another.
+files when a voice is chosen, but nothing can be opened in the sandbox. So a child chooses its voice first, is confined,
+and only then speaks the caller's text. The process keeps nothing of one caller for another.
 
-A request is a message. Its answer is messages with only data, and a last one that says `spoken`: true if the sentence
-was spoken to its end. The data are samples of 16 bits at `RATE`, or together a JSON array of clauses.
+A request is one message. Its answer is some messages with only data, and a last one with `spoken`: true if the sentence
+was spoken to its end. The data are samples of 16 bits at `RATE` or, put together, a JSON array of clauses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_ANSWER_BYTES = 1024 * 1024  # phonemes of a sentence; of 400 digits that are
 # speak_lib.h
 _AUDIO_OUTPUT_SYNCHRONOUS, _POS_CHARACTER, _CHARS_UTF8, _IPA = 2, 1, 1, 2
 _ENDINGS = frozenset(",.;:!?")
-# Signs of other scripts that compatibility forms do not make one of `,.;:!?`.
+# Signs of other scripts that compatibility forms (NFKC) do not turn into one of `,.;:!?`.
 _SIGNS = {
     "。": ".",
     "।": ".",
@@ -49,7 +49,7 @@ _BEHIND_ENDINGS = " \t\n\"'“”‘’«»()[]{}"
 # A sentence takes 10 to 50 ms and no memory worth mentioning.
 _MEMORY_BYTES = 64 * 2**20
 _CPU_S = 10.0
-# The breath of some voices is noise, which the library seeds with the time.
+# The breath of some voices is noise, which the library would seed with the time.
 _SEED = 1
 
 _SYNTH_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
@@ -62,7 +62,7 @@ class SpeakRequest:
 
     text: str
     voice: str  # the library's name: a language, or a language and a variant
-    phonemes: bool = False  # write it instead of speaking it
+    phonemes: bool = False  # write the text in phonemes instead of speaking it
 
 
 class Clause(NamedTuple):
@@ -91,8 +91,8 @@ def _load(path: str, data: str) -> ctypes.CDLL:
         raise OSError("eSpeak NG does not accept its data")
     if hasattr(library, "espeak_ng_SetRandSeed"):  # not in old releases
         library.espeak_ng_SetRandSeed(ctypes.c_long(_SEED))
-    # Languages without a word for a sign say the English one. Children cannot open the English dictionary, without
-    # which the library crashes: so it is read here, by speaking a sign in a language that has no word for it.
+    # Languages without a word for a sign say the English word. Children cannot open the English dictionary, and without
+    # it the library crashes. So it is read here, by speaking a sign in a language that has no word for the sign.
     library.espeak_SetVoiceByName(b"az")
     library.espeak_SetSynthCallback(_DISCARD)
     library.espeak_Synth(b"&", 2, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None)
@@ -100,7 +100,7 @@ def _load(path: str, data: str) -> ctypes.CDLL:
 
 
 def _speak(library: ctypes.CDLL, request: SpeakRequest, parent_pid: int) -> None:
-    """Write the samples of one sentence. Raises ValueError if it cannot be spoken to its end."""
+    """Write the samples or clauses of one sentence. Raises ValueError if it cannot be spoken to its end."""
     if library.espeak_SetVoiceByName(request.voice.encode()) != 0:
         raise ValueError("no such voice")
     callback = _SYNTH_CALLBACK(_written)
@@ -115,7 +115,7 @@ def _speak(library: ctypes.CDLL, request: SpeakRequest, parent_pid: int) -> None
 
 
 def _clauses(library: ctypes.CDLL, text: ctypes.Array[ctypes.c_char]) -> list[Clause]:
-    """Return the phonemes of each clause. The library leaves out the signs between them, which say how to intone it."""
+    """Return each clause as phonemes, with its final sign. The library omits these signs, which set the intonation."""
     next_clause = library.espeak_TextToPhonemes
     next_clause.restype = ctypes.c_char_p
     begin, found = ctypes.addressof(text), []
@@ -126,7 +126,7 @@ def _clauses(library: ctypes.CDLL, text: ctypes.Array[ctypes.c_char]) -> list[Cl
         phonemes = next_clause(ctypes.byref(at), _CHARS_UTF8, _IPA) or b""
         spoken = text.raw[: (at.value or end) - begin].decode(errors="ignore")
         found.append(Clause(phonemes.decode(errors="ignore"), _ending(spoken, not at.value)))
-        if at.value == clause_begin:  # it would never end
+        if at.value == clause_begin:  # no progress: the loop would never end
             break
     return found
 
@@ -134,8 +134,8 @@ def _clauses(library: ctypes.CDLL, text: ctypes.Array[ctypes.c_char]) -> list[Cl
 def _ending(text: str, is_last: bool) -> str:
     """Return the sign at the end of the last clause of the text so far: one of `,.;:!?`, or "".
 
-    The library has read one character of the next clause. A dot between two clauses ends a sentence after a long word
-    only: after a short one it belongs to an abbreviation such as "Mr.".
+    The library has already read one character of the next clause. A dot between two clauses ends a sentence only after
+    a long word: after a short one it belongs to an abbreviation such as "Mr.".
     """
     spoken = text.rstrip(_BEHIND_ENDINGS)
     if not is_last and not _sign(spoken):

@@ -1,7 +1,7 @@
 """Voices of Piper, which sound like people: the packaged English one, and others by their files.
 
-The networks are those of https://github.com/rhasspy/piper; its code, which is under the GPL, is not used. This module
-imports nothing heavy: a voice is loaded by the first text that it speaks.
+The networks come from https://github.com/rhasspy/piper; its code, which is under the GPL, is not used. This module
+imports nothing heavy: a voice is loaded when it speaks its first text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def missing(value: str) -> str:
 
 
 def voices(value: str) -> list[PiperVoice]:
-    """Return those that a value of SPEECH names, at least one. Raises `UnusableVoice`."""
+    """Return the voices that a value of SPEECH names, at least one. Raises `UnusableVoice`."""
     if value == DEFAULT and installed(voice.DISTRIBUTION, voice.VERSION):
         return [voice.read(voice.packaged())]
     if value.startswith(voice.PREFIX):

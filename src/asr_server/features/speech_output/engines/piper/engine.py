@@ -1,7 +1,7 @@
-"""The engine `piper`: sentences in one voice, each in short pieces of work, and the one that has least is next.
+"""The engine `piper`: speaks sentences in one voice, in short pieces of work. The row with the least audio is next.
 
-Rows are not computed together: a voice's vocoder is bound by arithmetic, so that four rows in one call take the time of
-four calls, and the end of a row would depend on the row next to it.
+Rows are not computed together. A voice's vocoder is bound by arithmetic, so four rows in one call take the time of four
+calls; and the end of a row would depend on the row next to it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from asr_server.features.speech_output.engines.protocol import (
 from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 from asr_server.text.scripts import normal_form
 
-# More than a few callers have under way: the one that comes last has heard least, and is next. A row has at most 4 MB.
+# More rows than a few callers have under way: a new row has the least audio, so it is next. A row has at most 4 MB.
 _SLOTS = 16
 # The samples of a sentence without anything that the voice can say.
 _SILENCE = np.zeros(SPEECH_RATE // 10, np.float32)
 
 Samples = NDArray[np.float32]
-# Some 15 s of speech. The work grows with the square of it, and nothing else of the server's speech runs meanwhile.
+# About 15 s of speech. The work grows with the square of its length, and the engine speaks nothing else meanwhile.
 MAX_PHONEMES = 200
 # eSpeak NG's marks of a change of language, such as "(en)".
 _LANGUAGE_MARK = re.compile(r"\([a-z-]{2,12}\)")
@@ -50,8 +50,8 @@ class _Row:
     """A sentence on its way."""
 
     work: Iterator[Samples]  # each item is a bounded piece of work, and may be empty
-    urgent: bool  # it is the next before those that are not
-    samples: int = 0  # handed out
+    urgent: bool  # it goes before rows that are not
+    samples: int = 0  # how many were handed out
 
 
 class PiperEngine(SpeechEngine):
@@ -89,12 +89,12 @@ class PiperEngine(SpeechEngine):
 
     def drop(self, key: int) -> None:
         if self._rows.pop(key, None) is not None and not self._rows:
-            idle.trim_heap()  # a sentence leaves twice the size of the weights in free blocks
+            idle.trim_heap()  # a sentence leaves free blocks of twice the size of the weights
 
     def step(self, begin_s: float | None = None) -> Iterable[Outcome]:
         if not self._rows:
             return
-        # The one whose listener has least: with several, each hears its first words soon.
+        # The row whose listener has the least audio, so that each of several listeners soon hears the first words.
         key, row = min(self._rows.items(), key=lambda entry: (not entry[1].urgent, entry[1].samples))
         try:
             samples = next(row.work, None)
@@ -113,7 +113,7 @@ class PiperEngine(SpeechEngine):
             yield RowDelta(key, samples)
 
     def _spoken(self, sentence: Sentence) -> Iterator[Samples]:
-        """Yield the samples at `SPEECH_RATE`, and nothing between two pieces of work."""
+        """Yield the samples at `SPEECH_RATE`, and an empty array after a piece of work that makes none."""
         network, voice = self._network, self._voice
         if network is None:
             raise ModelUnavailable("The voice is not loaded.")
@@ -133,7 +133,7 @@ class PiperEngine(SpeechEngine):
         yield resampler.resample_chunk(np.zeros(0, np.float32), last=True).clip(-1.0, 1.0)
 
     def _phonemes(self, text: str, language: str) -> list[Clause]:
-        """Return the clauses of a text of one script. A voice that reads letters gets these."""
+        """Return the clauses of a text in one script, as phonemes, or as letters for a voice that reads letters."""
         voice = self._voice
         if not voice.espeak_voice:
             return [Clause(text.lower(), "")]
@@ -149,9 +149,9 @@ class PiperEngine(SpeechEngine):
 
 
 def utterances(clauses: Iterable[Clause], known: Collection[str]) -> list[list[str]]:
-    """Return the phonemes that a voice knows, of whole clauses where these are short enough.
+    """Return utterances of phonemes that a voice knows, made of whole clauses if these are short enough.
 
-    Utterances with no phoneme but signs of punctuation are left out.
+    Utterances that have no letters, only punctuation, are left out.
     """
     found: list[list[str]] = [[]]
     for clause in clauses:
@@ -165,7 +165,7 @@ def utterances(clauses: Iterable[Clause], known: Collection[str]) -> list[list[s
 
 
 def _pieces(phonemes: list[str]) -> Iterable[list[str]]:
-    """Cut a clause that is too long, between two words where it has several."""
+    """Yield a clause in pieces if it is too long, cut between two words if it has several."""
     while len(phonemes) > MAX_PHONEMES:
         spaces = [place for place in range(1, MAX_PHONEMES) if phonemes[place] == " "]
         cut = spaces[-1] if spaces else MAX_PHONEMES

@@ -1,13 +1,13 @@
-"""The network of a Piper voice, divided in two: from phonemes to frames of features, and from those to samples.
+"""Divides the network of a Piper voice in two: from phonemes to frames of features, and from frames to samples.
 
-The file is one graph that draws its random numbers itself and gives all samples at the end. Divided, it takes the
-random numbers as inputs, so that a seed repeats an answer, and the samples are made a window of frames at a time, so
-that the first of them are soon there. The graph is VITS (Kim, Kong and Son, 2021): the vocoder is what follows the last
-tensor before the first transposed convolution.
+The file is one graph that draws its own random numbers and returns all samples at the end. The divided graph takes the
+random numbers as inputs, so that a seed repeats an answer. It makes the samples a window of frames at a time, so that
+the first samples are ready soon. The graph is VITS (Kim, Kong and Son, 2021): the vocoder begins with the last
+convolution before the first transposed convolution.
 
-Only the fields of ONNX's messages that this needs are read, as
-https://github.com/onnx/onnx/blob/main/onnx/onnx.proto numbers them; the library `onnx` does the same with 30 MB more
-memory in the server and protobuf among its packages.
+This module reads only the fields of ONNX's messages that it needs, as
+https://github.com/onnx/onnx/blob/main/onnx/onnx.proto numbers them. The library `onnx` does the same, but takes 30 MB
+more memory in the server and adds protobuf to its packages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from mmap import mmap
 
-# Numbers of fields. ModelProto, GraphProto, NodeProto, TensorProto and ValueInfoProto.
+# Field numbers of ModelProto, GraphProto, NodeProto, TensorProto and ValueInfoProto.
 _GRAPH = 7
 _NODE, _INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 1, 5, 11, 12
 _NODE_INPUT, _NODE_OUTPUT, _OPERATION = 1, 2, 4
@@ -34,12 +34,12 @@ class UnknownGraph(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DividedGraph:
-    """Two models as ONNX files, which are the parts of one."""
+    """The two parts of a model, as ONNX files."""
 
     # From the inputs of the voice and the random numbers `NOISES`, float32 (1, channels, at least as many as it needs),
     # to `FRAMES`, float32 (1, channels, frames).
     acoustic: bytes
-    vocoder: bytes  # From `FRAMES`, and the speaker where the voice has several, to `OUTPUT`.
+    vocoder: bytes  # From `FRAMES`, and the speaker if the voice has several, to `OUTPUT`.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,10 +103,10 @@ def _with_noise_as_input(nodes: list[_Node]) -> list[_Node]:
 
 
 def _input_of_vocoder(nodes: list[_Node]) -> str:
-    """Return the tensor that the convolution before the first transposed one takes."""
+    """Return the input of the last convolution before the first transposed convolution."""
     makers = {output: node for node in nodes for output in node.outputs}
     node = next((node for node in nodes if node.operation == "ConvTranspose"), None)
-    for _ in range(4):  # an activation, and where there are several speakers the sum with one's features
+    for _ in range(4):  # in between: an activation, and with several speakers the addition of a speaker's features
         node = makers.get(node.inputs[0]) if node is not None else None
         if node is not None and node.operation == "Conv":
             return node.inputs[0]
@@ -114,9 +114,9 @@ def _input_of_vocoder(nodes: list[_Node]) -> str:
 
 
 def _needed_for(output: str, nodes: list[_Node], given: set[str]) -> list[_Node]:
-    """Return the nodes that the output depends on, in order, as far as it is not given."""
+    """Return the nodes that the output depends on, in order, without those that only `given` tensors depend on."""
     wanted, needed = {output}, []
-    for node in reversed(nodes):  # they are sorted: each after what it needs
+    for node in reversed(nodes):  # they are sorted: each comes after the nodes that it needs
         if not wanted.isdisjoint(node.outputs):
             needed.append(node)
             wanted |= set(node.inputs) - given
@@ -166,7 +166,7 @@ _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield the number of each field, its value, empty if that is a number, and the whole field."""
+    """Yield for each field its number, its value (empty if that is a number), and the whole field."""
     at = 0
     while at < len(message):
         begin = at
@@ -187,7 +187,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """Return the number that begins there, and where it ends."""
+    """Return the number that begins at `at`, and where it ends."""
     number = shift = 0
     while True:
         byte = message[at]

@@ -18,15 +18,15 @@ from asr_server.features.speech_output.engines.piper.voice import END, PAD, STAR
 if TYPE_CHECKING:
     import onnxruntime
 
-# A sample depends on 10 frames on each side in voices of medium quality. A window has more of them around it.
+# In voices of medium quality, a sample depends on 10 frames on each side. A window has more frames than that around it.
 _CONTEXT = 16
-# Windows are short at first, so that the first samples are soon there, and then longer, since the frames around a
-# window are computed only for it.
+# The first window is short, so that the first samples are ready soon. The next ones are longer, since each window costs
+# the computation of the frames around it.
 _WINDOWS = (24, 96)
-# Channels of the random numbers: of the two flows of a duration, and of the features of a frame.
+# Channels of the random numbers: for the two flows of a duration, and for the features of a frame.
 _CHANNELS = {graph.NOISES[0]: 2, graph.NOISES[1]: 192}
-# Random numbers are drawn for this many frames for a phoneme, while a voice speaks 15 phonemes a second or more
-# with 86 frames, and as many more.
+# Random numbers are drawn for this many frames a phoneme, and for this many more. A voice speaks 15 phonemes a second
+# or more, in 86 frames.
 _FRAMES_OF_A_PHONEME, _FRAMES_MORE = 32, 256
 
 
@@ -83,14 +83,14 @@ def _run(part: onnxruntime.InferenceSession, values: dict[str, NDArray[Any]]) ->
 
 
 def session(model: bytes) -> onnxruntime.InferenceSession:
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or onnxruntime's builds report to their maker
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # other cores are busy with the recogniser
-    options.enable_cpu_mem_arena = False  # it would keep what the longest sentence took
+    options.enable_cpu_mem_arena = False  # it would keep the memory that the longest sentence took
     options.log_severity_level = 3
-    # From a file: a session keeps the bytes that it was given for as long as it lives.
+    # Read from a file, since a session that gets bytes keeps them for as long as it lives.
     file = os.memfd_create("piper")
     try:
         with open(file, "wb", closefd=False) as written:

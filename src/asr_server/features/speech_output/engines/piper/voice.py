@@ -28,11 +28,11 @@ PACKAGED = _FILE.removesuffix(".onnx")
 
 MODEL_CARD = "MODEL_CARD"
 _CONFIG_SUFFIX = ".json"
-# The largest configuration known, of 904 speakers, has 30 kB.
+# The largest known configuration, of a voice with 904 speakers, has 30 kB.
 _MAX_CONFIG_BYTES, _MAX_CARD_CHARS = 1024 * 1024, 4_000
 _MAX_VOICES, _MAX_SPEAKERS = 64, 1_000
 _LICENCE = re.compile(r"^\W*licen[sc]e:\s*(\S.{0,200}?)\s*$", re.IGNORECASE | re.MULTILINE)
-# Seconds of speech that one core makes in one, for admission; a core of 2026 made 13.
+# Seconds of speech that one core makes in a second, for admission. A core of 2026 made 13.
 _FIRST_GUESS_SPEED = 8.0
 # Signs of the start and the end of a text, and between two phonemes.
 START, END, PAD = "^", "$", "_"
@@ -42,7 +42,7 @@ _HUB_VOICE = re.compile(r"([a-z]{2,3})_([A-Z]{2})-([^-/\s]{1,80})-(x_low|low|med
 
 
 class UnusableVoice(ValueError):
-    """The files are no voice that can be spoken with; the message says why."""
+    """The files are not a voice that can speak; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class PiperVoice:
     """A network and what is needed to use it."""
 
     path: Path
-    espeak_voice: str  # eSpeak NG's name of the language; "" where the network reads letters
+    espeak_voice: str  # eSpeak NG's name of the language; "" if the network reads letters
     rate: int  # Hz
     noise_scale: float
     duration_noise_scale: float
@@ -75,7 +75,7 @@ def packaged() -> Path:
 
 
 def read_all(path: Path) -> list[PiperVoice]:
-    """Return the voice of a file, or all below a directory by their paths. Raises `UnusableVoice`."""
+    """Return the voice of a file, or all voices below a directory, sorted by path. Raises `UnusableVoice`."""
     if not path.is_dir():
         return [read(path)]
     found = sorted(one for one in path.rglob("*.onnx") if _config_of(one).is_file())
@@ -179,7 +179,7 @@ def _number(values: Mapping[str, Any], key: str, usual: float, least: float, mos
 
 
 def fetch(name: str) -> Path | None:
-    """Download a voice, or what is newer of it, into the hub's cache; return its file, or None for another name.
+    """Download a voice, or its newer files, into the hub's cache. Return its file, or None for a name of no voice.
 
     Raises `ModelUnavailable`.
     """

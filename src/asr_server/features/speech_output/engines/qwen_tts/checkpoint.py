@@ -40,7 +40,7 @@ def locate(wanted: Wanted, on_download: OnDownload | None = lambda size_bytes: N
 
 
 def local(wanted: Wanted) -> SpeechCheckpoint | None:
-    """Return the checkpoint if it is on this machine and whole; None if not. Asks no hub."""
+    """Return the checkpoint if it is complete on this machine, otherwise None. Does not ask the hub."""
     try:
         return locate(wanted, None)
     except ModelUnavailable:
@@ -48,7 +48,7 @@ def local(wanted: Wanted) -> SpeechCheckpoint | None:
 
 
 def checked(directory: Path, wanted: Wanted) -> SpeechCheckpoint:
-    """Check what is in `directory`. Raises `ModelUnavailable` unless it is a whole checkpoint that this engine runs."""
+    """Check `directory`. Raises `ModelUnavailable` unless it is a complete checkpoint that this engine can run."""
     if not (directory / "config.json").is_file():
         raise ModelUnavailable(f"{wanted}: not a checkpoint, it has no config.json.")
     config = read_json(directory / "config.json", wanted)

@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Voices to imitate that are kept; each has an embedding and the codes of at most 30 s, less than 64 KiB.
+# The number of imitated voices that are kept. Each has an embedding and the codes of at most 30 s: less than 64 KiB.
 _KEPT_VOICES = 64
 
 
 class QwenSpeechEngine(SpeechEngine):
-    """A step speaks its sentence to the end, and the rows of other models wait meanwhile; `on_progress` is called with
-    each frame of 80 ms, so that the wait counts as progress.
+    """A step speaks its sentence to the end, while the rows of other models wait. `on_progress` is called with each
+    frame of 80 ms, so that the wait counts as progress.
 
-    `traits` are those of the checkpoint; before it is on this machine, those of a released one of that name.
+    `traits` describe the checkpoint or, before it is on this machine, the released checkpoint of that name.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class QwenSpeechEngine(SpeechEngine):
 
     def _on_frame(self, _module: Any, _inputs: Any, output: Any) -> None:
         self._on_progress()
-        if not output.logits.isfinite().all():  # a code would be chosen anyway
+        if not output.logits.isfinite().all():  # the model would choose a code anyway
             raise SpeechFailed("The model's numbers left the range of DTYPE on a sentence of this text.")
 
     def unload(self) -> None:
-        """Free the weights, the voices, and what the C library holds back."""
+        """Free the weights, the voices, and the memory that the C library holds back."""
         self._sdk = None
         self._voices.clear()
         self._waiting.clear()
@@ -123,7 +123,7 @@ class QwenSpeechEngine(SpeechEngine):
         memory.give_back()
 
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
-        """Take a sentence in. Raises if a checkpoint that was fetched since is not what its name has promised."""
+        """Take a sentence in. Raises if the checkpoint, once fetched, lacks what its name promised."""
         assert self._sdk is not None, "admit() before load()"
         if not clean(self._control, item.text):
             raise InvalidInput("The text to speak is empty.", param="input")
@@ -148,7 +148,7 @@ class QwenSpeechEngine(SpeechEngine):
             raise UnsupportedLanguage("This model does not speak the language.", param="language")
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """Speak the sentence that waits. Raises `EngineFailed` if no later one can succeed."""
+        """Speak the waiting sentence. Raises `EngineFailed` if no later sentence can succeed."""
         for key, sentence in list(self._waiting.items()):
             budget = frame_budget(sentence.text, LANGUAGES[sentence.language].title())
             try:

@@ -24,10 +24,10 @@ _LEAST = 50
 # A third of the slowest of the measured languages, Mandarin with 5.2 syllables a second (Pellegrino, Coupé and Marsico
 # 2011), so that slow speech with pauses is not cut.
 _SYLLABLES_PER_S = 1.7
-# A text in a script without spaces is read piece by piece: the estimates of words are kept.
+# Text without spaces is estimated piece by piece, since `syllables` caches the estimates of words.
 _PIECE = re.compile(r"\S{1,16}")
 
-# By the model card: https://github.com/QwenLM/Qwen3-TTS. They speak all languages, and these best.
+# From the model card: https://github.com/QwenLM/Qwen3-TTS. Each voice speaks all languages, and the listed one best.
 _KNOWN = {
     "vivian": Voice("vivian", "A bright, slightly edgy young woman.", ("zh",)),
     "serena": Voice("serena", "A warm, gentle young woman.", ("zh",)),
@@ -39,7 +39,7 @@ _KNOWN = {
     "ono_anna": Voice("ono_anna", "A playful Japanese woman, light and nimble.", ("ja",)),
     "sohee": Voice("sohee", "A warm Korean woman, rich in emotion.", ("ko",)),
 }
-# A voice for each of OpenAI's names. None is meant to sound like the one of that name.
+# A voice for each of OpenAI's names. It is not meant to sound like OpenAI's voice of that name.
 _OPENAI = {
     **{"alloy": "ryan", "ash": "aiden", "ballad": "eric", "cedar": "uncle_fu", "coral": "vivian", "echo": "aiden"},
     **{"fable": "dylan", "marin": "serena", "nova": "vivian", "onyx": "uncle_fu", "sage": "sohee"},
@@ -50,7 +50,7 @@ LANGUAGES = {
     **{"ru": "russian", "pt": "portuguese", "es": "spanish", "it": "italian"},
 }
 CUSTOM_VOICE, BASE = "custom_voice", "base"
-# The size of the checkpoints that were not trained to follow instructions; the SDK drops instructions there.
+# The size of the checkpoints that were not trained to follow instructions; the SDK drops instructions to them.
 _SMALL = "0b6"
 
 
@@ -58,7 +58,7 @@ def missing() -> str:
     """Return why this installation cannot run Qwen3-TTS; "" if it can."""
     try:
         found = all(find_spec(name) is not None for name in _NEEDED)
-    except ValueError:  # of a module that stands for another
+    except ValueError:  # raised for a module that stands in for another
         found = False
     return (
         ""
@@ -108,7 +108,7 @@ def _traits(imitates: bool, is_small: bool, speakers: Iterable[str], languages: 
 
 
 def frame_budget(text: str, language: str = "") -> int:
-    """Return the most frames of 80 ms for `text` in `language` (its English name), by how many syllables it has.
+    """Return the most frames of 80 ms for `text` in `language` (its English name), by its number of syllables.
 
     The model sometimes does not end: with the released Base checkpoints about one sentence in 200 to 300 continues as
     noise (github.com/QwenLM/Qwen3-TTS/issues/118, github.com/sgl-project/sglang-omni/issues/1179). The budget bounds

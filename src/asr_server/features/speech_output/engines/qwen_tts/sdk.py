@@ -1,7 +1,7 @@
-"""The SDK of Qwen3-TTS, imported without the libraries that it never calls here, and checkpoints loaded with it.
+"""Imports the SDK of Qwen3-TTS without the libraries that it never calls here, and loads checkpoints with it.
 
-The package is installed without its dependencies: it pins another transformers than the recogniser, and torchaudio,
-sox, gradio, librosa and soundfile only serve its older codec, its demonstration, and files, none of which are used.
+The package is installed without its dependencies: it pins another version of transformers than the recogniser, and
+needs torchaudio, sox, gradio, librosa and soundfile only for its older codec, its demo and files, none of them used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# First: transformers asks the import system about the libraries that are replaced below.
+# Imported first: transformers asks the import system about the libraries that are replaced below.
 from transformers import AutoFeatureExtractor
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.qwen2 import Qwen2TokenizerFast
@@ -78,14 +78,14 @@ __all__ = [
 
 
 def load(found: SpeechCheckpoint, *, device: str, dtype: torch.dtype) -> Qwen3TTSModel:
-    """Load a checked checkpoint onto `device`, which is prepared, in `dtype`.
+    """Load a checked checkpoint onto `device`, which was prepared, in `dtype`.
 
     The codec stays in float32: the rounding of bfloat16 is 48 dB below the signal, which can be heard. Raises
     `ModelUnavailable` if files are damaged or weights are missing, and `EngineOutOfMemory`.
     """
     directory = found.directory
     with failures(directory):
-        # The SDK asks for the fix of the regular expression too.
+        # The SDK also asks for the fix of the regular expression.
         tokenizer = Qwen2TokenizerFast.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
         model = _weights(Qwen3TTSForConditionalGeneration, directory, dtype).to(device)
         codec = Qwen3TTSTokenizer()
