@@ -1,4 +1,4 @@
-"""The words of a text that the aligner was trained to time: the same as the SDK's, which a test compares."""
+"""Splits a text into the words that the aligner was trained to time. A test compares them with the SDK's words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from asr_server.core.errors import UnsupportedLanguage
 
-# Chinese characters are words of their own.
+# Each Chinese character is a word.
 _CHINESE = re.compile(
     "([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
     "\U0002b820-\U0002ceaf])"
@@ -41,8 +41,8 @@ def _kept(found: list[str]) -> list[str]:
 def _japanese(text: str) -> list[str]:
     if find_spec("nagisa") is None:
         raise UnsupportedLanguage("Japanese words are timed with nagisa, which is missing: pip install '.[ja]'.")
-    # It loads a library that was compiled with -ffast-math: the thread that loads it takes subnormal numbers for 0
-    # from then on, in torch too.
+    # Import it in a thread of its own: it loads a library compiled with -ffast-math, and from then on the loading
+    # thread takes subnormal numbers for 0, in torch too.
     with ThreadPoolExecutor(1) as loader:
         nagisa = loader.submit(importlib.import_module, "nagisa").result()
     found: list[str] = nagisa.tagging(text).words
@@ -50,7 +50,7 @@ def _japanese(text: str) -> list[str]:
 
 
 def _korean(word: str) -> tuple[str, str]:
-    """Divide a word after its longest beginning that is a word."""
+    """Split a word after its longest prefix that is a known word."""
     known = _korean_words()
     end = next((end for end in range(len(word), 1, -1) if word[:end] in known), len(word))
     return word[:end], word[end:]

@@ -1,7 +1,7 @@
-"""The Qwen3 forced aligner: words in, milliseconds out, many spans in one pass. Libraries are imported by `load`.
+"""The Qwen3 forced aligner: words in, milliseconds out, many spans in one pass. `load` imports the libraries.
 
-The prompt is the audio and then every word with two stamps after it; the head says at each stamp in which time slot the
-word begins and ends.
+The prompt is the audio, then each word followed by two stamps. At these stamps, the head gives the time slots in which
+the word begins and ends.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 _SAMPLES_PER_TOKEN = SAMPLE_RATE / 13
 _BYTES_PER_TOKEN = 4
-# Scripts from here on are split into single characters, two stamps after each.
+# Scripts from this character on are split into single characters, each followed by two stamps.
 _FIRST_IDEOGRAPH = "\u2e80"
-# The languages of the released aligner; those that a checkpoint's configuration names are used in place of them.
+# The languages of the released aligner, unless a checkpoint's configuration names others.
 LANGUAGES = (
     *("Chinese", "English", "Cantonese", "French", "German", "Italian", "Japanese", "Korean", "Portuguese", "Russian"),
     "Spanish",
 )
 # The SDK's own limit: beyond it the times collapse.
 LONGEST_S = 180.0
-# Certainty has limits: a stamp that is sure of a place its neighbours exclude is overruled, and nothing is impossible.
+# The least probability of a slot. No slot is impossible, so neighbours can overrule a stamp that seems certain.
 _LEAST_CERTAINTY = 1e-9
-# The prompt around the audio, and what follows each word.
+# The prompt around the audio, and the stamps after each word.
 _BEFORE, _AFTER, _STAMPS = "<|audio_start|>", "<|audio_end|>", "<timestamp><timestamp>"
 
 
 class QwenAligner:
     """Implements `engine.protocol.Aligner` over the SDK's weights and text splitting.
 
-    `on_progress` is called from inside of passes that may take long, on the thread that makes them; `on_load_progress`
-    while a download makes progress, on another thread.
+    `on_progress` is called inside passes that may take long, on the thread that runs them. `on_load_progress` is called
+    while graphs are made and, on another thread, during a download.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class QwenAligner:
         return self._runtime is not None
 
     def locate(self) -> None:
-        """Find and check the checkpoint, fetching it if need be; one that was found once is not looked for again.
+        """Find and check the checkpoint, and download it if necessary. One that was found before is only checked again.
 
         Raises `ModelUnavailable`.
         """
@@ -114,7 +114,7 @@ class QwenAligner:
         return AlignerRuntime(found, stamps, model)
 
     def unload(self) -> None:
-        """Free the weights and what the libraries hold back."""
+        """Free the weights, and return freed memory to the driver and the system."""
         self._runtime = None
         gc.collect()
         memory.give_back()
@@ -125,20 +125,20 @@ class QwenAligner:
         return int(len(item.audio) / _SAMPLES_PER_TOKEN + len(item.text.encode()) / _BYTES_PER_TOKEN) + 2 * words
 
     def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
-        """Align all items together, or in halves where that fails, down to the item that is at fault. See
+        """Align all items together. If that fails, align them in halves, down to the item at fault. See
         `engine.protocol.Aligner`. Raises `EngineFailed`."""
         assert self._runtime is not None, "align() before load()"
         try:
             yield from self._runtime.align(items)
             return
-        except Exception as error:  # whatever an item provokes, the others are aligned
+        except Exception as error:  # whatever one item raises, the others are aligned
             failure = faults.failure(error)
         if isinstance(failure, EngineFailed):
             raise failure
         if len(items) == 1:
             yield [failure]
             return
-        # One of them is at fault, or they take too much memory together.
+        # One item is at fault, or the items need too much memory together.
         half, found = len(items) // 2, list[Alignment | AsrError]()
         for some in (items[:half], items[half:]):
             for results in self.align(some):
@@ -159,8 +159,8 @@ class AlignerRuntime:
         self.longest_s = min(LONGEST_S, model.slots * stamps.slot_ms / 1000)
 
     def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
-        """Align all items: yields None after each part of the work but the last, then what was found. Raises
-        `UnsupportedLanguage` or `unsupported_value` when one cannot be aligned, or what a pass raises."""
+        """Align all items. Yields None after each part of the work except the last, then the alignments. Raises
+        `UnsupportedLanguage` or `InvalidInput` if an item cannot be aligned, or what a pass raises."""
         rows = [self._row(item) for item in items]
         asked, found = [row for row in rows if row.words], list[Scores]()
         for part in self._model.scores(asked, self._stamps.token) if asked else ():
@@ -186,7 +186,7 @@ class AlignerRuntime:
         return AlignerRow(self._mel(item.audio), tuple(words), self._tokenizer.ids(before), self._tokenizer.ids(after))
 
     def _alignment(self, item: AlignItem, words: Sequence[str], scores: Scores) -> Alignment:
-        """Times in order, bounded by the end of the audio."""
+        """Return the times of the words, in order and within the audio."""
         last_ms, slot_ms = samples_to_whole_ms(len(item.audio)), self._stamps.slot_ms
         inside = scores[:, : int(last_ms / slot_ms) + 2]
         times = [min(max(0, round(slot * slot_ms)), last_ms) for slot in _in_order(scores, inside)]
@@ -194,7 +194,7 @@ class AlignerRuntime:
 
 
 def _in_order(scores: Scores, inside: Scores) -> NDArray[np.floating]:
-    """Return the likeliest slot of each stamp, which is the SDK's answer, if they are in order; else the chain's
+    """Return the likeliest slot of each stamp, as the SDK does, if these slots are in order; else the chain's
     medians."""
     likeliest = scores.argmax(-1)
     if (np.diff(likeliest) >= 0).all():
@@ -204,15 +204,14 @@ def _in_order(scores: Scores, inside: Scores) -> NDArray[np.floating]:
 
 
 def medians(weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Turn (n, slots) probabilities of each stamp by itself into (n,) medians in slots, never falling, with fractions.
+    """Turn the separate probabilities of stamps, (n, slots), into medians (n,) in fractional slots that never decrease.
 
-    The likeliest slots of the stamps may run backwards, and then something has to be repaired by rule. Here the stamps
-    are a chain instead, t(1) <= t(2) <= ..., each link as likely as the head says and no order preferred among those
-    that do not run backwards; the marginals of the chain are found by the forward-backward recursion (Rabiner, Proc.
-    IEEE 77(2), 1989). The median of a marginal is the time with the least expected distance from the truth; medians of
-    an ordered chain are in order themselves.
+    The likeliest slots of the stamps may run backwards, and would then need repair by some rule. Here the stamps form a
+    chain instead, t(1) <= t(2) <= ... Each link has the head's probabilities, and no ordered sequence is preferred. The
+    forward-backward recursion (Rabiner, Proc. IEEE 77(2), 1989) finds the chain's marginals. The median of a marginal
+    is the time with the least expected distance from the truth, and the medians of an ordered chain are in order.
 
-    A stamp that is certain, at a place that its neighbours allow, keeps its slot exactly.
+    A certain stamp keeps its slot exactly if its neighbours allow that slot.
     """
     marginal = _marginals(np.log(np.maximum(weights.astype(np.float64), _LEAST_CERTAINTY)))
     reached = marginal.cumsum(axis=1)
@@ -226,7 +225,7 @@ def medians(weights: NDArray[np.floating]) -> NDArray[np.float64]:
 def _marginals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Turn (n, slots) logarithms into probabilities of each link of the chain.
 
-    The recursion is in logarithms, since the weight of a place that many neighbours exclude is no number any more.
+    The recursion uses logarithms, since the weight of a slot that many neighbours exclude would underflow.
     """
     before, behind = np.zeros_like(logs), np.zeros_like(logs)
     for n in range(1, len(logs)):

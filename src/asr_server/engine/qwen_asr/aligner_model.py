@@ -1,4 +1,4 @@
-"""The border between an aligner and the library that computes it: rows in, scores of time slots out."""
+"""The interface between an aligner and the library that runs its model: rows in, scores of time slots out."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class AlignerRow:
     mel: Frames  # features (128, T)
     words: tuple[str, ...]
     before: tuple[int, ...]  # ids before the audio
-    after: tuple[int, ...]  # ids after it: each word with two stamps after it
+    after: tuple[int, ...]  # ids after the audio: each word, then two stamps
 
 
 class AlignerModel(Protocol):
-    """The weights of an aligner with what computes with them."""
+    """The weights of an aligner and the code that runs them."""
 
     slots: int  # how many time slots the head knows
 
     @property
     def encoder(self) -> Encoder:
-        """Return the encoder, which says where log-mel frames are made."""
+        """Return the encoder, which decides on which device log-mel frames are made."""
 
     def scores(self, rows: Sequence[AlignerRow], stamp: int) -> Iterator[list[Scores] | None]:
-        """Yield None after each part of the work but the last, then the scores of the time slots at every `stamp` of
-        each row, (2 x words, slots), not normalised."""
+        """Yield None after each part of the work except the last, then for each row the scores of the time slots at
+        every `stamp`, (2 x words, slots), not normalised."""
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """Call `on_progress` inside of passes that may take long, from now on."""
+        """From now on, call `on_progress` inside passes that may take long."""

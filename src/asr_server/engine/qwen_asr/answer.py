@@ -1,7 +1,7 @@
-"""Generated ids back to language, text and places in it: of whole answers, and of answers in the making.
+"""Decodes generated ids into language, text and offsets in the text, for whole answers and for answers in progress.
 
-Every id is looked up once, and bytes are decoded as they come, so the work grows with the answer and not with its
-square. `answer_test` holds the results against the tokenizer's own decoding of every beginning of an answer.
+Every id is looked up once, and bytes are decoded as they come, so the work grows linearly with the answer.
+`answer_test` compares the results with the tokenizer's own decoding of every prefix of an answer.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from asr_server.engine import loops
 from asr_server.engine.qwen_asr.tokenizer import ASR_TEXT, TextTokenizer
 
-# Byte-level BPE spells bytes as printable characters, those that are not as the first characters that no byte is
-# (GPT-2). This is the way back.
+# Byte-level BPE (GPT-2) spells bytes as printable characters: bytes that are not printable become the characters from
+# 256 on. This table turns characters back into bytes.
 _PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 BYTES = {chr(byte): byte for byte in _PRINTABLE}
 BYTES |= {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - {*_PRINTABLE}))}
-# The character that a decoder writes for bytes that are none.
+# The character that a decoder writes for invalid bytes.
 _UNKNOWN = "\ufffd"
-# What stands between the beginning of an answer and its tag.
+# How an answer begins, before its tag: with a language, or with none if nobody speaks.
 _LANGUAGE, _NO_SPEECH = "language ", "language none"
 # The SDK folds more than 20 of a character, then 20 or more of a unit of up to 20 characters, except near the end.
 _CHARACTERS = re.compile(r"(.)\1{20,}", re.DOTALL)
@@ -34,21 +34,21 @@ class ParsedAnswer:
 
     language: str  # the model's name, "" for no speech
     text: str
-    offsets: tuple[int, ...]  # the length of `text` with each id
+    offsets: tuple[int, ...]  # the length of `text` up to and including each id
     pieces: tuple[bytes, ...]  # the bytes that each id writes
 
 
 class AnswerReader:
-    """Reads what the ids of one tokenizer say."""
+    """Decodes the ids of one tokenizer."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self._tokenizer = tokenizer
         self._tag = tokenizer.number(ASR_TEXT)
 
     def read(self, ids: Sequence[int], language: str | None) -> ParsedAnswer:
-        """Read generated ids that follow a forced `language`, or none. A loop is folded to one repetition.
+        """Read generated ids, which follow a forced `language` unless it is None. Folds a loop to one repetition.
 
-        An answer that was cut off inside a character ends before it.
+        An answer that was cut off inside a character ends before that character.
         """
         raw = self._tokenizer.text(ids)
         found, text = parsed(raw.rstrip(_UNKNOWN), language)
@@ -61,7 +61,7 @@ class AnswerReader:
         return ParsedAnswer(found, text, () if offsets is None else (*[0] * start, *offsets), (*[b""] * start, *pieces))
 
     def text_start(self, ids: Sequence[int], *, forced: bool) -> int | None:
-        """Return where the text begins: after the tag, at 0 if the language was forced, None before there is a tag."""
+        """Return where the text begins: after the tag, at 0 if the language was forced, None if there is no tag yet."""
         if forced:
             return 0
         return ids.index(self._tag) + 1 if self._tag is not None and self._tag in ids else None
@@ -70,17 +70,17 @@ class AnswerReader:
         return b"".join(self._decoded(self._tokenizer.token(number)) for number in ids)
 
     def _decoded(self, token: str | None) -> bytes:
-        # The vocabulary is padded: ids after the tokenizer's last have no token, and an untrained row may still win.
+        # The vocabulary is padded: ids after the tokenizer's last have no token, and the model may still choose them.
         if token is None or self._tokenizer.added.get(token, False):
             return b""
         return bytes(BYTES[char] for char in token) if BYTES.keys() >= set(token) else token.encode()
 
 
 def parsed(raw: str, language: str | None) -> tuple[str, str]:
-    """Return the language and the text of an answer as the SDK does, after a forced `language` or none, and fold
-    repetitions that it leaves."""
+    """Return the language and the text of an answer as the SDK does, and fold repetitions that the SDK leaves.
+    `language` is the forced language, if any."""
     raw = raw.strip()
-    # The search for repetitions tries each character, which takes milliseconds.
+    # Search only if needed: the search for repetitions tries each character, which takes milliseconds.
     if repeats := loops.may_repeat(raw):
         raw = _UNITS.sub(r"\1", _CHARACTERS.sub(r"\1", raw))
     named, tag, text = raw.partition(ASR_TEXT)
@@ -99,20 +99,20 @@ def _language(named: str) -> str:
 
 
 class AnswerStream:
-    """The text of an answer in the making: whole characters only, and nothing before it is clear where it begins."""
+    """The text of an answer in progress: only whole characters, and nothing until it is known where the text begins."""
 
     def __init__(self, reader: AnswerReader, *, forced: bool) -> None:
         self._reader = reader
         self._forced = forced
         self._in_text = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        # Decoded and not given out: blanks, which may turn out to be the last, and what is no character.
+        # Decoded but not yet returned: blanks and invalid bytes at the end, which are dropped if the answer ends there.
         self._held = ""
         self._given = False
 
     def feed(self, ids: Sequence[int]) -> str:
-        """Return the text that is certain with `ids`, the next of the answer. All of it, joined, is the text of the
-        answer."""
+        """Return the text that becomes certain with `ids`, the next ids of the answer. All returned texts, joined, are
+        the answer's text."""
         if not self._in_text:
             start = self._reader.text_start(ids, forced=self._forced)
             if start is None:
@@ -128,7 +128,7 @@ class AnswerStream:
 
 
 def _offsets(pieces: Sequence[bytes], text: str) -> tuple[int, ...] | None:
-    """Return for each piece the length of `text` with it; None if the pieces do not write `text` letter by letter.
+    """Return the length of `text` up to and including each piece; None if the pieces do not spell `text` exactly.
 
     A character whose bytes are spread over several pieces counts with the last of them.
     """

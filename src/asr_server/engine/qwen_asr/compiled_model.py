@@ -1,4 +1,4 @@
-"""A checkpoint of Qwen3-ASR in compiled graphs, for CPUs. Nothing here imports torch."""
+"""A checkpoint of Qwen3-ASR in compiled graphs, for CPUs. Imports torch only for a feature's encoder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TEXT, _HEAD = "thinker.model.", "thinker.lm_head.weight"
 # A head without its own weights uses the weights of the embeddings.
 _TIED = f"{_TEXT}embed_tokens.weight"
 _BITS = {"": 0, Quantization.INT8: 8, Quantization.INT4: 4}
-# Bytes of a number of the aligner's weights.
+# Bytes of one number in the aligner's weights.
 _EIGHT_BITS, _FLOAT32 = 1, 4
 
 
@@ -79,7 +79,7 @@ def graphs(
 
 
 def _of_feature(plan: Plan, directory: Path) -> LoadedEncoder | None:
-    """Return the encoder of a feature, which computes in torch, in float32, where the plan names one."""
+    """Return the encoder of a feature, if the plan names one. It runs in torch, in float32."""
 
     def load() -> Any:
         from asr_server.engine.qwen_asr import loading

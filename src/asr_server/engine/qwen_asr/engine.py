@@ -1,7 +1,7 @@
-"""The engine `qwen`: audio in, hypotheses out, one decode step at a time. It decides who gets a slot, whose prompt is
-run, what a step decodes, and who fails.
+"""The engine `qwen`: audio in, hypotheses out, one decode step at a time. It decides which rows get slots, which
+prompts run next, what a step decodes, and which rows fail.
 
-Libraries are imported by `load`, not before. Every method is called from one thread.
+`load` imports the libraries; importing this module does not. Every method is called from one thread.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.rows import AnswerRow
     from asr_server.engine.qwen_asr.runtime import Admitted, Runtime
 
-# The log says so often how far a download is.
+# Log the progress of a download at most this often.
 _LOG_DOWNLOAD_S = 5.0
-# Finished rows change what is published no more often.
+# Finished rows update the published info at most this often.
 _PUBLISH_S = 1.0
-# Rows in sequence whose numbers leave the range of float16 until float32 is loaded.
+# After this many consecutive rows whose numbers left the range of float16, load the model in float32.
 _MOST_OVERFLOWS = 3
 # Double the row limit after this many passes without a failure (about one short answer).
 _RECOVERY_PASSES = 64
-# Rows that may be seated before one that has no room yet: about those that are in a batch when it comes.
+# At most this many rows may overtake a row that has no room yet: about as many as are in a batch when it arrives.
 MOST_OVERTAKING = 32
 # Steps of each warm-up batch.
 _WARM_UP_STEPS = 3
 
 
 class RowLimit:
-    """The most rows that may decode together at this time: fewer than `planned` after memory ran out, and while the row
-    that makes steps fail is looked for."""
+    """The most rows that may decode together now: fewer than `planned` after memory ran out, and during the search for
+    a row that makes steps fail."""
 
     def __init__(self, planned: int) -> None:
         self._planned = self._fit = planned
-        self.isolating: int | None = None  # a further limit, while the row at fault is looked for
+        self.isolating: int | None = None  # a further limit during the search for the row at fault
         self._succeeded = 0
 
     @property
@@ -66,7 +66,7 @@ class RowLimit:
         self._fit, self._succeeded = max(1, min(self._fit, rows // 2)), 0
 
     def succeeded(self) -> None:
-        """A pass was made. What took the memory may be gone: from time to time more rows are tried."""
+        """Note a successful pass. From time to time, try more rows: whatever took the memory may be gone."""
         if self._fit == self._planned:
             return
         self._succeeded += 1
@@ -77,8 +77,8 @@ class RowLimit:
 class QwenEngine:
     """Implements `engine.protocol.Engine` over the SDK's modules.
 
-    `on_progress` is called from inside of passes that may take long, on the thread that makes them; `on_load_progress`
-    while a load makes progress; during a download on another thread.
+    `on_progress` is called inside passes that may take long, on the thread that runs them. `on_load_progress` is called
+    while a load makes progress; during a download, on another thread.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class QwenEngine:
         self.runtime: Runtime | None = None  # while the model is loaded
         self._work: dict[int, Admitted] = {}
         self._row_limit = RowLimit(plan.max_batch)
-        # Rows whose prompts are run together while one that makes this fail is looked for; None at all other times.
+        # How many rows' prompts run together during the search for a row that makes this fail; None otherwise.
         self._prefill_rows: int | None = None
         self._begin_s: float | None = None  # of the last step
         self._download_logged_s = self._published_s = -math.inf
-        self._answered = self._reloads = False  # any row since the load; the weights are of no use
-        self._overflows = 0  # rows in sequence whose numbers left the range of their format
+        self._answered = self._reloads = False  # a row has succeeded since the load; the weights must be replaced
+        self._overflows = 0  # consecutive rows whose numbers left the range of their format
         self._directory: Path | None = None
         self._revision = ""
         self._on_disk = checkpoint.local(plan.model_id, revision=plan.model_revision) is not None
@@ -104,12 +104,12 @@ class QwenEngine:
 
     @property
     def info(self) -> EngineInfo:
-        # Of the last load or unload, or of a row that finished since.
+        # Updated by loads, unloads and finished rows.
         return self._info
 
     @property
     def fits(self) -> bool:
-        """True if the weights seem to fit into the free memory, and where their size is not known."""
+        """True if the weights seem to fit into the free memory, or if their size is unknown."""
         plan = self._plan
         directory = checkpoint.local(plan.model_id, revision=plan.model_revision)
         if directory is None:
@@ -144,12 +144,13 @@ class QwenEngine:
 
         Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`.
         """
-        prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and learns nothing else
+        prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub learns only which weights are requested
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: with another busy
-        # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at the
-        # first import of torch.
+        # process on the same cores, the spinning made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). torch
+        # reads the variable when it is first imported.
         prefer("OMP_WAIT_POLICY", "PASSIVE")
-        # Passes and what is kept of sessions vary in size for hours: without it, freed memory of a GPU falls to pieces.
+        # Passes and cached sessions vary in size for hours. Without this setting, a GPU's free memory becomes
+        # fragmented.
         prefer("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         self._answered, self._overflows = False, 0
         directory = self._locate()
@@ -163,8 +164,8 @@ class QwenEngine:
             raise faults.load_failure(error) from error
         runtime.report_to(self._on_progress)
         self._row_limit = RowLimit(runtime.capacity.rows)
-        # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
-        # would walk them in the middle of a step.
+        # Freeze the heap: the libraries create half a million permanent objects, and each full garbage collection would
+        # walk them in the middle of a step.
         gc.collect()
         gc.freeze()
         try:
@@ -178,18 +179,18 @@ class QwenEngine:
         runtime.release()
 
     def _warm_up(self, runtime: Runtime) -> None:
-        """Make the first passes, whose set-up would otherwise delay a request and count against ENGINE_HANG_S. Raises
-        the error that a row which is the only one fails with."""
+        """Run the first passes, whose set-up would otherwise delay a request and count against ENGINE_HANG_S. Raises
+        the error of a row that fails."""
         for items in self._warm_up_batches(runtime):
             self._run_batch(items)
         if self._plan.is_active("use_cuda_graphs"):
             runtime.record(self._on_load_progress)
-            # Steps that are replayed have operations around them that others have not.
+            # Replayed steps run operations around them that other steps do not.
             for items in islice(self._warm_up_batches(runtime), 1):
                 self._run_batch(items)
 
     def _run_batch(self, items: Sequence[Utterance]) -> None:
-        """Make the first steps of a batch, and drop its rows."""
+        """Run the first steps of a batch, then drop its rows."""
         for key, item in enumerate(items):
             if self.free_slots > 0:
                 self.admit(key, item)
@@ -202,8 +203,8 @@ class QwenEngine:
             self.drop(key)
 
     def _warm_up_batches(self, runtime: Runtime) -> Iterator[Sequence[Utterance]]:
-        """On a CPU only the first pass is slow. On a GPU kernels are loaded, and chosen, for each kind of shape: steps
-        of ever more rows, prompts of a session that continues with a draft, and sampling."""
+        """Yield the warm-up batches. On a CPU only the first pass is slow. A GPU loads and chooses kernels for each
+        kind of shape: steps with ever more rows, prompts of a continued session with a draft, and sampling."""
         alone, most = _silence(1.0), runtime.capacity.rows
         yield [alone]
         if self._plan.device == "cpu":
@@ -216,7 +217,7 @@ class QwenEngine:
         runtime.prefix_cache.clear()
 
     def unload(self) -> None:
-        """Free the weights, the cache, and what the C library holds back."""
+        """Free the weights and the cache, and return freed memory to the driver and the system."""
         self.runtime = None
         self._work.clear()
         gc.unfreeze()
@@ -225,7 +226,7 @@ class QwenEngine:
         self._publish()
 
     def _locate(self) -> Path:
-        """Return the directory of the checkpoint. After an idle time it is the same one, whatever the hub has by
+        """Return the checkpoint's directory. A reload after an idle time uses the same one, whatever the hub has by
         then."""
         model_id, revision = self._plan.model_id, self._plan.model_revision
         try:
@@ -237,7 +238,7 @@ class QwenEngine:
         return self._directory
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
-        """Take a row in; its front end runs now, its prefill with one of the next steps."""
+        """Admit a row. Its front end runs now, and one of the next steps runs its prefill."""
         assert self.runtime is not None, "admit() before load()"
         prompts = self.runtime.prompts
         item = in_tokens(item, lambda words, forced: prompts.answer(words.text, words.language, forced=forced))
@@ -245,8 +246,8 @@ class QwenEngine:
         work.urgent = urgent
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """Decode for every row whose prompt was run and hand out what they finished; then run prompts, urgent rows
-        first, for about `begin_s` if that is given."""
+        """Decode for every row whose prompt has run, and hand out finished rows; then run prompts, urgent rows first,
+        for about `begin_s` if it is given."""
         runtime = self.runtime
         assert runtime is not None, "step() before load()"
         self._begin_s = begin_s
@@ -259,7 +260,7 @@ class QwenEngine:
             yield from self._hand_out(runtime)
 
     def drop(self, key: int) -> None:
-        """Forget a row at once; with the last one, weights of a format that is not used any more."""
+        """Forget a row at once. With the last row, unload weights that are to be loaded in another format."""
         if (work := self._work.pop(key, None)) is not None:
             self._take_out(work)
         if self._reloads and not self._work:
@@ -267,7 +268,7 @@ class QwenEngine:
             self.unload()
 
     def _take_out(self, work: Admitted) -> None:
-        """Give a row's slot back; its work waits for another."""
+        """Free a row's slot. Its work waits for another slot."""
         if work.row is not None and self.runtime is not None and work.row in self.runtime.decoder.rows:
             self.runtime.drop(work.row)
         work.row = None
@@ -277,9 +278,9 @@ class QwenEngine:
         return RowFailed(key, error)
 
     def _seat(self, runtime: Runtime) -> Iterator[Outcome]:
-        """Give slots to what waits, urgent rows first and else in the order of admission, while it fits.
+        """Give slots to waiting rows that fit, urgent rows first, then in the order of admission.
 
-        A long row has room once others have left. Until then some that fit go before it.
+        A long row gets room once others have left. Until then, a limited number of rows that fit may overtake it.
         """
         waiting = (work for work in self._work.values() if work.row is None)
         passed: list[Admitted] = []
@@ -291,7 +292,7 @@ class QwenEngine:
             for other in passed:
                 other.lacks_room = other.overtaken < MOST_OVERTAKING
                 if not other.lacks_room:
-                    return  # it is the next, and keeps others from being admitted until then
+                    return  # it is next, and no other row gets a slot before it
             if work in passed:
                 continue
             work.lacks_room = False
@@ -314,7 +315,7 @@ class QwenEngine:
                 runtime.keep(row, self._work[row.key])
                 yield from self._new_tokens(row)
             return
-        # Tried again with half of the rows, down to the one that is at fault.
+        # Try again with half of the rows, down to the one at fault.
         self._prefill_rows = len(parts) // 2 or None
         if len(parts) == 1:
             yield self._fail(parts[0][0].key, failure)
@@ -324,7 +325,7 @@ class QwenEngine:
         if failure is not None:
             decoding = len(runtime.decoder.decoding)
             if runtime.is_full(failure):
-                pass  # answers became longer than was expected: fewer rows have room for theirs
+                pass  # answers are longer than expected, so fewer rows have room
             elif isinstance(failure, EngineOutOfMemory):
                 self._row_limit.ran_out(decoding)
             else:
@@ -338,8 +339,7 @@ class QwenEngine:
                 yield from self._new_tokens(row)
 
     def _new_tokens(self, row: AnswerRow) -> Iterator[Outcome]:
-        """Yield the tokens that a row has generated and not yet handed out. A row that started again repeats
-        nothing."""
+        """Yield the tokens that a row has generated and not yet handed out. A restarted row repeats no tokens."""
         work = self._work[row.key]
         if len(row.ids) > work.sent:
             new = tuple(row.ids[work.sent :])
@@ -348,9 +348,9 @@ class QwenEngine:
             work.sent = len(row.ids)
 
     def _back_off(self, failure: AsrError) -> Iterator[Outcome]:
-        """Take the younger half of the rows out after a failed step, to start again later in a smaller batch.
+        """Take out the younger half of the rows after a failed step. They start again later in a smaller batch.
 
-        A row that was the only one is at fault and fails.
+        If there was only one row, it is at fault and fails.
         """
         assert self.runtime is not None
         rows = sorted(self.runtime.decoder.decoding, key=lambda row: row.key)
@@ -374,13 +374,14 @@ class QwenEngine:
                 yield RowDone(row.key, _hypothesis(runtime, work, row))
         if finished:
             self._row_limit.isolating = None
-            # With live work a row ends in nearly every step, and the GPU's figures take half a millisecond.
+            # Not every time: with live work a row ends in nearly every step, and the GPU's figures take half a
+            # millisecond.
             if time.monotonic() - self._published_s >= _PUBLISH_S:
                 self._publish()
 
     def _note_range(self, runtime: Runtime, *, overflowed: bool) -> None:
-        """Have the model loaded in float32, once its rows have ended, where float16 was chosen for it and does not
-        suffice: one audio may be at fault, and not several one after the other, nor the first of all."""
+        """Reload the model in float32 once its rows have ended, if float16 does not suffice and the operator did not
+        set it. A single overflow may be the audio's fault; several in sequence, or one in the first row, are not."""
         self._answered |= not overflowed
         self._overflows = self._overflows + 1 if overflowed else 0
         enough = self._overflows >= (_MOST_OVERFLOWS if self._answered else 1)

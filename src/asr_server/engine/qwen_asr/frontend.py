@@ -1,8 +1,8 @@
-"""Samples to log-mel features with the checkpoint's own filters, of a whole clip or from any frame on.
+"""Turns samples into log-mel features with the checkpoint's own filters, for a whole clip or from any frame on.
 
-The formula is that of `WhisperFeatureExtractor`: power spectrum of Hann windows of 400 samples every 160, centred,
-reflected at the ends, the last frame dropped; mel filters; log10 of at least 1e-10; then clamped to 8 below the
-loudest value of the whole clip, and scaled. All but the clamp is local to 400 samples, so a growing recording needs
+The steps are those of `WhisperFeatureExtractor`: power spectrum of Hann windows of 400 samples every 160, centred,
+reflected at the ends, the last frame dropped; mel filters; log10 of at least 1e-10; then clamped to 8 below the loudest
+value of the whole clip, and scaled. All steps except the clamp are local to 400 samples, so a growing recording needs
 only its new frames.
 """
 
@@ -28,7 +28,7 @@ _HIGHEST_HZ = 8000.0
 _LINEAR_HZ, _MEL_HZ = 1000.0, 200 / 3
 _LOG_STEP = np.log(6.4) / 27
 
-# Log-mel frames (128, T): of numpy, or a tensor of a GPU.
+# Log-mel frames (128, T): a numpy array, or a tensor on a GPU.
 Frames = Any
 
 
@@ -37,12 +37,12 @@ class MelSettings:
     """The settings of a checkpoint's features."""
 
     n_fft: int = 400  # samples of a window
-    hop: int = 160  # samples from a frame to the next
+    hop: int = 160  # samples from one frame to the next
     bins: int = 128
 
     @classmethod
     def load(cls, directory: Path) -> MelSettings:
-        """Read the settings of a checkpoint. Raises what the files provoke."""
+        """Read the settings of a checkpoint. Raises any error that its files cause."""
         of_sdk, of_both = directory / "preprocessor_config.json", directory / "processor_config.json"
         if of_sdk.is_file():
             found = json.loads(of_sdk.read_text(encoding="utf-8"))
@@ -70,20 +70,20 @@ class LogMel:
         return self.n_fft // 2
 
     def log10_mel(self, audio: NDArray[np.float32], first_frame: int = 0) -> Frames:
-        """log10 of the mel power, unclamped: (128, T - first_frame) of float32 (n,) samples, T = n // 160.
+        """Return log10 of the mel power, unclamped: (128, T - first_frame) from float32 samples (n,), T = n // 160.
 
-        Clips under half a second are padded to it. `first_frame` must be 0 or at least 2.
+        Clips under half a second are padded to half a second. `first_frame` must be 0 or at least 2.
         """
         if len(audio) < MIN_SAMPLES:
             audio = np.pad(audio, (0, MIN_SAMPLES - len(audio)))
         frames = len(audio) // self.hop
         start = max(0, first_frame * self.hop - self.reach)
-        # Reflected at the end of the recording always, at the start only where the recording starts.
+        # Always reflect at the end of the recording, but at the start only if the signal begins there.
         left = self.reach if first_frame == 0 else 0
         return self.log10(np.pad(audio[start:], (left, self.reach), mode="reflect"), frames - first_frame)
 
     def log10(self, signal: NDArray[np.float32], frames: int) -> Frames:
-        """log10 of the mel power (128, frames) of windows from the start of a signal on."""
+        """Return log10 of the mel power (128, frames) of the first windows of a signal."""
         parts = np.lib.stride_tricks.sliding_window_view(signal, self.n_fft)[:: self.hop][:frames]
         spectrum = np.fft.rfft(parts * self.window)
         power = spectrum.real**2 + spectrum.imag**2
@@ -121,10 +121,10 @@ def _hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def floor(log10_mel: Frames) -> Frames:
-    """Return the clamp of a clip, 8 log10_mel below its loudest value. It stays on the GPU, if the frames are there."""
+    """Return the clamp of a clip, 8 log10_mel below its loudest value. It stays on the GPU if the frames are there."""
     return log10_mel.max() - RANGE
 
 
 def features(log10_mel: Frames, lowest: Frames) -> Frames:
-    """Decades to what the encoder was trained on: clamped from below and scaled."""
+    """Clamp log10 values from below and scale them, as the encoder was trained."""
     return (log10_mel.clip(min=lowest) + 4.0) / 4.0

@@ -1,10 +1,10 @@
-"""A cache of what earlier rows computed: keys and values of prompts that come again, and mel, keys and values of the
+"""A cache of results of earlier rows: keys and values of repeated prompts, and mel frames, keys and values of the
 closed windows of live sessions.
 
-A window of 8 s is closed once no later sample can change its frames. Its encoding then depends on one thing more: the
-clamp, 8 log10_mel below the loudest value of the whole clip. While no kept value lies below the new clamp or the one it
-was encoded with, everything kept is exact; otherwise the windows are encoded again. Evicted means slower, never
-different.
+A window of 8 s is closed once no later sample can change its frames. From then on its encoding depends only on the
+clamp, 8 log10_mel below the loudest value of the whole clip. While no cached value lies below the new clamp or the
+clamp it was encoded with, the cached state is exact; otherwise the windows are encoded again. An eviction makes answers
+slower, never different.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from asr_server.engine.qwen_asr.frontend import Frames
 from asr_server.engine.row import KeptTokens
 
-# Samples at the end of the closed part by which a session's audio is recognised as the same, longer.
+# A session's audio is recognised as a continuation by this many samples at the end of its closed part.
 _PROBE_SAMPLES = 1_600
-# Partials come every second or so: a session that has asked for none in this time is over, or can begin anew.
+# Partials come every second or so: a session that requested none for this long is over, or can begin anew.
 _UNUSED_S = 60.0
-# A list of names is that of many recordings, and of a home whose people say something now and then.
+# Prompts stay longer: a list of names may serve many recordings, or a home where people speak now and then.
 _PROMPT_UNUSED_S = 900.0
-# The system's turn without a prompt or hotwords is shorter, and is computed as fast as it is copied.
+# A system turn without a prompt or hotwords is shorter than this, and computing it is as fast as copying it.
 LEAST_PROMPT_TOKENS = 64
 _COMPUTED_PROMPTS = 64
 
@@ -37,7 +37,7 @@ Key = str | tuple[int, ...]
 
 
 class SessionState(Protocol):
-    """The state that is kept of a session or a prompt."""
+    """The cached state of a session or a prompt."""
 
     @property
     def nbytes(self) -> int:
@@ -49,14 +49,14 @@ class CachedPrefix:
     """The state of a session after a partial."""
 
     before: tuple[int, ...]  # the prompt's token ids ahead of the audio
-    samples: int  # how many the closed windows are
-    reach: int  # how many more samples their frames depend on
+    samples: int  # how many samples are in the closed windows
+    reach: int  # how many later samples their frames depend on
     probe: NDArray[np.float32]  # the last samples of the closed part
     log10_mel: Frames  # of the closed windows, (128, T), not clamped
     lowest: float  # the smallest value of `log10_mel`
-    floor: float  # the clamp that they were encoded with
+    floor: float  # the clamp that the windows were encoded with
     windows: int  # how many windows are closed
-    kv: KeptTokens  # of `before` and of the closed windows
+    kv: KeptTokens  # keys and values of `before` and of the closed windows
 
     @property
     def nbytes(self) -> int:
@@ -80,29 +80,28 @@ def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
 
 @dataclass(slots=True)
 class PrefixCache:
-    """Kept states of sessions by their keys, and of prompts by their token ids.
+    """Cached states of sessions by their keys, and of prompts by their token ids.
 
-    Prompts leave first, so that a caller with many of them slows down no session, and then the least recently used.
+    Evicts prompts before sessions, so that many prompts slow down no session, and the least recently used first.
     """
 
     limit_bytes: int  # of all states together
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
     held_bytes: int = 0  # bytes that are held now
-    evictions: int = 0  # states that left for want of room, so far
+    evictions: int = 0  # states evicted for lack of room so far
     _cached: OrderedDict[Key, SessionState] = field(default_factory=OrderedDict)
     _used_s: dict[Key, float] = field(default_factory=dict)
-    # The prompts that were computed last and not kept: most never come again, and copies of them would take the place
-    # of others.
+    # The last prompts that were computed and not cached. Most never come again, and their copies would displace other
+    # states.
     _computed: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=_COMPUTED_PROMPTS))
 
     def prompt(self, before: tuple[int, ...]) -> KeptTokens | None:
-        """Return the keys and values of a prompt's ids up to the audio, None if they are not kept."""
+        """Return the keys and values of a prompt's ids up to the audio, or None if they are not cached."""
         found = self.get(before)
         return found if isinstance(found, KeptTokens) else None
 
     def put_prompt(self, before: tuple[int, ...], copy: Callable[[int], KeptTokens]) -> None:
-        """Keep a prompt that was computed for the second time lately. `copy` returns the keys and values of its first
-        tokens."""
+        """Cache a prompt that was computed twice recently. `copy` returns keys and values of the row's first tokens."""
         if len(before) < LEAST_PROMPT_TOKENS or before in self._cached:
             return
         if before in self._computed:
@@ -112,14 +111,14 @@ class PrefixCache:
             self._computed.append(before)
 
     def get(self, key: Key) -> SessionState | None:
-        """Return the state that is kept under a key, now the most recently used."""
+        """Return the state under a key and mark it as the most recently used."""
         if key in self._cached:
             self._cached.move_to_end(key)
             self._used_s[key] = self.clock()
         return self._cached.get(key)
 
     def put(self, key: Key, prefix: SessionState) -> None:
-        """Keep the state, in place of an older one of the same key; too large a one is not kept at all."""
+        """Cache a state, replacing an older one of the same key. A state above the limit is not cached."""
         self.forget(key)
         if prefix.nbytes > self.limit_bytes:
             return
@@ -132,8 +131,8 @@ class PrefixCache:
             self.evictions += 1
 
     def forget_unused(self) -> None:
-        """Drop the sessions that nobody asked for in the last minute, and the prompts in the last quarter of an
-        hour."""
+        """Drop sessions that were not used in the last minute, and prompts that were not used in the last 15
+        minutes."""
         now_s = self.clock()
         for key, used_s in list(self._used_s.items()):
             if now_s - used_s > (_UNUSED_S if isinstance(key, str) else _PROMPT_UNUSED_S):

@@ -1,7 +1,7 @@
-"""A checkpoint's tokenizer, chat template and prompts: what the SDK's processor does with text.
+"""A checkpoint's tokenizer, chat template and prompts: the text half of the SDK's processor.
 
-The SDK reads them with transformers, which imports torch where it is installed; here the library `tokenizers` makes the
-ids. A test compares them.
+The SDK uses transformers, which imports torch if it is installed. Here the library `tokenizers` makes the ids. A test
+compares both.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
-# How text is divided before pairs of bytes are joined: that of `Qwen2Tokenizer`, and the one that transformers puts in
-# its place in large vocabularies for which it was asked to (`fix_mistral_regex`, as the SDK asks).
+# How text is split before pairs of bytes are merged: the pattern of `Qwen2Tokenizer`, and the pattern that transformers
+# uses instead for large vocabularies if `fix_mistral_regex` is set, as the SDK sets it.
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -31,9 +31,9 @@ _LARGE_VOCABULARY = 100_000
 # Settings that name one special token each.
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
-# What an answer has between the language and the text.
+# The tag between the language and the text of an answer.
 ASR_TEXT = "<asr_text>"
-# Prompts that are kept; the longest that a request may have takes 0.6 MB.
+# Prompts that are cached. The longest that a request may have takes 0.6 MB.
 _KEPT_PROMPTS = 64
 
 
@@ -43,12 +43,12 @@ class TextTokenizer:
     def __init__(self, library: Library) -> None:
         self.library = library
         added = library.get_added_tokens_decoder().values()
-        # The names of tokens that are no text, and whether they are left out of what is decoded.
+        # The names of tokens that are not text, and whether decoding omits them.
         self.added: dict[str, bool] = {token.content: token.special for token in added}
 
     @classmethod
     def load(cls, directory: Path) -> TextTokenizer:
-        """Read the tokenizer of a checkpoint. Raises what the files provoke."""
+        """Read the tokenizer of a checkpoint. Raises any error that its files cause."""
         settings = _read(directory / "tokenizer_config.json")
         whole = directory / "tokenizer.json"
         library = Library.from_file(str(whole)) if whole.is_file() else _of_vocabulary(directory)
@@ -68,7 +68,7 @@ class TextTokenizer:
         return self.library.decode(list(ids), skip_special_tokens=True)
 
     def token(self, number: int) -> str | None:
-        """Return the name of an id, None where the vocabulary ends before it."""
+        """Return the name of an id, or None if the id is after the end of the vocabulary."""
         return self.library.id_to_token(number)
 
     def number(self, token: str) -> int | None:
@@ -88,7 +88,7 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, directory: Path) -> ChatTemplate:
-        """Read the template of a checkpoint. Raises `ValueError` where it has none."""
+        """Read the template of a checkpoint. Raises `ValueError` if there is none."""
         plain = directory / "chat_template.jinja"
         if plain.is_file():
             return cls(plain.read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ class Prompt:
 
 
 class PromptBuilder:
-    """Renders the checkpoint's chat template. Keeps the last prompts: the partials of a session have the same."""
+    """Renders the checkpoint's chat template. Caches the last prompts: all partials of a session have the same one."""
 
     def __init__(self, tokenizer: TextTokenizer, template: ChatTemplate, audio_id: int) -> None:
         """`audio_id`: the token that stands for audio in a prompt."""
@@ -122,7 +122,7 @@ class PromptBuilder:
 
     def _build(self, *, context: str, language: str | None) -> Prompt:
         """Return the prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces
-        it."""
+        that language."""
         messages: list[dict[str, Any]] = [
             {"role": "system", "content": clean(self._control, context)},
             {"role": "user", "content": [{"type": "audio", "audio": ""}]},
@@ -134,8 +134,8 @@ class PromptBuilder:
         return Prompt(self._tokenizer.ids(before), self._tokenizer.ids(after))
 
     def answer(self, text: str, language: str, *, forced: bool) -> tuple[int, ...]:
-        """Return the ids of the answer that says `text` in `language`, after a forced language or none; () where the
-        language would have to be named and is not known."""
+        """Return the ids of an answer with `text` in `language`. The answer names its language unless that was
+        `forced`. Returns () if it would have to name an unknown language."""
         text = clean(self._control, text)
         if forced:
             return self._tokenizer.ids(text)
@@ -147,12 +147,12 @@ class PromptBuilder:
 
 
 def control_tokens(added: Iterable[str]) -> list[str]:
-    """Return the names of tokens that are no text, longest first, so that none is left over from a piece of another."""
+    """Return the names of tokens that are not text, longest first: removing one never leaves part of another."""
     return sorted(added, key=len, reverse=True)
 
 
 def clean(control: Sequence[str], text: str) -> str:
-    """`text` without control tokens: they would end the turn or stand for audio that is not there."""
+    """Return `text` without control tokens, which would end the turn or stand for audio that is not there."""
     while any(token in text for token in control):
         for token in control:
             text = text.replace(token, " ")
@@ -160,10 +160,10 @@ def clean(control: Sequence[str], text: str) -> str:
 
 
 def _of_vocabulary(directory: Path) -> Library:
-    """Return a tokenizer of the vocabulary and its merges, as `Qwen2TokenizerFast` makes it of the two."""
+    """Build a tokenizer from the vocabulary and its merges, as `Qwen2TokenizerFast` does."""
     vocabulary = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
     lines = (directory / "merges.txt").read_text(encoding="utf-8").split("\n")
-    # The first line may state a version, and ranks end at a line that does not hold a pair.
+    # The first line may state a version. Lines that do not hold a pair are skipped.
     pairs = (tuple(line.split()) for line in lines if line and not line.startswith("#version"))
     merges = cast(list[tuple[str, str]], [pair for pair in pairs if len(pair) == 2])
     library = Library(models.BPE(vocab=vocabulary, merges=merges, continuing_subword_prefix="", end_of_word_suffix=""))
@@ -180,8 +180,8 @@ def _of_vocabulary(directory: Path) -> Library:
 
 
 def _has_cased_words(directory: Path) -> bool:
-    """True where transformers 4.57.6 replaces the division of text: in all checkpoints that it does not know to be
-    older or newer than the fault for which it does so."""
+    """True if transformers 4.57.6 replaces the pattern that splits text: unless it knows that the checkpoint is older
+    or newer than the fault that the replacement corrects."""
     config = _read(directory / "config.json")
     version, kind = config.get("transformers_version"), config.get("model_type")
     if not version:
@@ -204,7 +204,7 @@ def _names(named: Any) -> Iterable[Any]:
 
 
 def _added(settings: dict[str, Any]) -> list[AddedToken]:
-    """Return the tokens behind the vocabulary, by their ids."""
+    """Return the tokens after the vocabulary, in the order of their ids."""
     listed = settings.get("added_tokens_decoder") or {}
     return [
         AddedToken(**{name: value for name, value in token.items() if name != "__type"})
