@@ -1,1 +1,1 @@
-"""Qwen3-ASR in torch: weights, processor, prompt and parsing from `qwen_asr`, the forward schedule ours."""
+"""The Qwen3-ASR engine and its aligner, in torch or OpenVINO. It loads the SDK's checkpoints without the SDK."""

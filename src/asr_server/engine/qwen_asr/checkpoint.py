@@ -28,11 +28,11 @@ _SDK_NEEDED = ("preprocessor_config.json",)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A checkpoint that is looked for."""
+    """A requested checkpoint."""
 
     setting: str  # the variable that names it
     value: str
-    aligner: bool = False  # it is to be an aligner
+    aligner: bool = False  # it must be an aligner
     revision: str = ""  # of a hub id, "" for the one in the cache, or the newest
     update: bool = False  # ask the hub even if there is one in the cache
 
@@ -52,8 +52,8 @@ def locate(
     revision: str = "",
     update: bool = False,
 ) -> Path:
-    """Return the local directory of a model or an aligner: the bundled one, or as `find` does, which has the arguments.
-    Raises `ModelUnavailable`, also if what is there cannot be loaded."""
+    """Return the local directory of a model or an aligner: the bundled one, or what `find` returns, which describes the
+    arguments. Raises `ModelUnavailable`, also if the checkpoint cannot be loaded."""
     wanted = Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner, revision, update)
     if name == DEMO:
         return demo.aligner_path() if aligner else demo.checkpoint_path()
@@ -61,7 +61,7 @@ def locate(
 
 
 def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | None:
-    """Return the directory of a model or an aligner if it is on this machine and whole. Asks no hub."""
+    """Return the directory of a model or an aligner if it is on this machine and whole. Does not contact the hub."""
     try:
         return locate(name, None, aligner=aligner, revision=revision)
     except ModelUnavailable:
@@ -71,11 +71,11 @@ def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | Non
 def find(wanted: Wanted, check: Check, on_download: OnDownload | None) -> Path:
     """Return the directory that `check` finds whole: one given by path, or the snapshot of a hub id.
 
-    A snapshot in the cache is taken as it is, so that the model never changes by itself, unless an update is wanted.
-    `on_download` is called about once a second, on another thread, with the bytes that a download has brought so far,
-    whenever there are more; with None the hub is not asked. Raises `ModelUnavailable`.
+    A snapshot in the cache is used as it is unless an update is wanted, so that the model never changes by itself.
+    While a download grows, `on_download` is called about once a second, on another thread, with the bytes downloaded so
+    far. If it is None, the hub is not contacted. Raises `ModelUnavailable`.
     """
-    if os.path.isdir(wanted.value):  # pathlib raises where a directory is closed
+    if os.path.isdir(wanted.value):  # pathlib raises if a directory is not accessible
         directory = Path(wanted.value)
     elif not is_hub_id(wanted.value):
         raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
@@ -94,7 +94,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def at_revision(name: str) -> tuple[str, str]:
-    """Split `owner/name@revision`. The revision is "" if there is none, and for what is no id of the hub."""
+    """Split `owner/name@revision`. The revision is "" if there is none, or if `name` is not a hub id."""
     model_id, _, revision = name.partition("@")
     return (model_id, revision) if is_hub_id(name) and not Path(name).is_dir() else (name, "")
 
@@ -147,7 +147,7 @@ def _snapshot(wanted: Wanted, check: Check, on_download: OnDownload | None) -> P
 
 @contextmanager
 def _growth_of(directory: Path, report: OnDownload) -> Iterator[None]:
-    """Report, until the block ends, by how many bytes the files of a directory have grown, whenever they have.
+    """Until the block ends, report by how many bytes the files of a directory have grown, whenever they grow.
 
     The hub's client reports the bytes of a file only to the terminal.
     """
@@ -215,14 +215,14 @@ def _is_aligner(config: dict[str, Any]) -> bool:
 
 
 def weight_map(directory: Path, wanted: Wanted) -> dict[str, str]:
-    """Return the names of tensors with their files, as the index of a divided checkpoint has them."""
+    """Return the file of each tensor, from the index of a checkpoint that is split over several files."""
     index = directory / "model.safetensors.index.json"
     found: dict[str, str] = read_json(index, wanted).get("weight_map", {}) if index.is_file() else {}
     return found
 
 
 def missing_weights(directory: Path, wanted: Wanted) -> list[str]:
-    """Return the names of weight files that are not there."""
+    """Return the names of weight files that are missing."""
     files = set(weight_map(directory, wanted).values()) or {"model.safetensors"}
     return sorted(name for name in files if not (directory / name).is_file())
 

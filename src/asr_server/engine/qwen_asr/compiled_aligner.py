@@ -1,4 +1,4 @@
-"""An aligner in compiled graphs, for CPUs: prompts are run in parts, between which other work can run."""
+"""An aligner in compiled graphs, for CPUs: prompts run in parts, and other work can run between the parts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from asr_server.engine.qwen_asr.files import CheckpointFiles
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """A row whose prompt is run."""
+    """A row whose prompt is being run."""
 
     embeds: NDArray[np.float32]  # (n, d)
-    stamps: list[int]  # places whose scores are wanted
+    stamps: list[int]  # places whose scores are needed
     pages: list[int]
     done: int = 0  # tokens that were run
     found: list[Scores] = field(default_factory=list)  # scores so far
@@ -41,8 +41,8 @@ class CompiledAligner:
         self.encoder.on_layer = self._text.on_layer = on_progress
 
     def scores(self, rows: Sequence[AlignerRow], stamp: int) -> Iterator[list[Scores] | None]:
-        """See `AlignerModel`. A part is the convolutions of a window of audio, its layers, or as many tokens as take
-        about 0.2 s."""
+        """See `AlignerModel`. A part is the convolutions or the layers of one window of audio, or as many tokens as
+        take about 0.2 s."""
         embeds = []
         for row in rows:
             audio = list[NDArray[np.float32]]()
@@ -59,7 +59,7 @@ class CompiledAligner:
         )
         made = list(waiting)
         while True:
-            self._text.attach(pages)  # another engine may have run another pass meanwhile
+            self._text.attach(pages)  # another engine that shares the aligner may have run a pass meanwhile
             self._run_part(waiting)
             if not waiting:
                 break
@@ -67,7 +67,7 @@ class CompiledAligner:
         yield [np.concatenate(row.found) for row in made]
 
     def _run_part(self, waiting: deque[_Row]) -> None:
-        """Run tokens of the rows that are first, and take those out that are at their end."""
+        """Run tokens of the first rows, and remove rows that have reached their end."""
         left, parts = self._policy.tokens(PART_S), list[tuple[_Row, int]]()
         for row in waiting:
             count = min(left, len(row.embeds) - row.done)
@@ -82,7 +82,7 @@ class CompiledAligner:
             begin += count
         embeds = np.concatenate([row.embeds[row.done : row.done + count] for row, count in parts])
         spans = [PageSpan(row.pages, row.done, count) for row, count in parts]
-        # A graph is asked for at least one token: there is no logit of none.
+        # Request the logits of at least one token: a graph cannot return none.
         logits = self._text(embeds, spans, places or [0]).logits
         for (row, count), first, end in zip(parts, ends, ends[1:], strict=False):
             row.found.append(logits[first:end].copy())
@@ -101,7 +101,7 @@ def load(found: CheckpointFiles, plan: Plan, on_progress: Callable[[float], None
     """Compile a checked aligner. Raises what loading raises."""
     formats = compiled_model.formats_of(plan)
     if formats.bits:
-        formats = replace(formats, bits=8)  # it says no words, and would move them
+        formats = replace(formats, bits=8)  # with fewer bits, the times of words would shift
     text, encoder, _ = compiled_model.graphs(found, formats, plan.state_dir, on_progress)
     assert encoder is not None
     return CompiledAligner(text, encoder, text.vocabulary)

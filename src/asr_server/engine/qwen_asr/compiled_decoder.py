@@ -31,7 +31,7 @@ class CompiledDecoder(Rows):
         return self.model.embed(ids)
 
     def join(self, parts: Sequence[Floats]) -> Floats:
-        # Other encoders than the engine's own make tensors.
+        # Encoders other than the engine's own make tensors.
         return np.concatenate([np.asarray(part) for part in parts])
 
     @property
@@ -39,7 +39,7 @@ class CompiledDecoder(Rows):
         return self.pages.nbytes
 
     def fits(self, tokens: int) -> bool:
-        # A row that waits for room to grow has it before others begin.
+        # A row that waits for room to grow gets it before new rows begin.
         promised = sum(max(0, page_count(row.reserved) - len(row.pages)) for row in self.rows)
         has_pages = promised + page_count(tokens) <= len(self.pages.free)
         return len(self.rows) < self._capacity.rows and has_pages
@@ -59,7 +59,7 @@ class CompiledDecoder(Rows):
             if row in ended
             for place in range(end - len(row.proposed) - 1, end)
         ]
-        # A graph is asked for at least one token: there is no logit of none.
+        # Request the logits of at least one token: a graph cannot return none.
         following = self.model(self._ready(parts), [_span(row, count) for row, count in parts], places or [0])
         found = self._choose(ended, [row.proposed for row in ended], following)
         self._note_prompts(parts, found)
@@ -82,13 +82,13 @@ class CompiledDecoder(Rows):
         row.input, row.pages = None, []
 
     def make_room(self, row: AnswerRow) -> None:
-        # A pass over too few pages would write elsewhere: nothing checks that but this.
+        # A pass over too few pages would write elsewhere, and only this prevents it.
         row.pages += self.pages.take(max(0, page_count(row.reserved) - len(row.pages)))
 
     def _choose(
         self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], following: NextLogits
     ) -> list[list[Choice]]:
-        """Return what follows each token that was asked for, of each row."""
+        """Return the choices of each row, after each token whose logits were requested."""
         if not rows:
             return []
         counts = [1 + len(own) for own in proposals]
@@ -114,7 +114,7 @@ def _span(row: AnswerRow, count: int) -> PageSpan:
 
 
 def _drawn(row: AnswerRow, logits: NDArray[np.float32], only: NDArray[np.int64] | None) -> int:
-    """Draw a token by its probability, of some or of all."""
+    """Sample a token by its probability, among all tokens or among `only`."""
     of = (logits if only is None else logits[only]).astype(np.float64) / max(row.temperature, COLDEST)
     weights = np.exp(of - of.max())
     assert isinstance(row.generator, np.random.Generator)

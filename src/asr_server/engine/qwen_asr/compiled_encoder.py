@@ -14,12 +14,12 @@ from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.openvino.text_graph import Matrix
 from asr_server.engine.qwen_asr.windows import Encoder, Window, conv_tokens
 
-# Pieces of one call: what one convolution leaves to the next stays in the caches.
+# Pieces per call: few, so that the result of one convolution stays in the caches for the next.
 _PIECES = 4
-# Windows of one call.
+# Windows per call.
 _WINDOWS = 4
-# Pieces whose states are kept with their frames, 0.1 MB each in the 0.6B: the partials of a live session have all but
-# the last one or two in common, and the convolutions are two thirds of an encoder's time.
+# Pieces whose frames and states are cached, 0.1 MB each in the 0.6B: the partials of a live session share all pieces
+# except the last one or two, and the convolutions take two thirds of an encoder's time.
 KEPT_PIECES = 256
 
 Floats = NDArray[np.float32]
@@ -34,7 +34,7 @@ class CompiledEncoder(Encoder):
         super().__init__(n_window, n_window_infer)
         self._pieces = formats.compiled(encoder_graph.pieces(weights, matrix), convolves=True).create_infer_request()
         self._windows = formats.compiled(encoder_graph.windows(weights, matrix)).create_infer_request()
-        self._matrix = matrix  # whose memory the graphs read
+        self._matrix = matrix  # keeps the memory that the graphs read
         self._positions = weights.positions(self.piece_tokens)
         self._kept: OrderedDict[bytes, Floats] = OrderedDict()  # states by frames, the least recently used first
 
@@ -68,7 +68,7 @@ class CompiledEncoder(Encoder):
         return padded.reshape(len(mel), -1, self.piece_frames).transpose(1, 0, 2)[:, None]
 
     def _convolve_once(self, pieces: Sequence[Floats]) -> list[Floats]:
-        """Pieces (1, 128, 100) to states (13, d_model), without those that are known."""
+        """Pieces (1, 128, 100) to states (13, d_model). Convolves only pieces that are not cached."""
         keys = [piece.tobytes() for piece in pieces]
         known = {key: self._kept[key] for key in keys if key in self._kept}
         missing = dict(zip(keys, pieces, strict=True))

@@ -26,19 +26,19 @@ from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.passes import Arena, AttentionShape, Capture, Layout, Pass, PassGraphs, PassShapes
 
-# Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
+# Logits are made for this many states at a time: for a vocabulary of 151,936 words, 37 MiB in float32.
 _STATES = 64
 
 
 _NOTHING = Known()
 # Hidden states (n, d) to logits (n, vocabulary).
 Head = Callable[[torch.Tensor], torch.Tensor]
-# Logits (n, vocabulary), and an id that is watched, to (n, 3) in the order of `Choice`, of the likeliest tokens.
+# Logits (n, vocabulary) and a watched id to the likeliest tokens, (n, 3) in the order of `Choice`.
 Likeliest = Callable[[torch.Tensor, int], torch.Tensor]
 
 
 def likeliest(logits: torch.Tensor, watched: int) -> torch.Tensor:
-    """Implements `Likeliest` by operations of torch."""
+    """Implement `Likeliest` with operations of torch."""
     logits = logits.float()
     return _with_logprobs(logits, logits.argmax(-1), watched)
 
@@ -58,9 +58,9 @@ def choose(
     known: Known = _NOTHING,
     likeliest: Likeliest = likeliest,
 ) -> torch.Tensor:
-    """Return what follows each of the hidden states (n, d): the likeliest token, or what `known` says instead.
+    """Return the token after each hidden state (n, d): the likeliest one, or the one that follows from `known`.
 
-    On the device, (n, 3) in the order of `Choice`. Log-probabilities are those among all tokens.
+    The result is on the device, (n, 3) in the order of `Choice`. Log-probabilities are among all tokens.
     """
     found = []
     for begin in range(0, len(states), _STATES):
@@ -73,7 +73,7 @@ def choose(
         limited = {
             place - begin: _only(logits[place - begin], ids)
             for place, ids in known.allowed.items()
-            # No speech stays no speech. It is no way out for speech in another language, whose words would be lost.
+            # Keep "no speech" if it is likeliest, and exclude it otherwise: speech in another language would be lost.
             if begin <= place < begin + _STATES and int(tokens[place - begin]) != watched
         }
         for place, only in limited.items():
@@ -98,30 +98,30 @@ def _only(logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
 
 
 def choices(numbers: Callable[[], list[list[float]]], proposals: Sequence[list[int]]) -> list[list[Choice]]:
-    """Wait for what `choose` found, and return for each row what follows its last token and those that it proposes."""
+    """Wait for the result of `choose`; return each row's choices after its last token and after each proposed token."""
     found = [Choice(int(token), logprob, other) for token, logprob, other in numbers()]
     return [found[begin:end] for begin, end in pairwise(accumulate((1 + len(own) for own in proposals), initial=0))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Launched:
-    """A pass that was launched. Each row of a step counts the token that it runs, but no proposal, in its `length`."""
+    """A launched pass. The `length` of each row of a step counts the token that the step runs, but no proposal."""
 
     rows: Sequence[AnswerRow]
     proposals: Sequence[list[int]]
-    tokens: torch.Tensor  # (n,) int64 on the device: those that were chosen
+    tokens: torch.Tensor  # (n,) int64 on the device: the chosen tokens
     numbers: Callable[[], list[list[float]]]  # see `choices`
 
     @classmethod
     def of(cls, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], chosen: torch.Tensor) -> _Launched:
-        """Return the pass of which the device computes `chosen`. This is copied now, before another pass can overwrite
+        """Return the pass whose result is `chosen`, of which a copy is queued now, before another pass can overwrite
         it."""
         return cls(rows, proposals, chosen[:, 0].long(), memory.download(chosen))
 
 
 class ArenaDecoder(Rows):
-    """Generates answers. Each row has a range of places of its own in one arena, which rows of any lengths share as
-    long as all of them fit. `likeliest`: what chooses a token where any may come."""
+    """Generates answers. Each row has its own range of places in one arena, which rows of any lengths share as long as
+    all of them fit. `likeliest`: chooses a token if any token may come."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class ArenaDecoder(Rows):
         self._head, self._likeliest = head, likeliest
         self._prompts: PassGraphs | None = None  # recorded passes over prompts
         self._graphs: PassGraphs | None = None  # recorded steps
-        self._queued: list[_Launched] = []  # steps that were launched and not read, two at most
+        self._queued: list[_Launched] = []  # launched steps whose results were not read yet, at most two
 
     def computing(self) -> AbstractContextManager[Any]:
         return torch.inference_mode()
@@ -161,7 +161,7 @@ class ArenaDecoder(Rows):
         return torch.cat(list(parts))
 
     def fits(self, tokens: int) -> bool:
-        # A row that waits for room to grow has it before others begin.
+        # A row that waits for room to grow gets it before new rows begin.
         promised = sum(map(_needed, self.rows)) + tokens
         return len(self.rows) < self._capacity.rows and promised < self.arena.tokens
 
@@ -180,11 +180,11 @@ class ArenaDecoder(Rows):
         ended = [(row, own) for (row, count), own in zip(parts, states_of, strict=True) if count == row.tokens_left]
         begun = [row for row, _ in ended]
         found = self._begin(begun, [own[-len(row.proposed) - 1 :] for row, own in ended], ahead) if begun else []
-        # From here on nothing fails: a pass that does has moved no row, and may be tried again.
+        # Nothing fails from here on. A pass that failed before this has moved no row and may be tried again.
         self._note_prompts(parts, found)
 
     def _begin(self, rows: Sequence[AnswerRow], last: Sequence[torch.Tensor], ahead: bool) -> list[list[Choice]]:
-        """Return what follows the prompts of rows, by the hidden states (n, d) at the end of each."""
+        """Return the choices after the prompts of rows, from the hidden states (n, d) at the end of each prompt."""
         proposals, before = [row.proposed for row in rows], len(self._queued)
         begun = _Launched.of(rows, proposals, self._choose(rows, proposals, torch.cat(list(last))))
         try:
@@ -238,7 +238,7 @@ class ArenaDecoder(Rows):
             self._take_back(0)
             raise
         del self._queued[0]
-        # Rows that have ended or left since this step was launched are in it for nothing.
+        # Ignore rows that have ended or left since this step was launched.
         kept = [n for n, row in enumerate(launched.rows) if row in seated]
         own = [launched.rows[n] for n in kept]
         note(own, [launched.proposals[n] for n in kept], [found[n] for n in kept], self._end_ids)
@@ -249,13 +249,13 @@ class ArenaDecoder(Rows):
         self._queued.append(step)
 
     def _take_back(self, first: int) -> None:
-        """Forget the queued steps from this one on, which were not made: their tokens are run again."""
+        """Forget the queued steps from `first` on, whose results were not used. Their tokens are run again."""
         for row in (row for step in self._queued[first:] for row in step.rows):
             row.length -= 1
         del self._queued[first:]
 
     def _launch(self, rows: Sequence[AnswerRow]) -> None:
-        """Launch a pass over the last token of each row and what it proposes."""
+        """Launch a pass over the last token and the proposed tokens of each row."""
         fed, ids = self._next_ids(rows)
         spans = [TokenSpan(row.places.start, row.length, 1 + len(own)) for row, own in zip(rows, fed, strict=True)]
         recorded = self._graphs.run(spans, ids) if self._graphs is not None else None
@@ -267,11 +267,11 @@ class ArenaDecoder(Rows):
         self._queue(_Launched.of(rows, fed, chosen))
 
     def _launch_after(self, launched: Sequence[_Launched], beginning: Sequence[AnswerRow] = ()) -> None:
-        """Launch the step after passes whose results are on the device only. `beginning`: rows whose prompts end in one
-        of them.
+        """Launch the step after `launched` passes, whose results are still only on the device. `beginning`: rows whose
+        prompts end in these passes.
 
-        Nothing is launched if more must be known first: a row proposes tokens, is sampled, may not continue with every
-        token, or needs more room. Nor is a step that was not recorded, since it takes the host longer than the device.
+        Nothing is launched if more must be known first: if a row proposes tokens, is sampled, may not continue with
+        every token, or needs more room. Nor is an unrecorded step, which takes the host longer than the device.
         """
         rows = [*self.decoding, *beginning]
         place = {row: n for n, row in enumerate(row for one in launched for row in one.rows)}
@@ -285,13 +285,13 @@ class ArenaDecoder(Rows):
             ids.index_copy_(0, targets, tokens.index_select(0, sources))
 
         spans = [TokenSpan(row.places.start, row.length + row.tokens_left, 1) for row in rows]
-        # `fill` replaces those of the rows that are in `launched`.
+        # `fill` replaces the ids of rows that are in `launched`.
         recorded = self._graphs.run(spans, [(0, *row.ids)[-1] for row in rows], fill=fill)
         if recorded is not None:
             self._queue(_Launched.of(rows, [[]] * len(rows), recorded[1][: len(rows)]))
 
     def _choose(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], hidden: torch.Tensor) -> torch.Tensor:
-        """Return what follows each of the hidden states (n, d), 1 + len(proposal) of each row; see `choose`."""
+        """Return the token after each hidden state (n, d), 1 + len(proposal) of each row; see `choose`."""
         begins = accumulate((1 + len(own) for own in proposals), initial=0)
         known = known_tokens(rows, list(begins), proposals)
         return choose(self._head, hidden, self._no_speech_id, known, self._likeliest)
@@ -301,13 +301,13 @@ class ArenaDecoder(Rows):
 
     def drop(self, row: AnswerRow) -> None:
         left = _unsafe(row)
-        row.input = None  # freed first: memory may be why it leaves
+        row.input = None  # free this first: the row may leave because memory ran out
         self.rows.remove(row)
         if left:
             self.arena.clear(left)
 
     def make_room(self, row: AnswerRow) -> None:
-        """Give a row the places that it lacks; it may be moved then, and others. Raises `NoRoom`."""
+        """Give a row the places that it lacks. This may move the row and others. Raises `NoRoom`."""
         tokens = _needed(row)
         if tokens <= len(row.places):
             return
@@ -316,8 +316,8 @@ class ArenaDecoder(Rows):
         ends = [*(other.places.start for other in others), self.arena.tokens - 1]
         free = [range(begin, end) for begin, end in zip(begins, ends, strict=True)]
         here = [range(row.places.start, gap.stop) for gap in free if row.places.start in gap]
-        # As many as planned, at a multiple of that, where they are free: then it seldom has to be moved, and a recorded
-        # pass with padding need not copy what it sees.
+        # Prefer as many places as planned, at a multiple of `share`: then the row seldom has to be moved, and a
+        # recorded pass with padding need not copy the places that it sees.
         share = self._capacity.share
         planned = -(-tokens // share) * share
         even = [range(-(-gap.start // share) * share, gap.stop) for gap in free]
@@ -327,7 +327,7 @@ class ArenaDecoder(Rows):
         self._move(row, found[:planned])
 
     def _room_beside(self, row: AnswerRow, others: Sequence[AnswerRow]) -> range:
-        """Move rows together, those behind a row to the end of the arena. Returns the free places around the row.
+        """Move rows after `row` to the end of the arena, and others to its start. Returns the free places in between.
 
         Raises `NoRoom`.
         """
@@ -335,7 +335,7 @@ class ArenaDecoder(Rows):
             raise NoRoom
         begin, end = 0, self.arena.tokens - 1
         behind = [other for other in others if row.places and other.places.start > row.places.start]
-        # None gets more than it has: it would be written over one that was not moved yet.
+        # No row gets more places than it has, or it would overwrite a row that has not been moved yet.
         for other in others[: len(others) - len(behind)]:
             begin = self._move(other, range(begin, begin + min(_needed(other), len(other.places)))).stop
         for other in reversed(behind):
@@ -343,7 +343,7 @@ class ArenaDecoder(Rows):
         return range(begin, end)
 
     def _move(self, row: AnswerRow, places: range) -> range:
-        # A pass that is queued on a GPU comes before this copy, and before what is written where the row was.
+        # On a GPU, passes that are already queued run before this copy and before later writes to the row's old places.
         if places.start != row.places.start:
             if row.length:
                 self.arena.move(row.places.start, places.start, row.length)
@@ -360,12 +360,12 @@ def _needed(row: AnswerRow) -> int:
 
 
 def _unsafe(row: AnswerRow) -> range:
-    """Return the places of a row that may hold what is no number: all that its passes may have written, also those that
-    failed. Nothing is known yet of a row whose prompt is not at its end."""
+    """Return the places of a row that may hold infinities or NaNs: all that its passes may have written, even failed
+    ones. A row whose prompt has not ended counts too, since nothing is known of its numbers yet."""
     return row.places[: _needed(row)] if row.overflowed or row.input is not None else range(0)
 
 
 def _is_plain(row: AnswerRow) -> bool:
-    """True if the next step needs nothing of a row but its next token."""
+    """True if the next step needs only the row's next token."""
     limited = any(len(ids) > len(row.ids) for ids in row.beginnings)
     return not (row.temperature or limited or row.length + row.tokens_left >= row.reserved or row.proposal())

@@ -24,9 +24,9 @@ from asr_server.engine.torch import memory
 from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
 from asr_server.engine.torch.passes import Capture, Computed
 
-# Pieces that the convolutions see at a time, and that are padded to a power of two: what one leaves to the next stays
-# in the caches of a CPU. On a GPU the first convolution's result takes 3 MB for each piece of a released encoder in 16
-# bits, three times.
+# Pieces per convolution, padded to a power of two. On a CPU, few enough that the result of one convolution stays in the
+# caches for the next. On a GPU, the first convolution's result takes three times 3 MB for each piece of a released
+# encoder in 16 bits.
 _PIECES = {"cpu": 16, "cuda": 32}
 
 
@@ -56,7 +56,7 @@ class GpuLogMel(LogMel):
     def log10(self, signal: NDArray[np.float32], frames: int) -> torch.Tensor:
         """See `LogMel`."""
         given = memory.upload(torch.from_numpy(np.ascontiguousarray(signal)), self._device)
-        # Whole seconds: cuFFT plans each new number of frames, and keeps the plans with their memory.
+        # Pad to whole seconds: cuFFT makes a plan for each new number of frames, and keeps the plans and their memory.
         given = F.pad(given, (0, self.n_fft + self.hop * (-(-frames // 100) * 100 - 1) - len(given)))
         spectrum = torch.stft(given, self.n_fft, self.hop, window=self._window, center=False, return_complex=True)
         return torch.clamp(self._filters @ (spectrum[:, :frames].abs() ** 2), min=LEAST_POWER).log10()
@@ -92,8 +92,8 @@ class WindowedEncoder(Encoder):
         self.convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
         self.device = tower.conv2d1.weight.device
         if self.device.type == "cuda":
-            # The channels of a place are neighbours, as the matrix units of GPUs read them: else cuDNN would transpose
-            # before each convolution and after it.
+            # Store the channels of a place side by side, as the matrix units of GPUs read them. Otherwise cuDNN would
+            # transpose before and after each convolution.
             for convolution in self.convolutions:
                 convolution.to(memory_format=torch.channels_last)
         self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
@@ -109,11 +109,11 @@ class WindowedEncoder(Encoder):
         tower.conv_out = tower.proj1 = tower.proj2 = nn.Identity()
 
     def log_mel(self, settings: MelSettings) -> LogMel:
-        """See `Encoder`: a core takes 15 ms for 30 s, in which a GPU would wait."""
+        """See `Encoder`. A CPU core takes 15 ms for 30 s of audio, and a GPU would wait for it."""
         return LogMel(settings) if self.device.type == "cpu" else GpuLogMel(settings, self.device)
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record the passes of some numbers of windows, and return how many. `on_each` is called before each."""
+        """Record the passes for some numbers of windows, and return how many. `on_each` is called before each."""
         for count in RECORDED_WINDOWS:
             on_each()
             mel = torch.zeros(count, _BINS, self.window_frames, device=self.device)
@@ -139,16 +139,16 @@ class WindowedEncoder(Encoder):
             lengths[0][number] = frames
             if window.whole:
                 lengths[1][number] = frames
-        # A copy from memory that is not pinned would wait for what is queued.
+        # A copy from memory that is not pinned would wait for queued work.
         recorded.lengths.copy_(memory.pinned(torch.tensor(lengths), self.device), non_blocking=True)
         recorded.replay()
-        # Copied, since the next pass writes there.
+        # Copy the result, since the next pass overwrites it.
         encoded = recorded.computed[0].clone()
         return [row[: window.tokens] for row, window in zip(encoded, windows, strict=False)]
 
     def _padded(self, mel: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor]:
         """Frames (W, 128, 800) of windows to embeddings (W, 104, output_dim). `lengths` (2, W): the frames of each
-        window, and those of its first piece that the convolutions may see, more where that is all of it."""
+        window, and how many frames of its first piece the convolutions may see; a larger number means all."""
         count, size = len(mel), self.piece_frames
         pieces = mel.to(self.convolutions[0].weight.dtype).unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
         ends = lengths[1].clamp(max=size).repeat_interleave(self.window_frames // size)
@@ -175,7 +175,7 @@ class WindowedEncoder(Encoder):
         for window in windows:
             frames = window.mel.shape[1]
             widths += [min(size, frames) if window.whole else size] * -(-frames // size)
-        # One conversion for all windows, most of which need no padding: on a GPU each call costs as much as a layer.
+        # Convert all windows at once: on a GPU each call costs as much as a layer. Most windows need no padding.
         padded = torch.cat([F.pad(torch.as_tensor(w.mel), (0, -w.mel.shape[1] % size)) for w in windows], dim=1)
         pieces = padded.to(weight.device, weight.dtype).unflatten(1, (-1, size)).transpose(0, 1).unsqueeze(1)
         return pieces, widths
@@ -184,7 +184,7 @@ class WindowedEncoder(Encoder):
         """Pieces (n, 1, 128, 100) to (n, 13, d_model)."""
         self.on_layer()
         count = len(pieces)
-        # Few different shapes: kernels are chosen anew for each.
+        # Pad to few different shapes: kernels are chosen anew for each shape.
         x = F.pad(pieces, (0, 0, 0, 0, 0, 0, 0, (1 << (count - 1).bit_length()) - count))
         ends = None
         if min(widths) < self.piece_frames:
@@ -192,14 +192,14 @@ class WindowedEncoder(Encoder):
         return self.piece_states(self.images(x, ends)[:count])
 
     def images(self, x: torch.Tensor, ends: torch.Tensor | None) -> torch.Tensor:
-        """Pieces (n, 1, 128, 100) to what the convolutions make of them, (n, channels, 16, 13).
+        """Pieces (n, 1, 128, 100) to the result of the convolutions, (n, channels, 16, 13).
 
         `ends` (n,): frames of each piece that exist, None if all do.
         """
         for convolution in self.convolutions:
             x = F.gelu(convolution(x))
             if ends is not None:
-                # Behind the end of a clip in its own width the next convolution sees zeros, as it would at the edge.
+                # After the end of a clip in its own width, the next convolution sees zeros, as it would at the edge.
                 ends = (ends + 1) // 2
                 x = x * (torch.arange(x.shape[-1], device=x.device) < ends[:, None])[:, None, None].to(x.dtype)
         return x
@@ -219,7 +219,7 @@ class WindowedEncoder(Encoder):
         return self.embeddings(x, mask)
 
     def embeddings(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """States (W, n, d_model) to embeddings (W, n, output_dim); `mask` is one of
+        """States (W, n, d_model) to embeddings (W, n, output_dim); `mask`: as in
         `torch.nn.functional.scaled_dot_product_attention`."""
         for layer in self._layers:
             self.on_layer()
@@ -229,14 +229,14 @@ class WindowedEncoder(Encoder):
         return self.project(x)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
+        """Turn the last layer's states (W, n, d_model) into embeddings (W, n, output_dim)."""
         first, second = self._projections
         return second(self._activation(first(self._norm(x))))
 
 
 def _mask(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return what is added to the scores of states (W, n, d) of which the first `lengths` (W,) exist: of truth values
-    each layer would make that anew."""
+    """Return the mask to add to the scores of states (W, n, d), of which the first `lengths` (W,) exist. Each layer
+    would convert a boolean mask anew."""
     hidden = (torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[:, None, None, :]
     return torch.zeros_like(hidden, dtype=x.dtype).masked_fill_(hidden, -torch.inf)
 

@@ -149,8 +149,7 @@ class QwenEngine:
         # process on the same cores, the spinning made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). torch
         # reads the variable when it is first imported.
         prefer("OMP_WAIT_POLICY", "PASSIVE")
-        # Passes and cached sessions vary in size for hours. Without this setting, a GPU's free memory becomes
-        # fragmented.
+        # Passes and cached sessions vary in size for hours: without this, a GPU's free memory becomes fragmented.
         prefer("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         self._answered, self._overflows = False, 0
         directory = self._locate()
@@ -226,8 +225,8 @@ class QwenEngine:
         self._publish()
 
     def _locate(self) -> Path:
-        """Return the checkpoint's directory. A reload after an idle time uses the same one, whatever the hub has by
-        then."""
+        """Return the checkpoint's directory. A reload after an idle time uses the same one, even if the hub has a newer
+        one."""
         model_id, revision = self._plan.model_id, self._plan.model_revision
         try:
             if self._directory is None or checkpoint.problem(self._directory, model_id):

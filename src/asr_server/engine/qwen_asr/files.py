@@ -1,6 +1,6 @@
 """The files of a checkpoint except its weights: configuration, tokenizer, template, features, end tokens.
 
-Read in either layout; see `hf_layout`. Nothing here imports torch.
+Both layouts are read; see `hf_layout`. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asr_server.engine.qwen_asr.frontend import MelSettings
 from asr_server.engine.qwen_asr.tokenizer import TextTokenizer
 from asr_server.engine.weights import StoredWeights
 
-# Where neither says so, the SDK's own default.
+# The SDK's defaults, for files that do not name these tokens.
 _AUDIO_ID = 151_646
 _ENDS = ("<|im_end|>", "<|endoftext|>")
 # All names of weights begin with this in one of the two layouts.
@@ -55,12 +55,12 @@ class CheckpointFiles:
         return int(self.thinker["text_config"]["max_position_embeddings"])
 
     def weights(self) -> StoredWeights:
-        """Map the weights, by the SDK's names without "model." in front of them."""
+        """Map the weights, by the SDK's names without the prefix "model."."""
         return StoredWeights(self.directory, {**hf_layout.KEYS, **_MODEL} if self.is_hf else _MODEL)
 
     def end_ids(self) -> frozenset[int]:
-        """Return the tokens that end an answer, by the generation config; where it names none, those that the SDK has
-        built in. Raises `ModelUnavailable`."""
+        """Return the tokens that end an answer: those of the generation config, or the SDK's built-in ones if it names
+        none. Raises `ModelUnavailable`."""
         file = self.directory / "generation_config.json"
         settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else self.config
         ends = settings.get("eos_token_id")
@@ -76,9 +76,9 @@ class CheckpointFiles:
 class Stamps:
     """The time slots of an aligner."""
 
-    token: int  # the token at whose places the slots are read
+    token: int  # the slots are read at the places of this token
     slot_ms: float  # how long a slot is
-    languages: tuple[str, ...]  # the model's names, () where the checkpoint names none
+    languages: tuple[str, ...]  # the model's names, () if the checkpoint names none
 
 
 def stamps(files: CheckpointFiles) -> Stamps:
@@ -105,12 +105,12 @@ def read(directory: Path) -> CheckpointFiles:
 
 @contextmanager
 def failures(directory: Path) -> Iterator[None]:
-    """Turn what libraries raise about a checkpoint into an error: it is damaged, unless memory has run out."""
+    """Turn library errors into `EngineOutOfMemory` if memory has run out, else into `ModelUnavailable`."""
     try:
         yield
     except AsrError:
         raise
-    except Exception as error:  # each library raises kinds of its own
+    except Exception as error:  # each library raises its own kinds
         if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
             raise no_memory from error
         raise ModelUnavailable(

@@ -1,7 +1,7 @@
 """Checkpoints in the layout of transformers 5 ("-hf"), read as the SDK reads its own.
 
-The modules are the same. The layout has a flat configuration, other names of the weights, the two linear layers behind
-the encoder outside of it, one file for the processor, and for a forced aligner a head of another name.
+The modules are the same. The layout has a flat configuration, other names of weights, the two linear layers after the
+encoder outside of it, one file for the processor, and another name for the head of a forced aligner.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 # Files of this layout in place of preprocessor_config.json.
 NEEDED = ("processor_config.json", "tokenizer.json", "chat_template.jinja")
 _ALIGNER = "Qwen3ASRForTokenClassification"
-# Names of weights, as regular expressions, and what the SDK calls them. transformers takes "model." away from all names
-# where the model has no module of that name, and ignores weights without it.
+# Names of weights, as regular expressions, and the SDK's names for them. If the model has no module "model",
+# transformers removes the prefix "model." from all names and ignores weights without it.
 KEYS = {
     r"^model\.multi_modal_projector\.linear_([12])\.": r"model.thinker.audio_tower.proj\1.",
     r"^model\.audio_tower\.": "model.thinker.audio_tower.",

@@ -18,7 +18,7 @@ from asr_server.engine.weights import Weight
 
 PREFIX, _EMBEDDINGS, _HEAD = "thinker.", "model.embed_tokens.weight", "lm_head.weight"
 _ACTIVATIONS = {"gelu": F.gelu, "silu": F.silu}
-# The SDK's defaults for what a configuration does not name.
+# The SDK's defaults for settings that a configuration does not name.
 _AUDIO = {"num_mel_bins": 128, "activation_function": "gelu", "max_source_positions": 1500}
 _TEXT = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "attention_bias": False, "rope_scaling": None, "head_dim": 128}
 
@@ -42,10 +42,10 @@ class Parts:
 
 
 def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
-    """Load a checked checkpoint directory onto `device`, which is prepared, in `dtype`.
+    """Load a checked checkpoint directory in `dtype` onto `device`, which must be prepared.
 
-    Weights in their own format are mapped from their files, not read into memory first. Raises `ModelUnavailable` when
-    files are damaged or weights are missing, `EngineOutOfMemory`.
+    Weights are mapped from their files in their own format, not read into memory first. Raises `ModelUnavailable` if
+    files are damaged or weights are missing, and `EngineOutOfMemory`.
     """
     files = read(directory)
     with failures(directory):
@@ -103,7 +103,7 @@ class _AudioTower(nn.Module):
 
 
 def _sinusoids(length: int, width: int) -> torch.Tensor:
-    """Return what is added to the states at each place, (length, width): sines, then cosines."""
+    """Return the position embeddings, (length, width): sines, then cosines."""
     numbers, places = (torch.arange(count, dtype=torch.float32, device="cpu") for count in (width // 2, length))
     angles = places[:, None] * torch.exp(-np.log(10_000) / (width // 2 - 1) * numbers)
     return torch.cat([angles.sin(), angles.cos()], dim=1)

@@ -1,4 +1,4 @@
-"""Models that lie on this machine: which, how large, whether whole. Downloads nothing, loads no weights."""
+"""Models on this machine: which ones, how large, and whether complete. Downloads nothing, loads no weights."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class CachedModel:
     directory: Path
     size_bytes: int
     problem: str  # why it cannot be loaded, "" when it can
-    downloaded: bool = False  # it came from the hub; the others came with the server
+    downloaded: bool = False  # it is in the hub's cache
     has_digests: bool = False  # its files were compared with digests, so they need no other check
     is_here: bool = True  # False for a model of a package that is not installed
 
 
-# How models of features are found, by the values of MODEL_ID that mean them.
+# Functions that find the models of features, by their values of MODEL_ID.
 Bundled = Mapping[str, Callable[[], CachedModel]]
 
 
@@ -56,17 +56,17 @@ def listed(bundled: Bundled = MappingProxyType({})) -> list[CachedModel]:
 
 
 def find(model_id: str, revision: str = "", bundled: Bundled = MappingProxyType({})) -> CachedModel | None:
-    """Return the checkpoint of that name, hub id or directory, or None if it would have to be downloaded first.
+    """Return the model with that name, hub id or directory, or None if it would have to be downloaded first.
 
-    `revision`: of a hub id: a commit, tag or branch.
+    `revision`: a commit, tag or branch of a hub id.
 
-    Raises `ModelUnavailable` for what is neither a directory nor a hub id.
+    Raises `ModelUnavailable` if the name is neither a directory nor a hub id.
     """
     if model_id == checkpoint.DEMO:
         return _in_directory(model_id, demo.checkpoint_path())
     if model_id in bundled:
         return bundled[model_id]()
-    if os.path.isdir(model_id):  # pathlib raises where a directory is closed
+    if os.path.isdir(model_id):  # pathlib raises if a directory is not accessible
         return _in_directory(model_id, Path(model_id))
     if not checkpoint.is_hub_id(model_id):
         raise ModelUnavailable(f"MODEL_ID={model_id}: there is no such directory, and it is no hub id (owner/name).")
@@ -75,10 +75,10 @@ def find(model_id: str, revision: str = "", bundled: Bundled = MappingProxyType(
 
 
 def verify(stored: CachedModel) -> Weights | None:
-    """Check the files and read the header of every weight file, whose tensors must be inside of it.
+    """Check the files, and read the header of every weight file, whose tensors must lie inside the file.
 
-    Return None if the weights are in files of another kind, whose digests were checked. Raises `ModelUnavailable`,
-    naming what is wrong.
+    Returns None for weights in other file formats, whose digests were checked. Raises `ModelUnavailable`, naming what
+    is wrong.
     """
     wanted = checkpoint.Wanted("MODEL_ID", stored.name)
     if stored.has_digests:
@@ -102,13 +102,13 @@ def verify(stored: CachedModel) -> Weights | None:
 
 
 def remove(model_id: str) -> int:
-    """Delete a model from the hub's cache; returns the bytes that became free. Raises `ModelUnavailable`."""
+    """Delete a model from the hub's cache and return how many bytes that freed. Raises `ModelUnavailable`."""
     repo = None if model_id == checkpoint.DEMO or Path(model_id).is_dir() else _cached_repo(model_id)
     if repo is None:
         raise ModelUnavailable(f"{model_id} is not in the hub's cache; only what was downloaded there is removed.")
     from huggingface_hub import scan_cache_dir
 
-    # Delete only this one: the library goes by commits, and a copy of a repository holds the same ones.
+    # Delete only this repository: the library selects by commits, and a copy of the repository has the same ones.
     cache = replace(scan_cache_dir(), repos=frozenset({repo}))
     strategy = cache.delete_revisions(*(revision.commit_hash for revision in repo.revisions))
     strategy.execute()
@@ -116,7 +116,7 @@ def remove(model_id: str) -> int:
 
 
 def cache_directory() -> Path:
-    """Return where downloads go; it may not be there yet."""
+    """Return the directory of downloads, which may not exist yet."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
@@ -139,7 +139,7 @@ def _cached_repo(model_id: str) -> Any:
 
 
 def _stored(repo: Any, wanted: str = "") -> CachedModel:
-    # The engine takes `main`; without it, the revision that came last.
+    # The engine takes `main`, or the latest revision if there is no `main`.
     revision = _revision(repo, wanted or "main") or max(repo.revisions, key=lambda r: r.last_modified)
     found = _in_directory(repo.repo_id, Path(revision.snapshot_path), int(repo.size_on_disk))
     return replace(found, downloaded=True)
@@ -157,7 +157,7 @@ def _in_directory(name: str, directory: Path, size_bytes: int | None = None) -> 
 
 
 def _ours(stored: CachedModel) -> bool:
-    """Whole, or of the same family by its config, or, where that is missing, by its name."""
+    """True if the checkpoint is whole or, by its config or else by its name, belongs to this family."""
     if not stored.problem:
         return True
     try:

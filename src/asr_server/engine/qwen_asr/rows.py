@@ -1,4 +1,4 @@
-"""Rows of answers that share passes of a language model, and what a pass of any library makes of them."""
+"""Rows of answers that share passes of a language model, and how a pass in any library changes them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from asr_server.engine.row import KeptTokens, Row, accepted
 if TYPE_CHECKING:
     from asr_server.engine.torch.passes import Capture
 
-# An array (n, d): of numpy, or a tensor.
+# A numpy array or a tensor (n, d).
 Embeddings = Any
-# Sampling is greedy long before this; by less than that, logits cannot be divided.
+# Sampling is greedy long before this temperature. Logits divided by a lower one would overflow.
 COLDEST = 1e-4
-# Tokens for which an answer gets room at a time, once it is longer than was expected.
+# Once an answer is longer than expected, it gets room for this many tokens at a time.
 _GROWTH = 64
 
 
 class RowInput:
-    """The part of a row's prompt that is not run yet, in embeddings (n, d); embeddings of audio are made when they
-    are needed. `join` concatenates embeddings."""
+    """The part of a row's prompt that has not run yet, as embeddings (n, d). Audio is encoded when it is needed. `join`
+    concatenates embeddings."""
 
     def __init__(
         self,
@@ -34,16 +34,16 @@ class RowInput:
         after: Embeddings,
         tail: int,
     ) -> None:
-        self.ready = ready  # the embeddings that are made
+        self.ready = ready  # the embeddings that exist
         self.windows = list(windows)  # audio after them, each with its number of `tokens`
         self.tail = tail  # tokens at the end that have to be run in one pass
-        self._after = after  # embeddings of what follows the audio
+        self._after = after  # embeddings of the ids after the audio
         self._join = join
         self.left = len(ready) + sum(window.tokens for window in windows) + len(after)
         self.add([])
 
     def missing(self, count: int) -> list[Any]:
-        """Return the windows without which the next `count` tokens cannot be run."""
+        """Return the windows that have to be encoded before the next `count` tokens can run."""
         wanted, length = [], len(self.ready)
         for window in self.windows:
             if length >= min(count, self.left - len(self._after)):
@@ -62,7 +62,7 @@ class RowInput:
         self.ready = self._join(parts)
 
     def skip(self, count: int) -> None:
-        """Forget the next `count`, which have been run."""
+        """Forget the next `count` tokens, which have been run."""
         self.ready = self.ready[count:]
         self.left -= count
 
@@ -72,7 +72,7 @@ class Choice(NamedTuple):
 
     token: int
     logprob: float  # its natural log-probability
-    watched: float  # natural log-probability of the id that was watched
+    watched: float  # natural log-probability of the watched id
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +80,26 @@ class Known:
     """Known facts about the tokens at some places, before they are chosen."""
 
     forced: Mapping[int, int] = field(default_factory=dict)  # the token at a place
-    # the tokens that may come at a place; any at the others
+    # the tokens that may come at a place; any token at other places
     allowed: Mapping[int, Sequence[int]] = field(default_factory=dict)
     sampled: Mapping[int, AnswerRow] = field(default_factory=dict)  # the row whose token at a place is drawn
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AnswerRow(Row):
-    """A row of an answer. A decoder sets what follows `urgent`."""
+    """A row of an answer. A decoder sets the fields after `urgent`."""
 
-    generator: Any = None  # of random numbers if tokens are sampled: torch's or numpy's, as the decoder
-    watched: bool = False  # the probability that nobody speaks is wanted
+    generator: Any = None  # of random numbers for sampling: torch's or numpy's, as the decoder
+    watched: bool = False  # record the probability of no speech
     expected: int = 0  # new tokens that it will hardly exceed
     urgent: bool = False  # its prompt is run before the prompts of others
-    length: int = 0  # tokens whose keys and values are there
-    no_speech_logprob: float | None = None  # set if it is wanted
+    length: int = 0  # tokens whose keys and values are stored
+    no_speech_logprob: float | None = None  # set if `watched`
     input: RowInput | None = None  # what is left of its prompt and of `proposed` after it, None once it decodes
     proposed: list[int] = field(default_factory=list)
     reserved: int = 0  # tokens that it has to have room for
     pages: list[int] = field(default_factory=list)  # set by a decoder that keeps keys and values in pages
-    places: range = range(0)  # set by a decoder that keeps them in an arena: of its tokens, and of more to come
+    places: range = range(0)  # set by a decoder with an arena: the places of its tokens and of later ones
 
     @property
     def tokens_left(self) -> int:
@@ -107,9 +107,9 @@ class AnswerRow(Row):
 
 
 class Rows(ABC):
-    """Rows with their keys and values: those that decode, and those whose prompt is not at its end.
+    """Rows with their keys and values: rows that decode, and rows whose prompt has not ended.
 
-    `model` has a `dtype`, and calls its `on_layer` inside of passes that may take long. `no_speech_id`: the token that
+    `model` has a `dtype`, and calls its `on_layer` inside passes that may take long. `no_speech_id`: the token that
     means "no speech" if it is the second one of an answer.
     """
 
@@ -138,7 +138,7 @@ class Rows(ABC):
 
     @abstractmethod
     def generator(self, seed: int) -> Any:
-        """Return the source of chance of a row that is sampled."""
+        """Return the random number generator of a sampled row."""
 
     @abstractmethod
     def embed(self, ids: Sequence[int]) -> Embeddings:
@@ -153,8 +153,8 @@ class Rows(ABC):
         """True if one more row, of `tokens`, can be seated now."""
 
     def seat(self, row: AnswerRow, given: RowInput, cached: KeptTokens | None = None) -> None:
-        """Give a row its place. `given` is its prompt after the tokens whose keys and values are in `cached`, if any;
-        its end is what the row proposes. Raises `NoRoom`."""
+        """Seat a row. `given` is its prompt after the tokens whose keys and values are in `cached`, if any. The prompt
+        ends with the tokens that the row proposes. Raises `NoRoom`."""
         row.proposed = row.proposal()
         end = (cached.count if cached is not None else 0) + given.left
         row.reserved = max(end, end - len(row.proposed) + row.expected)
@@ -167,11 +167,11 @@ class Rows(ABC):
 
     @abstractmethod
     def make_room(self, row: AnswerRow) -> None:
-        """Give a row the places that it lacks for what it has reserved. Raises `NoRoom`."""
+        """Give a row the places that it lacks for its `reserved` tokens. Raises `NoRoom`."""
 
     @abstractmethod
     def _put(self, row: AnswerRow, cached: KeptTokens) -> None:
-        """Write keys and values that `copy` returned at the beginning of a row."""
+        """Write keys and values from `copy` to the beginning of a row."""
 
     @abstractmethod
     def copy(self, row: AnswerRow, tokens: int) -> KeptTokens:
@@ -179,18 +179,18 @@ class Rows(ABC):
 
     @abstractmethod
     def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
-        """Run a number of tokens of each row's prompt, which must be ready, in one pass.
+        """Run a number of tokens of each row's prompt in one pass. Their embeddings must be ready.
 
-        Rows that come to the end of theirs decode from then on. `ahead`: as in `step`, for the step after this pass.
+        Rows whose prompts end decode from then on. `ahead`: as in `step`, for the step after this pass.
         """
 
     @abstractmethod
     def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
-        """Run one pass for rows that decode and are unfinished, or for all of them: one new token for each row, more
-        where a draft comes true. A pass that fails has moved no row.
+        """Run one pass for the given rows, which decode and are unfinished, or for all such rows: one new token for
+        each row, more if a draft proves right. A pass that fails has moved no row.
 
-        `ahead`: the next pass of all rows may be queued before the results of this one are read, where the device
-        computes while the host reads.
+        `ahead`: the next pass of all rows may be queued before the results of this one are read, if the device computes
+        while the host reads.
         """
 
     def _ready(self, parts: Sequence[tuple[AnswerRow, int]]) -> Embeddings:
@@ -198,7 +198,7 @@ class Rows(ABC):
         return self.join([row.input.ready[:count] for row, count in parts if row.input is not None])
 
     def _note_prompts(self, parts: Sequence[tuple[AnswerRow, int]], found: Sequence[list[Choice]]) -> None:
-        """Note that parts of prompts were run, and what follows those that are at their end now."""
+        """Note that parts of prompts have run, and the choices after prompts that have ended."""
         ended = [row for row, count in parts if count == row.tokens_left]
         for row, count in parts:
             assert row.input is not None
@@ -210,11 +210,11 @@ class Rows(ABC):
         note(ended, [row.proposed for row in ended], found, self._end_ids)
 
     def _next_ids(self, rows: Sequence[AnswerRow]) -> tuple[list[list[int]], list[int]]:
-        """Return what each row proposes, and the ids to run: the last of each row and what it proposes. Makes room for
+        """Return the proposal of each row, and the ids to run: each row's last id and its proposal. Makes room for
         them. Raises `NoRoom`."""
         proposals = [row.proposal() for row in rows]
         for row, own in zip(rows, proposals, strict=True):
-            # Also if there is no room: no other row may be seated meanwhile.
+            # Reserve even if there is no room, so that no other row is seated meanwhile.
             if (tokens := row.length + 1 + len(own)) > row.reserved:
                 row.reserved = tokens + _GROWTH
         for row in rows:
@@ -236,14 +236,14 @@ class Rows(ABC):
     def next_input(self, tokens: int) -> list[tuple[AnswerRow, int]]:
         """Return rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
 
-        Rows whose prompts are then at their end are first.
+        Rows whose prompts then end come first.
         """
         left, found = tokens, list[tuple[AnswerRow, int]]()
         waiting = [(row, row.input) for row in self.rows if row.input is not None]
         for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
             count = given.left
             if count > left:
-                # At least one token, and what is left after them is more than the tail.
+                # Run at least one token, and leave at least the tail.
                 count = min(left, given.left - given.tail)
                 count = given.left if count < 1 and not found else count
             if count < 1 or left < 1:
@@ -259,7 +259,7 @@ def note(
     found: Sequence[list[Choice]],
     end_ids: frozenset[int],
 ) -> None:
-    """Note what came of a pass: the proposed tokens that came true and one more."""
+    """Note the result of a pass: the proposed tokens that proved right, and one more token."""
     for row, proposal, own in zip(rows, proposals, found, strict=True):
         count = accepted(proposal, [choice.token for choice in own]) + 1 if proposal else 1
         place = 1 - len(row.ids)
@@ -271,16 +271,16 @@ def note(
 
 
 def known_tokens(rows: Sequence[AnswerRow], begins: Sequence[int], proposals: Sequence[list[int]]) -> Known:
-    """Return what is known of the tokens that follow the proposals of rows, whose places begin at `begins`."""
+    """Return what is known of the tokens at the places of each row, which begin at its entry in `begins`."""
     forced, allowed, sampled = dict[int, int](), dict[int, tuple[int, ...]](), dict[int, AnswerRow]()
     for row, begin, own in zip(rows, begins, proposals, strict=False):
         if not row.ids:
-            # The log-probability of forced tokens is asked too: they are words that callers see.
+            # The log-probabilities of forced tokens are needed too, since callers see their words.
             forced |= {begin + n: token for n, token in enumerate(row.forced)}
         if row.beginnings:
             ids = {begin + n: row.allowed(own[:n]) for n in range(1 + len(own))}
             allowed |= {place: tuple(sorted(some)) for place, some in ids.items() if some}
         if row.temperature:
-            # It has no draft: only the last of its places is open.
+            # A sampled row has no draft: only its last place is open.
             sampled[begin + len(own)] = row
     return Known(forced, allowed, sampled)

@@ -1,4 +1,4 @@
-"""A loaded model of Qwen3-ASR: utterances to rows, passes over them, and tokens to answers."""
+"""A loaded Qwen3-ASR model: turns utterances into rows, runs passes over them, and turns tokens into answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REFUSED = Option("use_cuda_graphs", False, "", "steps cannot be recorded on thi
 
 @dataclass(slots=True, eq=False)
 class Admitted:
-    """An admitted utterance. The engine sets what follows `stream`."""
+    """An admitted utterance. The engine sets the fields after `stream`."""
 
     key: int
     utterance: Utterance
@@ -44,15 +44,15 @@ class Admitted:
     clip: Clip
     budget: int  # the most new tokens
     stream: answer.AnswerStream | None  # reads the tokens that were sent; None if no text is wanted
-    urgent: bool = False  # it goes before work that is not
+    urgent: bool = False  # it goes before work that is not urgent
     row: AnswerRow | None = None  # None while it has no slot
-    lacks_room: bool = False  # it could not be seated, and others may go before it
+    lacks_room: bool = False  # there was no room to seat it, and other rows may go before it
     overtaken: int = 0  # rows that were seated before it meanwhile
     sent: int = 0  # tokens that were handed out
 
     @property
     def waits(self) -> bool:
-        """True if its prompt is not run to its end."""
+        """True until its prompt has run to its end."""
         return self.row is None or self.row.input is not None
 
     @property
@@ -71,16 +71,16 @@ class Admitted:
 
 @dataclass(eq=False)
 class Runtime:
-    """The weights of a checkpoint with what computes with them, in one of the libraries; a prompt builder, and what is
-    kept of sessions. Lives as long as the weights do."""
+    """The weights of a checkpoint and the code that runs them in one of the libraries, with a prompt builder and the
+    cache of sessions. Lives as long as the weights."""
 
     files: CheckpointFiles
     encoder: LoadedEncoder
     decoder: Rows
     capacity: memory.Capacity
     options: tuple[Option, ...] = ()  # the plan's options, completed by loading
-    recorders: tuple[Recorder, ...] = ()  # record more passes than the decoder's
-    # gives back what the first passes have read and made their own copy of
+    recorders: tuple[Recorder, ...] = ()  # record further passes besides the decoder's
+    # frees file contents that the first passes have read and copied
     release: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -93,7 +93,8 @@ class Runtime:
         self._audio = self.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)
 
     def prepare(self, key: int, utterance: Utterance, budget: int) -> Admitted:
-        """Front end and prompt of one row. Raises `InvalidInput` if prompt and audio exceed the model's positions."""
+        """Run the front end and build the prompt of a row. Raises `InvalidInput` or `EngineOutOfMemory` if it is too
+        long."""
         rendered = self.prompts.build(context=utterance.context, language=utterance.language)
         with self.decoder.computing():
             clip = self._audio.prepare(utterance, rendered.before)
@@ -107,19 +108,19 @@ class Runtime:
         return work
 
     def tokens(self, work: Admitted) -> int:
-        """Prompt and audio tokens that the row's prefill has to run."""
+        """Return how many prompt and audio tokens the row's prefill has to run."""
         kept = self._kept(work)
         return work.prompt_tokens - (kept.count if kept is not None else 0)
 
     def _kept(self, work: Admitted) -> KeptTokens | None:
-        """Return the keys and values of the prompt and of the session's closed windows, or only of the prompt."""
+        """Return the cached keys and values of the prompt and the session's closed windows, or only of the prompt."""
         kv = work.clip.kv
         return kv if kv is not None else self.prefix_cache.prompt(work.prompt.before)
 
     def seat(self, work: Admitted) -> None:
-        """Give work its slot."""
+        """Give admitted work a slot."""
         utterance, rendered, kv = work.utterance, work.prompt, self._kept(work)
-        # Where the language is forced, or may be any, so may the beginning.
+        # If the language is forced, or any language may come, the answer may begin with any token.
         among = utterance.languages if utterance.language is None else ()
         row = AnswerRow(
             key=work.key,
@@ -141,7 +142,7 @@ class Runtime:
         work.row = row
 
     def _encode(self, parts: Sequence[tuple[AnswerRow, int]]) -> None:
-        """Make the embeddings that these parts of prompts lack."""
+        """Encode the audio that these parts of prompts still need."""
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
         windows = [window for own in missing for window in own]
@@ -150,10 +151,10 @@ class Runtime:
             given.add([next(encoded) for _ in own])
 
     def attempt(self, run: Callable[[], object]) -> AsrError | None:
-        """Run passes. Returns why they failed, None if they did not. Raises `EngineFailed`.
+        """Run passes. Returns why they failed, or None if they succeeded. Raises `EngineFailed`.
 
-        Where memory runs out, what is kept and not needed is given back and they are run once more. That happens
-        outside of `except`: there the traceback would keep all tensors of the failed pass.
+        If memory runs out, free the caches and run the passes once more. That happens outside of `except`, where the
+        traceback would keep all tensors of the failed pass.
         """
         for first in (True, False):
             try:
@@ -174,16 +175,16 @@ class Runtime:
         return isinstance(failure.__cause__, memory.NoRoom)
 
     def _give_back(self) -> bool:
-        """Free what is not needed for an answer. Returns whether there may be more memory now."""
+        """Free memory that no answer needs. Returns True if there may be more memory now."""
         held = len(self.prefix_cache) > 0
         self.prefix_cache.clear()
         memory.give_back()
         return held or self.decoder.device != "cpu"
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """Call `on_progress` inside of every pass that may take long, from now on.
+        """From now on, call `on_progress` inside every pass that may take long.
 
-        On a CPU only: on a GPU a pass is queued in milliseconds, and each call would be a share of them.
+        Only on a CPU: a GPU's passes are queued in milliseconds, of which each call would take a noticeable part.
         """
         if self.decoder.device == "cpu":
             for part in (self._encoder, self.decoder.model):
@@ -192,7 +193,7 @@ class Runtime:
     def record(self, on_each: Callable[[], None]) -> None:
         """Record passes as CUDA graphs, before the first row. Raises `EngineFailed`.
 
-        Those that cannot be recorded are run as without a recorder, and a warning says so.
+        Passes that cannot be recorded run as usual, and a warning is logged.
         """
         from asr_server.engine.torch.passes import CudaCapture
 
@@ -210,7 +211,7 @@ class Runtime:
         logger.info("passes are recorded as CUDA graphs", count=sum(counts), took_s=took_s)
 
     def prefill(self, parts: Sequence[tuple[AnswerRow, int]], *, ahead: bool = False) -> None:
-        """Run that many tokens of the rows' prompts; see `Rows.next_input` and `Rows.prefill`."""
+        """Run the given number of tokens of each row's prompt; see `Rows.next_input` and `Rows.prefill`."""
         began_s = time.perf_counter()
         with self.decoder.computing():
             self._encode(parts)
@@ -218,7 +219,7 @@ class Runtime:
         self.prefill_policy.note_prefill(sum(count for _, count in parts), time.perf_counter() - began_s)
 
     def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
-        """Run one forward pass for all rows that decode, or for some; see `Rows.step`."""
+        """Run one forward pass for the given rows, or for all that decode; see `Rows.step`."""
         began_s = time.perf_counter()
         with self.decoder.computing():
             self.decoder.step(*rows, ahead=ahead)
@@ -233,10 +234,9 @@ class Runtime:
             raise faults.failure(error) from error
 
     def keep(self, row: AnswerRow, work: Admitted) -> None:
-        """Leave the prompt of a row, which was run, for others, and the closed windows of a session's for its next
-        partial.
+        """Cache a row's prompt, which has run, for other rows, and its session's closed windows for the next partial.
 
-        Where memory is short they are not kept: others are slower, no more. Raises `EngineFailed`.
+        Running out of memory is no failure here: later rows are only slower. Raises `EngineFailed`.
         """
         utterance, before, copy = work.utterance, work.prompt.before, partial(self.decoder.copy, row)
         self.prefix_cache.forget_unused()

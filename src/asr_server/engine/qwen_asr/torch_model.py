@@ -1,4 +1,4 @@
-"""Checkpoints of Qwen3-ASR and of its aligner in torch: on GPUs, and on CPUs where OpenVINO is not used."""
+"""Checkpoints of Qwen3-ASR and of its aligner in torch: on GPUs, and on CPUs without OpenVINO."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load(directory: Path, plan: Plan) -> Runtime:
     layers = linear.Layers(plan.quantize)
     encoder = _encoder(plan, directory, parts, layers)
     if not encoder.uses_tower:
-        parts = replace(parts, tower=nn.Identity())  # its weights are not kept
+        parts = replace(parts, tower=nn.Identity())  # drop its weights
     token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
     operations, chooser, refused = _operations(plan, parts)
     text = LanguageModel(parts.text, layers, operations)
@@ -62,7 +62,7 @@ def load(directory: Path, plan: Plan) -> Runtime:
 
 
 def _operations(plan: Plan, parts: Parts) -> tuple[Operations, Likeliest, tuple[Option, ...]]:
-    """Return what computes between matrix products, what chooses a token, and the option that this GPU refuses."""
+    """Return the operations between matrix products, the chooser of tokens, and any option that this GPU refuses."""
     config, refused = parts.text.config, tuple[Option, ...]()
     if plan.value("fuse") == Fusion.KERNELS:
         try:
@@ -80,14 +80,14 @@ def _operations(plan: Plan, parts: Parts) -> tuple[Operations, Likeliest, tuple[
 
 
 def _encoder(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:
-    """Return the encoder of a feature, where the plan names one, or the engine's own."""
+    """Return the encoder of a feature if the plan names one, otherwise the engine's own."""
     if (found := plan.encoder(directory, lambda: (parts, make_linear))) is not None:
         return found
     encoder = WindowedEncoder(parts.tower, make_linear)
     return LoadedEncoder(encoder, partial(WindowedAudio, encoder))
 
 
-# Windows of audio that are encoded together: on a GPU each call costs as much as its layers.
+# Windows of audio that are encoded together: on a GPU a call costs its layers' launches, however few its windows.
 _WINDOWS = {"cpu": 1, "cuda": 16}
 
 
@@ -102,7 +102,7 @@ class TorchAligner:
         self._device = parts.device
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """See `AlignerModel`. On a CPU only: on a GPU a pass is queued in milliseconds."""
+        """See `AlignerModel`. Only on a CPU: a GPU's passes are queued in milliseconds."""
         if self._device.type == "cpu":
             self.encoder.on_layer = self._language_model.on_layer = on_progress
 
@@ -111,13 +111,13 @@ class TorchAligner:
         began_s = time.perf_counter()
         for found in self._by_layer(rows, stamp):
             if self._device.type == "cuda":
-                # What was only queued has taken no time yet, and rows that decode would wait for it.
+                # Queued work has taken no time yet, and decoding rows would have to wait for it.
                 torch.cuda.current_stream(self._device).synchronize()
             if found is not None or time.perf_counter() - began_s >= PART_S:
                 yield found
                 began_s = time.perf_counter()
 
-    # Not `with`: that would be in force in the caller too, between the parts.
+    # A decorator, since `with` in a generator would also be in force in the caller, between the parts.
     @torch.inference_mode()
     def _by_layer(self, rows: Sequence[AlignerRow], stamp: int) -> Iterator[list[Scores] | None]:
         """Yield None after some windows of audio and after each layer, then the scores."""
@@ -150,15 +150,15 @@ def load_aligner(directory: Path, plan: Plan) -> TorchAligner:
 
 
 class _WholeRows:
-    """Rows that are run at once, of which nothing is kept. Implements `Attention` of the language model.
+    """Rows that run in a single pass and are not kept. Implements `Attention` of the language model.
 
-    `inputs`: the embeddings (n, d) of each.
+    `inputs`: the embeddings (n, d) of each row.
     """
 
     def __init__(self, shape: AttentionShape, inputs: Sequence[torch.Tensor]) -> None:
         counts, like = [len(given) for given in inputs], inputs[0]
         self.positions = torch.cat([torch.arange(count, device=like.device) for count in counts])
-        # Each layer's are read before those of the next are written.
+        # All layers share this room: a layer's keys and values are read before the next layer's are written.
         keys, values = like.new_empty(2, sum(counts), shape.kv_heads, shape.dim)
         self._room = Room(keys, values, torch.arange(sum(counts), device=like.device))
         begins = accumulate(counts, initial=0)

@@ -1,5 +1,5 @@
-"""Log-mel frames in windows of at most 8 s: what every encoder takes, and what is kept of live sessions for their next
-partial."""
+"""Log-mel frames in windows of at most 8 s: the input of every encoder, and the part of a live session that is cached
+for its next partial."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """A window of at most 8 s of a clip, from its start on."""
+    """One of the windows of at most 8 s into which a clip is divided from its start."""
 
     mel: Frames  # (128, T)
-    # It is the whole clip. A clip that is shorter than a piece is convolved in its own width, as in the SDK.
+    # The window is the whole clip. A clip shorter than a piece is convolved in its own width, as in the SDK.
     whole: bool
-    tokens: int  # how many it becomes
+    tokens: int  # how many tokens it becomes
 
 
 class Encoder(ABC):
-    """An encoder, with the division of clips into windows and the number of tokens that they become.
+    """An encoder, which also divides clips into windows and counts their tokens.
 
-    A piece is what the convolutions see (100 frames, padded with zeros on its own); a window is what attention sees
-    (800 frames, 104 tokens). `on_layer` is called inside of passes that may take long.
+    The convolutions see one piece (100 frames, padded separately with zeros), and attention sees one window (800
+    frames, 104 tokens). `on_layer` is called inside passes that may take long.
     """
 
     def __init__(self, n_window: int, n_window_infer: int) -> None:
-        """The numbers are those of a checkpoint's configuration: half of a piece, and a window, in frames."""
+        """Both numbers are from a checkpoint's configuration: half of a piece, and a window, in frames."""
         self.piece_frames = n_window * 2
         self.window_frames = n_window_infer
         self.piece_tokens = conv_tokens(self.piece_frames)
@@ -71,13 +71,13 @@ def conv_tokens(frames: int) -> int:
     return -(-frames // 8)
 
 
-# Copies the keys and values of a number of tokens from the start of a row.
+# Copies the keys and values of the given number of tokens from the start of a row.
 CopyKv = Callable[[int], KeptTokens]
 
 
 class Clip(Protocol):
-    """The audio of one row. `tokens`: of all of it. `kv`: keys and values that an earlier partial left, of the prompt
-    before the audio and of some of its tokens, if any."""
+    """The audio of one row. `tokens`: the number of its tokens. `kv`: keys and values that an earlier partial left, if
+    any, of the prompt before the audio and of the audio's first tokens."""
 
     @property
     def tokens(self) -> int: ...
@@ -86,17 +86,17 @@ class Clip(Protocol):
     def kv(self) -> KeptTokens | None: ...
 
     def windows(self) -> Sequence[Window]:
-        """Return the windows to encode after `kv`, each time from the start."""
+        """Return the windows to encode after `kv`. Every call returns all of them."""
 
 
 class AudioInput(Protocol):
-    """Makes clips, and keeps of them what the session's next partial can use."""
+    """Makes clips, and caches the parts of them that the session's next partial can use."""
 
     def prepare(self, work: Utterance, before: tuple[int, ...]) -> Clip:
         """Return the clip of an utterance; `before`: the ids of the prompt before its audio."""
 
     def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
-        """Called when the prompt of a session's row was run."""
+        """Cache what the session's next partial can use. Called after the row's prompt has run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +106,7 @@ class WindowedClip:
     encoder: Encoder
     log10_mel: Frames  # of the whole clip, (128, T), not clamped
     clamp: Frames  # its lower bound, a single number
-    cached: CachedPrefix | None  # what an earlier partial of the session left of its first windows
+    cached: CachedPrefix | None  # the state of its first windows, from an earlier partial of the session
 
     @property
     def tokens(self) -> int:
@@ -117,7 +117,7 @@ class WindowedClip:
         return self.cached.kv if self.cached is not None else None
 
     def windows(self) -> Sequence[Window]:
-        """Return the windows after those that were kept."""
+        """Return the windows after the cached ones."""
         done = self.cached.log10_mel.shape[1] if self.cached is not None else 0
         return self.encoder.windows(features(self.log10_mel[:, done:], self.clamp), continued=self.cached is not None)
 
@@ -129,8 +129,8 @@ class WindowedAudio:
         self._encoder, self._mel, self._cache = encoder, mel, cache
 
     def prepare(self, work: Utterance, before: tuple[int, ...]) -> WindowedClip:
-        """Return the clip's frames, those of closed windows from the session's last partial where they are still
-        exact."""
+        """Return the clip. It reuses the frames of closed windows from the session's last partial, and their keys and
+        values if these are still exact."""
         cached = self._cache.get(work.session) if work.session is not None else None
         if not isinstance(cached, CachedPrefix) or not cached.continues(work.audio, before):
             cached = None
@@ -168,7 +168,7 @@ class WindowedAudio:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEncoder:
-    """An encoder with what makes clips for it."""
+    """An encoder and the function that creates its audio input."""
 
     encoder: Encoder
     audio: Callable[[LogMel, PrefixCache], AudioInput]
