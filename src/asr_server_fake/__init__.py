@@ -1,1 +1,1 @@
-"""Engines with scripted answers, for tests. The wheel does not have them."""
+"""Engines with scripted answers, for tests. The wheel does not include them."""

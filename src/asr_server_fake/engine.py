@@ -41,14 +41,14 @@ _SILENCE_PEAK = 0.01
 _AUDIO_TOKENS_PER_S = 13
 _PROMPT_TOKENS = 9
 _LOOP_TURNS = 6
-# Sampled answers have one of these in place of a word.
+# Sampled answers have this in place of some words.
 _HESITATION = " um"
 _UNITS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
 )
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-# A word with the blank before it; each character of the scripts that write none.
+# A word with the blank before it, or a single character of a script without blanks.
 _PIECE = re.compile(r"\s*(?:[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+)")
 _IDEOGRAPHS = re.compile(r"([\u3040-\u30ff\u3400-\u9fff])")
 
@@ -62,7 +62,7 @@ class _Piece:
 
 
 class _Vocabulary:
-    """Token ids of pieces of text. An id depends only on its text, so every process gives the same ones."""
+    """Token ids of pieces of text. An id depends only on its text, so every process gives the same ids."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, _Piece] = {}
@@ -88,7 +88,7 @@ class _Vocabulary:
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One utterance on its way."""
+    """An admitted utterance."""
 
     utterance: Utterance
     rule: Rule  # the rule that decides its answer
@@ -102,10 +102,10 @@ class _Row:
 
 
 class FakeEngine(Scripted):
-    """Implements `engine.protocol.Engine`: one token a step for every row, and what its script says.
+    """Implements `engine.protocol.Engine`: one token a step for every row, with the answers and faults of a script.
 
-    `on_progress` is called in every step. `script` counts in place of the file that the plan names; a test changes it
-    by `scripts.replace`. `default_text` is what an utterance says for which no rule has a text.
+    `on_progress` is called in every step. `script` replaces the file that the plan names; a test changes it with
+    `scripts.replace`. `default_text` returns the text of an utterance if no rule has one.
     """
 
     name = "fake"
@@ -127,7 +127,7 @@ class FakeEngine(Scripted):
 
     @property
     def info(self) -> EngineInfo:
-        """Slots are known once it is loaded, as for a real engine."""
+        """Return the facts. As with a real engine, slots are known only once it is loaded."""
         slots = self._plan.max_batch if self.loaded else 0
         return EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype, slots=slots)
 
@@ -138,7 +138,7 @@ class FakeEngine(Scripted):
     urgent_slots = free_slots  # all rows begin with the next step
 
     def load(self) -> None:
-        """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
+        """Take as long as the script says. Raises `ModelUnavailable` if the script says so."""
         script = self.script()
         if script.load_freeze_s:
             # PyDLL does not release the interpreter's lock: no other thread of the process runs.
@@ -151,9 +151,9 @@ class FakeEngine(Scripted):
         self._rows.clear()
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
-        """Take a row in. Raises what the script says."""
+        """Admit a row. Raises the error that the script demands."""
         assert self.loaded, "admit() before load()"
-        script = self.script()  # first: a new script begins to count anew
+        script = self.script()  # first, since a new script resets the counts
         self.calls += 1
         item = in_tokens(item, self._encode)
         rule = self.first(script.rules, partial(self._applies, item)) or Rule()
@@ -224,8 +224,8 @@ class FakeEngine(Scripted):
         return " ".join(_number(n) for n in range(1, count + 1))
 
     def _advance(self, key: int, row: _Row) -> Iterator[Outcome]:
-        """Run one pass of a row: it yields a token, and in the first pass also what is forced and what is right of the
-        draft."""
+        """Run one pass of a row: it yields a token, and in the first pass also the forced tokens and the part of the
+        draft that is right."""
         whole = row.ids + row.tail
         known = 0
         if row.passes == 0:
@@ -251,7 +251,7 @@ class FakeEngine(Scripted):
         return whole[len(before) :]
 
     def _logprobs(self, row: _Row, ids: Sequence[int], first: int) -> tuple[float, ...]:
-        """Return the log-probabilities of ids of a row, of which `first` are before them."""
+        """Return the log-probabilities of ids of a row; `first` ids come before them."""
         rule, forced = row.rule, len(row.utterance.prefix)
 
         def logprob(number: int, token: int) -> float:
@@ -292,7 +292,7 @@ class FakeAligner:
         self.scripts = ScriptSource(script or plan.fake_script or FakeScript())
 
     def locate(self) -> None:
-        """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
+        """Take as long as the script says. Raises `ModelUnavailable` if the script says so."""
         script = self.scripts.current()
         time.sleep(script.aligner_locate_s)
         if script.aligner_missing:
@@ -331,7 +331,7 @@ def _words(text: str) -> list[str]:
 
 
 def _sampled(pieces: Sequence[_Piece], item: Utterance) -> list[_Piece]:
-    """Some words replaced: the more the higher the temperature, and always the same for one seed."""
+    """Replace some words: more at a higher temperature, and always the same words for one seed."""
     chance = random.Random(item.seed)
     return [replace(p, text=_HESITATION) if chance.random() < item.temperature / 4 else p for p in pieces]
 
@@ -341,7 +341,7 @@ def _common(draft: Sequence[int], ids: Sequence[int]) -> int:
 
 
 def _named(rule: Rule, item: Utterance) -> str:
-    """Return the language that the answer names: the scripted one, or where that may not be it, the first that may."""
+    """Return the language that the answer names: the scripted one, or the first allowed one if that is not allowed."""
     return rule.language if not item.languages or rule.language in item.languages else item.languages[0]
 
 
@@ -350,7 +350,7 @@ def _logprob(token: int) -> float:
 
 
 def _number(n: int) -> str:
-    """Return the English word for `n` of 100, and beyond that from the beginning again."""
+    """Return the English word for `n` modulo 100."""
     n %= 100
     if n < len(_UNITS):
         return _UNITS[n]

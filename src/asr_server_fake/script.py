@@ -2,7 +2,7 @@
 
 `FAKE_ENGINE_SCRIPT` names a JSON file with the fields of `FakeScript`, every one optional; `rules` is a list of objects
 with the fields of `Rule`. An unknown field is an error. The file is read again when it changes, so that a test may give
-a running server a new script (replace the file in one step, by a rename); the counts of calls and rules begin anew.
+a running server a new script (replace the file in one step, by a rename). A new script resets all counts.
 
     {
       "step_s": 0.05,
@@ -14,9 +14,9 @@ a running server a new script (replace the file in one step, by a rename); the c
       ]
     }
 
-The first rule that applies to an utterance decides. Without one the answer follows from the audio: "one two three ..."
-in English, `words_per_s` words a second, and nothing for silence. Whatever the answer, it obeys the engine's contract:
-`language`, `prefix`, `draft`, `temperature` and `seed` of the utterance have their effect.
+The first rule that applies to an utterance decides. If none applies, the answer follows from the audio: "one two three
+..." in English, `words_per_s` words a second, and nothing for silence. Whatever the answer, it obeys the engine's
+contract: `language`, `prefix`, `draft`, `temperature` and `seed` of the utterance have their effect.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Rule:
     text: str | None = None  # None: the answer that follows from the audio
     language: str = "English"  # the model's name of the language
     finish: Finish = Finish.END
-    forced_logprob: float | None = None  # of each id that the utterance forces, unless it is that of any other
-    language_logprob: float | None = None  # of the token that names it; None: by its id, as for others
+    forced_logprob: float | None = None  # of each forced id; None: by its id, as for others
+    language_logprob: float | None = None  # of the token that names the language; None: by its id, as for others
     no_speech_prob: float | None = None  # unless it is set, 0.02 for an answer with text and 0.98 for one without
 
     fault: Fault | None = None  # happens once to each row; None for no fault
@@ -138,15 +138,15 @@ class FakeScript:
     rules: tuple[Rule, ...] = ()
 
     load_s: float = 0.0  # seconds that loading takes
-    # seconds before that in which no thread of the process moves, as while a native library is imported
+    # seconds before that in which no thread of the process runs, as during the import of a native library
     load_freeze_s: float = 0.0
     load_failures: int = 0  # how many of the first loads fail
 
     step_s: float = 0.0  # seconds that a step takes
-    stall_every: int = 0  # each step of this number takes `stall_s` instead, the first one included; 0 is none
+    stall_every: int = 0  # every n-th step takes `stall_s` instead, beginning with the first; 0 is never
     stall_s: float = 0.0
 
-    aligner_locate_s: float = 0.0  # seconds until the aligner is found, which spreads the words evenly over the audio
+    aligner_locate_s: float = 0.0  # seconds until the aligner is found; it spreads words evenly over the audio
     aligner_missing: bool = False  # it is not found
     align_s: float = 0.0  # seconds that a pass takes
     align_fails: bool = False  # each pass fails
@@ -174,7 +174,7 @@ def read(path: Path) -> FakeScript:
 
 
 class ScriptSource:
-    """The present script: a fixed one, or a file that is read again when it changes."""
+    """The current script: a fixed one, or a file that is read again when it changes."""
 
     def __init__(self, source: FakeScript | Path) -> None:
         self._path = source if isinstance(source, Path) else None
@@ -184,12 +184,12 @@ class ScriptSource:
         self.current()
 
     def replace(self, script: FakeScript) -> None:
-        """Continue with another script. From any thread: the engine's next look finds it."""
+        """Switch to another script. Any thread may call this; the engine finds the script when it next looks."""
         self._path, self._script = None, script
         self.changes += 1
 
     def current(self) -> FakeScript:
-        """Return the script as it is now; `changes` counts how often it became another one. Raises `ScriptError`."""
+        """Return the script as it is now. `changes` counts how often it has changed. Raises `ScriptError`."""
         if self._path is not None and (stamp := _stamp(self._path)) != self._stamp:
             self._script, self._stamp = read(self._path), stamp
             self.changes += 1
@@ -199,7 +199,7 @@ class ScriptSource:
 class Scripted:
     """Base of the scripted engines: loads that take time and fail, rules, and counted calls.
 
-    All begin to count anew with a new script.
+    A new script resets all counts.
     """
 
     loaded = False
@@ -219,7 +219,7 @@ class Scripted:
         return script
 
     def run_load(self, script: FakeScript | SpokenScript, what: str) -> None:
-        """Take the time of a load. Raises `ModelUnavailable` if the script says so, of the model `what`."""
+        """Take as long as the load. Raises `ModelUnavailable` for the model `what` if the script says so."""
         time.sleep(script.load_s)
         self.loads += 1
         if self.loads <= script.load_failures:
@@ -253,7 +253,7 @@ def strike(rule: Rule | SpeechRule, failure: AsrError, no_memory: EngineOutOfMem
 
 
 def _hang(rule: Rule | SpeechRule) -> None:
-    """Return after `hang_s` seconds, or when `hang_file`, which is created here, is gone."""
+    """Wait for `hang_s` seconds, or create `hang_file` and wait until it is deleted."""
     if rule.hang_file is None:
         time.sleep(rule.hang_s)
         return

@@ -41,20 +41,20 @@ _QUIET, _LOUD = 0.1, 0.4
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One sentence on its way."""
+    """An admitted sentence."""
 
     rule: SpeechRule  # the rule that decides its answer
-    samples: NDArray[np.float32]  # all of them
-    given: int = 0  # how many were handed out
+    samples: NDArray[np.float32]  # all samples of the sentence
+    given: int = 0  # how many samples were handed out
     struck: bool = False  # its fault has happened
 
 
 class FakeSpeechEngine(Scripted, SpeechEngine):
-    """A block of samples a step for every row, and what its script says.
+    """A scripted speech engine: one block of samples a step for every row.
 
-    A voice is the frequency of a tone; a sample is imitated by a tone of its strongest frequency. Instructions make the
-    tone louder, and the seed shifts its phase. A character takes 50 ms. `script`: a script in memory, or the path of a
-    file.
+    Each voice is a tone of its own frequency. A voice sample is imitated by a tone of its strongest frequency.
+    Instructions make the tone louder, and the seed shifts its phase. A character takes 50 ms. `script`: a script in
+    memory, or the path of a file.
     """
 
     model_id = FAKE
@@ -76,7 +76,7 @@ class FakeSpeechEngine(Scripted, SpeechEngine):
         return _SLOTS - len(self._rows)
 
     def load(self) -> None:
-        """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
+        """Take as long as the script says. Raises `ModelUnavailable` if the script says so."""
         self.run_load(self.script().speech, f"SPEECH={FAKE}")
 
     def unload(self) -> None:
@@ -85,9 +85,9 @@ class FakeSpeechEngine(Scripted, SpeechEngine):
         self._rows.clear()
 
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
-        """Take a row in. Raises what the script says."""
+        """Admit a row. Raises the error that the script demands."""
         assert self.loaded, "admit() before load()"
-        script = self.script().speech  # first: a new script begins to count anew
+        script = self.script().speech  # first, since a new script resets the counts
         self.calls += 1
         rule = self.first(script.rules, lambda rule: rule.matches(item.text, self.calls)) or SpeechRule()
         row = _Row(rule, _spoken(item, rule))
@@ -96,7 +96,7 @@ class FakeSpeechEngine(Scripted, SpeechEngine):
         self._rows[key] = row
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """Give every row a block. Raises if the script breaks the step."""
+        """Give every row a block of samples. Raises if the script breaks the step."""
         if not self._rows:
             return
         time.sleep(self.script().speech.step_s)

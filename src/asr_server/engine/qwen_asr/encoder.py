@@ -219,7 +219,7 @@ class WindowedEncoder(Encoder):
         return self.embeddings(x, mask)
 
     def embeddings(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """States (W, n, d_model) to embeddings (W, n, output_dim); `mask`: as in
+        """States (W, n, d_model) to embeddings (W, n, output_dim). `mask`: as in
         `torch.nn.functional.scaled_dot_product_attention`."""
         for layer in self._layers:
             self.on_layer()

@@ -1,9 +1,8 @@
-"""Word times from the decoder's attention to the audio, by the same weights that transcribe.
+"""Word times from the decoder's attention to the audio, with the same weights that transcribe.
 
 The words are given, so one pass of the decoder attends from each of their tokens to the encoder's states. The later
 half of the layers attends to what is being said (OpenAI's Whisper places words by the same half: openai/whisper,
-`timing.py`). The attention is normalised and smoothed as there, and the tokens are put in order by dynamic
-programming.
+`timing.py`). The attention is normalised and smoothed as in Whisper, and dynamic programming puts the tokens in order.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class MoonshineAligner:
         return len(item.audio) // SAMPLES_PER_STATE + len(item.text.encode()) // _BYTES_PER_TOKEN
 
     def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
-        """Align each item by itself: none can change or fail another."""
+        """Align each item by itself, so that no item can change or fail another."""
         assert self._model is not None, "align() before load()"
         yield [_aligned(self._model, item) for item in items]
 
@@ -85,13 +84,13 @@ def _align(model: MoonshineModel, item: AlignItem) -> Alignment:
     text = item.text.strip()
     ids = model.tokenizer.encode(text)
     ends = model.tokenizer.read(ids).offsets
-    # The tokens of each word. Those of punctuation are left out: they attend to the word after it.
+    # The tokens of each word. Tokens of punctuation are left out: they attend to the next word.
     spoken = [
         (word, range(bisect_right(ends, start), bisect_left(ends, end) + 1)) for word, start, end in _spoken(text)
     ]
     if not spoken:
         return Alignment(())
-    # Each token's attention is that of the position before it, which predicts it; the last position predicts the end.
+    # A token's attention is taken from the position before it, which predicts it. The last position predicts the end.
     attention = model.attention(item.audio, ids)
     rows = [token for _, tokens in spoken for token in tokens]
     starts = _starts(_scores(attention[len(attention) // 2 :])[[*rows, len(ids)]])
@@ -105,9 +104,9 @@ def _align(model: MoonshineModel, item: AlignItem) -> Alignment:
 
 
 def _without_pause(item: AlignItem, start: int, end: int) -> tuple[int, int]:
-    """Return the samples [start, end) of a word without the pause around it, which attends to the word too.
+    """Return the samples [start, end) of a word without the pauses around it, to which its tokens attend too.
 
-    What is left lies in the region of speech that has most of the word, and begins and ends with sound that is not much
+    The result lies in the region of speech that has most of the word, and begins and ends with sound that is not much
     quieter than the word.
     """
     parts = [(max(start, first), min(end, last)) for first, last in item.speech_regions if first < end and last > start]
@@ -118,7 +117,7 @@ def _without_pause(item: AlignItem, start: int, end: int) -> tuple[int, int]:
 
 
 def _scores(attention: Array) -> Array:
-    """Attention (layers, heads, tokens, frames) to how well each frame fits each token, (tokens, frames)."""
+    """Turn attention (layers, heads, tokens, frames) into how well each frame fits each token, (tokens, frames)."""
     deviation = attention.std(axis=2, keepdims=True)
     normal = (attention - attention.mean(axis=2, keepdims=True)) / (deviation + np.float32(1e-6))
     margin = _SMOOTHED_FRAMES // 2
@@ -128,16 +127,16 @@ def _scores(attention: Array) -> Array:
 
 
 def _starts(scores: Array) -> NDArray[np.int64]:
-    """Return the frame at which each token begins, (tokens,), in order, so that the scores on the way have the highest
-    sum.
+    """Return the frames at which the tokens begin, (tokens,): in order, and with the highest sum of scores.
 
-    Each has a frame at least, unless there are fewer frames than tokens. Frames before the first token count nothing.
+    Each token has at least one frame, unless there are fewer frames than tokens. Frames before the first token count
+    nothing.
     """
     tokens, frames = scores.shape
     least = 1 if tokens <= frames else 0
     sums = np.pad(scores.cumsum(axis=1), ((0, 0), (1, 0)))
     best, choices = np.zeros(frames + 1, np.float32), []
-    for own in sums:  # best[j]: the highest sum where this token ends before frame j
+    for own in sums:  # best[j]: the highest sum if this token ends before frame j
         gain = best - own
         highest = np.maximum.accumulate(gain)
         choice = np.maximum.accumulate(np.where(gain == highest, np.arange(frames + 1), 0))

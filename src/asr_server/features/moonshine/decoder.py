@@ -1,4 +1,4 @@
-"""The decoder in float32: keys and values of each row in arrays of its own, all other work for all rows at once.
+"""The decoder in float32. Each row has its own arrays of keys and values; all other work is done for all rows at once.
 
 The layers are those of Moonshine (Jeffries et al. 2024, arXiv 2410.15608): self-attention with rotary positions on 32
 of the 36 dimensions of a head, attention to the encoder's states, and a gated SiLU.
@@ -33,7 +33,7 @@ class RowCache:
         return len(self.cross[0][0][0])
 
 
-# Rows with the tokens of a pass that are theirs, and cosine and sine of the tokens' positions.
+# Rows with their slices of a pass's tokens; cosines and sines of the tokens' positions.
 Spans = Sequence[tuple[RowCache, slice]]
 Rotation = tuple[Array, Array]
 
@@ -90,7 +90,7 @@ class TokenDecoder:
             row.keys[number][:, row.length : end] = keys[:, part]
             row.values[number][:, row.length : end] = values[:, part]
             scores = self._scores(queries[:, part], row.keys[number][:, :end])
-            if count > 1:  # a token does not see those after it
+            if count > 1:  # a token does not see later tokens
                 scores += np.triu(np.full((count, end), -np.inf, np.float32), row.length + 1)
             mixed[:, part] = _softmax(scores) @ row.values[number][:, :end]
         return self._joined(mixed) @ layer.out

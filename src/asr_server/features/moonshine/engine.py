@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from asr_server.features.moonshine.decoder import RowCache
     from asr_server.features.moonshine.model import MoonshineModel
 
-# English speech has at most about 6.5 of this model's tokens a second; an answer with more is no transcript.
+# English speech has at most about 6.5 of this model's tokens a second; an answer with more is not a transcript.
 _TOKENS_PER_S = 6.5
 # Memory that a loaded model takes: the whole server has about 330 MB after one recording.
 _LOADED_BYTES = 256 * 1024 * 1024
-# The share of the memory that is free after loading which keys and values may take without KV_BUDGET_MB.
+# Without KV_BUDGET_MB, keys and values may take this share of the memory that is free after loading.
 _MEMORY_SHARE = 0.25
 _MIB = 1024 * 1024
 
@@ -37,14 +37,14 @@ class _Work:
 
     utterance: Utterance
     row: Row  # its answer so far
-    urgent: bool  # it goes before work that is not
+    urgent: bool  # it goes before work that is not urgent
     cache: RowCache | None = None  # None until its audio is encoded
     sent: int = 0  # tokens that were handed out
     shown: int = 0  # characters that were handed out
 
 
 class MoonshineEngine:
-    """Implements `engine.protocol.Engine`. One clip is encoded in a step, so that rows which decode wait for no more.
+    """Implements `engine.protocol.Engine`. A step encodes at most one clip, so that decoding rows do not wait long.
 
     `on_progress` is called before each pass that may take long.
     """
@@ -83,7 +83,7 @@ class MoonshineEngine:
 
     @property
     def urgent_slots(self) -> int:
-        """Return how many more urgent ones may join; 0 while an urgent one waits to be encoded."""
+        """Return how many more urgent rows may join; 0 while an urgent row waits to be encoded."""
         waits = any(work.cache is None and work.urgent for work in self._work.values())
         return 0 if waits else self._slots - len(self._work)
 
@@ -102,7 +102,7 @@ class MoonshineEngine:
                 f"({type(error).__name__}): {package.REMEDY}"
             ) from error
         idle.share_heaps()
-        # Otherwise each full collection of garbage walks 200,000 objects, and the event loop waits 0.1 s for it.
+        # Freeze the heap: full garbage collections would walk 200,000 objects, and the event loop wait 0.1 s for each.
         gc.collect()
         gc.freeze()
         samples = s_to_samples(self._plan.traits.max_audio_s)
@@ -117,7 +117,7 @@ class MoonshineEngine:
         )
 
     def unload(self) -> None:
-        """Free the weights and what the C library holds back."""
+        """Free the weights, and return freed memory to the system."""
         self._model = None
         self._work.clear()
         self._info = self._unloaded_info
@@ -126,7 +126,7 @@ class MoonshineEngine:
         idle.trim_heap()
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
-        """Take a row in; its audio is encoded by one of the next steps, that of urgent rows first."""
+        """Admit a row. One of the next steps encodes its audio, urgent rows first."""
         item = in_tokens(item, self.model.encode_text)
         row = Row(
             key=key,
@@ -138,7 +138,7 @@ class MoonshineEngine:
         self._work[key] = _Work(item, row, urgent)
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """Decode for every row that is encoded, then encode one that was admitted since and take its first tokens."""
+        """Decode for every encoded row, then encode one waiting row and decode its first tokens."""
         model = self.model
         waiting = [work for work in self._work.values() if work.cache is None]
         decoding = [work for work in self._work.values() if work.cache is not None]
@@ -165,7 +165,7 @@ class MoonshineEngine:
             if len(works) == 1:
                 yield self._failed(works[0].row, error)
                 return
-            # No row has moved. Run by itself, each shows whether it is at fault.
+            # No row has moved. Run each row by itself, to find out which one is at fault.
             for work in works:
                 yield from self._decode(model, [work])
             return
@@ -173,10 +173,10 @@ class MoonshineEngine:
             yield from self._outcomes(model, work)
 
     def _pass(self, model: MoonshineModel, works: Sequence[_Work]) -> None:
-        """Run one forward pass for all rows: one new token each, more where a draft comes true."""
+        """Run one forward pass for all rows: one new token each, more if a draft proves right."""
         proposals = [work.row.proposal() for work in works]
         logits = model.forward([(work.row, work.cache) for work in works if work.cache is not None], proposals)
-        # All are chosen before the first row moves: a pass that fails may be tried again.
+        # Choose all tokens before the first row moves, so that a pass that fails may be tried again.
         choices = [model.choose(own, work.row, work.utterance.seed) for work, own in zip(works, logits, strict=True)]
         for work, proposal, (chosen, logprobs) in zip(works, proposals, choices, strict=True):
             assert work.cache is not None
@@ -185,7 +185,7 @@ class MoonshineEngine:
             work.row.note(chosen[:count], logprobs[:count], model.end_ids)
 
     def _outcomes(self, model: MoonshineModel, work: _Work) -> Iterator[Outcome]:
-        """Yield what the last pass of a row has brought, and its end."""
+        """Yield the new tokens of a row's last pass, and the row's end."""
         row = work.row
         if row.overflowed:
             yield self._failed(row, TranscriptionFailed("The model's numbers left their range on this audio."))

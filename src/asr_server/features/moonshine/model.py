@@ -1,4 +1,4 @@
-"""The loaded model: audio to encoder states, tokens to logits, and what is chosen from them."""
+"""The loaded model: audio to encoder states, tokens to logits, and logits to chosen tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEGIN_ID = 1
 END_ID = 2
 _BLANK = "\u2581".encode()
 _BLANKS = " \t\n\r\v\f"  # what `bytes.strip` removes; `str.strip` removes more
-# From here on no token stands for text: these are names of tasks, and this model uses none.
+# Ids from here on are not text: they name tasks, which this model does not use.
 _FIRST_SPECIAL_ID = 32_000
 
 
@@ -40,7 +40,7 @@ class Reading:
     """The text of some ids."""
 
     text: str
-    offsets: tuple[int, ...]  # the length of `text` with each id
+    offsets: tuple[int, ...]  # the length of `text` up to and including each id
     pieces: tuple[bytes, ...]  # the bytes that each id writes
 
 
@@ -68,9 +68,9 @@ class Tokenizer:
         return Reading(text, tuple(min(n, len(text)) for n in accumulate(map(len, written))), tuple(pieces))
 
     def encode(self, text: str) -> list[int]:
-        """Ids that read as `text`: from left to right the longest piece that fits.
+        """Return ids that read as `text`: from left to right, the longest piece that fits.
 
-        The model itself may divide a word otherwise. Raises `ValueError` if no piece fits.
+        The model itself may divide a word differently. Raises `ValueError` if no piece fits.
         """
         rest, ids = f" {text.strip()}".encode(), list[int]()
         while rest.strip():
@@ -100,7 +100,7 @@ def entries(content: bytes) -> list[bytes]:
     return found
 
 
-# Sampling is greedy long before this; by less than that, logits cannot be divided.
+# Sampling is greedy long before this temperature. Logits divided by a lower one would overflow.
 _COLDEST = 1e-4
 
 
@@ -117,15 +117,15 @@ class MoonshineModel:
             raise ValueError("the vocabulary is that of another model")
 
     def encode_text(self, written: Written, forced: bool) -> tuple[int, ...]:
-        """Ids of an answer with the words of another model, () where no token begins with some of them. An answer of
-        this model names no language, forced or not."""
+        """Return the ids of an answer with another model's words, or () if tokens cannot write some of them. An answer
+        of this model names no language, whether or not it is `forced`."""
         try:
             return tuple(self.tokenizer.encode(written.text))
         except ValueError:
             return ()
 
     def encode(self, audio: Array, capacity: int) -> RowCache:
-        """Return the start of a row: audio (n,), 16 kHz, encoded, with space for `capacity` tokens."""
+        """Encode audio (n,), 16 kHz, and return the start of a row, with space for `capacity` tokens."""
         padded = np.pad(audio, (0, max(0, _LEAST_SAMPLES - len(audio))))
         inputs = {"input_values": padded[None], "attention_mask": np.ones((1, len(padded)), np.int64)}
         states: Array = self._encoder.run(["last_hidden_state"], inputs)[0][0]
@@ -149,12 +149,12 @@ class MoonshineModel:
         return np.stack(seen)
 
     def choose(self, logits: Array, row: Row, seed: int) -> tuple[list[int], list[float]]:
-        """Return the token behind each of a row's queries and its log-probability; logits (n, vocabulary)."""
+        """Return the tokens after a row's queries and their log-probabilities. `logits`: (n, vocabulary)."""
         chosen = logits.argmax(-1)
         if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
             scaled = (logits[-1] / max(row.temperature, _COLDEST)).astype(np.float64)
             odds = np.exp(scaled - scaled.max())
-            # By the place in the answer, so that a row needs no state and the same seed gives the same answer.
+            # Seed by the place in the answer: a row needs no state, and the same seed gives the same answer.
             chance = np.random.default_rng((seed, len(row.ids)))
             chosen[-1] = chance.choice(len(odds), p=odds / odds.sum())
         if row.forced and not row.ids:
@@ -166,12 +166,12 @@ class MoonshineModel:
 
 
 def _session(graph: Path) -> Any:
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # set before the import: builds of it send telemetry otherwise
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # Waiting threads that spin take the processor from the decoder and from everybody else.
+    # Waiting threads that spin would take CPU time from the decoder and from all other processes.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Memory that was needed once for the longest clip would be kept for ever.
+    # An arena would never free the memory that the longest clip has needed.
     options.enable_cpu_mem_arena = False
     return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])

@@ -30,7 +30,7 @@ class ModelFiles:
 
 
 def locate() -> ModelFiles:
-    """Return the files, each with the digest that the distribution's record gives. Raises `ModelUnavailable`."""
+    """Return the files, whose digests were compared with the distribution's record. Raises `ModelUnavailable`."""
     if not installed():
         raise ModelUnavailable(
             f"MODEL_ID={MODEL_ID}: the package {DISTRIBUTION}=={VERSION} is not installed: {REMEDY}. Where no wheel of "

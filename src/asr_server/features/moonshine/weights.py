@@ -1,7 +1,7 @@
 """The decoder's weights, read from its graph in ONNX Runtime's format and turned from 8-bit numbers into float32.
 
-The graph of the package quantizes the activations of a whole pass together, so what it computes for one row depends on
-the others in its batch, and a draft can change an answer. Run in float32 it does neither.
+The package's graph quantizes the activations of a whole pass together, so a row's results depend on the other rows in
+its batch, and a draft can change an answer. In float32, neither happens.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _products(branch: Table, tensors: dict[str, NDArray[Any]]) -> Iterator[tuple
     output."""
     for node in _tables(branch, _GRAPH_NODES):
         output = _texts(node, _NODE_OUTPUTS)[0]
-        # The product that gives the logits is the embedding again.
+        # The product that gives the logits uses the embedding again.
         if _text(node, _NODE_OPERATOR) in _MATRIX_PRODUCTS and output != "logits":
             weight = _texts(node, _NODE_INPUTS)[1].removesuffix("_quantized")
             name = output.removesuffix("/MatMul_output_0").removesuffix("/Add_output_0")

@@ -1,4 +1,4 @@
-"""The remote engine: a server with OpenAI's transcriptions runs the model, `vllm serve` or another asr-server.
+"""The remote engine: the model runs in a server with OpenAI's transcriptions, `vllm serve` or another asr-server.
 
 Its plan follows from `VLLM_BASE_URL` and `USE_VLLM`.
 """
@@ -15,9 +15,9 @@ from asr_server.engine.feature import Asked, Feature, ModelServer, OnProgress, P
 from asr_server.engine.protocol import Engine, EngineTraits, Option
 from asr_server.engine.qwen_asr.checkpoint import at_revision
 
-# Requests at once; vLLM runs as many as fit into its memory, and queues the others.
+# Concurrent requests. vLLM runs as many as fit into its memory, and queues the others.
 _CONNECTIONS = 32
-# vLLM cuts longer audio itself, anywhere.
+# vLLM itself cuts longer audio, at any place.
 _TRAITS = EngineTraits(max_audio_s=30.0, scores=False, detects_among=False)
 # Settings of a model that runs in this process.
 _LOCAL_ONLY = (

@@ -14,7 +14,7 @@ from asr_server.core.errors import InvalidInput
 from asr_server.text import languages
 
 _HEAD, _MARK = "language ", "<asr_text>"
-_MAX_HEAD_CHARS = 64  # before the mark; if more come without it, they are text
+_MAX_HEAD_CHARS = 64  # with the mark; a longer beginning without a mark is text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class AnswerRefused(Exception):
 def added(answer: Answer, data: bytes) -> Answer:
     """Return the answer with the data of one more event; a JSON answer is a single event.
 
-    Raises `ValueError` for data that is no event, and `AnswerRefused`.
+    Raises `ValueError` if the data is not an event, and `AnswerRefused`.
     """
     if data.strip() == b"[DONE]":
         return replace(answer, is_whole=True)
@@ -61,7 +61,7 @@ def added(answer: Answer, data: bytes) -> Answer:
                 content = (choice.get("delta") or {}).get("content") or ""
                 answer = replace(answer, raw=answer.raw + content, is_cut=is_cut)
         case {"type": "transcript.text.done", "text": str(text)} | {"text": str(text)}:
-            # Streamed text is kept; a server that streams nothing has the text here.
+            # Keep streamed text. A server that does not stream sends the text here.
             answer = replace(answer, raw=answer.raw or text, is_whole=True)
     match event:  # as OpenAI's newer models and as whisper name it
         case {"languages": [{"code": str(name)}, *_]} | {"language": str(name)}:

@@ -1,6 +1,6 @@
-"""A server with OpenAI's transcriptions: requests over a bounded pool of connections, with waits and retries.
+"""The client of a server with OpenAI's transcriptions: a bounded pool of connections, with waits and retries.
 
-No part of a request or of an answer gets into an exception or a log line.
+Exceptions and log lines contain no part of a request or of an answer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from asr_server.features.remote_engine.answer import Answer, AnswerRefused, adde
 from asr_server.text import languages
 
 _CONNECT_S, _KEEP_ALIVE_S = 5.0, 30.0
-# Between two bytes of an answer; a server that does not stream sends none until the end. Deadlines end most requests.
+# The limit between two bytes of an answer. Without streaming, none comes until the end. Deadlines end most requests.
 _TIMEOUT = httpx.Timeout(600.0, connect=_CONNECT_S, write=60.0, pool=None)
 _MAX_ANSWER_BYTES = 2**20
-# A busy server is asked again after the time that it asks for, at most this long at once, and by status in all.
+# A busy server is asked again after the time that it requests: the most at a time, and the most in all, by status.
 _LONGEST_WAIT_S = 30.0
 _PATIENCE_S = {429: 300.0, 503: 30.0}
 _RETRIES = 2
@@ -37,11 +37,11 @@ _BROKEN = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 class Endpoint:
-    """Used on one event loop, which has to close `connections`."""
+    """A client for use on one event loop, which has to close `connections`."""
 
     def __init__(self, server: ModelServer, max_connections: int, *, uses_proxies: bool) -> None:
         self._url, self._named, self.model = server.url, server.model, ""
-        self._is_vllm = False  # a server that takes fields of its own
+        self._is_vllm = False  # the server takes vLLM's own fields
         self._streams = True
         self.connections = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {server.key}"} if server.key else {},
@@ -51,7 +51,7 @@ class Endpoint:
         )
 
     async def find_model(self) -> None:
-        """Choose the model that is asked for. Raises `ModelUnavailable`."""
+        """Choose the model to request. Raises `ModelUnavailable`."""
         try:
             response = await self.connections.get(f"{self._url}/models", timeout=_CONNECT_S)
         except httpx.HTTPError as error:
@@ -68,9 +68,9 @@ class Endpoint:
             raise ModelUnavailable("The remote engine lists no model: set MODEL_ID to the name that it goes by there.")
 
     async def transcribe(self, utterance: Utterance) -> AsyncGenerator[Answer]:
-        """Yield the answer each time that it grows, and at its end. Closing the iterator closes the connection.
+        """Yield the answer each time it grows, and at its end. Closing the iterator closes the connection.
 
-        Waits for a busy server, and sends again over a new connection if one breaks before text has come. Raises
+        Waits for a busy server, and sends the request again if a connection breaks before any text has come. Raises
         `AsrError`.
         """
         began_s, broken = time.monotonic(), 0
@@ -92,7 +92,7 @@ class Endpoint:
             if response.status_code in _PATIENCE_S and "retry-after" in response.headers:
                 await _wait(response, began_s)
             elif streams and response.status_code in _UNSUPPORTED:
-                self._streams = False  # the stream may be what was refused: the next answer shows
+                self._streams = False  # perhaps only streaming was refused: try without it
             else:
                 self._streams = True
                 raise _refusal(response.status_code)
@@ -110,7 +110,7 @@ class Endpoint:
         }
         if self._is_vllm:
             fields |= {
-                "to_language": language,  # which the answer of its Qwen3-ASR is forced to
+                "to_language": language,  # vLLM forces the answer of Qwen3-ASR to this
                 "max_completion_tokens": str(token_budget(len(utterance.audio))),
                 "stream_include_usage": fields["stream"],
             }
@@ -118,7 +118,7 @@ class Endpoint:
 
 
 async def _wait(response: httpx.Response, began_s: float) -> None:
-    """Wait as long as a busy server asks for. Raises `AsrError` if a request that began then has waited too long."""
+    """Wait as long as a busy server asks for. Raises `AsrError` if a request from `began_s` would wait too long."""
     asked, status = response.headers["retry-after"], response.status_code
     wait_s = min(_LONGEST_WAIT_S, max(0.1, float(asked))) if asked.isdecimal() else 1.0
     if time.monotonic() + wait_s > began_s + _PATIENCE_S[status]:
@@ -129,7 +129,7 @@ async def _wait(response: httpx.Response, began_s: float) -> None:
 
 
 async def _read(response: httpx.Response) -> AsyncIterator[Answer]:
-    """Yield an answer each time that it grows, and at its end. Raises `TranscriptionFailed`."""
+    """Yield an answer each time it grows, and at its end. Raises `TranscriptionFailed`."""
     answer, rest, size = Answer(), b"", 0
     is_stream = "event-stream" in response.headers.get("content-type", "")
     try:
@@ -158,7 +158,7 @@ async def _read(response: httpx.Response) -> AsyncIterator[Answer]:
 def _refusal(status: int) -> AsrError:
     if status in _DENIED:
         return ModelUnavailable(f"The remote engine refuses requests ({status}): check {_DENIED[status]}.")
-    if status in (502, 503, 504):  # its model, or the server of a proxy
+    if status in (502, 503, 504):  # the server's model is down, or the server behind a proxy
         return ModelUnavailable(f"The remote engine does not serve now ({status}).")
     verb = "failed on" if status >= 500 else "refused"
     return TranscriptionFailed(f"The remote engine {verb} this audio ({status}).")

@@ -1,8 +1,8 @@
 """The `remote` engine: the contract of an engine, fulfilled by a server with OpenAI's transcriptions.
 
-Each row is a request on an event loop in a thread of its own; `step` hands out the outcomes. A server takes no forced
-prefix. So committed words are kept, and the words after them are taken from the place in the server's answer that fits
-best. A token is a character, since servers report no others.
+Each row is a request on an event loop, which runs in its own thread; `step` hands out the outcomes. A server takes no
+forced prefix. The engine therefore keeps committed words, and continues after them from the place in the server's
+answer that fits best. A token is a character, since servers report no token ids.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from asr_server.text.scripts import LETTERS, continued
 
 # How long a step waits for an outcome. Jobs that arrive during the wait are admitted after it.
 _WAIT_S = 0.01
-# Twice the budget of tokens, since each is a character or more in every language.
+# Twice the token budget, since a token is at least one character in every language.
 _CHARACTERS_PER_S = 80.0
-# A word with the blanks before it; a character of scripts that are written without blanks.
+# A word with the blanks before it, or a single character of a script that is written without blanks.
 _UNIT = re.compile(rf"\s*(?:[{LETTERS}]|[^\s{LETTERS}]+)")
 
 
@@ -60,7 +60,7 @@ class RemoteEngine:
         self._process: VllmProcess | None = None
         self._portal: BlockingPortal | None = None
         self._endpoint: Endpoint | None = None
-        self.loaded = False  # the server has answered, and was available since
+        self.loaded = False  # the server has answered, and has been available since
         self.info = self._unloaded_info = EngineInfo(self.name, plan.model_id, plan.device, plan.dtype)
 
     @property
@@ -70,7 +70,7 @@ class RemoteEngine:
     urgent_slots = free_slots
 
     def load(self) -> None:
-        """Start the server if it is a process of ours, and ask for its models. Raises `ModelUnavailable`."""
+        """Start the server if it is our child process, and request its list of models. Raises `ModelUnavailable`."""
         before = self._process
         try:
             endpoint = self._connect()
@@ -86,7 +86,7 @@ class RemoteEngine:
         )
 
     def unload(self) -> None:
-        """Close the connections, and end the server if it is a process of ours."""
+        """Close the connections, and end the server if it is our child process."""
         self._close()
         self._rows.clear()
         self.loaded, self.info = False, self._unloaded_info
@@ -114,7 +114,7 @@ class RemoteEngine:
             if not isinstance(outcome, RowDelta):
                 self.drop(row.key)
             if isinstance(outcome, RowFailed) and isinstance(outcome.error, ModelUnavailable):
-                self.loaded = False  # the next job has the server looked for; until then `/health` says why
+                self.loaded = False  # the next job looks for the server; until then `/health` says why
                 option = Option("engine", False, "", outcome.error.message)
                 self.info = replace(self._unloaded_info, options=(option,))
             yield outcome

@@ -20,7 +20,7 @@ from loguru import logger
 from asr_server.core.environment import process_environment
 from asr_server.core.errors import ModelUnavailable
 
-# Long enough to download a model and to compile for its shapes; and to shut down.
+# Time to start, with a download of the model and compilation for its shapes; time to shut down.
 _START_S, _END_S = 3600.0, 20.0
 _POLL_S = 0.5
 _KEPT_LINES, _SHOWN_CHARS = 20, 300
@@ -29,10 +29,10 @@ _WITH_PARENT = ("setpriv", "--pdeathsig=TERM", "--")
 
 
 class VllmProcess:
-    """Runs from its construction until `end`. It is reached at `url` with `key`, from this machine only."""
+    """A process that runs until `end`. It is reachable at `url` with `key`, only from this machine."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Raises `ModelUnavailable`. `command`: without the address."""
+        """Start the process. `command`: without the address. Raises `ModelUnavailable`."""
         self.key, port = secrets.token_urlsafe(24), _free_port()
         self.url = f"http://127.0.0.1:{port}/v1"
         self._give_up_s = time.monotonic() + _START_S
@@ -54,7 +54,7 @@ class VllmProcess:
         self._reader.start()
 
     def wait(self) -> None:
-        """Wait a little for its start. Raises `ModelUnavailable` once it has ended, or takes too long."""
+        """Wait a moment for the server to start. Raises `ModelUnavailable` if it has ended or takes too long."""
         try:
             code = self._process.wait(_POLL_S)
         except subprocess.TimeoutExpired:
@@ -67,7 +67,7 @@ class VllmProcess:
         raise ModelUnavailable(f"USE_VLLM: vllm ended with code {code}: {last[-_SHOWN_CHARS:]}")
 
     def end(self) -> None:
-        """End it and the processes that it has started, by SIGKILL if it takes too long."""
+        """End the process and those that it has started: with SIGTERM, then what is left of them with SIGKILL."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
