@@ -57,7 +57,7 @@ def _run(parsed: argparse.Namespace) -> None:
         answer=formats.of_file(parsed.format, target, _ENDINGS, AlignmentFormat.JSON),
     )
     (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
-    # A file that cannot be written is known before the recording is processed.
+    # Open the file first: if it cannot be written, the command fails before the recording is processed.
     if target is None:
         result = asyncio.run(_answer(parsed, source, request))
         sys.stdout.buffer.write(result.content.removesuffix(b"\n") + b"\n")

@@ -139,7 +139,7 @@ def add_layout(group: argparse._ArgumentGroup) -> None:
 
 
 def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
-    """Add the places of results. `beside` is true if `--beside` is the default."""
+    """Add the options that say where results go. `beside` is true if `--beside` is the default."""
     place = group.add_mutually_exclusive_group()
     place.add_argument(
         "-o",
@@ -171,7 +171,7 @@ def add_file_output(parser: argparse.ArgumentParser, allowed: Iterable[str], fil
 
 
 def add_workers(group: argparse._ArgumentGroup) -> None:
-    """Add the server or a worker of the command, with its model, and how it is used."""
+    """Add the options that choose a server or a local worker and its model, and say how it is used."""
     add_worker(group)
     add_model(group)
     group.add_argument(
@@ -183,7 +183,7 @@ def add_workers(group: argparse._ArgumentGroup) -> None:
 
 
 def add_worker(group: argparse._ArgumentGroup) -> None:
-    """Add the server, or a worker of the command."""
+    """Add the options that choose a server or a local worker."""
     who = group.add_mutually_exclusive_group()
     add_server(who)
     who.add_argument("--local", action="store_true", help="no server: start a worker with the environment's settings")
@@ -204,7 +204,7 @@ def add_server(group: argparse._ActionsContainer) -> None:
 
 
 def add_key(group: argparse._ActionsContainer) -> None:
-    """The key comes from a file: every user of a machine can see the command lines of all others."""
+    """Add the option for a file with the key: every user of a machine can see the command lines of all others."""
     group.add_argument("--api-key-file", type=Path, metavar="FILE", help=_KEY_HELP)
 
 
@@ -224,7 +224,7 @@ def server(parsed: argparse.Namespace) -> str:
 
 
 def address(given: str | None, variable: str) -> str:
-    """Return the given address, or that of a variable of the environment; "" for none. Raises `UsageError`."""
+    """Return the given address, or the one in an environment variable; "" if there is neither. Raises `UsageError`."""
     if given or not (stated := client_variable(variable)):
         return given or ""
     try:
@@ -234,18 +234,18 @@ def address(given: str | None, variable: str) -> str:
 
 
 def key(parsed: argparse.Namespace) -> str:
-    """Return the key for the server; "" for none. Raises `UsageError`, which does not show the key."""
+    """Return the key for the server, or "". Raises `UsageError`, which does not show the key."""
     return secret(parsed.api_key_file, "--api-key-file", "ASR_API_KEY")
 
 
 def secret(file: Path | None, option: str, variable: str) -> str:
-    """Return the secret in the file that an option names, or in a variable of the environment; "" for none. Raises
-    `UsageError`, which does not show it."""
+    """Return the secret in the file that an option names, or in an environment variable, or "". Raises `UsageError`,
+    which does not show the secret."""
     return word_of(file, option) if file is not None else _word(client_variable(variable), variable)
 
 
 def word_of(file: Path, option: str) -> str:
-    """Return the key or the secret in the file that an option names. Raises `UsageError`, which does not show it."""
+    """Return the key or secret in the file that an option names. Raises `UsageError`, which does not show the key."""
     name = shown(str(file))
     try:
         content = file.read_text(encoding="utf-8").strip()
@@ -264,8 +264,7 @@ def _word(text: str, where: str) -> str:
 
 
 def server_address(text: str) -> str:
-    """Return an http or https address, without a slash at its end. `host:port` and `:port`, on this machine, mean
-    http."""
+    """Return an http or https address without a trailing slash. `host:port` means http; `:port` means this machine."""
     address = text if "://" in text else f"http://{'127.0.0.1' if text.startswith(':') else ''}{text}"
     try:
         parts = urlsplit(address)

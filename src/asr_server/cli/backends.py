@@ -1,8 +1,8 @@
 """The backends of commands: a server over HTTP, or a worker process of `--local`, used through the same client.
 
-The worker never outlives the command. It is in a session of its own, so that Ctrl-C reaches only this process, which
-then kills the worker's process group. If this process is killed, the worker's standard input ends, and the worker ends
-itself (`processes/supervisor.py`).
+The worker never outlives the command. It runs in its own session, so that Ctrl-C reaches only this process, which then
+kills the worker's process group. If this process is killed, the worker's standard input ends, and the worker exits
+(`processes/supervisor.py`).
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Server:
     address: str
     key: str = ""
     socket: Path | None = None  # see `AsyncConnection`
-    watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext  # explains errors of the requests in it
+    watched: Callable[[], AbstractAsyncContextManager[None]] = nullcontext  # explains errors of the requests inside it
 
 
 class Backend(AsyncFileClient, AsyncJobClient, AsyncSpeechClient):
-    """All that commands ask of a server, over one pool of connections. It may process many recordings at once."""
+    """All requests of commands to a server, over one connection pool. It may process many recordings at once."""
 
     def __init__(self, server: Server, *, as_job: bool) -> None:
         super().__init__(server.address, key=server.key, socket=server.socket)
@@ -78,7 +78,7 @@ class Backend(AsyncFileClient, AsyncJobClient, AsyncSpeechClient):
                 yield
 
     async def forget(self, job: str) -> None:
-        """Remove a job. A server that cannot be reached removes it itself when its time is over."""
+        """Remove a job. Errors are ignored, since the server removes the job itself when it expires."""
         with suppress(FileError):
             await self.delete(job)
 
@@ -106,7 +106,7 @@ class Backend(AsyncFileClient, AsyncJobClient, AsyncSpeechClient):
         return Result(f"{text}\n".encode(), "text/plain", duration_s=end_s)
 
     async def _follow_job(self, recording: BinaryIO, request: Request, show: Show) -> Result:
-        """Follow a job also across a restart of the server."""
+        """Submit a job and follow it, even across a restart of the server."""
         job = await self.submit(recording, request)
         show(Event(job=job.id))
         last_change_s = time.monotonic()
@@ -143,10 +143,10 @@ async def while_full(send: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(wait_s)
 
 
-# The limits that protect a server from its many callers do not apply to one's own work.
+# A local worker does not need the limits that protect a server from its many callers.
 _UNLIMITED = 1e9
 _MOST_SPEECH_CHARS = 200_000
-# Errors that every request would have: the settings are wrong.
+# Errors that every request would get, because the settings are wrong.
 _SETTINGS_ERRORS = {ModelUnavailable.code, "speech_unavailable", TranslationUnavailable.code}
 _GONE = {"connection_lost", "server_unreachable"}
 _STOP_S = 5.0
@@ -182,7 +182,7 @@ def local_settings(model_id: str | None) -> Settings:
 
 @asynccontextmanager
 async def _watched(ended: asyncio.Task[int], log: IO[bytes]) -> AsyncIterator[None]:
-    """Raise `UsageError` if the settings have caused a request's error, `NoServer` if the worker's end has."""
+    """Raise `UsageError` if the settings caused a request's error, `NoServer` if the end of the worker did."""
     try:
         yield
     except FileError as error:
@@ -213,13 +213,13 @@ async def worker(settings: Settings) -> AsyncIterator[Server]:
     from asr_server import feature_list
     from asr_server.processes.supervisor import starter
 
-    feature_list.resolve(settings)  # an error is known before a process is started
+    feature_list.resolve(settings)  # so that an error is raised before a process is started
     with ExitStack() as stack:
         try:
             socket = stack.enter_context(unnamed_socket())
             log = stack.enter_context(tempfile.TemporaryFile())
             with socket.listener:
-                socket.listener.listen()  # requests wait for the worker
+                socket.listener.listen()  # requests wait here until the worker accepts them
                 process = await starter(("asr_server", "serve"), settings, output=log.fileno())(socket.listener)
         except OSError as error:
             raise NoServer(f"the worker process of --local cannot be started: {error}.") from error
@@ -230,9 +230,9 @@ async def worker(settings: Settings) -> AsyncIterator[Server]:
             if not ended.done():
                 process.terminate()
                 await asyncio.wait([ended], timeout=_STOP_S)
-        finally:  # after an error or Ctrl-C nothing is waited for
+        finally:  # after an error or Ctrl-C, without waiting
             if not ended.done():
-                # Its decoder's process is in another group, and dies with its parent.
+                # The worker's decoder process is in another group, and dies with its parent.
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             await ended
@@ -255,7 +255,7 @@ async def backend(server: AbstractAsyncContextManager[Server], *, as_job: bool =
 
 
 def backend_of(parsed: argparse.Namespace) -> AbstractAsyncContextManager[Backend]:
-    """Return what processes recordings. Raises `UsageError`."""
+    """Return the backend that the arguments name. Raises `UsageError`."""
     if parsed.local and parsed.job:
         raise UsageError("--job is for a server; leave out --local.")
     return backend(server_of(parsed), as_job=parsed.job)

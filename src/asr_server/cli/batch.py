@@ -1,4 +1,4 @@
-"""The common part of transcribe, subtitles and translate: from parsed arguments over all recordings to an exit code."""
+"""The common part of transcribe, subtitles and translate: processes all recordings and returns an exit code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TIME_NOTES = {
 
 
 def run(command: str, parsed: argparse.Namespace, request: Request, wanted: Sequence[Format]) -> Exit:
-    """Report what is skipped, and process the rest. Raises `CommandError`, `SettingsError` and `PlanError`."""
+    """Report the skipped files and process the others. Raises `CommandError`, `SettingsError` and `PlanError`."""
     found, skipped = recording_files.find(parsed.files, recursive=parsed.recursive, command=command)
     if not parsed.quiet:
         report_skipped(command, skipped)
@@ -60,7 +60,7 @@ def run(command: str, parsed: argparse.Namespace, request: Request, wanted: Sequ
 def _targets(
     parsed: argparse.Namespace, found: Sequence[RecordingSource], wanted: Sequence[Format], language: str
 ) -> recording_files.Targets | None:
-    """Return the files for each result, in a `language` if it is translated; None for standard output. Raises
+    """Return the files for each result, None for standard output. A translation's file name has its `language`. Raises
     `UsageError`."""
     output: str | None = parsed.output
     if output == STANDARD or (output is None and not parsed.beside):
@@ -112,7 +112,7 @@ class Totals:
     audio_s: float = 0.0  # length of the finished recordings; NaN if one has no known length
 
     def kept(self, count: int) -> str:
-        """Return what is kept of `count` recordings when the command is stopped."""
+        """Return the message of a stopped command: how many of `count` recordings are kept."""
         if not self.done:
             return "stopped before a recording was finished, and no file was written"
         return (
@@ -144,15 +144,15 @@ class RecordingBatch:
     _bars: ProgressBars = field(init=False)
 
     def __post_init__(self) -> None:
-        """Text that streams to a terminal shows the progress by itself."""
+        """Show no bars if text streams to a terminal: the text itself shows the progress."""
         self._streams = isinstance(self.request, TranscriptionRequest) and self.request.stream
         self._bars = ProgressBars(wanted=not (self.parsed.quiet or (self._streams and sys.stdout.isatty())))
 
     def process(
         self, sources: Sequence[RecordingSource], backend: AbstractAsyncContextManager[Backend] | None = None
     ) -> Exit:
-        """Process all sources, with the backend that the arguments name, or with another. After Ctrl-C, raises
-        `KeyboardInterrupt` with what is kept."""
+        """Process all sources with `backend`, by default the one that the arguments name. After Ctrl-C, raises
+        `KeyboardInterrupt` with a message about what is kept."""
         from asr_server.cli.backends import backend_of
 
         try:
@@ -174,7 +174,7 @@ class RecordingBatch:
                             group.create_task(self._process_next(backend, remaining))
                 except ExceptionGroup as failed:
                     raise failed.exceptions[0] from None
-                finally:  # finished results that wait for their turn are written
+                finally:  # write finished results that wait for their turn
                     with self._bars.paused():
                         self.sink.close()
         if len(sources) > 1 and not self.parsed.quiet:
@@ -229,7 +229,7 @@ class RecordingBatch:
             await backend.forget(job)
 
     def _result_command(self, source: RecordingSource) -> str:
-        """Return a shell command that fetches the result of the job, and its format if another one was asked for."""
+        """Return a shell command that fetches the job's result, and the format if it is not the requested one."""
         parsed, header = self.parsed, ""
         if arguments.key(parsed):
             key = f"$(cat {shlex.quote(str(parsed.api_key_file))})" if parsed.api_key_file else "$ASR_API_KEY"

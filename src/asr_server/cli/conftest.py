@@ -1,4 +1,4 @@
-"""A terminal, and a certificate for tests of TLS; those in E2Etest use it too."""
+"""A fake terminal, and a TLS certificate, which the tests in E2Etest use too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
 
 
 def tls(folder: Path) -> dict[str, str]:
-    """The settings for TLS with a certificate of one's own, which is put into `folder`."""
+    """Make a self-signed certificate in `folder` and return the TLS settings that use it."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    """Returns 1 if the words are wrong or the server does not start, else 0."""
+    """Return 1 if the words are wrong or the server does not start, else 0."""
     # The package of the English model exists for the most common machines only.
     english = moonshine.installed()
     sample, base, wrong = demo.speech() if english else demo.sample(), f"http://127.0.0.1:{parsed.port}", []
@@ -40,7 +40,7 @@ def _run(parsed: argparse.Namespace) -> int:
             _print_next_steps(base, sample.recording, english=english)
 
     model = moonshine.MODEL_ID if english else "demo"
-    # Keys and certificates of the environment are for other servers than this one.
+    # Keys and certificates in the environment are meant for other servers.
     own = {"host": "127.0.0.1", "port": parsed.port, "api_keys": "", "ssl_certfile": ""}
     chosen = settings.load(**own, model_id=model, log_level=LogLevel.WARNING)
     print(f"Starting the server on {base} with the model {model}; loading takes a few seconds ...", flush=True)

@@ -41,9 +41,9 @@ _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
 # The least share of right words. In the two bundled recordings 31 of 32 are right.
 _LEAST_HEARD = 0.7
-# The instruction sets that decide the engine's speed, newest first, by the kernel's names.
+# The instruction sets that decide the engine's speed, newest first, as the kernel names them.
 _CPU_FLAGS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-# With the command that installs each; the others belong to the server's own packages.
+# Each library with the command that installs it, or "" if it belongs to the server's own packages.
 _LIBRARIES = dict.fromkeys(("openvino", "tokenizers"), "only Qwen3-ASR needs it: pip install '.[cpu]'")
 _LIBRARIES |= {"torch": "GPUs need it: pip install '.[gpu]'", "onnxruntime": "", "av": ""}
 
@@ -58,7 +58,7 @@ class Mark(StrEnum):
 
 
 _COLOURS = {Mark.OK: "green", Mark.NOTE: "yellow", Mark.OFF: "dim", Mark.FAIL: "bold red"}
-# The last line of a report without problems.
+# The subjects that the short report shows if nothing has failed.
 _ESSENTIAL = ("gpu", "engine", "device", "dtype", "model", "words", "speed", "spoken words")
 
 
@@ -114,7 +114,7 @@ def _report(*, quick: bool) -> dict[str, list[Finding]]:
 
 
 def _show_essentials(findings: Sequence[Finding], failed: bool) -> None:
-    """The problems first, then what the server would run with; the rest is counted."""
+    """Print the problems, then what the server would run with, and count the other findings."""
     problems = sorted((f for f in findings if f.mark in (Mark.FAIL, Mark.NOTE)), key=lambda f: f.mark is Mark.NOTE)
     essential = [f for f in findings if f.subject in _ESSENTIAL and f not in problems and not failed]
     if problems:
@@ -216,8 +216,8 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
 
 
 def _self_test(settings: Settings) -> Findings:
-    """Transcribe a recording twice with the bundled model of the engine that is set: the first time loads it. Then
-    speak its words, and transcribe that."""
+    """Transcribe a recording twice with the bundled model of the configured engine: the first time loads the model.
+    Then speak the recording's words, and transcribe the speech."""
     from asr_server import feature_list
     from asr_server.engine.plan import PlanError
     from asr_server.features.moonshine import package as moonshine

@@ -43,7 +43,7 @@ def _run(parsed: argparse.Namespace) -> int:
     resolved = feature_list.resolve(settings)
     if parsed.listen is None:
         listener = socket.socket(fileno=parsed.socket)
-        end_with_parent(shut_down_s=0)  # at once: the next server's process needs the memory of the accelerator
+        end_with_parent(shut_down_s=0)  # at once: the engine process of the next server needs the accelerator's memory
     else:
         listener = bound(parsed.listen)
         logger.info("engine listens", engine=resolved.engine, model=resolved.model_id)
@@ -53,7 +53,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def bound(path: Path) -> socket.socket:
-    """Return a socket at this path that only this user can connect to. Replaces one that nobody listens at.
+    """Return a socket at this path that only this user can connect to. Replaces a socket that nobody listens at.
 
     Raises `UsageError`.
     """

@@ -48,7 +48,7 @@ class Failure(CommandError):
 
 
 def shown(text: str) -> str:
-    """`text` for a terminal: control characters, and what UTF-8 cannot encode, become question marks."""
+    """Return `text` for a terminal, with question marks for control characters and what UTF-8 cannot encode."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

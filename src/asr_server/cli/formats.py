@@ -31,8 +31,7 @@ def suffix(wanted: Format) -> str:
 
 
 def parse(text: str) -> list[Format]:
-    """Return the formats of an argument: names with commas between them; `txt` is text, and `all` what Whisper means by
-    it."""
+    """Return the formats of a comma-separated argument. `txt` means text, and `all` the formats of Whisper's `all`."""
     found: list[Format] = []
     for name in text.lower().split(","):
         if name == "all":
@@ -45,9 +44,9 @@ def parse(text: str) -> list[Format]:
 
 
 def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = FORMATS) -> list[Format]:
-    """Return the formats of `--format`, or the one that the name of `--output` ends with, or the first that is allowed.
+    """Return the formats of `--format`, or the format that the ending of `--output` means, or the first allowed format.
 
-    Raises `UsageError` for one that is not allowed, and for two that would be one file.
+    Raises `UsageError` for a format that is not allowed, and for two formats that would share a file.
     """
     ending = Path(parsed.output or "").suffix.lower()
     by_name = [one for one in allowed if suffix(one) == ending] or allowed
@@ -62,7 +61,7 @@ def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = FORMATS) -> l
 
 
 def of_file(given: str | None, file: Path | None, endings: Mapping[str, F], default: F) -> F:
-    """Return the format of `--format`, or that of the file's ending, or the default of standard output. Raises
+    """Return the format that `--format` or the file's ending names, or the default for standard output. Raises
     `UsageError`."""
     ending = f".{given}" if given else file.suffix.lower() if file else f".{default}"
     if ending not in endings:
@@ -76,7 +75,7 @@ def answer_options(wanted: Sequence[Format], *, speakers: bool = False) -> dict[
     if len(wanted) == 1 and not wanted[0].is_document:
         answer = wanted[0]
     elif len(cues) == len(wanted):
-        # A name of a speaker is text in SRT, and has its place in VTT.
+        # In SRT a speaker's name is part of the text; VTT marks it.
         answer = Format.VTT if speakers else Format.SRT
     else:
         answer = Format.VERBOSE_JSON
@@ -118,13 +117,13 @@ def _content(content: dict[str, Any], cues: Sequence[Cue], wanted: Format) -> st
         content = {**facts, "segments": segments, "usage": content["usage"]}
     elif wanted is Format.JSON:
         content = {name: content[name] for name in _JSON_FIELDS}
-        # Here it is the model's name, and there the same in lower case.
+        # The json format has the model's name of the language, verbose_json the same name in lower case.
         content["language"] = languages.normalize(content["language_code"]) or "auto"
     return _ended(json.dumps(content, ensure_ascii=False))
 
 
 def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
-    """Return a document, of the paragraphs of verbose_json."""
+    """Return a document made of the paragraphs of verbose_json."""
     from asr_server.features.documents.document import FORMATS, Document, DocumentPart, clean
 
     parts = [
@@ -136,7 +135,7 @@ def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
 
 
 def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
-    """Return a file of cues; `first`: the number of its first cue, if it numbers them."""
+    """Return the content of a file of cues. `first`: the number of the first cue, if the format numbers cues."""
     return render_srt(cues, first) if wanted is Format.SRT else render_vtt(cues)
 
 

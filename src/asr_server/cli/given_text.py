@@ -1,4 +1,4 @@
-"""A text as commands take it: the text itself, the name of a file, or `-` for standard input."""
+"""A text argument of a command: the text itself, the name of a file, or `-` for standard input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_TEXT_BYTES = 8 * 2**20
 
 
 def given_text(given: str | None) -> str:
-    """Return a text that is given itself, in a file that is named, or piped in. Raises `UsageError` and `Failure`."""
+    """Return the given text, the content of the named file, or piped text. Raises `UsageError` and `Failure`."""
     if given == STANDARD or given is None:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("there is no text. Say it as an argument, name a file, or pipe a text in.")

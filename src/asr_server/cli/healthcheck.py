@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def healthcheck(settings: Settings) -> int:
-    """Returns 0 when `/livez` answers with 200, 1 otherwise."""
+    """Return 0 if `/livez` answers with 200, 1 otherwise."""
     host = connectable(settings.host)
     connection = http.client.HTTPConnection(host, settings.port, timeout=_TIMEOUT_S)
     if settings.ssl_certfile:
@@ -41,7 +41,7 @@ def healthcheck(settings: Settings) -> int:
 
 
 def connectable(host: str) -> str:
-    """Return the address to connect to, for a server that listens on `host`, which may stand for all addresses."""
+    """Return the address at which to reach a server that listens on `host`, which may stand for all addresses."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A test before anything is built that a server could listen with these settings: address and TLS certificate."""
+"""Tests, before the app is built, whether a server could listen with these settings: address and TLS certificate."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from asr_server.core.settings import Settings
 
 
 def address_error(host: str, port: int) -> str:
-    """Return why a server cannot listen there now, in the system's words; "" where it can. Port 0 stands for any
-    port."""
+    """Return why a server cannot listen there now, in the system's words; "" if it can. Port 0 stands for any port."""
     reason = ""
     try:
         for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -21,7 +20,7 @@ def address_error(host: str, port: int) -> str:
                 return ""
             except OSError as error:
                 reason = os.strerror(error.errno or errno.EINVAL)
-                if error.errno != errno.EADDRNOTAVAIL:  # the name may have other addresses, which this machine has
+                if error.errno != errno.EADDRNOTAVAIL:  # otherwise another address of the name may be this machine's
                     break
     except OSError as error:
         return error.strerror or str(error)
@@ -29,8 +28,7 @@ def address_error(host: str, port: int) -> str:
 
 
 def certificate_error(settings: Settings) -> str:
-    """Return why TLS cannot be served with the certificate and key of the settings; "" where it can, and without
-    TLS."""
+    """Return why TLS cannot be served with the certificate and key of the settings; "" if it can, and without TLS."""
     if not settings.tls_files:
         return ""
     try:
@@ -44,5 +42,5 @@ def certificate_error(settings: Settings) -> str:
 
 
 def _passphrase() -> str:
-    """Raise an error, since OpenSSL would ask for the passphrase on the terminal otherwise."""
+    """Raise an error: otherwise OpenSSL would ask for the passphrase on the terminal."""
     raise ValueError("the key is locked with a passphrase")

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _speed(text: str) -> float:
-    """0, or at least 0.01: slower than that, the first chunk would never come."""
+    """Return 0, or a speed of at least 0.01: at a lower one, more than 10 s would pass between two chunks."""
     try:
         speed = float(text)
     except ValueError:
@@ -80,7 +80,7 @@ def _speed(text: str) -> float:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    """Returns an `Exit`. Ctrl-C is the orderly end of a microphone. Raises `NoServer` and `UsageError`."""
+    """Return an `Exit`. With a microphone, Ctrl-C is a normal end. Raises `NoServer` and `UsageError`."""
     wanted = formats.chosen(parsed, _FORMATS)
     if len(wanted) > 1:
         raise UsageError("live writes one format.")
@@ -117,7 +117,7 @@ def _connect(server: str, options: LiveOptions) -> LiveClient:
 
 @contextmanager
 def _writers(parsed: argparse.Namespace, wanted: Format) -> Iterator[list[FinalsWriter]]:
-    """Make what shows and writes the finals. Raises `OSError`, and `Failure` for a file that exists."""
+    """Yield the writers that show and store the finals. Raises `OSError`, and `Failure` for a file that exists."""
     with ExitStack() as stack:
         writers = []
         if parsed.output:
@@ -139,7 +139,7 @@ def _writers(parsed: argparse.Namespace, wanted: Format) -> Iterator[list[Finals
 def _stream(client: LiveClient, chunks: Iterator[bytes], writers: Sequence[FinalsWriter], *, can_wait: bool) -> bool:
     """Run until the last line. Returns False after Ctrl-C; the text of all audio sent until then is shown.
 
-    `can_wait`: whether the source keeps its audio until it is asked for it.
+    `can_wait`: whether the source keeps its audio until it is read.
     """
     sender = _Sender(client, chunks, can_wait=can_wait)
     sender.start()
@@ -157,7 +157,7 @@ def _stream(client: LiveClient, chunks: Iterator[bytes], writers: Sequence[Final
 
 
 def _show(client: LiveClient, writers: Sequence[FinalsWriter], sent: threading.Event) -> None:
-    """Show lines until all audio is transcribed; reconnect where the connection breaks."""
+    """Show lines until all audio is transcribed; reconnect if the connection breaks."""
     while True:
         try:
             for line in client.lines():
@@ -174,7 +174,7 @@ def _show(client: LiveClient, writers: Sequence[FinalsWriter], sent: threading.E
             try:  # as long as a server may still have the session
                 client.resume_within(_RESUME_WITHIN_S)
             finally:
-                if client.last_words is not None:  # no other server hears them
+                if client.last_words is not None:  # no other server will transcribe them
                     for writer in writers:
                         writer.show(client.last_words)
             if sent.is_set():  # the flush may not have arrived; a second one does no harm
@@ -199,7 +199,7 @@ class _Sender(threading.Thread):
     def run(self) -> None:
         try:
             self._send()
-        except Exception as error:  # of the sound library, for a microphone that was unplugged
+        except Exception as error:  # from the sound library, for a microphone that was unplugged
             self.error = error
         self.sent.set()
         with suppress(ConnectionClosed):  # the reading thread gets the same error
@@ -250,7 +250,7 @@ _BOLD, _PLAIN, _CLEAR = "\x1b[1m", "\x1b[0m", "\r\x1b[2K"
 
 
 class FinalsWriter:
-    """Writes finals in their order and once, each when it has its speakers and, for cues, the times of its words."""
+    """Writes each final once and in order, as soon as it has its speakers and, for cues, the times of its words."""
 
     def __init__(self, out: TextIO, wanted: Format = Format.TEXT, *, speakers: bool = False) -> None:
         self._out = out
@@ -258,7 +258,7 @@ class FinalsWriter:
         self._speakers = speakers
         self._head = formats.render([], wanted) if wanted in formats.CUE_FORMATS else ""
         self._waiting: dict[int, Line] = {}
-        self._passed = self._timed = 0  # utterances: the last that was written, the last that has times
+        self._passed = self._timed = 0  # the last utterance that was written, and the last that has times
         self._cues = 0
         self._write(self._head)
 
@@ -272,11 +272,11 @@ class FinalsWriter:
                 self._pass_first()
 
     def show_open(self, line: Line) -> None:
-        """Only finals are written."""
+        """Do nothing: only finals are written."""
 
     def is_ready(self, line: Line) -> bool:
-        """Return True if the final will not change. One whose times do not come before those of the next one, after a
-        broken connection, has none."""
+        """Return True if the final will not change. After a broken connection a final may have no times; this is known
+        once a later one has them."""
         timed = self._wanted is Format.TEXT or line.utterance <= self._timed
         return timed and (line.speakers_settled or not self._speakers)
 
@@ -284,7 +284,7 @@ class FinalsWriter:
         return not line.text or self._wanted is Format.TEXT or bool(line.words)
 
     def clear(self) -> None:
-        """There is no open line."""
+        """Do nothing: no open line is shown."""
 
     def close(self) -> None:
         while self._waiting:
@@ -315,7 +315,7 @@ class LineView(FinalsWriter):
             self._write(_CLEAR + _fit(line, shutil.get_terminal_size().columns - 1))
 
     def is_ready(self, line: Line) -> bool:
-        """A display need not wait until no label will change."""
+        """Return True once every run has a speaker: a display need not wait until no label will change."""
         return line.speakers_settled or all(run.speaker is not None for run in line.speakers)
 
     def clear(self) -> None:
@@ -353,7 +353,7 @@ def _fit(line: Line, columns: int) -> str:
 async def decoded(path: Path) -> bytes:
     """Decode a recording to little-endian int16, mixed to one channel.
 
-    Raises `InvalidInput`, and `OSError` where the file cannot be opened.
+    Raises `InvalidInput`, and `OSError` if the file cannot be opened.
     """
     import numpy as np
 
@@ -367,12 +367,12 @@ async def decoded(path: Path) -> bytes:
                 audio = np.concatenate([block async for block in blocks])
     finally:
         await decoder.close()
-    audio /= max(1.0, float(np.abs(audio).max()))  # a louder recording is scaled down as a whole
+    audio /= max(1.0, float(np.abs(audio).max()))  # a recording with a peak above 1 is scaled down as a whole
     return bytes((audio * 32_768).clip(-32_768, 32_767).round().astype("<i2").tobytes())
 
 
 def paced(pcm: bytes, speed: float) -> Iterator[bytes]:
-    """Chunks of 100 ms at `speed` times real time; 0 does not wait between them."""
+    """Yield chunks of 100 ms at `speed` times real time, without pauses if `speed` is 0."""
     began_s, chunk_bytes = time.monotonic(), 2 * CHUNK_SAMPLES
     for number, at in enumerate(range(0, len(pcm), chunk_bytes)):
         if speed:

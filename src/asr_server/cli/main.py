@@ -15,7 +15,7 @@ from asr_server.cli.failure import CommandError, Exit, UsageError
 from asr_server.cli.parser import Parser
 from asr_server.core.environment import prefer
 
-# Each module has `add_arguments(parser)`, which sets `run(parsed)`. It returns an exit code, or None for 0. Only the
+# Each module has `add_arguments(parser)`, which sets `run(parsed)`. `run` returns an exit code, or None for 0. Only the
 # module of the command that runs is imported: importing the server's libraries takes half a second.
 COMMANDS = {
     "serve": "run the server with the environment's settings",
@@ -36,16 +36,16 @@ COMMANDS = {
     "healthcheck": "ask the server on this machine whether it is live",
     "doctor": "show what this machine can run, and test it",
 }
-# Commands that distributions of their own add, each by an entry point of its name in the group `asr_server.commands`.
+# Commands from separate distributions, each with an entry point of the same name in the group `asr_server.commands`.
 EXTRAS = {"telephony": "asr-server-telephony"}
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the arguments of a command, and examples."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (`cli.failure.Exit`)."""
-    # OpenBLAS reads it when numpy is imported. Its threads spin while they wait for each other: on two busy cores the
-    # embedded model takes four times as long with them as without.
+    """Run one command and return its exit code (`cli.failure.Exit`)."""
+    # OpenBLAS reads this variable when numpy is imported. Its threads spin while they wait for each other: on two busy
+    # cores the embedded model takes four times as long with several threads as with one.
     prefer("OPENBLAS_NUM_THREADS", "1")
     _replace_closed_outputs()
     _allow_any_text()
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.exit(Exit.USAGE)
         parsed = parser.parse_args(given)
         code = int(parsed.run(parsed) or Exit.DONE)
-        sys.stdout.flush()  # here, not when the interpreter ends: nobody would handle its error there
+        sys.stdout.flush()  # here, since nothing would handle an error of the flush at the interpreter's exit
         return code
     except KeyboardInterrupt as error:  # its text says what is kept
         return _fail(f"asr-server {given[0]}: {str(error) or 'stopped, and no file was written'}.", Exit.INTERRUPTED)
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         return _fail(f"asr-server {given[0]}: cannot_write: {error.strerror}.", Exit.FAILED)
     except Exception as error:
-        # Imported only after a failure: that takes longer than the help of most commands.
+        # Imported only after a failure: these imports take longer than printing the help of most commands.
         from asr_server.core.errors import ModelUnavailable
         from asr_server.core.settings import SettingsError
         from asr_server.engine.plan import PlanError
@@ -92,13 +92,13 @@ def _replace_closed_outputs() -> None:
 
 
 def _allow_any_text() -> None:
-    """Print question marks for characters that the locale cannot encode: texts and names are in any script."""
+    """Print question marks for characters that the locale cannot encode: texts and names may be in any script."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _drop_output() -> None:
-    """Discard the buffered output: the interpreter would report an error when it flushes."""
+    """Discard the buffered output: the interpreter would report an error when it flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -117,10 +117,10 @@ def build_parser(command: str) -> Parser:
 
 
 def command_module(name: str) -> Any:
-    """Return the module of a command. Raises `UsageError` where its distribution is not installed."""
+    """Return the module of a command. Raises `UsageError` if its distribution is not installed."""
     if name not in EXTRAS:
         return importlib.import_module(f"asr_server.cli.{name}")
-    from importlib import metadata  # takes longer to import than the help of most commands
+    from importlib import metadata  # importing it takes longer than printing the help of most commands
 
     for found in metadata.entry_points(group="asr_server.commands", name=name):
         return found.load()

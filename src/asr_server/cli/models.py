@@ -50,7 +50,7 @@ def _add_revision(action: argparse.ArgumentParser) -> None:
 def state(settings: Settings) -> tuple[bool, str]:
     """Return whether the model of the settings is on this machine, and a text about it.
 
-    Raises `ModelUnavailable` for one that cannot be loaded.
+    Raises `ModelUnavailable` if the model cannot be loaded.
     """
     from asr_server import feature_list
     from asr_server.core.errors import ModelUnavailable

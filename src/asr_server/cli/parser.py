@@ -16,7 +16,7 @@ _ARGUMENT = re.compile(r"argument ([^:]+): ")
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Options as `-f, --format FORMAT`, and a usage line with what is required."""
+    """Shows options as `-f, --format FORMAT`, and only positional and required arguments in the usage line."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
@@ -38,7 +38,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Subcommands get parsers of this class too, and the name of the command stands before their errors."""
+    """The parser of the program and of each command. Its errors begin with the name of the command."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _HelpFormatter} | options)
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(Exit.USAGE, f"{self.prog}: {shown(message)}\n  Arguments and examples: {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the arguments, none of which may be unknown: the parser of the command knows best what was meant."""
+        """Parse the arguments and reject unknown ones: the command's own parser can best guess what was meant."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             option = unknown[0].partition("=")[0]

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for each recording: speed and remaining time. Nothing where stderr is not a terminal."""
+"""A progress bar on stderr for each recording: speed and remaining time. Shows nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NAME_COLUMNS = 32
 class Event(NamedTuple):
     """News of a recording that is being processed."""
 
-    text: str = ""  # to be appended to all text before it
-    job: str = ""  # the id of its job, which the server completes, whether or not anybody waits
+    text: str = ""  # to be appended to all text so far
+    job: str = ""  # the id of its job, which the server completes even if nobody waits
     duration_s: float | None = None  # the length of the recording
     done_s: float | None = None  # it is transcribed up to this time
 
@@ -32,7 +32,7 @@ class ProgressBars:
         self._live: Live | None = None
 
     def __enter__(self) -> ProgressBars:
-        """Make a new display each time: one that is resumed would clear as many lines above it as it last had."""
+        """Make a new display each time: a resumed one would clear as many lines above it as it last had."""
         if self._progress:
             from rich.live import Live
 
@@ -53,14 +53,14 @@ class ProgressBars:
 
     @contextmanager
     def bar(self, name: str) -> Iterator[Callable[[Event], None]]:
-        """Show a bar while the block runs. Without a length it only moves, and no remaining time is shown."""
+        """Show a bar while the block runs. Without a length the bar only moves, without a remaining time."""
         if not (progress := self._progress):
             yield lambda event: None
             return
         task = progress.add_task(name, total=None, began_s=time.monotonic())
 
         def draw() -> None:
-            """Redraw now: what a bar is for may end before the next tick, and neither it nor a speed would be shown."""
+            """Redraw now: a short task may end before the next tick, and its bar and speed would not be shown."""
             if self._live:
                 self._live.refresh()
 
@@ -76,7 +76,7 @@ class ProgressBars:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The bars are not shown while the block runs."""
+        """Hide the bars while the block runs."""
         self.__exit__()
         try:
             yield

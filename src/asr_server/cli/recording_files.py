@@ -1,7 +1,7 @@
 """The recordings that a command line names, and the places of their results.
 
-Recordings are files, directories and standard input; directories are filtered by the first bytes of each file. Results
-go to standard output in the order of the recordings, or into a file for each, written atomically.
+Recordings are files, directories and standard input. Files in directories are filtered by their first bytes. Results go
+to standard output in the order of the recordings, or to files for each recording, written atomically.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Skipped:
 def find(
     arguments: Sequence[str], *, recursive: bool, command: str = "transcribe"
 ) -> tuple[list[RecordingSource], list[Skipped]]:
-    """Return all recordings in the order of the arguments, each once, and what was skipped in directories.
+    """Return all recordings in the order of the arguments, each once, and the paths that were skipped in directories.
 
-    A file that is named is taken whatever its content; a pipe is read to its end. Raises `UsageError` for a URL, and
-    where standard input is a terminal.
+    A file named as an argument is accepted whatever its content; a pipe is read to its end. Raises `UsageError` for a
+    URL, and if standard input is a terminal.
     """
     sources: dict[str, RecordingSource] = {}
     skipped: list[Skipped] = []
@@ -87,7 +87,7 @@ def find(
                 raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
             if STANDARD not in sources:
                 sources[STANDARD] = RecordingSource(None, Path("stdin"), _spool(sys.stdin.buffer))
-        elif os.path.isdir(argument):  # pathlib raises where a directory cannot be entered
+        elif os.path.isdir(argument):  # pathlib raises if a directory cannot be entered
             for item in _within(Path(argument), recursive, skipped):
                 sources.setdefault(os.path.abspath(str(item.path)), item)
         elif os.path.abspath(argument) not in sources:
@@ -164,7 +164,7 @@ Contents = Mapping[Format, str | bytes]
 
 
 class Sink:
-    """Gets either `deliver` or `drop`, once for every source."""
+    """Receives results. For each source, `deliver` or `drop` is called once, unless `is_done` returned True."""
 
     def is_done(self, source: RecordingSource) -> bool:
         """Return True if `deliver` would do nothing. Raises `Failure` if it would fail. Called before the recording is
@@ -175,10 +175,10 @@ class Sink:
         """Write new text while the recording is processed."""
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
-        """Deliver the result in each format; after deltas, its end. Raises `Failure`."""
+        """Deliver the result in each format, or only its end if deltas came before. Raises `Failure`."""
 
     def drop(self, source: RecordingSource, failure: Failure) -> None:
-        """This source has failed."""
+        """Note that this source has failed."""
 
     def close(self) -> None:
         """Write the results that were held back: no more sources will come."""
@@ -196,12 +196,12 @@ class StdoutSink(Sink):
         self._gap = ""  # before a header
 
     def delta(self, source: RecordingSource, text: str) -> None:
-        """Written at once: streamed sources are processed one by one."""
+        """Write the text at once: streamed sources are processed one by one."""
         self._write(source, text)
         self._streamed = source
 
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
-        """Written after all sources before it. There is one format."""
+        """Write the result after those of all earlier sources. There is only one format."""
         (content,) = contents.values()
         assert isinstance(content, str), "other formats have files"
         self._ready[source] = content
@@ -213,7 +213,7 @@ class StdoutSink(Sink):
         self._write_ready()
 
     def close(self) -> None:
-        """Write the results that wait for sources which will not come."""
+        """Write the results that wait for earlier sources, which will not come."""
         self._ready = dict.fromkeys(self._waiting) | self._ready
         self._write_ready()
 
@@ -234,8 +234,8 @@ class StdoutSink(Sink):
 class FileSink(Sink):
     """A sink with one or more files for each source.
 
-    Files that exist are errors, or they are replaced, or they are kept and not made again (`skip`). Those of recordings
-    that were found in a directory are kept rather than errors.
+    An existing file is an error, or it is replaced (`replace`), or it is kept and not made again (`skip`). For a
+    recording that was found in a directory, an existing file is kept instead of being an error.
     """
 
     def __init__(self, targets: Targets, *, replace: bool = False, skip: bool = False) -> None:
@@ -244,7 +244,7 @@ class FileSink(Sink):
         self._skip = skip
 
     def is_done(self, source: RecordingSource) -> bool:
-        """Return True if all files exist. Directories of the others are created, and must be writable."""
+        """Return True if all files exist. Creates the directories of missing files, which must be writable."""
         targets = list(self._targets[source].values())
         missing = [target for target in targets if not _is_kept(target, replace=self._replace)]
         if len(missing) < len(targets) and not self._keeps(source):
@@ -269,10 +269,10 @@ class FileSink(Sink):
 
 
 def targets(sources: Sequence[RecordingSource], place: Path | None, endings: Mapping[Format, str]) -> Targets:
-    """Return the files of each source: under the directory `place`, or next to it where that is None.
+    """Return the files of each source: under the directory `place`, or next to the source if `place` is None.
 
-    `talk.wav` becomes `talk.txt`; where two would share a file, both keep their whole name: `talk.wav.txt`. Raises
-    `UsageError` where a file would be a recording of the same command.
+    `talk.wav` becomes `talk.txt`; if two sources would share a file, both keep their whole name: `talk.wav.txt`. Raises
+    `UsageError` if a file would overwrite a recording of the same command.
     """
     if place is None and any(source.path is None for source in sources):
         raise UsageError("standard input has no directory; say --output FILE, or --output - for standard output.")
@@ -290,7 +290,7 @@ def targets(sources: Sequence[RecordingSource], place: Path | None, endings: Map
 
 
 def check_distinct(chosen: Targets) -> None:
-    """Raise `UsageError` where a file would be a recording of the same command, or that of another one."""
+    """Raise `UsageError` if a file would overwrite a recording of the same command, or another recording's file."""
     read = {os.path.realpath(source.path) for source in chosen if source.path}
     seen = set()
     for target in (target for targets in chosen.values() for target in targets.values()):
@@ -304,7 +304,7 @@ def check_distinct(chosen: Targets) -> None:
 
 @contextmanager
 def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """Open a file to write, which becomes `target` when the block ends without an error. Its directory is made. Raises
+    """Open a new file, which becomes `target` when the block ends without an error. Creates its directory. Raises
     `Failure`."""
     if _is_kept(target, replace=replace):
         raise exists(target)
@@ -317,7 +317,7 @@ def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if _is_kept(whole, replace=replace):  # since a moment ago
+        if _is_kept(whole, replace=replace):  # another program may have created it in the meantime
             raise exists(target)
         part.replace(whole)
     except OSError as error:

@@ -50,7 +50,7 @@ def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> Subtitl
 
 
 def stated(kind: type[RecordingRequest], parsed: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a request that have the names of arguments, and the model and the hotwords."""
+    """Return the request options that arguments of the same name give, plus the model and the hotwords."""
     options: dict[str, Any] = {"model": model(parsed), "hotwords": tuple(parsed.hotword)}
     for one in fields(kind):
         value = options.get(one.name, getattr(parsed, one.name, None))
@@ -60,12 +60,12 @@ def stated(kind: type[RecordingRequest], parsed: argparse.Namespace) -> dict[str
 
 
 def model(parsed: argparse.Namespace) -> str:
-    # With --local the model is one of the settings, and the worker has no other.
+    # With --local the settings name the model, and the worker has no other.
     return "" if parsed.local else str(parsed.model)
 
 
 def _checked(request: R) -> R:
-    """Return the request if its options do not contradict each other. The error has the names of the arguments."""
+    """Return the request if its options do not contradict each other. An error names the arguments, not the options."""
     try:
         request.checked()
     except InvalidInput as error:
@@ -79,7 +79,7 @@ def _checked(request: R) -> R:
 
 
 def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str, Any]:
-    """Return the options about speakers. diarized_json is as good as `--speakers`."""
+    """Return the options about speakers. The format diarized_json implies `--speakers`."""
     is_wanted = parsed.speakers or Format.DIARIZED_JSON in wanted
     if is_wanted and Format.JSON in wanted:
         raise UsageError("json does not show speakers; say --format verbose_json or another one.")

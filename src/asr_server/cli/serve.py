@@ -40,15 +40,15 @@ examples:
 The commands look for a server on port 8100; ASR_SERVER_URL=localhost:8202 names another.
 All other settings are environment variables, or lines of .env: docs/run/configuration.md.
 """
-# Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
+# Clients keep idle connections longer than uvicorn's default of 5 s, and would send on one that uvicorn closes.
 _KEEP_ALIVE_S = 75
-# A thread that computes in Python gives the interpreter to the others after this long. By default it is 5 ms, for which
-# the engine waits after each of its steps: next to four callers with long texts a recording then took 3.5 to 3.9 times
-# as long as next to two busy programs. With 1 ms it takes 1.8 to 2.6 times as long.
+# A thread that computes in Python gives the interpreter to other threads after this long. The default is 5 ms, and the
+# engine then waits that long after each of its steps: next to four callers with long texts, a recording took 3.5 to 3.9
+# times as long as next to two busy programs. With 1 ms it takes 1.8 to 2.6 times as long.
 _SWITCH_S = 0.001
 _DRAIN_S = 30
 _CLOSE_S = 5  # for the rest, once the running requests have ended or been cut
-# The exit code after a failure of the engine: supervisors start a process again that did not end with 0.
+# The exit code after a failure of the engine: supervisors restart a process that did not exit with 0.
 _FAILED = 70  # EX_SOFTWARE of sysexits.h
 # Live clients may send 10 MB of audio in one frame.
 _MAX_FRAME_BYTES = 32 * 1024 * 1024
@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
         self.announce: Callable[[int | None], None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say where. On a thread: the hub's cache is read for it, and requests need not wait."""
+        """Listen, then announce the address, on a thread: requests need not wait until it has read the hub's cache."""
         await super().startup(sockets)
         if self.started and self.announce is not None:
             name = self.servers[0].sockets[0].getsockname()
@@ -107,8 +107,8 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def serve(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT. Running requests get up to 30 s to finish. Raises `UsageError` where the address
-    or the certificate cannot be used."""
+    """Serve until SIGTERM or SIGINT. Running requests get up to 30 s to finish. Raises `UsageError` if the address or
+    the certificate cannot be used."""
     if reason := address_error(settings.host, settings.port):
         # uvicorn would report it in the middle of its log, after the app was built.
         raise UsageError(
@@ -129,7 +129,7 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
 
     async def drain_and_end() -> None:
         await drain(app)
-        # A thread may keep the interpreter from ending: one that asks a name server, or reads from a slow disk.
+        # A thread that waits for a name server or a slow disk may keep the interpreter from exiting.
         end = threading.Timer(_DRAIN_S + _CLOSE_S, os._exit, [1])
         end.daemon = True
         end.start()
@@ -141,7 +141,7 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
         failed.set()
 
     app = create_app(settings, on_failure)
-    gc.freeze()  # else full collections of garbage walk all of the app, and stop the event loop
+    gc.freeze()  # otherwise a full garbage collection would walk the whole app and stall the event loop
     server = http_server(app, drain_and_end, address, failed.is_set, granian=settings.use_granian)
     server.announce = functools.partial(announce, settings)
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
@@ -149,8 +149,8 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server.run([listener] if listener is not None else None)
-    # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
-    # which a restart waits.
+    # At exit the interpreter would collect garbage among half a million objects. That takes most of a second, which
+    # delays a restart.
     gc.freeze()
     if failed.is_set():
         return _FAILED
@@ -171,8 +171,8 @@ def http_server(
     *,
     granian: bool = False,
 ) -> _Server:
-    """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
-    `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
+    """Return uvicorn, or Granian, with the server's protocols and limits. `drain` is awaited before the sockets are
+    closed. `address`: uvicorn's arguments that say where to listen. Once `failed` returns True, it shuts down."""
     config = uvicorn.Config(
         app,
         **address,
@@ -206,8 +206,8 @@ def _is_loggable(record: logging.LogRecord) -> bool:
 
 
 def announce(settings: Settings, port: int | None) -> None:
-    """Print a few lines on a terminal, or write lines of the log elsewhere, the address last. `port`: None for the
-    server of `--local`, which others do not call."""
+    """Print a few lines if stderr is a terminal, otherwise log them, with the address last. `port`: None for the worker
+    of `--local`, which nobody else calls."""
     try:
         there, about = models.state(settings)
     except ModelUnavailable as error:
@@ -225,7 +225,7 @@ def announce(settings: Settings, port: int | None) -> None:
 
 
 def _pages(settings: Settings, port: int) -> list[str]:
-    """Return the address on this machine, and, if others can reach it, the one with its name."""
+    """Return the address on this machine, and the one with the machine's name if other machines can reach it."""
     scheme, host = "https" if settings.ssl_certfile else "http", connectable(settings.host)
     hosts = [host] if host == settings.host else [host, socket.gethostname()]
     return [f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}/" for name in hosts]

@@ -29,7 +29,7 @@ EXAMPLES = (
     'asr-server speak "No server is needed." --local -o speech.flac',
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no server; 130 interrupted"
-# Endings of files that mean a format, in addition to the names of the formats.
+# The formats by file ending: the names of the formats, and two further endings.
 _ENDINGS = {**{f".{one}": one for one in STREAMED_FORMATS}, ".ogg": SpeechFormat.OPUS, ".raw": SpeechFormat.PCM}
 
 Write = Callable[[bytes], object]
@@ -76,7 +76,7 @@ def _speak(parsed: argparse.Namespace) -> None:
     target = _target(parsed.output)
     wanted = formats.of_file(parsed.format, target, _ENDINGS, SpeechFormat.WAV)
     text = given_text(parsed.text)
-    # On a terminal a bar would write into what a player shows.
+    # Without a file there is no bar: it would mix with the terminal output of a player that reads the pipe.
     bars = ProgressBars(wanted=target is not None and not parsed.quiet)
     with _opened(target, wanted, replace=parsed.force) as write, bars, bars.bar("speaking"):
         asyncio.run(_stream(parsed, text, wanted, write))
@@ -92,7 +92,7 @@ async def _stream(parsed: argparse.Namespace, text: str, wanted: SpeechFormat, w
                 async for data in pieces:
                     write(data)
 
-        await while_full(stream)  # a server says before the first byte that it is full
+        await while_full(stream)  # a full server refuses the request before the first byte
 
 
 async def _list(parsed: argparse.Namespace) -> None:
@@ -105,7 +105,7 @@ async def _list(parsed: argparse.Namespace) -> None:
 
 
 def _fields(parsed: argparse.Namespace, wanted: SpeechFormat) -> SpeechFields:
-    """Return the fields that were given: the server has defaults for the others."""
+    """Return the fields that were given; the server has defaults for the others."""
     names = ("voice", "language", "speed", "instructions", "seed")
     given = {name: value for name in names if (value := getattr(parsed, name)) is not None}
     return cast("SpeechFields", {"format": wanted.value, **given})
@@ -125,7 +125,7 @@ def _target(output: str | None) -> Path | None:
 
 @contextmanager
 def _opened(target: Path | None, wanted: SpeechFormat, *, replace: bool) -> Iterator[Write]:
-    """Standard output, or a file that is there when all of it is. Raises `Failure`."""
+    """Yield the write function of standard output, or of a file that appears once it is complete. Raises `Failure`."""
     if target is None:
         yield _write_out
         return

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Returns an `Exit`."""
+    """Transcribe the recordings and return an `Exit`."""
     wanted = formats.chosen(parsed)
     for contradicts, line in (
         (wanted != [Format.TEXT], "is for --format text"),

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Returns an `Exit`."""
+    """Translate the recordings and return an `Exit`."""
     wanted = formats.chosen(parsed, _FORMATS)
     if len(wanted) > 1 and not set(wanted) <= set(CUE_FORMATS):
         # Cues are translated one by one, and texts as sentences.

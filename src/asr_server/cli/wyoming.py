@@ -1,4 +1,4 @@
-"""`asr-server wyoming`: lets Home Assistant, and others that speak the Wyoming protocol, use a server."""
+"""`asr-server wyoming`: lets Home Assistant, and other clients of the Wyoming protocol, use a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asr_server.cli import arguments
 from asr_server.cli.failure import CommandError, UsageError
 
 _DEFAULT_PORT = 10_300
-# The bridge begins without the names of a home that takes longer.
+# The bridge waits this long for the names of a home, then starts without them.
 _FIRST_NAMES_S = 5.0
 
 
@@ -68,7 +68,7 @@ def _run(parsed: argparse.Namespace) -> None:
             bridge = open_parts.enter_context(Bridge(parsed.host, parsed.port, target))
         except (OSError, OverflowError) as error:
             raise CommandError(f"cannot listen on {parsed.host}:{parsed.port}: {error}") from None
-        # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
+        # `shutdown` waits for the loop that this signal handler interrupts, so it runs on its own thread.
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
         print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, for the server {server}", flush=True)
         # The bridge may start before its server, so this is no reason to stop.

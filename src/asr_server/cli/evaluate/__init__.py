@@ -1,7 +1,7 @@
 """`asr-server evaluate`: count word and character errors of recordings whose text is known, and compare two runs.
 
-Recordings are transcribed as by `transcribe`. A folder beside the results keeps the answers until all are there, so
-that the same command continues an interrupted run.
+Recordings are transcribed in the same way as by `transcribe`. A folder next to the results keeps the answers until all
+of them have arrived, so that the same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Returns an `Exit`."""
+    """Evaluate the recordings and return an `Exit`."""
     _check(parsed)
     try:
         from asr_server.cli.evaluate import results
@@ -90,7 +90,7 @@ def run(parsed: argparse.Namespace) -> int:
         written = {parsed.json: results.as_json(content)}
         if parsed.html:
             written[parsed.html] = results.page(content, parsed.html.parent)
-        # After a failure the answers stay, so that the same command need not ask for them again.
+        # If a file cannot be written, the answers stay, so that the next run need not ask for them again.
         for target, text in written.items():
             with recording_files.new_file(target, replace=parsed.force) as file:
                 file.write(text)
@@ -101,7 +101,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _check(parsed: argparse.Namespace) -> None:
-    """Refuse what cannot end well. Raises `UsageError`."""
+    """Raise `UsageError` if a result file cannot be written."""
     if parsed.html and os.path.abspath(parsed.html) == os.path.abspath(parsed.json):
         raise UsageError("--html and --json are the same file.")
     for option, file in (("--json", parsed.json), ("--html", parsed.html)):
@@ -112,7 +112,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _references(parsed: argparse.Namespace) -> list[Reference]:
-    """Return all recordings with their texts. Reports those that are left out. Raises `UsageError`."""
+    """Return all recordings with their texts, and report the skipped ones. Raises `UsageError`."""
     place = Path(parsed.files[0])
     if place.is_dir():
         sources, unheard = recording_files.find(parsed.files, recursive=True, command=COMMAND)
@@ -131,7 +131,7 @@ def _references(parsed: argparse.Namespace) -> list[Reference]:
 
 
 def _transcribed(parsed: argparse.Namespace, folder: Path, found: Sequence[Reference]) -> AnswerFiles:
-    """Return the answers, after asking for those that the folder does not have."""
+    """Request the answers that the folder does not have yet, and return all answers."""
     model = parsed.model
     if parsed.local and not model:
         from asr_server.cli.backends import local_settings

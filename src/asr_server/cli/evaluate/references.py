@@ -1,4 +1,4 @@
-"""The texts to compare: what is said in recordings, from a folder or a manifest, and what a system has answered."""
+"""The texts to compare: the reference texts of recordings, from a folder or a manifest, and the answers of a system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reference:
 
     source: RecordingSource
     text: str  # empty if nobody speaks
-    language: str = ""  # as stated; empty if it is not
+    language: str = ""  # as the folder or the manifest states it; empty if neither does
     speaker: str = ""  # empty if unknown
 
     @property
@@ -42,9 +42,9 @@ class Reference:
 
 
 def in_folder(found: Iterable[RecordingSource], labels: Sequence[str] = ()) -> tuple[list[Reference], list[Skipped]]:
-    """Return the recordings with a text (`talk.txt`, `talk.wav.txt`, or a line of `*.trans.txt`), and the others.
+    """Return the recordings with a text (`talk.txt`, `talk.wav.txt`, or a line of `*.trans.txt`), and those without.
 
-    `labels` says what the folders stand for, from the top: "language", "speaker".
+    `labels` says what each level of folders stands for, from the top: "language", "speaker".
     """
     references, skipped = list[Reference](), list[Skipped]()
     for source in found:
@@ -77,9 +77,9 @@ def _content(file: Path) -> str:
 
 
 def in_manifest(manifest: Path) -> tuple[list[Reference], list[Skipped]]:
-    """Return the recordings of a manifest that have a text, and the others. A repeated row counts once.
+    """Return the recordings of a manifest that have a text, and the skipped rows. A repeated row counts once.
 
-    Paths are below the manifest's folder, or below `clips` there, as in Common Voice. Raises `UsageError` if columns
+    Paths are relative to the manifest's folder, or to `clips` in it, as in Common Voice. Raises `UsageError` if columns
     are missing, or a recording has two texts.
     """
     references, skipped = dict[Path, Reference](), list[Skipped]()
@@ -103,7 +103,7 @@ def in_manifest(manifest: Path) -> tuple[list[Reference], list[Skipped]]:
 
 
 def _rows(manifest: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each row with its number, from 1, by the names of its columns in lower case."""
+    """Yield the number of each row, from 1, and its values by lower-case column name."""
     content, suffix, number = _content(manifest), manifest.suffix.lower(), 0
     rows: Iterable[Any]
     try:
@@ -152,7 +152,7 @@ def answer_of(content: str | bytes) -> SystemAnswer:
 
 
 class AnswerFiles(FileSink):
-    """A folder of answers. The name of a file says of which recording and system it is."""
+    """A folder of answers. The name of a file is a hash of the recording's path and the system."""
 
     def __init__(self, folder: Path, system: Mapping[str, Any], sources: Iterable[RecordingSource]) -> None:
         self.system, self.failed = system, dict[str, str]()  # error codes by the name of the recording

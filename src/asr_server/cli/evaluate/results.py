@@ -1,4 +1,4 @@
-"""The results of an evaluation, as the result file has them, and the report as text and as a page."""
+"""The results of an evaluation in the form of the result file, and the report as text and as an HTML page."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def results(
 ) -> Fields:
     """Return all results, the worst recordings first. `failed` has error codes by recording."""
     recordings = [_recording(reference, answer, normalise, other) for reference, answer in answers]
-    # Extra words of a reference without words are worse than any share of wrong ones.
+    # Extra words for a reference without words count as worse than any error rate.
     recordings.sort(key=lambda one: (-one["words"]["errors"] / (one["words"]["units"] or 1e-9), one["name"]))
     return {
         "version": _VERSION,
@@ -78,10 +78,10 @@ def results(
 
 
 def as_json(found: Fields) -> bytes:
-    """Return the result file, which has the errors only of all passages."""
+    """Return the content of the result file, which keeps only the passages with errors."""
     recordings = [{key: value for key, value in one.items() if key != "passages"} for one in found["recordings"]]
     content = json.dumps({**found, "recordings": recordings}, ensure_ascii=False, indent=1)
-    return content.encode(errors="backslashreplace")  # bytes in file names that are not UTF-8 become escapes of JSON
+    return content.encode(errors="backslashreplace")  # bytes of file names that are not UTF-8 become JSON escapes
 
 
 def _recording(reference: Reference, answer: SystemAnswer, normalise: bool, other: Other | None) -> Fields:
@@ -103,7 +103,7 @@ def _recording(reference: Reference, answer: SystemAnswer, normalise: bool, othe
 
 
 def _figures(members: Sequence[Fields]) -> Fields:
-    """Return the figures of some recordings together."""
+    """Return the combined figures of some recordings."""
     found: Fields = {"recordings": len(members)}
     for unit in ("words", "characters"):
         total = scoring.count(*(sum(one[unit][kind] for one in members) for kind in ("units", *KINDS)))
@@ -236,10 +236,10 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def page(found: Fields, folder: Path) -> bytes:
-    """Return an HTML file, to be stored in `folder`, which plays the recordings at the place of each error.
+    """Return an HTML page, to be stored in `folder`, that plays the recordings at the place of each error.
 
-    It finds them by their paths from its folder. Its script makes text of the results, which are data in it, and its
-    policy runs no other script.
+    The page refers to the recordings by paths relative to `folder`. It holds the results as data, which its script
+    shows as text, and its content security policy allows no other script.
     """
     wrong = [one for one in found["recordings"] if one["errors"]]
     audio = [quote(os.fsencode(os.path.relpath(one["path"], folder))) for one in wrong]
@@ -257,5 +257,5 @@ def page(found: Fields, folder: Path) -> bytes:
     content = resources.files(__package__).joinpath("page.html").read_text("utf-8")
     script = content.partition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Escaped, no text can end the element that holds the data.
+    # With "<" escaped, no text can end the element that holds the data.
     return content.replace("SCRIPT_HASH", digest).replace("RESULTS", json.dumps(data).replace("<", r"\u003c")).encode()

@@ -24,7 +24,7 @@ from asr_server.text import languages, scripts
 Words = Sequence[str]
 Bounds = tuple[float, float]
 TimedWord = tuple[str, float, float]  # text, start and end in seconds
-# In simulations an interval of 95 % held the true rate for 92 % of sets of this size, and for fewer of smaller ones.
+# In simulations a 95 % interval held the true rate for 92 % of sets of this size, and for fewer of the smaller sets.
 LEAST_UNITS = 8
 _DRAWS = 2_000
 KINDS = ("substitutions", "deletions", "insertions")
@@ -33,7 +33,7 @@ KINDS = ("substitutions", "deletions", "insertions")
 def score(
     reference: str, text: str, language: str, *, normalise: bool = True, timed: Sequence[TimedWord] = ()
 ) -> dict[str, Any]:
-    """Return the errors in words and in characters, and all passages in turn, those on which the texts agree too.
+    """Return the word and character errors, and all passages in order, including those on which the texts agree.
 
     `timed` has the words of the text with their times; without them all times are 0.
     """
@@ -49,7 +49,7 @@ def score(
 
 
 def count(units: int, *kinds: int) -> dict[str, Any]:
-    """Return the errors of each of `KINDS`, all, and how many there are per unit; None if the reference has none."""
+    """Return the errors of each of `KINDS`, their sum, and their rate per unit, None if the reference has no units."""
     rate = sum(kinds) / units if units else None
     return {"units": units, **dict(zip(KINDS, kinds, strict=True)), "errors": sum(kinds), "rate": rate}
 
@@ -92,7 +92,7 @@ def _passages(said: Words, heard: Words, steps: Editops, times: Sequence[Bounds]
     for (said_from, heard_from), (said_to, heard_to) in pairwise(_edges(steps)):
         if heard_from < heard_to:
             start_s, end_s = times[heard_from][0], times[heard_to - 1][1]
-        else:  # missing words have the gap between their neighbours, which may be one word of the server's
+        else:  # missing words get the gap between their neighbours, which may be parts of one word of the server
             before = times[heard_from - 1][1] if heard_from else 0.0
             after = times[heard_from][0] if heard_from < len(times) else before
             start_s, end_s = sorted((before, after))
@@ -109,8 +109,8 @@ def _edges(steps: Editops) -> list[tuple[int, int]]:
 def _times(heard: Sequence[str], timed: Sequence[TimedWord]) -> list[Bounds]:
     """Return start and end of each normalised word in seconds.
 
-    Normalisation joins words ("twenty one" is 21) and divides them ("don't" is do not). So the characters of both are
-    aligned: a word has the time of the words in which its first and its last character stand.
+    Normalisation joins words ("twenty one" is 21) and divides them ("don't" is do not). So the characters of both texts
+    are aligned: a word begins when the server's word with its first character begins, and ends likewise with its last.
     """
     owners = [times for text, *times in timed for _ in text.lower()]
     if not owners:
@@ -126,12 +126,12 @@ def _times(heard: Sequence[str], timed: Sequence[TimedWord]) -> list[Bounds]:
 
 
 def interval(errors: Sequence[int], units: Sequence[int], speakers: Sequence[str]) -> Bounds | None:
-    """Return the interval of the rate of all errors; None if it is unknown.
+    """Return the 95 % interval of the error rate, or None if it cannot be estimated.
 
-    Recordings are drawn again and again, with replacement (Bisani and Ney, "Bootstrap estimates for confidence
-    intervals in ASR performance evaluation", ICASSP 2004). The errors of one speaker are not independent, so speakers
-    are drawn if all are known and there are enough. Percentiles of few draws are too narrow. They are widened by as
-    much as Student's distribution is wider than the normal one (Hesterberg, "What teachers should know about the
+    Recordings are drawn many times with replacement (Bisani and Ney, "Bootstrap estimates for confidence intervals in
+    ASR performance evaluation", ICASSP 2004). The errors of one speaker are not independent, so speakers are drawn
+    instead if all are known and there are enough. The percentiles of few units are too close together. They are widened
+    by as much as Student's distribution is wider than the normal one (Hesterberg, "What teachers should know about the
     bootstrap", The American Statistician 69, 2015).
     """
     table = np.array([errors, units], float)
