@@ -264,7 +264,7 @@ def _word(text: str, where: str) -> str:
 
 
 def server_address(text: str) -> str:
-    """Return an http or https address without a trailing slash. `host:port` means http; `:port` means this machine."""
+    """Return an http or https address without a trailing slash. `host:port` is http, `:port` http on this machine."""
     address = text if "://" in text else f"http://{'127.0.0.1' if text.startswith(':') else ''}{text}"
     try:
         parts = urlsplit(address)

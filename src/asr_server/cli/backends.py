@@ -182,7 +182,7 @@ def local_settings(model_id: str | None) -> Settings:
 
 @asynccontextmanager
 async def _watched(ended: asyncio.Task[int], log: IO[bytes]) -> AsyncIterator[None]:
-    """Raise `UsageError` if the settings caused a request's error, `NoServer` if the end of the worker did."""
+    """Raise `UsageError` if the settings caused a request's error, and `NoServer` if the worker has ended."""
     try:
         yield
     except FileError as error:
@@ -230,7 +230,7 @@ async def worker(settings: Settings) -> AsyncIterator[Server]:
             if not ended.done():
                 process.terminate()
                 await asyncio.wait([ended], timeout=_STOP_S)
-        finally:  # after an error or Ctrl-C, without waiting
+        finally:  # after an error or Ctrl-C the worker gets no time to stop
             if not ended.done():
                 # The worker's decoder process is in another group, and dies with its parent.
                 with suppress(ProcessLookupError):

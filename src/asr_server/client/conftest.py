@@ -1,4 +1,4 @@
-"""Scripted servers: of `WS /ws/transcribe`, one connection each, and of answers over HTTP."""
+"""Scripted servers: of `WS /ws/transcribe`, with a script for each connection, and of answers over HTTP."""
 
 import json
 import threading
@@ -12,14 +12,14 @@ WAIT_S = 20
 
 
 def text(utterance, committed, tentative="", *, end=1.0, ending=""):
-    """A text message; a final if it has an ending."""
+    """Return a text message; it is a final if it has an ending."""
     final = {"ending": ending} if ending else {}
     fields = {"utterance": utterance, "committed": committed, "tentative": tentative, "is_final": bool(ending), **final}
     return {**fields, "text": committed + tentative, "language": "English", "start": 0.0, "end": end, "lag_ms": 1}
 
 
 class Side:
-    """A connection as the server has it. What it got is known once it has ended or `got` was called."""
+    """The server's side of a connection. Received frames are recorded only while `hear` or `end` runs."""
 
     def __init__(self, socket):
         self._socket = socket
@@ -31,7 +31,7 @@ class Side:
             self._socket.send(json.dumps(message))
 
     def hello(self, received_bytes=None, actions=0, **more):
-        """Send the first message: of a new session, or of one that has that many bytes and actions."""
+        """Send the first message: of a new session, or of one resumed after this many bytes and actions."""
         if received_bytes is not None:
             more = {"resumed": True, "received_bytes": received_bytes, "actions": actions, **more}
         self.say({"status": "connected", "session_id": "live_1", **more})
@@ -40,7 +40,7 @@ class Side:
         self.say({"error": {"message": "No.", "code": code}, "code": code})
 
     def hear(self, size=0, actions=0):
-        """Wait until that many bytes and actions have come."""
+        """Wait until this many bytes and actions have arrived."""
         while len(self.audio) < size or len(self.actions) < actions:
             self._take(self._socket.recv(timeout=WAIT_S))
 
@@ -48,7 +48,7 @@ class Side:
         self._socket.close(code)
 
     def break_off(self):
-        """Break the connection, as a server that dies."""
+        """Break the connection, as a server that dies would."""
         self._socket.close_socket()
 
     def end(self):
@@ -68,7 +68,7 @@ class Side:
 
 
 def says(*messages, code=None, **hello):
-    """Return the script of a server that says this at once, and ends the connection with a code, if one is given."""
+    """Return the script of a server that sends these messages at once, then closes with the code if there is one."""
 
     def script(side):
         side.hello(**hello)
@@ -80,7 +80,7 @@ def says(*messages, code=None, **hello):
 
 @contextmanager
 def servers(*scripts):
-    """Each connection gets the next script. An assertion that fails in one of them fails the test."""
+    """Serve each connection with the next script. An assertion that fails in a script fails the test."""
     waiting, ended, failures = list(scripts), threading.Semaphore(0), []
 
     def talk(socket):
@@ -107,13 +107,13 @@ def servers(*scripts):
 
 
 class _Seen(list):
-    """Bodies of requests; their `headers`."""
+    """The bodies of requests, and their `headers`."""
 
 
 @contextmanager
 def answering(body, status=200, *, before=(), **headers):
-    """A server that answers with these bytes; yields its address, and the bodies and headers that it read. `before`:
-    the statuses of its first answers, None for a connection that it closes instead."""
+    """Serve these bytes as the answer. Yields the address, and the bodies and headers received. `before`: the statuses
+    of the first answers, None for a connection that is closed instead."""
     seen, statuses = _Seen(), list(before)
     seen.headers = []
 

@@ -23,14 +23,14 @@ _TIMEOUT = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
 _LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
 Recording = str | Path | BinaryIO
-# One TLS context for all clients: to read the certificates takes longer than many a request.
+# One TLS context for all clients: reading the certificates takes longer than many requests.
 _tls = cache(httpx.create_ssl_context)
 
 
 class FileError(Exception):
     """A request failed. `code` is stable, `message` is for people.
 
-    `retry_after_s`: seconds after which the server would accept the same request; None where it did not say so.
+    `retry_after_s`: seconds after which the server would accept the same request; None if it did not say so.
     """
 
     def __init__(self, code: str, message: str, *, retry_after_s: float | None = None) -> None:
@@ -45,7 +45,7 @@ class ServerUnreachable(FileError):
 
 
 def client_options(server: str, key: str, timeout_s: float | None = None) -> dict[str, Any]:
-    """Return the arguments of httpx's clients for this server. `key`: "" for a server without keys. `timeout_s`: as of
+    """Return the arguments of httpx's clients for this server. `key`: "" for a server without keys. `timeout_s`: as in
     `Connection`."""
     return {
         "base_url": server,
@@ -57,9 +57,9 @@ def client_options(server: str, key: str, timeout_s: float | None = None) -> dic
 
 
 class Connection:
-    """The base of the clients that block: a context that closes its connection at the end.
+    """The base of the blocking clients: a context manager that closes its connection at the end.
 
-    `key`: for a server that has keys. `timeout_s`: the longest time without any answer of the server; None leaves all
+    `key`: for a server that has keys. `timeout_s`: the longest time without any answer from the server; None leaves all
     limits to the server.
     """
 
@@ -87,10 +87,10 @@ class Connection:
 
 
 class AsyncConnection:
-    """The base of the clients for an event loop: an async context that closes its connections at the end.
+    """The base of the clients for an event loop: an async context manager that closes its connections at the end.
 
-    `key`, `timeout_s`: as of `Connection`. `socket`: the path of a Unix socket on which the server listens; the host of
-    `server` is sent as the `Host` header only.
+    `key`, `timeout_s`: as in `Connection`. `socket`: the path of a Unix socket on which the server listens; the host of
+    `server` is then only sent as the `Host` header.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ def result(content: bytes, headers: Mapping[str, str]) -> Result:
 
 @contextmanager
 def upload(recording: Recording) -> Iterator[tuple[str, Any]]:
-    """File name and open file for the form. A file that the caller opened stays open."""
+    """Yield the file name and the open file for the form. A file that the caller opened stays open."""
     if isinstance(recording, str | Path):
         with Path(recording).open("rb") as file, upload(file) as part:
             yield part
@@ -185,7 +185,7 @@ _OPENAI_END = b"[DONE]"
 
 
 class EventStream:
-    """An incremental decoder. `ended` turns true with the server's last event: without it the stream was cut off."""
+    """An incremental decoder. `ended` becomes True with the server's last event; a stream without it was cut off."""
 
     def __init__(self) -> None:
         self._partial = b""
@@ -208,6 +208,6 @@ class EventStream:
                 yield event
 
     def check_ended(self) -> None:
-        """Raise `FileError` where the stream stopped before its last event."""
+        """Raise `FileError` if the stream stopped before its last event."""
         if not self.ended:
             raise FileError("connection_lost", "The server's answer broke off.")

@@ -70,7 +70,7 @@ ItemOf = Callable[[dict[str, Any]], T | None]
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """The length of the recording. It comes before all spans, where the file states it."""
+    """The length of the recording. It comes before all spans, if the file states it."""
 
     seconds: float
 
@@ -79,7 +79,7 @@ class Duration:
 class Span:
     """The text of one span of speech. The last one is `whole`: the text of the whole recording.
 
-    Where speakers are wanted, the spans come without them first, and once more at the end of the recording, each of one
+    If speakers are wanted, the spans first come without speakers, and again at the end of the recording, each with one
     `speaker`.
     """
 
@@ -92,7 +92,7 @@ class Span:
 
 
 class FileClient(connection.Connection):
-    """Blocks. All errors are `FileError`. The connection is kept for the next recording."""
+    """A blocking client. All errors are `FileError`. The connection is kept for the next recording."""
 
     def transcribe(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> str:
         """Return the text of the answer, in the format of the request: plain text by default."""
@@ -108,7 +108,7 @@ class FileClient(connection.Connection):
             return connection.result(answer.read(), answer.headers)
 
     def deltas(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> Generator[str, None, None]:
-        """Return the text as it is decoded. All deltas joined are the text. To stop early, close the iterator."""
+        """Yield the text as it is decoded. All deltas joined are the text. To stop early, close the iterator."""
         return self._items(recording, replace(request, stream=True), _delta)
 
     def spans(
@@ -165,7 +165,7 @@ class AsyncFileClient(connection.AsyncConnection):
 
 
 def form(request: Request | AlignmentRequest) -> Form:
-    """Return the fields of the multipart form, without the file: the model, and the options that do not have their
+    """Return the fields of the multipart form, without the file: the model, and the options that differ from their
     defaults, since earlier servers do not know all. No field is empty: to some servers an empty field is a value."""
     sent: Form = {"model": request.model or DEFAULT_MODEL}
     for one in fields(request):
@@ -185,14 +185,14 @@ def _field(value: Any) -> str | list[str]:
         case (bytes(), *_):
             return [f"data:audio/unknown;base64,{base64.b64encode(clip).decode()}" for clip in value]
         case tuple() | dict():
-            # As a JSON array: the server splits other values at commas.
+            # As JSON: the server splits other values at commas.
             return json.dumps(value)
         case _:
             return str(value)
 
 
 def _sent(file: tuple[str, Any], request: Request | AlignmentRequest, route: str = "") -> dict[str, Any]:
-    """Return the arguments of `answer`. A text is a part like a file, since it may be longer than fields are."""
+    """Return the arguments of `answer`. A text is sent as a part like a file, since it may be too long for a field."""
     data, parts = form(request), {"file": file}
     if "text" in data:
         parts["text"] = ("text", str(data.pop("text")).encode())

@@ -46,8 +46,8 @@ class JobStatus:
 
     id: str
     state: JobState
-    done_s: float = 0.0  # seconds of the recording that are transcribed, or of speech that are made
-    duration_s: float | None = None  # the length of all, None while it is unknown; of speech an estimate until the end
+    done_s: float = 0.0  # seconds of the recording transcribed so far, or of speech made so far
+    duration_s: float | None = None  # the total length, None while unknown; for speech an estimate until the end
     error: FileError | None = None  # why the job failed
 
     @property
@@ -56,13 +56,13 @@ class JobStatus:
 
 
 class AsyncJobClient(AsyncConnection):
-    """All errors are `FileError`. Jobs continue when the client is closed."""
+    """Submits and follows jobs. All errors are `FileError`. Jobs continue when the client is closed."""
 
     async def submit(self, recording: Recording, request: Request, *, key: str = "") -> JobStatus:
         """Send the recording and create a job. When this returns, the server has the whole recording.
 
-        `key`: the `Idempotency-Key`, by default a random one. The server makes one job for a key: where the connection
-        breaks before the answer, the recording is sent again, unless it is a pipe.
+        `key`: the `Idempotency-Key`, by default a random one. The server makes only one job for a key: if the
+        connection breaks before the answer, the recording is sent again, unless it is a pipe.
         """
         fields = {**form(request), "task": request.task}
         with connection.upload(recording) as part:
@@ -77,7 +77,7 @@ class AsyncJobClient(AsyncConnection):
     async def submit_text(
         self, text: str | Sequence[tuple[str, str]], *, key: str = "", **fields: Unpack[SpeechFields]
     ) -> JobStatus:
-        """Create a job that speaks a text, or chapters of a title and a text each. `key`: as of `submit`."""
+        """Create a job that speaks a text, or chapters, each with a title and a text. `key`: as in `submit`."""
         if isinstance(text, str):
             body: dict[str, Any] = {"input": text}
         else:
@@ -92,18 +92,18 @@ class AsyncJobClient(AsyncConnection):
         return await self._state("GET", _path(identity))
 
     async def watch(self, identity: str) -> AsyncGenerator[JobStatus, None]:
-        """The state of the job now, and again at every change, until it is over."""
+        """Yield the state of the job now, and again at every change, until it is over."""
         stream, last = EventStream(), None
         async with self.answer("GET", f"{_path(identity)}/events") as answer:
             async for chunk in answer.aiter_bytes():
                 for last in map(_status, stream.feed(chunk)):
                     yield last
         if last is None or not last.is_over:
-            await self.status(identity)  # raises where the job has been removed
+            await self.status(identity)  # raises if the job has been removed
             raise FileError("connection_lost", "The server's answer broke off.")
 
     async def result(self, identity: str, response_format: ResponseFormat | None = None) -> Result:
-        """Return the result of a job that has succeeded, of a recording in any format."""
+        """Return the result of a job that has succeeded; for a recording, in any format."""
         query = "" if response_format is None else f"?response_format={response_format}"
         async with self.answer("GET", f"{_path(identity)}/result{query}") as answer:
             return connection.result(await answer.aread(), answer.headers)
@@ -115,7 +115,7 @@ class AsyncJobClient(AsyncConnection):
                 yield piece
 
     async def cancel(self, identity: str) -> JobStatus:
-        """End the job without a result, if it waits or runs, and return its state."""
+        """Cancel the job if it waits or runs, and return its state."""
         return await self._state("POST", f"{_path(identity)}/cancel")
 
     async def delete(self, identity: str) -> None:
@@ -131,14 +131,14 @@ class AsyncJobClient(AsyncConnection):
 async def _accepted(
     post: Callable[[dict[str, str]], Awaitable[JobStatus]], key: str, *, again: bool = True
 ) -> JobStatus:
-    """Return the job that `post` creates, which is called again with the same key where its answer was lost."""
+    """Return the job that `post` creates. `post` is called again with the same key if its answer was lost."""
     headers = {"Idempotency-Key": key or secrets.token_urlsafe(18)}
     pauses_s, was_lost = iter(_PAUSES_S if again else ()), False
     while True:
         try:
             return await post(headers)
         except FileError as error:
-            # A server that cannot be reached at first has got nothing; after a loss it may be starting again.
+            # A server that cannot be reached at first has received nothing; after a lost answer it may be restarting.
             was_lost |= error.code == _LOST
             waits = was_lost and (error.code == _LOST or isinstance(error, ServerUnreachable))
             if not waits or (pause_s := next(pauses_s, None)) is None:

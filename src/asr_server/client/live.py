@@ -1,4 +1,4 @@
-"""A client of `WS /ws/transcribe`, blocking: send from one thread, read from another. Plays and records nothing.
+"""A blocking client of `WS /ws/transcribe`: send from one thread, read from another. Plays and records nothing.
 
 with LiveClient("http://127.0.0.1:8100", LiveOptions(language="en")) as client:
     client.send(pcm)
@@ -32,12 +32,12 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.text.scripts import continued
 
-# A proxy may start a server before it accepts the connection, and no model is loaded before its first message.
+# A proxy may start a server before it accepts the connection. The server loads no model before its first message.
 _OPEN_TIMEOUT_S, _HELLO_TIMEOUT_S = 10.0, 30.0
 _DROP_TIMEOUT_S = 1.0
-# Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.
+# Audio that is kept to be sent again after a cut: more than a minute at 48 kHz.
 _BUFFER_BYTES = 8 * 1024 * 1024
-_LINES_KEPT = 64  # words and speakers of a line may follow it
+_LINES_KEPT = 64  # since the words and speakers of a line may come after it
 _ASK_EVERY_S = 5  # of audio, after which the client asks which audio is finished: silence has no final
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.25, 5.0  # between tries to reach a server
 _FINAL_CODES = {"session_closed", "audio_lost"}  # errors that a further try cannot mend
@@ -60,14 +60,14 @@ class LiveOptions:
     sample_rate_hz: int = SAMPLE_RATE
     use_server_vad: bool | None = None
     hotwords: tuple[str, ...] = ()  # names and terms to expect
-    token: str = ""  # the key, where the server has keys
+    token: str = ""  # the key, if the server has keys
     words: Literal["", "accurate", "fast"] = ""  # for word times, "" for none
     speakers: bool = False  # distinguish speakers
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The text of one utterance so far, which replaces the line of the same utterance before it."""
+    """The text of one utterance so far, which replaces the previous line of the same utterance."""
 
     utterance: int  # counts the utterances since the client began
     committed: str  # text that only grows
@@ -77,11 +77,11 @@ class Line:
     start_s: float  # since the client began
     end_s: float  # since the client began
     lag_ms: int
-    words: tuple[Word, ...] = ()  # with word times, a final that has text comes a second time, with these
-    # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change. A new
-    # session knows no voice of the one before: its letters are A2, B2 and so on.
+    words: tuple[Word, ...] = ()  # if word times are wanted, a final that has text comes a second time, with its words
+    # if speakers are wanted, the committed text in runs of one speaker; a line comes again when they change. A new
+    # session does not know the voices of the previous one: its letters are A2, B2 and so on.
     speakers: tuple[SpeakerRun, ...] = ()
-    speakers_settled: bool = False  # they will not change any more
+    speakers_settled: bool = False  # the speakers will not change any more
 
     @property
     def text(self) -> str:
@@ -108,14 +108,14 @@ def line_of(message: dict[str, Any]) -> Line:
 
 
 def _continued(shown: Line, line: Line) -> Line:
-    """Return a line that a new session transcribed again, after the words that were committed before."""
+    """Return a line that a new session transcribed again, so that it continues the words committed before."""
     text = continued(shown.committed, line.text)
     committed = text if line.final else shown.committed
     return replace(line, committed=committed, tentative=text[len(committed) :])
 
 
 def runs_of(message: dict[str, Any]) -> tuple[SpeakerRun, ...]:
-    """Return who spoke, in a text message or a later update; empty where speakers are not wanted."""
+    """Return who spoke, from a text message or a later update; empty if speakers are not wanted."""
     return tuple(SpeakerRun(run["speaker"], run["text"]) for run in message.get("speakers", ()))
 
 
@@ -125,12 +125,12 @@ def word_of(word: dict[str, Any]) -> Word:
 
 
 def _opened(url: str, options: LiveOptions, **more: str) -> tuple[ClientConnection, dict[str, Any]]:
-    """Connect to a new session, or with `session_id` and `received` in `more` to a known one.
+    """Connect to a new session, or, with `session_id` and `received` in `more`, to an existing one.
 
-    Returns the connection and the server's first message. Raises `LiveError` where the server refuses it, `OSError` or
-    `WebSocketException` where none answers.
+    Returns the connection and the server's first message. Raises `LiveError` if the server refuses, and `OSError` or
+    `WebSocketException` if no server answers.
     """
-    # In a header: proxies log addresses.
+    # The key goes into a header: proxies log addresses.
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else None
     try:
         opened = connect(
@@ -152,7 +152,7 @@ def _opened(url: str, options: LiveOptions, **more: str) -> tuple[ClientConnecti
     try:
         hello = json.loads(opened.recv(timeout=_HELLO_TIMEOUT_S))
     except TimeoutError:
-        opened.close_socket()  # a close in order would end the utterance of a session that is resumed
+        opened.close_socket()  # an orderly close would end the utterance of a session that is resumed
         raise
     if "error" in hello:
         opened.close()
@@ -169,7 +169,7 @@ def _query(options: LiveOptions, more: Mapping[str, str]) -> str:
 
 
 class LiveClient:
-    """Live transcription that survives its connection and its server.
+    """Live transcription that survives the loss of its connection or its server.
 
     `resume` sends the audio that had not arrived. If the session is lost, it begins a new one with the audio that has
     no final.
@@ -181,19 +181,19 @@ class LiveClient:
     def __init__(self, server: str, options: LiveOptions | None = None) -> None:
         self._url = server.rstrip("/").replace("http", "ws", 1) + "/ws/transcribe"
         self._options = options or LiveOptions()
-        # Held while anything is sent: one thread replaces the connection that `send` uses on another, and what it sends
-        # again must come before the audio of a later `send`. Not held while a connection opens: `send` need not wait.
+        # Held while anything is sent: one thread replaces the connection on which another one calls `send`, and input
+        # sent again must precede the audio of a later `send`. Not held while a connection opens: `send` need not wait.
         self._lock = threading.Lock()
         self._input = LiveInput(_BUFFER_BYTES)  # guarded by the lock
-        self._unasked_bytes = 0  # sent since the last question which audio is finished
-        # Only the reading thread uses these: the accepted changes of the configuration, the last final, and the last
-        # final of this client when the present session began.
+        self._unasked_bytes = 0  # sent since the client last asked which audio is finished
+        # Only the reading thread uses these: the accepted changes of the configuration, the number of the last final,
+        # and that number when the present session began.
         self._changes: dict[str, Any] = {}
         self._received = self._received_before = 0
         self._sessions = 1
         self._leaving = False  # the server shuts down, and sends nothing more
-        self._lines: OrderedDict[int, Line] = OrderedDict()  # the last one of the latest utterances
-        self._late: deque[Line] = deque()  # lines of the session before that `lines` has not yielded yet
+        self._lines: OrderedDict[int, Line] = OrderedDict()  # the last line of each of the latest utterances
+        self._late: deque[Line] = deque()  # lines of the previous session that `lines` has not yielded yet
         self._closed = False
         self.speakers_lost = ""
         self.last_words: Line | None = None
@@ -213,7 +213,7 @@ class LiveClient:
 
     @property
     def has_room(self) -> bool:
-        """True if the buffer has room for more audio besides all that a new session would need.
+        """True if the buffer has room for more audio and everything that a new session would need.
 
         A caller with a file waits until there is room; a microphone cannot. There is always room if only a flush ends
         an utterance.
@@ -236,11 +236,11 @@ class LiveClient:
                 self._input.add_action("settled", json.dumps({"action": "settled"}))
             try:
                 self._send_pending()
-            finally:  # also while nothing arrives
+            finally:  # even while nothing reaches the server
                 self._input.trim()
 
     def flush(self) -> None:
-        """End the utterance; a line whose `ending` is `flush` answers."""
+        """End the utterance. The server answers with a line whose `ending` is `flush`."""
         self._act("flush")
 
     def reset(self) -> None:
@@ -272,7 +272,7 @@ class LiveClient:
                     raise
                 return
             if "error" in message:
-                if message["error"].get("param"):  # of all errors of a session, only a refused change names one
+                if message["error"].get("param"):  # among all errors of a session, only a refused change has one
                     self._answered("config")
                 raise LiveError(message["code"], message["error"]["message"])
             yield from self._on_message(self._of_all(message))
@@ -312,7 +312,7 @@ class LiveClient:
             yield self._kept(replace(self._lines[number], speakers=runs_of(message), speakers_settled=settled))
 
     def _of_all(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return the message with numbers, times and speakers that count from the client's first session."""
+        """Return the message with numbers, times and speakers counted from the client's first session."""
         if self._sessions == 1:
             return message
         before_s = self._input.begin / self._bytes_per_s
@@ -389,7 +389,7 @@ class LiveClient:
                 self._send_pending()
             except ConnectionClosed:
                 self._input.take_back(added)
-                raise  # the caller knows that it was not sent
+                raise  # so that the caller knows that the action was not sent
 
     def _send_pending(self) -> None:
         """Send all input not yet sent over this connection. The caller holds the lock."""
@@ -406,7 +406,7 @@ class LiveClient:
             self._input.finished(2 * round(end_s * self._options.sample_rate_hz))
 
     def _answered(self, action: str) -> dict[str, Any]:
-        """Drop the oldest of these actions, and return its values."""
+        """Drop the oldest sent action of this kind, and return its values."""
         with self._lock:
             text = self._input.answered(action)
         values: dict[str, Any] = json.loads(text or "{}")
@@ -422,7 +422,7 @@ class LiveClient:
             elif not self._can_go_on(hello):
                 refusal = LiveError("audio_lost", "More audio had not arrived than is kept to be sent again.")
             if refusal is not None:
-                fresh.close_timeout = _DROP_TIMEOUT_S  # the server is not waited for for long
+                fresh.close_timeout = _DROP_TIMEOUT_S  # do not wait long for the server
                 fresh.close()
                 raise refusal
             self._socket, self.hello, self._leaving, self.last_words = fresh, hello, False, None
@@ -431,12 +431,12 @@ class LiveClient:
                 self._received_before = self._received
                 unsettled = [line for line in self._lines.values() if line.speakers and not line.speakers_settled]
                 self._late.extend(self._kept(replace(line, speakers_settled=True)) for line in unsettled if line.final)
-            with suppress(ConnectionClosed):  # it is kept, and `lines` raises the error
+            with suppress(ConnectionClosed):  # the input is kept, and `lines` raises the error
                 self._send_pending()
 
     def _can_go_on(self, hello: dict[str, Any]) -> bool:
-        """Place the input where the session of this first message needs it. A new one gets the changed configuration
-        first. Returns False if that is not held any more."""
+        """Rewind the input to where the session of this first message needs it. A new session gets the changed
+        configuration first. Returns False if part of the input is no longer held."""
         if hello.get("resumed"):
             return self._input.resume(int(hello["received_bytes"]), int(hello["actions"]))
         changed = {"action": "config", **self._changes}

@@ -33,12 +33,12 @@ class LiveInput:
         self._limit_bytes = limit_bytes
         self._audio = bytearray()  # the bytes [start, end)
         self._start = self._end = 0
-        self._half = b""  # of a sample: sent with the rest of it
+        self._half = b""  # half a sample, which is sent once the other half has come
         self._actions: list[Action] = []
         self._numbered = 0  # actions of the present session
         self.begin = 0  # the position at which the present session's count of bytes begins
-        self._finished = 0  # all audio before is silence, was discarded or has its final
-        # The present connection was given all audio before this position, and this many of the held actions.
+        self._finished = 0  # all audio before this position is silence, was discarded or has its final
+        # The present connection was given all audio before `_cursor`, and the first `_given` of the held actions.
         self._cursor = self._given = 0
 
     @property
@@ -87,9 +87,9 @@ class LiveInput:
     # -- another connection ------------------------------------------------------------------------------------------
 
     def resume(self, received_bytes: int, received_actions: int) -> bool:
-        """Send everything again that follows this much of the present session.
+        """Send again everything of the present session after this many bytes and actions.
 
-        Returns False and changes nothing if that is not held any more.
+        Returns False and changes nothing if part of it is no longer held.
         """
         position = self.begin + received_bytes
         missing = [action for action in self._actions if action.number > received_actions]
@@ -102,7 +102,7 @@ class LiveInput:
     def reopen(self, first: Iterable[tuple[str, str]]) -> bool:
         """Send these actions (kind and text) to a new session, then everything that is not finished.
 
-        Returns False and changes nothing if that is not held any more.
+        Returns False and changes nothing if part of it is no longer held.
         """
         if self._start > self._finished:
             return False
@@ -116,7 +116,8 @@ class LiveInput:
     # -- what need not be sent again ---------------------------------------------------------------------------------
 
     def answered(self, kind: str) -> str | None:
-        """Drop the oldest sent action of this kind, which has its answer. Returns its text, None if there is none."""
+        """Drop the oldest sent action of this kind, which has been answered. Returns its text, None if there is
+        none."""
         oldest = next((action for action in self._actions[: self._given] if action.kind == kind), None)
         if oldest is None:
             return None
@@ -124,7 +125,7 @@ class LiveInput:
         return oldest.text
 
     def discarded(self) -> None:
-        """Drop the oldest sent reset, which has its answer, and the audio before it."""
+        """Drop the oldest sent reset, which has been answered, and the audio before it."""
         for reset in [action for action in self._actions[: self._given] if action.kind == "reset"][:1]:
             self._finish(reset.position)
             self._remove([reset])

@@ -1,4 +1,4 @@
-"""Clients of `/v1/audio/speech`, blocking and for an event loop: a text becomes audio, which comes while it is made.
+"""Clients of `/v1/audio/speech`, blocking and for an event loop: a text becomes audio, which arrives while it is made.
 
 with SpeechClient("http://127.0.0.1:8100") as client, open("hello.mp3", "wb") as file:
     for data in client.stream("Hello.", voice="nova", format="mp3"):
@@ -23,7 +23,7 @@ VOICES_ROUTE = "/v1/audio/voices"
 
 
 class SpeechFields(TypedDict, total=False):
-    """The options of a text. The server decides those that are not given."""
+    """The options of a text. The server chooses the options that are not given."""
 
     voice: str
     language: str  # a BCP 47 tag or an English name
@@ -42,12 +42,12 @@ class SpeakingVoice:
     id: str
     description: str
     languages: tuple[str, ...]  # codes of the languages that it speaks
-    alias_of: str = ""  # the voice that this name stands for, "" for one's own
+    alias_of: str = ""  # the voice that this name stands for, "" for a voice of the engine itself
     also_alias_of: tuple[str, ...] = ()  # aliases of further engines, for languages that this one does not speak
 
 
 class SpeechClient(connection.Connection):
-    """Blocks. All errors are `FileError`. The connection is kept for the next text."""
+    """A blocking client. All errors are `FileError`. The connection is kept for the next text."""
 
     def stream(self, text: str, **fields: Unpack[SpeechFields]) -> Generator[bytes, None, None]:
         """Yield the audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
@@ -55,8 +55,8 @@ class SpeechClient(connection.Connection):
             yield from answer.iter_bytes()
 
     def voices(self) -> list[SpeakingVoice]:
-        """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` where it is
-        silent."""
+        """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` if it has
+        none."""
         with self.answer("GET", VOICES_ROUTE) as answer:
             answer.read()
             return voices_of(answer)
@@ -73,19 +73,19 @@ class AsyncSpeechClient(connection.AsyncConnection):
                 yield data
 
     async def voices(self) -> list[SpeakingVoice]:
-        """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` where it is
-        silent."""
+        """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` if it has
+        none."""
         async with self.answer("GET", VOICES_ROUTE) as answer:
             await answer.aread()
             return voices_of(answer)
 
 
 def json_request(text: dict[str, Any], fields: SpeechFields) -> dict[str, Any]:
-    """Return the options of httpx to send a text with its fields. `text`: the fields that hold it."""
+    """Return the httpx options that send a text with its fields. `text`: the fields that hold the text."""
     body: dict[str, Any] = {**text, **fields}
     if "format" in fields:
         body["response_format"] = body.pop("format")
-    # In ASCII, as half a character has no other encoding; the server says what is wrong with it.
+    # In ASCII: a lone surrogate has no other encoding, and the server reports what is wrong with it.
     return {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
 
 
