@@ -20,7 +20,7 @@ from asr_server.ops.health import not_live
 from asr_server_ray import replicas
 from asr_server_ray.router import Router
 
-# Requests and sockets at one replica. The server's own limits refuse work long before.
+# Requests and sockets at one replica. The server's own limits refuse work long before that.
 _MOST_REQUESTS = 4_096
 # Live sessions end within 30 s of a stop, and open requests have 30 s more.
 _STOP_S = 60.0
@@ -48,8 +48,8 @@ class Server:
             raise RuntimeError(reason)
 
     async def _drain_when_stopped(self) -> None:
-        """Drain the server when Ray Serve sends it no more requests: Ray Serve does not tell a replica that it stops,
-        and waits for its open sockets.
+        """Drain the server once Ray Serve sends it no more requests: Ray Serve does not notify a replica that it stops,
+        and waits for the replica's open sockets.
         """
         context = serve.get_replica_context()
         # The router of this handle learns which replicas run.
@@ -65,7 +65,7 @@ class Server:
 
 
 class _ForRay:
-    """Finishes the start when the model is loaded, and leaves `X-Request-ID` to Ray Serve's proxy, which adds it."""
+    """Ends the start-up once the model is loaded, and leaves `X-Request-ID` to Ray Serve's proxy, which adds it."""
 
     def __init__(self, inner: Any, app: FastAPI) -> None:
         self._inner, self._app = inner, app

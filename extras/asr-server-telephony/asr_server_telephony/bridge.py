@@ -44,18 +44,18 @@ Address = tuple[str, int]  # host, and port, 0 for a free one
 
 _MAX_MESSAGE_BYTES = 256 * 1024  # 4 s of stereo at 16 kHz; mod_audio_stream's longest buffer is far shorter
 _MAX_TEXT_CHARS = 16 * 1024
-_MAX_CONNECTIONS = 1_000  # of each listener, with those that are no call yet
+_MAX_CONNECTIONS = 1_000  # of each listener, including connections without a call yet
 _OPEN_TIMEOUT_S, _CLOSE_TIMEOUT_S = 10.0, 2.0
 # Close codes by which the WebSocket library ends a connection for a frame.
 _FRAME_CODES = {1002: "invalid_message", 1007: "invalid_message", 1009: "message_too_big"}
 # Close codes for the codes that end a call; 1008 for all others.
 _CLOSE_CODES = {"hangup": 1000, "shutdown": 1001, "message_too_big": 1009, "too_many_calls": 1013}
-_MAX_REASON_CHARS = 100  # of 123 bytes
+_MAX_REASON_CHARS = 100  # a close frame has room for 123 bytes
 _MEDIA = Subprotocol("media")  # of Asterisk's chan_websocket
 
 
 class TelephonyBridge:
-    """Listens from its construction on, which raises `OSError`, and serves until `close`."""
+    """Listens and serves from its construction, which raises `OSError`, until `close`."""
 
     def __init__(self, options: BridgeOptions, websocket: Address, audiosocket: Address) -> None:
         self._options = options
@@ -86,7 +86,7 @@ class TelephonyBridge:
             thread.join()
 
     def allows(self, host: str) -> bool:
-        """Return whether AudioSocket may come from this address."""
+        """Return whether AudioSocket may connect from this address."""
         address = ipaddress.ip_address(host.partition("%")[0])
         address = getattr(address, "ipv4_mapped", None) or address
         return not self._options.allowed or any(address in network for network in self._options.allowed)
@@ -95,7 +95,7 @@ class TelephonyBridge:
 
     def _listen(self, host: str, port: int) -> Server:
         log = logging.getLogger("websockets.telephony")
-        log.setLevel(logging.WARNING)  # the rest repeats what is logged here
+        log.setLevel(logging.WARNING)  # lower levels repeat what this module logs
         return serve(
             self._on_websocket,
             host,
@@ -115,7 +115,7 @@ class TelephonyBridge:
         protocol, _ = _path(request)
         if protocol not in WEBSOCKET_READERS:
             return connection.respond(HTTPStatus.NOT_FOUND, f"The paths are /{', /'.join(WEBSOCKET_READERS)}.\n")
-        # Twilio offers no header and no query: the secret comes with the begin of the call.
+        # Twilio offers no header and no query: the secret comes with the start of the call.
         if protocol != "twilio" and not self._knows(_secret(request)):
             logger.warning("call refused", code="invalid_secret", protocol=protocol)
             return connection.respond(HTTPStatus.UNAUTHORIZED, "The secret of this bridge is missing or wrong.\n")
@@ -154,7 +154,7 @@ class TelephonyBridge:
                 raise GivenUp("peer_gone") from None
 
         knows = self._knows if protocol == "twilio" else _anyone
-        # Twilio and Asterisk take no text but their own commands.
+        # Twilio and Asterisk accept no text except their own commands.
         answers = self._options.answers and protocol == "freeswitch"
         self.serve(_Peer(protocol, events, close, knows, answer if answers else None))
 
@@ -171,7 +171,7 @@ class TelephonyBridge:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def serve(self, peer: _Peer) -> None:
-        """Serve a connection until its call has ended and its last words have been told."""
+        """Serve a connection until its call has ended and its last words have been reported."""
         has_place = False
 
         def admit(secret: str) -> None:
@@ -188,7 +188,7 @@ class TelephonyBridge:
         try:
             code, reason = call.follow(peer.events)
             code = "shutdown" if self._stopping and code in {"hangup", "connection_lost"} else code
-        finally:  # sessions end also where this program has a fault
+        finally:  # so that sessions end even if this program has a bug
             peer.close(code, reason)
             call.finish(code)
             for queue in answers:
@@ -208,12 +208,12 @@ class _Peer:
     protocol: str
     events: Callable[[float], Iterable[Event]]  # as `Call.follow` takes it
     close: Callable[[str, str], None]  # with the code and the sentence of the reason
-    knows: Callable[[str], bool] = _anyone  # whether a secret is right that comes with the begin of the call
+    knows: Callable[[str], bool] = _anyone  # whether the secret that comes with the start of the call is right
     answer: Callable[[Message], None] | None = None  # sends a message back
 
 
 class _BoundedConnection(ServerConnection):
-    """A connection, unless there are too many: the handshake of each may take seconds of a thread."""
+    """A connection that is refused if there are too many: each handshake may occupy a thread for seconds."""
 
     def __init__(self, sock: socket.socket, protocol: ServerProtocol, server: Server, **options: Any) -> None:
         if len(server.handler_threads) > _MAX_CONNECTIONS:
@@ -263,7 +263,7 @@ class _AudioSocketConnection(socketserver.BaseRequestHandler):
         reader = AudioSocketReader()
 
         def events(wait_s: float) -> Iterable[Event]:
-            ends_s = time.monotonic() + wait_s  # of the whole frame
+            ends_s = time.monotonic() + wait_s  # the deadline of the whole frame
             header = self._received(3, ends_s)
             if not header:
                 return [Stopped()]
@@ -279,7 +279,7 @@ class _AudioSocketConnection(socketserver.BaseRequestHandler):
         self.server.bridge.serve(_Peer("audiosocket", events, close))
 
     def _received(self, size: int, ends_s: float) -> bytes:
-        """Return that many bytes, fewer at the end of the connection. Raises `TimeoutError`."""
+        """Return `size` bytes, or fewer if the connection ends. Raises `TimeoutError`."""
         received = bytearray()
         while len(received) < size:
             self.request.settimeout(max(0.001, ends_s - time.monotonic()))
@@ -300,7 +300,7 @@ def _path(request: Request) -> tuple[str, dict[str, str]]:
 
 
 def _secret(request: Request) -> str:
-    """Return the secret in `Authorization`, as a token or as the password of any user, or in the query."""
+    """Return the secret from `Authorization`, a token or the password of any user, or from the query."""
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()

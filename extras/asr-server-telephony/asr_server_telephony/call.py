@@ -17,9 +17,9 @@ from asr_server_telephony.protocols import BadMessage, CallAudio, CallStarted, D
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_BEGIN_WITHIN_S = 10.0  # from the connection to the begin of the call
+_BEGIN_WITHIN_S = 10.0  # from the connection to the start of the call
 _LAST_WORDS_WITHIN_S = 20.0  # from the end of the call
-# Ends that are no fault of anybody.
+# Ends that are nobody's fault.
 _IN_ORDER = {"hangup", "shutdown"}
 
 
@@ -29,16 +29,16 @@ class BridgeOptions:
 
     target: SessionTarget
     queues: Sequence[MessageQueue]
-    answers: bool = False  # also send messages back, where the peer takes text
-    secret: str = ""  # that the peers of the WebSocket must know
-    allowed: Sequence[Network] = ()  # from where AudioSocket may come; from everywhere, if empty
+    answers: bool = False  # also send messages back, if the peer accepts text
+    secret: str = ""  # which the peers of the WebSocket must send
+    allowed: Sequence[Network] = ()  # from which AudioSocket may connect; all if empty
     max_calls: int = 50
-    idle_s: float = 120.0  # without a message, before a call is ended
+    idle_s: float = 120.0  # the longest time without a message; then the call is ended
 
 
 class Call:
-    """`queues` get its messages. `admit` raises `BadMessage` for a wrong secret in the call's begin, and if there are
-    too many calls."""
+    """One telephone call. `queues` get its messages. `admit` raises `BadMessage` if the secret at the start of the call
+    is wrong, and if there are too many calls."""
 
     def __init__(
         self, protocol: str, options: BridgeOptions, queues: Sequence[MessageQueue], admit: Callable[[str], None]
@@ -52,10 +52,10 @@ class Call:
         self._begin_s = time.monotonic()
 
     def follow(self, events: Callable[[float], Iterable[Event]]) -> tuple[str, str]:
-        """Follow the call until it ends. Returns the code of the reason, and a sentence, "" for an end in order.
+        """Follow the call until it ends. Returns the code of the reason, and a sentence, "" for a normal end.
 
-        `events` waits for so many seconds for a message and returns its events. It raises `BadMessage`, `TimeoutError`,
-        and `OSError` where the connection broke.
+        `events` waits for a message for the given number of seconds and returns the message's events. It raises
+        `BadMessage`, `TimeoutError`, and `OSError` if the connection broke.
         """
         try:
             while True:
@@ -72,7 +72,7 @@ class Call:
             return "connection_lost", "The connection broke."
 
     def finish(self, code: str) -> None:
-        """Wait for the last words, and tell the end. The connection has been closed."""
+        """Wait for the last words, and report the end of the call. The connection has been closed."""
         for session in self._parties.values():
             session.finish()
         give_up_s = time.monotonic() + _LAST_WORDS_WITHIN_S
@@ -88,7 +88,7 @@ class Call:
         if self._name:
             return self._options.idle_s
         wait_s = self._begin_s + _BEGIN_WITHIN_S - time.monotonic()
-        if wait_s <= 0:  # other messages have come
+        if wait_s <= 0:  # other messages came, but not the start of the call
             raise TimeoutError
         return wait_s
 

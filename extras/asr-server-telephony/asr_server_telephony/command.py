@@ -110,7 +110,7 @@ def _receiver(text: str) -> str:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    """Returns 0 after SIGTERM, 1 where a port cannot be used, 141 once nobody reads the lines. Raises `UsageError`."""
+    """Return 0 after SIGTERM, 1 if a port cannot be used. Raises `UsageError`; `BrokenPipeError` once nobody reads."""
     from asr_server.client.live import LiveOptions
     from asr_server.core.logger import configure
     from asr_server.core.setting_types import LogLevel
@@ -143,7 +143,7 @@ def _run(parsed: argparse.Namespace) -> int:
     try:
         signal.signal(signal.SIGTERM, lambda *_: ends.put(Exit.DONE))
         port, audiosocket_port = bridge.ports
-        # Standard output has the lines.
+        # On stderr, since standard output has the lines.
         print(
             f"Telephony at ws://{parsed.host}:{port} and audiosocket://{parsed.audiosocket_host}:{audiosocket_port}, "
             f"for the server {server}",
@@ -162,7 +162,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def _first(ends: SimpleQueue[Exit]) -> Exit:
     while True:
-        # A signal that comes just before the wait does not interrupt it.
+        # Each wait is short: a signal that comes just before it does not interrupt it.
         with suppress(Empty):
             return ends.get(timeout=_LOOK_S)
 
@@ -176,7 +176,7 @@ def _queues(parsed: argparse.Namespace, on_broken: Callable[[], None]) -> list[M
 
 
 def _check_hosts(parsed: argparse.Namespace) -> None:
-    """Refuse to listen for other machines without a rule for who may come, unless told."""
+    """Refuse to listen for other machines without a rule for who may connect, except with `--open`."""
     for option, host, rule, value in (
         ("--host", parsed.host, "--secret-file", parsed.secret_file),
         ("--audiosocket-host", parsed.audiosocket_host, "--audiosocket-allow", parsed.audiosocket_allow),

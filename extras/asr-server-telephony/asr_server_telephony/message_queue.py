@@ -1,4 +1,4 @@
-"""Messages go to standard output, to a webhook or to the peer. Each of them has a bounded queue and a thread."""
+"""Sends messages to standard output, to a webhook or to the peer. Each receiver has a bounded queue and a thread."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from loguru import logger
 
 Message = dict[str, Any]
 
-# Messages that wait, in all and of one call. Text that may still change is left out from half of it on.
+# The most messages that wait, in total and for one call. Text that may still change is dropped beyond half of that.
 _QUEUED, MOST_OF_CALL = 5_000, 100
 _POST_TIMEOUT_S = 5.0  # to connect, and for each wait for the answer
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before the next tries of a message
-_WORTH_REPEATING = {408, 425, 429}  # and all of 5xx
+_WORTH_REPEATING = {408, 425, 429}  # of 4xx; all other failures are repeated
 _CLOSE_WITHIN_S = 10.0
 
 
@@ -59,7 +59,7 @@ class MessageQueue:
         self._give_up(message, "closed" if self._closed else "queue_full")
 
     def close(self, within_s: float = _CLOSE_WITHIN_S) -> None:
-        """Deliver what waits, for so long, and give up the rest."""
+        """Deliver waiting messages for at most `within_s` seconds, and give up the rest."""
         with self._changed:
             self._changed.wait_for(lambda: not self._queue and not self._busy, within_s)
             self._closed = True
@@ -97,7 +97,7 @@ class MessageQueue:
 
 
 def is_final(message: Message) -> bool:
-    """Return whether the message must not be left out: another one replaces text that may still change."""
+    """Return False for text that may still change: it may be dropped, since a later message replaces it."""
     return bool(message.get("final", True))
 
 
@@ -118,7 +118,7 @@ class LineWriter:
 
 
 class Webhook:
-    """Posts each message as JSON, and repeats it where the receiver is away or busy."""
+    """Posts each message as JSON, and repeats it if the receiver is away or busy."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -136,7 +136,7 @@ class Webhook:
             raise GivenUp(code)
 
     def _post(self, message: Message) -> str | None:
-        """Return why it failed, None if it did not. The body of the answer is not read."""
+        """Post once. Return the code of the failure, None for success. The body of the answer is not read."""
         content, headers = encoded(message).encode(), {"Content-Type": "application/json"}
         try:
             with self._client.stream("POST", self._url, content=content, headers=headers) as answer:

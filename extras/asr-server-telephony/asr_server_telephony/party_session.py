@@ -1,4 +1,4 @@
-"""The live session of one party of a call: audio in, messages out, also over servers that come and go."""
+"""The live session of one party of a call: audio in, messages out, even while servers come and go."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from asr_server.text import languages
 
 Tell = Callable[[dict[str, Any]], None]
 
-# Rates that the server takes; audio of any other is resampled here.
+# Rates that the server accepts; audio at any other rate is resampled here.
 _SERVER_HZ = {8_000, 16_000, 24_000, 44_100, 48_000}
-# Audio that waits for a session. With a session, the live client holds what has not arrived, up to its own bound.
+# The most audio that waits for a session. During one, the live client holds what has not arrived, up to its own limit.
 _WAITING_S = 120
-# Longer than the default of WS_RESUME_S: a server that starts again takes the audio without a final in a new session.
+# Longer than the default of WS_RESUME_S: a restarted server gets the audio without a final in a new session.
 _RESUME_WITHIN_S = 60.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.25, 5.0  # between tries to begin a session
 _SMALLEST_LOSS_S = 0.02  # a packet: the times of words and of samples are rounded
@@ -32,18 +32,18 @@ _UNAVAILABLE = (OSError, LiveError, WebSocketException, ValueError, KeyError, Ty
 
 @dataclass(frozen=True, slots=True)
 class SessionTarget:
-    """The server that transcribes, and what is wanted of it."""
+    """The server that transcribes, and what it should do."""
 
     server: str
     options: LiveOptions
-    partials: bool = False  # also tell text that may still change
+    partials: bool = False  # also report text that may still change
 
 
 class PartySession:
-    """Never blocks its caller: a telephone system that is not read ends the call.
+    """Never blocks its caller: a telephone system ends the call if its connection is not read.
 
     One thread opens sessions and reads their lines, another sends the audio, which waits while there is no session.
-    `tell` gets messages on both, without the fields that all messages of the call have.
+    Both threads call `tell` with messages, without the fields that all messages of the call have.
     """
 
     def __init__(self, target: SessionTarget, party: str, rate_hz: int, tell: Tell) -> None:
@@ -51,30 +51,30 @@ class PartySession:
         self._target, self._party, self._tell = target, party, tell
         self._resampler = None if rate_hz in _SERVER_HZ else PcmStream()
         self._sent_hz = SAMPLE_RATE if self._resampler else rate_hz
-        # With the condition: all that the telephone's thread and the two of this class share.
+        # The condition, and all state that the telephone's thread and the two threads of this class share.
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = self._begun_bytes = 0  # begun: taken from the queue, or dropped
-        self._dropped_bytes = 0  # not told yet
+        self._dropped_bytes = 0  # not reported yet
         self._finished = self._all_sent = self._abandoned = False
         self._client: LiveClient | None = None
-        self._offset_s = self._told_s = 0.0  # in the call: where the session began, and up to where words were told
-        # Of the reading thread alone: utterances of the sessions before and of this one, and the pause before the next.
+        self._offset_s = self._told_s = 0.0  # in the call: where the session began, and up to where words were reported
+        # Only the reading thread uses these: the utterances of earlier sessions and of this one, and the next pause.
         self._base = self._last = 0
         self._delay_s = _FIRST_DELAY_S
         self._reader = threading.Thread(target=self._run, daemon=True)
         self._reader.start()
 
     def push(self, pcm: bytes) -> None:
-        """Add the next audio. The oldest that waits is dropped beyond the bound, and told as lost."""
+        """Add the next audio. Beyond the limit, the oldest audio that waits is dropped and reported as lost."""
         self._add(self._resampler.push(pcm, PcmFormat(self.rate_hz, 2, 1)) if self._resampler else pcm)
 
     def finish(self) -> None:
-        """No more audio comes."""
+        """Note that no more audio comes."""
         self._add(self._resampler.flush() if self._resampler else b"", finished=True)
 
     def wait(self, limit_s: float) -> None:
-        """Return when all words have been told, or what is missing after so many seconds has been told as lost."""
+        """Return once all words are reported, or once the words missing after `limit_s` are reported as lost."""
         self._reader.join(limit_s)
         with self._changed:
             self._abandoned = True
@@ -115,7 +115,7 @@ class PartySession:
             return not self._abandoned and (self._waiting_bytes > 0 or not self._finished)
 
     def _opened(self) -> LiveClient | None:
-        """Begin a session where the audio begins that waits. Returns None where the server has none to give."""
+        """Open a session that begins with the waiting audio. Returns None if the server does not give one."""
         options = replace(self._target.options, sample_rate_hz=self._sent_hz)
         try:
             client = LiveClient(self._target.server, options)
@@ -130,7 +130,7 @@ class PartySession:
         return client
 
     def _served(self, client: LiveClient) -> bool:
-        """Return whether the session has heard all audio; otherwise it has gone."""
+        """Run the session. Returns True if it has transcribed all audio, False if the session is lost."""
         sender = threading.Thread(target=self._send, args=(client,), daemon=True)
         sender.start()
         done = self._read(client)
@@ -151,7 +151,7 @@ class PartySession:
                     if line.ending == "flush":  # only the end of the audio is flushed
                         return True
                 return False
-            except LiveError as error:  # about one message; the session goes on
+            except LiveError as error:  # about one message; the session continues
                 logger.warning("the server refused a message", code=error.code, party=self._party)
             except ConnectionClosed:
                 if not self._resumed(client):
@@ -182,7 +182,7 @@ class PartySession:
             )
 
     def _lost(self, start_s: float, end_s: float) -> None:
-        """Tell that words between these times of the call will not come."""
+        """Report that the words between these times of the call will not come."""
         if end_s - start_s < _SMALLEST_LOSS_S:
             return
         logger.error("audio lost", code="audio_lost", party=self._party, seconds=round(end_s - start_s, 3))
@@ -198,7 +198,7 @@ class PartySession:
     # -- the sending thread ------------------------------------------------------------------------------------------
 
     def _send(self, client: LiveClient) -> None:
-        """Send what waits, until the session is another one or all has been sent."""
+        """Send the waiting audio, until all of it has been sent or the session has ended."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting_bytes or self._finished or self._client is not client)
@@ -225,7 +225,7 @@ class PartySession:
 
 
 def _break_off(client: LiveClient) -> None:
-    # Ends also a send that waits for a server that does not read, which `close` would wait for.
+    # This also ends a send to a server that does not read. `close` would wait for that send.
     with suppress(OSError):
         client.cut()
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from asr_server.audio import g711
 
-# What a telephone system names the call goes into every message.
+# The telephone system's name for the call goes into every message.
 _MAX_NAME_CHARS = 200
 _TELEPHONE_HZ = 8_000
 
@@ -39,8 +39,8 @@ class CallStarted:
 
     call: str  # the name that the telephone system gives it
     parties: tuple[str, ...]  # whose audio comes
-    details: Mapping[str, Any] = field(default_factory=dict)  # what the telephone system says of the call
-    secret: str = ""  # what it sent in the place of a password
+    details: Mapping[str, Any] = field(default_factory=dict)  # what the telephone system says about the call
+    secret: str = ""  # the secret that it sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Digit:
 class Metadata:
     """A text that the telephone system's configuration has sent."""
 
-    content: Any  # parsed, where it is JSON
+    content: Any  # parsed if it is JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The call has ended in order, or with an error of the telephone system."""
+    """The call has ended, normally or with an error of the telephone system."""
 
     reason: str = "hangup"
 
@@ -77,13 +77,13 @@ Event = CallStarted | CallAudio | Digit | Metadata | Stopped
 
 
 class TwilioReader:
-    """Media Streams: JSON alone, mu-law at 8 kHz in base64. With both tracks, each is a party."""
+    """Media Streams: only JSON, with mu-law at 8 kHz in base64. With both tracks, each is a party."""
 
     def __init__(self, _query: Mapping[str, str]) -> None:
         self._tracks: tuple[str, ...] = ()
 
     def begin(self) -> Iterable[Event]:
-        """Nothing is known before the message `start`."""
+        """Return nothing: the call is unknown before the message `start`."""
         return ()
 
     def read(self, message: str | bytes) -> Iterable[Event]:
@@ -124,7 +124,7 @@ class TwilioReader:
 _SLIN_HZ = {"slin": 8_000, "slin12": 12_000, "slin16": 16_000, "slin24": 24_000, "slin32": 32_000}
 _SLIN_HZ |= {"slin44": 44_100, "slin48": 48_000, "slin96": 96_000, "slin192": 192_000}
 _LAWS = {"ulaw": g711.Companding.MU, "alaw": g711.Companding.A}
-# The one party of protocols that carry the audio of one channel.
+# The parties of a channel. Protocols that carry one channel have only the caller.
 CALLER, CALLEE = "caller", "callee"
 
 
@@ -136,7 +136,7 @@ class AsteriskReader:
         self._format = ""
 
     def begin(self) -> Iterable[Event]:
-        """Nothing is known before MEDIA_START."""
+        """Return nothing: the call is unknown before MEDIA_START."""
         return ()
 
     def read(self, message: str | bytes) -> Iterable[Event]:
@@ -151,7 +151,7 @@ class AsteriskReader:
                 return [Digit(_digit(fields.get("digit")))]
             case "MEDIA_START" | "DTMF_END" as event:
                 raise BadMessage("invalid_message", f"The event {event} is not expected here.")
-        return ()  # flow control of media that is sent to Asterisk, which this bridge never sends
+        return ()  # flow control of media sent to Asterisk; this bridge sends none
 
     def _start(self, fields: dict[str, Any]) -> CallStarted:
         self._format = str(fields.get("format", ""))
@@ -186,7 +186,7 @@ class FreeswitchReader:
         self._parties = (CALLER, CALLEE)[: int(channels)]
 
     def begin(self) -> Iterable[Event]:
-        """Return the begin of the call, all of which is in the address."""
+        """Return the start of the call, which the address describes completely."""
         return [CallStarted(_name(self._call), self._parties)]
 
     def read(self, message: str | bytes) -> Iterable[Event]:
@@ -208,13 +208,13 @@ WEBSOCKET_READERS: dict[str, type[TwilioReader] | type[AsteriskReader] | type[Fr
     "freeswitch": FreeswitchReader,
 }
 
-# Kinds of AudioSocket. Audio has a kind for each rate, in the order of the rates; older versions have 0x10 alone.
+# Kinds of AudioSocket frames. Audio has a kind for each rate, in the order of the rates; older versions have only 0x10.
 HANGUP, _UUID, _DTMF, _ERROR = 0x00, 0x01, 0x03, 0xFF
 _AUDIO_HZ = dict(enumerate(_SLIN_HZ.values(), 0x10))
 
 
 class AudioSocketReader:
-    """AudioSocket: frames of a kind and a payload. The first has the UUID of the dialplan, which names the call."""
+    """AudioSocket: frames of a kind and a payload. The first has the dialplan's UUID, which names the call."""
 
     def __init__(self) -> None:
         self._named = False

@@ -116,8 +116,7 @@ class LiveInput:
     # -- what need not be sent again ---------------------------------------------------------------------------------
 
     def answered(self, kind: str) -> str | None:
-        """Drop the oldest sent action of this kind, which has been answered. Returns its text, None if there is
-        none."""
+        """Drop the oldest sent action of this kind, which has been answered. Returns its text, or None without one."""
         oldest = next((action for action in self._actions[: self._given] if action.kind == kind), None)
         if oldest is None:
             return None

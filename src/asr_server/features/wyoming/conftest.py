@@ -1,4 +1,4 @@
-"""A Home Assistant as far as the names of a home go: it answers on its WebSocket API, and tells of changes."""
+"""A fake Home Assistant with the names of a home: it answers on the WebSocket API and reports changes."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ TOKEN = "long-lived-access-token"
 
 
 class FakeHome:
-    """The registries, which a test may change, and how the home behaves. `tokens`: those that it was given."""
+    """The registries, which a test may change, and how the home behaves. `tokens`: the tokens that it received."""
 
     def __init__(self):
         self.areas = [{"area_id": "kitchen", "name": "Kitchen", "aliases": ["Scullery"]}]
@@ -22,7 +22,7 @@ class FakeHome:
         self.exposed = {key: {"conversation": True} for key in ("light.kitchen", "sensor.outside", "light.gone")}
         self.exposed["light.hidden"] = {"cloud.alexa": True}
         self.is_admin = True
-        self.answers = threading.Event()  # it is silent after the token while this is not set
+        self.answers = threading.Event()  # while this is not set, the home is silent after the token
         self.answers.set()
         self.tokens = []
         self._sockets = {}
@@ -40,7 +40,7 @@ class FakeHome:
                 self._answer(socket, json.loads(message))
 
     def tell(self, event):
-        """Send an event to those who subscribed to it."""
+        """Send an event to its subscribers."""
         for socket, numbers in list(self._sockets.items()):
             if event in numbers:
                 content = {"event_type": event, "data": {"action": "update"}}

@@ -1,7 +1,7 @@
 """The names of a home, from Home Assistant: its areas, its floors, and the entities that voice assistants may use.
 
-https://developers.home-assistant.io/docs/api/websocket has the protocol. Home Assistant's own source has the commands
-for registries and for the entities that are exposed to assistants, the last of which only administrators may use.
+https://developers.home-assistant.io/docs/api/websocket describes the protocol. Home Assistant's source has the commands
+for registries and for exposed entities; only administrators may use the latter.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from loguru import logger
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-# Their keys and values are kept from one utterance to the next, and each step reads them: 4,000 characters are about a
-# thousand tokens, as many as more than a minute of speech.
+# The engine keeps the keys and values of the names from one utterance to the next, and each step reads them. 4,000
+# characters are about a thousand tokens, as many as for more than a minute of speech.
 _MAX_NAMES, _MAX_CHARACTERS = 300, 4_000
-# A longer one is a description, which nobody says.
+# A longer name is a description, which nobody says.
 _MAX_NAME_CHARACTERS = 60
 # The states of a home with thousands of entities are some megabytes.
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -30,20 +30,20 @@ _ANSWER_S = 30.0
 _SETTLED_S, _LONGEST_UNSETTLED_S = 1.0, 10.0
 # Some names change without an event: those of entities that are defined in a file and have no entry in the registry.
 _REREAD_S = 900.0
-# Home Assistant can be set to ban addresses after some logins that failed, so a token that it refuses is tried rarely.
+# Home Assistant can be set to ban addresses after some failed logins, so a refused token is retried rarely.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 300.0
 _EVENTS = (
     *("entity_registry_updated", "device_registry_updated", "area_registry_updated", "floor_registry_updated"),
     "homeassistant_started",  # before it, entities may be missing
 )
-# The assistant that answers what Wyoming clients hear.
+# Home Assistant's name for the assistant that answers the commands of Wyoming clients.
 _ASSIST = "conversation"
 # Domains of entities that report and take no commands.
 _SENSORS = ("sensor.", "binary_sensor.")
 
 
 class HomeRefused(Exception):
-    """Home Assistant refuses the token, or what its user wants to read. The message says so for users."""
+    """Home Assistant refuses the token, or the token's user may not read the names. The message is for users."""
 
 
 class HomeNames:
@@ -54,14 +54,14 @@ class HomeNames:
 
     def __init__(self, address: str, token: str) -> None:
         """`address`: http or https, without a slash at its end. The thread begins at once."""
-        # The names that were read last, those first that are to be kept first. Replaced, never changed in place: others
+        # The names that were read last, the most likely ones first. Replaced, never changed in place: other threads
         # read them without a lock.
         self.current: tuple[str, ...] = ()
-        self.refusal = ""  # why Home Assistant refuses to be read, "" where it does not
+        self.refusal = ""  # why Home Assistant refuses to be read, "" if it does not
         self._url = f"{address.replace('http', 'ws', 1)}/api/websocket"
         self._token = token
         self._problem = ""  # the last one that was logged
-        self.tried = threading.Event()  # set once the names were read for the first time, or could not be
+        self.tried = threading.Event()  # set after the first try to read the names
         self._closed = threading.Event()
         self._socket: ClientConnection | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -69,7 +69,7 @@ class HomeNames:
 
     def close(self) -> None:
         self._closed.set()
-        # The thread looks at `_closed` after it has set `_socket`, so that one of the two sees the other.
+        # The thread checks `_closed` after it has set `_socket`, so either it stops or its socket is closed here.
         if (socket := self._socket) is not None:
             socket.close()
 
@@ -147,7 +147,7 @@ class _Connection:
         return expected_names([name for place in places for name in (place["name"], *place["aliases"])], entities)
 
     def wait_for_change(self) -> None:
-        """Return some time after a change, once no other follows, or when it is time to read again anyway."""
+        """Return after a change, once no other follows for a while, or when it is time to read again anyway."""
         with suppress(TimeoutError):
             if not self._is_changed:
                 self._receive(_REREAD_S)
@@ -177,11 +177,11 @@ class _Connection:
 
 
 def expected_names(places: Iterable[object], entities: dict[str, list[object]]) -> tuple[str, ...]:
-    """Return the names to expect in commands, each once. `entities`: the names of each by its id.
+    """Return the names to expect in commands, each once. `entities`: the names of each entity by its id.
 
-    Names of places come first, as each is said of many entities; then those of what takes commands; those of sensors
-    last. Each kind is in the order of the alphabet: the same names in another order would be another text to the
-    engine. At most 300 names, with 4,000 characters, are kept.
+    Names of places come first, since each is said for many entities, then names of entities that take commands, then
+    names of sensors. Each kind is in alphabetical order: to the engine, another order would be another text. At most
+    300 names, with 4,000 characters, are kept.
     """
     sensors = {entity for entity in entities if entity.startswith(_SENSORS)}
     actors = entities.keys() - sensors
@@ -201,6 +201,6 @@ def fitting(words: Iterable[str], characters: int) -> tuple[str, ...]:
 
 
 def _cleaned(name: object) -> str:
-    """Return a name on one line and without commas, which would divide it; "" for what nobody says."""
+    """Return a name on one line and without commas, which would divide it; "" for a name that nobody says."""
     text = " ".join(name.replace(",", " ").split()) if isinstance(name, str) else ""
     return text if len(text) <= _MAX_NAME_CHARACTERS and any(map(str.isalpha, text)) else ""

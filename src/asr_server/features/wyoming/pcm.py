@@ -40,7 +40,7 @@ class PcmFormat:
 
 
 class PcmStream:
-    """Chunks may be cut anywhere, also inside a sample. The format may change between chunks."""
+    """A stream of chunks, which may be cut anywhere, even inside a sample. The format may change between chunks."""
 
     def __init__(self) -> None:
         self._resampler = Resampler()

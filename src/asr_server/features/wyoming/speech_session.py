@@ -1,7 +1,7 @@
-"""The texts of one Wyoming connection as speech, one after another: requests to the server, and events of the answers.
+"""Speaks the texts of one Wyoming connection, one after another: requests to the server, events to the client.
 
-The caller's thread reads the connection and puts texts in; another thread speaks them. So a client that leaves
-is noticed while the server works, which ends the request.
+The caller's thread reads the connection and queues texts; another thread speaks them. So the caller notices a client
+that leaves while the server works, and cancels the request.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class ServerTarget:
     language: str = ""  # ISO code, for clients that state none; "" to detect it
 
 
-# Between the sentences of a streamed text, as the server makes it between those of a whole text.
+# The pause between the sentences of a streamed text, the same as in a text that the server gets as a whole.
 PAUSE_MS = 250
 # The longest text that a server can be set to take at once.
 _MAX_TEXT_CHARS = 200_000
-# Then the client waits. A part is a sentence of a streamed text, or a whole text.
+# With this many parts in the queue, the client waits. A part is a sentence of a streamed text, or a whole text.
 _MAX_WAITING_PARTS = 32
 # A request may wait in the server's queue, and for its model to load.
 _SILENT_SERVER_S = 600.0
@@ -107,19 +107,19 @@ class SpeechAnswer:
 class SpeechRequests:
     """The speech requests of one connection, spoken in order over one kept connection to the server.
 
-    A thread speaks them. It begins with the first request.
+    A thread speaks them. It starts with the first request.
     """
 
     def __init__(self, target: ServerTarget, write: Write) -> None:
-        """`write` is called on the other thread. If it raises `OSError`, nothing more is spoken."""
+        """`write` is called on that thread. If it raises `OSError`, nothing more is spoken."""
         self._target, self._write = target, write
-        # The next thing for an answer: a text to speak, an error, or neither at its end.
+        # The parts of the answers, in order: a text to speak, an error, or neither at the end of an answer.
         self._parts: asyncio.Queue[tuple[SpeechAnswer, str | None, Error | None]] = asyncio.Queue(_MAX_WAITING_PARTS)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._streamed: SpeechAnswer | None = None  # to a text that arrives
+        self._streamed: SpeechAnswer | None = None  # the answer to a text that is still arriving
 
     def handle(self, event: Event) -> bool:
-        """Returns False for an event that does not ask for speech. Blocks while too much waits to be spoken."""
+        """Handle an event. Returns False if it does not ask for speech. Blocks while too much waits to be spoken."""
         if not any(kind.is_type(event.type) for kind in _EVENTS):
             return False
         is_whole = Synthesize.is_type(event.type)
@@ -147,7 +147,7 @@ class SpeechRequests:
             self._thread.join()
 
     def _take(self, answer: SpeechAnswer, event: Event) -> None:
-        """Speak the text of an event. Raises ValueError for one that is not plain, and the errors of Wyoming's
+        """Queue the text of an event. Raises ValueError for a text that is not plain, and the errors of Wyoming's
         classes."""
         if SynthesizeChunk.is_type(event.type):
             for sentence in answer.sentences.push(_text(SynthesizeChunk.from_event(event).text)):
@@ -195,7 +195,7 @@ class SpeechRequests:
             with contextlib.suppress(OSError):
                 while True:
                     await self._speak(client, *await self._parts.get())
-            # The client has gone. The reader of its connection notices that, and must not wait here until then.
+            # The client has gone. Until the thread that reads its connection notices that, the queue must not block it.
             while True:
                 await self._parts.get()
 
@@ -219,7 +219,7 @@ class SpeechRequests:
 
 
 def _text(value: object) -> str:
-    """Raises TypeError for what is no text."""
+    """Return the text. Raises TypeError for a value of another type."""
     if not isinstance(value, str):
         raise TypeError("text")
     return value

@@ -36,7 +36,7 @@ class GrowingText:
         self._utterance = 0
 
     def feed(self, line: Line) -> str:
-        """Return the words that this line has made certain, with a space before them where one belongs; "" for none."""
+        """Return the words that this line has made certain, with a space before them if needed, or ""."""
         if line.utterance != self._utterance:
             self._utterance, self._finished = line.utterance, self.text
         certain = (line.text if line.final else line.committed).strip()
@@ -51,8 +51,8 @@ class GrowingText:
 class UtteranceSession:
     """Opens the session at once, so that the server works while audio arrives. All errors are `UtteranceError`.
 
-    The caller's thread sends; a thread of this class reads the lines, and resumes the session where its connection
-    breaks. Its error is raised by the next call.
+    The caller's thread sends; a thread of this class reads the lines, and resumes the session if its connection breaks.
+    The next call raises its error.
     """
 
     def __init__(self, server: str, options: LiveOptions, on_words: Callable[[str], None]) -> None:

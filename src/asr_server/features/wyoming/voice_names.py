@@ -18,30 +18,30 @@ _SEPARATOR = "@"
 
 
 def voice_name(voice: str, language: str) -> str:
-    """Return the name that `speech_fields` takes apart."""
+    """Return the name that `speech_fields` splits again."""
     return f"{voice}{_SEPARATOR}{language}"
 
 
-@lru_cache(maxsize=8)  # it asks for a hundred languages, and most voices have the same
+@lru_cache(maxsize=8)  # each call looks up a hundred languages, and most voices have the same ones
 def language_tags(codes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return as BCP 47 tags those that requests can name, each once: `pt-BR` for `pt-br`."""
+    """Return the BCP 47 tags of the languages that requests can name, each once: `pt-BR` for `pt-br`."""
     tags: dict[str, None] = {}
     for code in codes:
         try:
             tags[languages.find(code).tag] = None
-        except AsrError:  # a language that the engine has and Unicode's list has not
+        except AsrError:  # a language of the engine that is not in Unicode's list
             continue
     return tuple(tags)
 
 
 def distinct(voices: tuple[SpeakingVoice, ...]) -> list[SpeakingVoice]:
-    """OpenAI's names, which other engines have too, and of the engine's own those without one."""
+    """Return the voices with OpenAI's names, which other engines have too, and the engine's own voices without one."""
     named = {name for voice in voices for name in (voice.alias_of, *voice.also_alias_of)}
     return [voice for voice in voices if voice.alias_of or voice.id not in named]
 
 
 def speech_fields(voice: SynthesizeVoice | None, language: str) -> SpeechFields:
-    """Return the fields that the client states. `language`: if it states none; "" for the language of the script.
+    """Return the fields that the client states. `language`: used if it states none; "" for the language of the script.
 
     Raises TypeError for fields that are not text.
     """

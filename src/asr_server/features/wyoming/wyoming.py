@@ -1,8 +1,8 @@
 """The server side of Wyoming's speech-to-text and text-to-speech over TCP. Each client has a thread.
 
 https://github.com/OHF-Voice/wyoming has the protocol. A client asks `describe`, or sends `transcribe`, `audio-start`,
-`audio-chunk`s and `audio-stop`, and gets `transcript-start`, `transcript-chunk`s while it speaks, then `transcript`
-and `transcript-stop`. An error is an `error` event; the connection ends once the client has sent its audio.
+`audio-chunk`s and `audio-stop`, and gets `transcript-start`, `transcript-chunk`s while it speaks, then `transcript` and
+`transcript-stop`. An error is an `error` event; the connection ends once the client has sent its audio.
 
 Or it sends `synthesize`, or `synthesize-start`, `synthesize-chunk`s and `synthesize-stop`: `speech_session.py`.
 """
@@ -42,7 +42,7 @@ from asr_server.features.wyoming.voice_names import distinct, language_tags, voi
 from asr_server.text import languages
 
 _TIMEOUT_S = 2.0
-# A client may ask on every connection, and each question is a request to the server.
+# A client may send `describe` on every connection, and each answer takes requests to the server.
 _KEPT_S = 10.0
 _ALL_LANGUAGES = tuple(languages.code(name) for name in languages.model_languages())
 
@@ -52,13 +52,13 @@ class ServerState:
     """The server as the bridge found it."""
 
     problem: str  # why the server cannot be used, "" if it can
-    # codes; all that Qwen3-ASR knows, if the server does not say which its model knows
+    # codes; all languages of Qwen3-ASR while those of the server's model are unknown
     languages: tuple[str, ...] = _ALL_LANGUAGES
     voices: tuple[SpeakingVoice, ...] = ()  # none for a server that does not speak
 
 
 class ServerMonitor:
-    """Asks the server for its state when someone wants to know. Threads may share it."""
+    """Asks the server for its state on demand. Threads may share it."""
 
     def __init__(self, server: str, token: str) -> None:
         self._server, self._token = server, token
@@ -108,17 +108,17 @@ _MAX_LINE_BYTES = 65_536
 _MAX_READ_BYTES = 16 * 1024 * 1024
 # Far above the pauses of a client that reads.
 _SEND_TIMEOUT_S = 60
-# The server's limit for names and terms, with the commas between them. An error would cost a home with many names every
-# command.
+# The server's limit for names and terms, with the commas between them. In a home with many names, the server's error
+# would make every command fail.
 _MAX_WORDS_CHARS = 16_000
 _ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
-# What every part of the answer to `describe` says.
+# The fields of every part of the answer to `describe`.
 _PART: dict[str, Any] = {"name": "asr-server", "attribution": _ATTRIBUTION, "version": __version__}
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeTarget(ServerTarget):
-    """The server, and the words that it is to expect."""
+    """The server, and the words that it should expect."""
 
     names: Callable[[], tuple[str, ...]] = tuple  # words to expect in addition to the words of clients
 
@@ -136,7 +136,7 @@ class BridgeTarget(ServerTarget):
 
 
 class Bridge(socketserver.ThreadingTCPServer):
-    """Listens from its construction on, which raises `OSError`. Another thread ends `serve_forever` by `shutdown`."""
+    """Listens once constructed; the constructor raises `OSError`. Another thread ends `serve_forever` by `shutdown`."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -187,7 +187,7 @@ class _Connection(socketserver.StreamRequestHandler):
         self._drop()
         with contextlib.suppress(OSError):
             super().finish()
-        # Unwritten data makes the line above fail before it closes this, and the socket would stay open.
+        # With unwritten data the line above fails before it closes this file, and the socket would stay open.
         self.rfile.close()
 
     def _handle(self, event: Event) -> bool:
@@ -261,7 +261,7 @@ class _Connection(socketserver.StreamRequestHandler):
         return not AudioStop.is_type(event.type)
 
     def _write(self, what: Eventable | Event) -> None:
-        """Raises `OSError` if the client has gone, or does not read; its connection then ends."""
+        """Write an event. Raises `OSError` if the client has gone or does not read, and then ends its connection."""
         try:
             with self._writing:
                 write_event(what if isinstance(what, Event) else what.event(), cast(BinaryIO, self.wfile))
@@ -294,12 +294,12 @@ def _next(stream: _BoundedStream) -> Event | None:
         return None
 
 
-# With every voice in every language it is large, and Home Assistant waits for it for one second.
+# Every voice in every language makes the answer large, and Home Assistant waits only one second for it.
 @lru_cache(maxsize=1)
 def info(state: ServerState) -> Event:
     """Return the answer to `describe`: what the server can do, as Home Assistant reads it.
 
-    Home Assistant does not use a program that is not installed. One that speaks is there where the server speaks.
+    Home Assistant does not use a program that is not installed. Text to speech is listed only if the server speaks.
     """
     return Info(asr=[_hearing(state)], tts=[_speaking(state)] if state.voices else []).event()
 
