@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from asr_training.network import Network
     from asr_training.training import Development
 
-# Random weights take a larger learning rate than trained ones, and need no steps for the CTC head alone.
+# Random weights take a larger learning rate than trained ones, and no steps with the CTC loss on its head only.
 CONTINUED_RATE, UNTRAINED_RATE = 5e-4, 1e-3
 DEVELOPMENT_MIXTURE = Mixture(nothing=0.0, mandarin=0.1, span=0.0, context=0.0, augmented=0.5)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train; returns the exit status."""
+    """Train and return the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Log-mel features of a batch of clips, equal to WhisperFeatureExtractor's for each clip alone."""
+"""Log-mel features of a batch of clips, equal to WhisperFeatureExtractor's for each clip by itself."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MIN_SAMPLES = SAMPLE_RATE // 2  # shorter clips are padded, as the SDK does
 
 @dataclass(frozen=True)
 class Features:
-    """`values`: float32 (batch, 128, frames), zero after each clip's own end, frames a multiple of 100
-    (or the longest clip's, where all are shorter).
+    """`values`: float32 (batch, 128, frames), zero after each clip's own end. The number of frames is a multiple of
+    100, or the longest clip's if all clips are shorter.
 
     `frames`: the true number of 10 ms frames of each clip.
     """
@@ -29,10 +29,10 @@ class Features:
 
 
 def log_mel(clips: Sequence[Wave], filters: Tensor, *, causal: bool = False) -> Features:
-    """Features of `clips`; `filters` is the extractor's mel filter bank, float32 of shape (201, 128).
+    """Return the features of `clips`. `filters` is the extractor's mel filter bank, float32 of shape (201, 128).
 
-    `causal`: no frame depends on samples behind its own window. Those that reach over the end are left out, and the
-    clamp is relative to the loudest bin so far, not to that of the whole clip.
+    `causal`: no frame depends on samples after its own window. Frames that reach beyond the end are left out, and the
+    clamp is relative to the loudest bin so far, not to the loudest bin of the whole clip.
     """
     lengths = [max(len(clip), MIN_SAMPLES) for clip in clips]
     frames = tuple((length - N_FFT // 2) // HOP + 1 if causal else length // HOP for length in lengths)
@@ -41,7 +41,7 @@ def log_mel(clips: Sequence[Wave], filters: Tensor, *, causal: bool = False) -> 
     padded_frames = longest if longest < FRAMES_PER_PIECE else -(-longest // FRAMES_PER_PIECE) * FRAMES_PER_PIECE
     waves = torch.zeros(len(clips), padded_frames * HOP + N_FFT)
     for row, clip, length in zip(waves, clips, lengths, strict=True):
-        # Each clip is reflected at its own ends, as when it is transformed alone.
+        # Each clip is reflected at its own ends, as when it is transformed by itself.
         whole = torch.nn.functional.pad(torch.from_numpy(clip.copy()), (0, length - len(clip)))
         mirrored = torch.nn.functional.pad(whole[None], (N_FFT // 2, N_FFT // 2), mode="reflect")[0]
         row[: min(len(mirrored), len(row))] = mirrored[: len(row)]
@@ -57,7 +57,7 @@ def log_mel(clips: Sequence[Wave], filters: Tensor, *, causal: bool = False) -> 
 
 
 def audio_tokens(frames: int) -> int:
-    """Encoder tokens of a clip of `frames`: 13 per whole piece of 100 frames, the rest by three halvings."""
+    """Return the number of encoder tokens of `frames`: 13 per piece of 100 frames; the rest is halved three times."""
     rest = frames % FRAMES_PER_PIECE
     for _ in range(3 if rest else 0):
         rest = (rest - 1) // 2 + 1

@@ -15,7 +15,7 @@ from asr_training.speech import Wave
 
 
 def augment(samples: Wave, rng: random.Random) -> Wave:
-    """Speech with random reverberation, timbre, level and background; the peak stays within 1."""
+    """Return speech with random reverberation, timbre, level and background; the peak stays within 1."""
     for change, share in ((_reverb, 0.3), (_timbre, 0.4), (_telephone, 0.05)):
         if rng.random() < share:
             samples = change(samples, rng)

@@ -1,8 +1,8 @@
-"""The network with a causal encoder: no audio token depends on what comes behind its own 80 ms.
+"""The network with a causal encoder: no audio token depends on audio after its own 80 ms.
 
-Attention reaches back over a bounded number of tokens and not ahead, frames are clamped relative to the loudest one so
-far, and a token exists once its frames are there. The convolutions stay as they are: with strides of two each looks one
-of its own steps ahead, which together is within the 80 ms.
+Attention reaches back over a bounded number of tokens and never ahead. Frames are clamped relative to the loudest bin
+so far. A token exists once all its frames do. The convolutions are unchanged: with strides of two, each looks one of
+its own steps ahead, which together stays within the 80 ms.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from asr_training.acoustics import FRAMES_PER_PIECE, Features, log_mel
 from asr_training.network import WINDOW_TOKENS, Network, layer_output
 from asr_training.speech import Wave
 
-# The key of the encoder's configuration that tells such a checkpoint from others: how many tokens attention sees.
+# The key in the encoder's configuration that marks such a checkpoint; its value is how many tokens attention sees.
 LEFT_TOKENS_KEY = "causal_left_tokens"
 FRAMES_PER_TOKEN, TOKENS_PER_PIECE = 8, 13
 
 
 class CausalNetwork(Network):
-    """A checkpoint whose encoder hears the past alone."""
+    """A checkpoint whose encoder hears only the past."""
 
     @property
     def left_tokens(self) -> int:
-        """Tokens that a token attends to, itself included; of a checkpoint that is not tuned yet, a window's."""
+        """How many tokens a token attends to, including itself; a whole window before the checkpoint is tuned."""
         return _left_tokens(self) or WINDOW_TOKENS
 
     def features(self, clips: Sequence[Wave]) -> Features:
@@ -36,12 +36,12 @@ class CausalNetwork(Network):
         return log_mel(clips, filters, causal=True)
 
     def tokens(self, frames: int) -> int:
-        """Audio tokens of a clip of `frames`: those of which all frames are there."""
+        """Return the number of audio tokens of a clip of `frames`. A token counts only with all its frames."""
         pieces, rest = divmod(frames, FRAMES_PER_PIECE)
         return pieces * TOKENS_PER_PIECE + rest // FRAMES_PER_TOKEN
 
     def attend(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """The encoder layers over (batch, tokens, d_model); what is not valid is behind what is, and so unseen."""
+        """Apply the encoder layers to (batch, tokens, d_model). Padding is last, and so unseen by valid tokens."""
         places = torch.arange(states.shape[1])
         back = places[:, None] - places
         keys = (back >= 0) & (back < self.left_tokens)
@@ -50,7 +50,7 @@ class CausalNetwork(Network):
         return states
 
     def save(self, folder: Path) -> None:
-        """Writes the checkpoint with the key that names its kind."""
+        """Write the checkpoint with the key that marks it as causal."""
         setattr(self.model.config.thinker_config.audio_config, LEFT_TOKENS_KEY, self.left_tokens)
         super().save(folder)
 

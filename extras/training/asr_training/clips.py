@@ -56,7 +56,7 @@ LONG = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the clips; returns the exit status."""
+    """Write the clips and return the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.clips", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hello", type=Path, help="folder for the demo's own recording, hello.wav and hello.txt")

@@ -82,7 +82,7 @@ class _Espeak:
 
 
 def espeak_speech(voice: Voice, style: Style, text: str) -> Speech:
-    """Untrimmed speech at 16 kHz; Mandarin is placed by characters. Raises `WordsNotPlaced` for text that it skips."""
+    """Untrimmed speech at 16 kHz; a Mandarin word is one character. Raises `WordsNotPlaced` for skipped text."""
     samples, starts = _espeak().say(voice.name, style, text)
     pattern = r"\S+" if voice.language is Language.ENGLISH else r"\S"
     units = [(match.start(), match[0]) for match in re.finditer(pattern, text)]
@@ -99,7 +99,7 @@ def _espeak() -> _Espeak:
 
 
 def _filled(starts: Sequence[int | None], words: Sequence[str], end: int) -> list[float]:
-    """Starts for all words: pairs such as "on the" are one event in espeak-ng and are divided by letters."""
+    """Return the starts of all words. Pairs such as "on the" are one event in espeak-ng and are divided by letters."""
     known = [index for index, start in enumerate(starts) if start is not None]
     filled: list[float] = []
     for index, following in zip(known, [*known[1:], len(words)], strict=True):

@@ -27,7 +27,7 @@ LONGEST_SPAN_S = 28.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Evaluate; returns the exit status."""
+    """Evaluate and return the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.evaluate", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--clips", type=Path, help="folder of test clips with their manifest.json")
@@ -77,7 +77,7 @@ def evaluate(network: Network, held_out: HeldOutSets) -> dict[str, float]:
 
 
 def clip_errors(network: Network, folder: Path) -> dict[str, float]:
-    """Error rate of each kind of clip in `folder`, and of each voice. Long clips are divided between phrases."""
+    """Error rate of each kind of clip in `folder`, and of each voice. Long clips are cut between phrases."""
     clips = read_manifest(folder)
     pairs = [(clip, _transcribed(network, clip, folder)) for clip in clips]
     groups: dict[str, list[Pair]] = {}

@@ -1,4 +1,4 @@
-"""Speech by the festival program, which reports where each word ends. It is used for held-out voices alone."""
+"""Speech by the festival program, which reports where each word ends. It is used only for held-out voices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speech by the flite program, which reports phones; words are located by the number of phones that each has alone."""
+"""Speech by the flite program, which reports phones; words are located by their numbers of phones when spoken alone."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ IGNORED = -100
 TOKENS_PER_S = 13
 
 
-# The heads of layer 1 already did this in the weights that training continued from (loss 0.5 to 0.8 nats, all others
-# above 2). The one of layer 2 can use their result of the previous token.
+# The heads of layer 1 already attended to the word in the weights that training continued from (loss 0.5 to 0.8 nats,
+# all other heads above 2). The head of layer 2 can use their result for the previous token.
 GUIDED_HEADS = (GuidedHead(1, 0), GuidedHead(1, 1), GuidedHead(1, 2), GuidedHead(2, 2))
 
 

@@ -43,7 +43,7 @@ def read_manifest(folder: Path) -> tuple[Clip, ...]:
 
 
 def write_manifest(folder: Path, clips: Sequence[Clip]) -> None:
-    """Writes the manifest of `clips` into `folder`, one clip a line."""
+    """Write the manifest of `clips` into `folder`, one clip a line."""
     lines = (json.dumps(asdict(clip), ensure_ascii=False) for clip in clips)
     (folder / MANIFEST).write_text("[\n" + ",\n".join(lines) + "\n]\n")
 

@@ -1,6 +1,6 @@
 """The demo network for training: windowed encoder, prompts, batched greedy decoding.
 
-The SDK's own forward pass attends over the whole clip unless flash-attention is present; here it is limited to
+The SDK's own forward pass attends over the whole clip unless flash-attention is present; here attention is limited to
 the windows of 104 tokens of the released models, on every machine.
 """
 
@@ -33,7 +33,7 @@ class Network:
 
     @classmethod
     def load(cls, folder: Path) -> Network:
-        """Loads a checkpoint through the SDK, in float32."""
+        """Load a checkpoint through the SDK, in float32."""
         from tools.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
         model = Qwen3ASRForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
@@ -101,7 +101,7 @@ class Network:
         return [self.processor.tokenizer.decode(ids) for ids in self._greedy(rows, limit)]
 
     def _greedy(self, rows: Sequence[Tensor], limit: int) -> list[list[int]]:
-        """Decodes prompts of different lengths side by side, padded on the left."""
+        """Decode prompts of different lengths side by side, padded on the left."""
         from transformers import DynamicCache
 
         width = max(len(row) for row in rows)
@@ -130,7 +130,7 @@ class Network:
         return responses
 
     def save(self, folder: Path) -> None:
-        """Writes the checkpoint in float16, with the end-of-sequence ids in its generation config."""
+        """Write the checkpoint in float16, with the end-of-sequence ids in its generation config."""
         tokenizer = self.processor.tokenizer
         stored = copy.deepcopy(self.model).half()
         stored.config.support_languages = [language.value for language in Language]

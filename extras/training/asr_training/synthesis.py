@@ -16,7 +16,7 @@ from asr_training.voices import Engine, Style, Voice
 
 
 def speak(voice: Voice, style: Style, text: str) -> Speech:
-    """Speaks `text`, trimmed to the speech. Raises `SynthesisUnavailable` or `WordsNotPlaced`."""
+    """Speak `text` and return the clip trimmed to the speech. Raises `SynthesisUnavailable` or `WordsNotPlaced`."""
     if voice.engine is Engine.ESPEAK:
         return _trimmed(espeak_speech(voice, style, text))
     require(voice.engine)
@@ -26,7 +26,7 @@ def speak(voice: Voice, style: Style, text: str) -> Speech:
 
 
 def require(engine: Engine) -> None:
-    """Raises `SynthesisUnavailable` with the package to install if the program of `engine` is missing."""
+    """Raise `SynthesisUnavailable`, with the package to install, if the program of `engine` is missing."""
     program = "text2wave" if engine is Engine.FESTIVAL else engine.value
     if shutil.which(program) is None:
         raise SynthesisUnavailable(f"{program} not found: install the Debian package {engine.value}")

@@ -1,4 +1,4 @@
-"""The training loop: batches of equal seconds, cross-entropy, a CTC head for training alone, best checkpoint kept."""
+"""The training loop: batches of equal seconds, cross-entropy, a CTC head only for training, best checkpoint kept."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ CTC_WEIGHT, GUIDANCE_WEIGHT = 0.4, 0.3
 class Schedule:
     """The training time and the learning rate.
 
-    `peak_rate` is reached after `warmup_steps` and falls to 2 % along a cosine of the wall time, so that the
-    schedule is complete on a slow machine too. `ctc_steps`: for so many steps only the CTC head is trained, so that its
-    random weights do not disturb a trained encoder. `batch_s`: seconds of audio in a batch.
+    `peak_rate` is reached after `warmup_steps` and falls to 2 % along a cosine of the wall time, so that the schedule
+    is complete on a slow machine too. `ctc_steps`: for this many steps the CTC loss trains only its head, so that the
+    head's random weights do not disturb a trained encoder. `batch_s`: seconds of audio in a batch.
     """
 
     minutes: float
@@ -78,13 +78,13 @@ class _Learner:
     def of(cls, network: Network, rng: random.Random) -> _Learner:
         width = network.model.config.thinker_config.audio_config.d_model
         head = nn.Linear(width, len(network.processor.tokenizer) + 1)
-        # Two groups, because gradients are clipped per group: a new head has much larger ones.
+        # Two groups, because gradients are clipped per group: a new head has much larger gradients.
         groups = [{"params": list(part.parameters())} for part in (network.model, head)]
         optimiser = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=0.02, fused=True)
         return cls(network, head, optimiser, rng)
 
     def step(self, items: Sequence[Utterance], rate: float, alone: bool) -> tuple[float, ...]:
-        """One step at learning rate `rate`; `alone`: the CTC loss reaches its head only. Returns all losses."""
+        """Take one step at learning rate `rate`. `alone`: the CTC loss reaches only its head. Returns all losses."""
         with torch.autocast("cpu", torch.bfloat16):  # about three times faster than float32 on a CPU with AMX
             response, guidance, alignment = self._losses(items, alone)
         self.optimiser.zero_grad()
@@ -118,7 +118,7 @@ class Trainer:
     out: Path
 
     def run(self, seed: int) -> float:
-        """Trains until the time is over; returns the best mean word error on the development sets."""
+        """Train until the time is over. Returns the best mean word error on the development sets."""
         rng = random.Random(seed)
         learner = _Learner.of(self.network, rng)
         started = checked = time.monotonic()

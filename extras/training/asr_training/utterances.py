@@ -81,7 +81,7 @@ class UtteranceMaker:
         return self._prompted(utterance, rng)
 
     def span(self, rng: random.Random, language: Language, seconds: float, pause_s: float | None = None) -> Utterance:
-        """Phrases one after another, about `seconds` long: complete, or for the mixture's share cut at both ends."""
+        """Phrases in a row, about `seconds` long: complete, or cut at both ends with the probability `mixture.cut`."""
         longest_s = rng.choice(PAUSES_S) if pause_s is None else pause_s
         if rng.random() >= self.mixture.cut:
             speech = self.flow(rng, language, seconds - 2.0, longest_s)

@@ -51,7 +51,7 @@ def units(language: Language | None, text: str) -> list[str]:
 
 
 def is_known(language: Language, text: str) -> bool:
-    """Return True if `text` consists of the vocabulary alone."""
+    """Return True if `text` consists only of the vocabulary."""
     if language is Language.ENGLISH:
         return all(word in ENGLISH_WORDS for word in text.split())
     return set("".join(text.split())) <= set("".join(MANDARIN_ITEMS))

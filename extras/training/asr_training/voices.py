@@ -1,7 +1,7 @@
 """The voices for training, development and evaluation.
 
-Held-out voices are in no training set: neither here nor in that of the starting weights. The checkpoint to keep is
-chosen on development voices, never on held-out ones.
+Held-out voices are in no training set: neither in this one nor in that of the starting weights. The checkpoint to keep
+is chosen on development voices, never on held-out ones.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ HELD_OUT_VARIANTS = (
     *("adam", "anika", "belinda", "boris", "edward2", "Gene", "Gene2", "gustave", "iven4", "klatt6", "Marco"),
     *("quincy", "robert", "travis"),
 )
-# The speakers of kal_diphone and cmu_us_slt_arctic_hts are also those of two flite training voices, with other methods
-# of synthesis; the speaker of ked_diphone is in no training data.
+# kal_diphone and cmu_us_slt_arctic_hts share their speakers with two flite training voices, but are synthesised in
+# other ways. The speaker of ked_diphone is in no training data.
 FESTIVAL_VOICES = ("kal_diphone", "cmu_us_slt_arctic_hts", "ked_diphone")
 
 
@@ -93,6 +93,6 @@ def voices(role: Role, language: Language) -> tuple[Voice, ...]:
 
 
 def random_style(rng: random.Random, language: Language) -> Style:
-    """A random style within the range of the starting weights."""
+    """Return a random style within the range that the starting weights were trained on."""
     fastest = 200 if language is Language.ENGLISH else 165
     return Style(rng.randint(105, fastest), rng.randint(20, 80), rng.randint(25, 75))

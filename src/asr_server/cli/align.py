@@ -1,4 +1,4 @@
-"""`asr-server align`: when each word of a text is said in a recording, by a server or by a worker of this command."""
+"""`asr-server align`: finds when each word of a text is said, with a server or a worker of this command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`asr-server speak`: a text to audio, by a server or a worker of this command, written while it is made."""
+"""`asr-server speak`: speaks a text with a server or a worker of this command, and writes the audio as it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`asr-server speakers`: the voices by which a server recognises people."""
+"""`asr-server speakers`: lists, adds and deletes the voices by which a server recognises people."""
 
 from __future__ import annotations
 

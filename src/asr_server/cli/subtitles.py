@@ -1,4 +1,4 @@
-"""`asr-server subtitles`: recordings to subtitle files, translated on request."""
+"""`asr-server subtitles`: makes subtitle files of recordings, translated on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`asr-server transcribe`: files, directories or standard input to text, by a server or by a worker of this command."""
+"""`asr-server transcribe`: transcribes files, directories or standard input, with a server or its own worker."""
 
 from __future__ import annotations
 

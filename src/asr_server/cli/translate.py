@@ -1,4 +1,4 @@
-"""`asr-server translate`: recordings to text or subtitles in another language."""
+"""`asr-server translate`: turns recordings into text or subtitles in another language."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class LiveOptions:
     use_server_vad: bool | None = None
     hotwords: tuple[str, ...] = ()  # names and terms to expect
     token: str = ""  # the key, if the server has keys
-    words: Literal["", "accurate", "fast"] = ""  # for word times, "" for none
+    words: Literal["", "accurate", "fast"] = ""  # how to find the times of words, "" for no times
     speakers: bool = False  # distinguish speakers
 
 

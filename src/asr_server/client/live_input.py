@@ -116,7 +116,7 @@ class LiveInput:
     # -- what need not be sent again ---------------------------------------------------------------------------------
 
     def answered(self, kind: str) -> str | None:
-        """Drop the oldest sent action of this kind, which has been answered. Returns its text, or None without one."""
+        """Drop the oldest sent action of this kind, now answered. Returns its text, or None if there was none."""
         oldest = next((action for action in self._actions[: self._given] if action.kind == kind), None)
         if oldest is None:
             return None

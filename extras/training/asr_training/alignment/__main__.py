@@ -21,7 +21,7 @@ DEVELOPMENT_COUNT = 120
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train; returns the exit status."""
+    """Train and return the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.alignment", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument(

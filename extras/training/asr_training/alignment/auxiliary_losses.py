@@ -1,4 +1,4 @@
-"""Auxiliary losses on the audio tokens of the middle layer, by heads for training alone: position, word, boundaries.
+"""Auxiliary losses on the audio tokens of the middle layer, by heads only for training: position, word, boundaries.
 
 A timestamp token has to find its word in the audio and predict when it begins. From the timestamps alone, a language
 model this small needs hours to learn that. So every audio token also predicts its own slot, its word, the index of that
@@ -31,7 +31,7 @@ BOUNDARIES_PER_WORD = 2
 
 
 class AuxiliaryHeads(nn.Module):
-    """The heads; `width` is that of the language model."""
+    """The heads. `width`: the width of the language model."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def _audio_states(states: Tensor, rows: Sequence[Row]) -> Tensor:
 
 
 def _begins(count: int) -> tuple[Tensor, Tensor]:
-    """The slot in which each of `count` audio tokens begins, and its middle in samples: 13 a second, of 80 ms."""
+    """The slot in which each of `count` audio tokens begins, and its middle in samples; 13 tokens of 80 ms a second."""
     tokens = torch.arange(count)
     begins_ms = tokens // TOKENS_PER_S * 1000 + tokens % TOKENS_PER_S * TOKEN_MS
     slots = torch.tensor([slot_of(int(begin) * SAMPLE_RATE // 1000) for begin in begins_ms])

@@ -29,7 +29,7 @@ class BoundaryErrors:
 
     @classmethod
     def of(cls, utterances: Sequence[Utterance], predicted: Sequence[Boundaries]) -> BoundaryErrors:
-        """Errors of `predicted`: for each utterance start and end of each word, ms. Unknown boundaries do not count."""
+        """Errors of `predicted`: start and end of each word in ms, by utterance. Unknown boundaries do not count."""
         distances = [
             abs(predicted_ms - true_ms)
             for utterance, boundaries in zip(utterances, predicted, strict=True)
@@ -41,7 +41,7 @@ class BoundaryErrors:
 
 
 def true_boundaries(utterance: Utterance) -> list[float | None]:
-    """Start and end of each word in ms; `None` where the synthesiser does not report it."""
+    """Start and end of each word in ms; `None` if the synthesiser does not report one."""
     places = [place for word in utterance.spoken for place in (word.start, word.end)]
     known = [slot >= 0 for slot in timestamp_slots(utterance.spoken)]
     return [place * 1000 / SAMPLE_RATE if is_known else None for place, is_known in zip(places, known, strict=True)]
@@ -63,7 +63,7 @@ def predicted_boundaries(aligner: AlignerNetwork, utterances: Sequence[Utterance
 
 
 def estimated_boundaries(utterance: Utterance) -> Boundaries:
-    """Words spread in proportion to their letters between the true begin and the true end of the speech."""
+    """Words spread in proportion to their letters between the true start and the true end of the speech."""
     first, last = utterance.spoken[0].start, utterance.spoken[-1].end
     letters = np.cumsum([0, *(len(word) for word in utterance.words)])
     ends = (first + (last - first) * letters / letters[-1]) * 1000 / SAMPLE_RATE

@@ -32,7 +32,7 @@ KINDS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the clips and their manifest; returns the exit status."""
+    """Write the clips and their manifest, and return the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.alignment.clips", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Evaluate; returns the exit status."""
+    """Evaluate and return the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.alignment.evaluate", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def evaluate(aligner: AlignerNetwork, held_out: AlignerSets) -> dict[str, dict[str, dict[str, float]]]:
-    """Border errors of the aligner and of the simple estimate, for each set and for all together."""
+    """Boundary errors of the aligner and of the simple estimate, for each set and for all together."""
     from asr_training.alignment.boundary_errors import predicted_boundaries
 
     every: list[Utterance] = []

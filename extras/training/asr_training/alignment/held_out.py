@@ -28,7 +28,7 @@ class AlignerSets:
 
     @classmethod
     def open(cls, work: Path, seed: int) -> AlignerSets:
-        """Opens the held-out phrase corpus in `work`, or makes it if missing. Raises `SynthesisUnavailable`."""
+        """Open the held-out phrase corpus in `work`, or make it if it is missing. Raises `SynthesisUnavailable`."""
         return cls(open_corpus(work / "held-out", Role.HELD_OUT, seed, takes_share=0.34), seed)
 
     def sets(self) -> Iterator[tuple[str, tuple[Utterance, ...]]]:

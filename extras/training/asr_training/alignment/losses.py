@@ -17,7 +17,7 @@ from asr_training.speech import SpokenWord
 from asr_training.utterances import Utterance
 
 MIDDLE = len(LAYERS) // 2
-# Heads of the middle layer attend to the word, as they do in the demo recogniser, those of the next to its boundaries.
+# Heads of the middle layer attend to the word, as in the demo recogniser; heads of the next layer to its boundaries.
 WORD_HEADS = (GuidedHead(MIDDLE, 0), GuidedHead(MIDDLE, 1))
 BOUNDARY_HEADS = (GuidedHead(MIDDLE + 1, 0), GuidedHead(MIDDLE + 1, 2))
 

@@ -46,7 +46,7 @@ class AlignerNetwork:
 
     @classmethod
     def load(cls, folder: Path) -> AlignerNetwork:
-        """Loads an aligner checkpoint through the SDK, in float32."""
+        """Load an aligner checkpoint through the SDK, in float32."""
         return cls(Network.load(folder))
 
     @classmethod
@@ -101,7 +101,7 @@ class AlignerNetwork:
         ]
 
     def save(self, folder: Path) -> None:
-        """Writes the checkpoint in float16. The SDK omits the model type of the thinker, so it is added."""
+        """Write the checkpoint in float16. The SDK omits the model type of the thinker, so it is added."""
         stored = copy.deepcopy(self.network.model).half()
         stored.config.support_languages = [language.value for language in Language]
         stored.save_pretrained(folder)
@@ -120,7 +120,7 @@ def time_codes(slots: int, width: int) -> Tensor:
 
 
 def _copy_weights(thinker: Any, demo: Any) -> None:
-    """Copy encoder, embeddings and layers of the demo. New layers add nothing at first; the head starts as codes."""
+    """Copy encoder, embeddings and layers of the demo. New layers add nothing at first; the head gets time codes."""
     thinker.audio_tower.load_state_dict(demo.audio_tower.state_dict())
     thinker.model.embed_tokens.load_state_dict(demo.model.embed_tokens.state_dict())
     thinker.model.norm.load_state_dict(demo.model.norm.state_dict())

@@ -1,8 +1,8 @@
 """Pretraining: the early layers learn the position of each audio token in the clip, before timestamps are trained.
 
 Nothing in an audio token gives its position: positions inside the encoder restart every second, and the language model
-only has relative ones. Learned from the timestamps this takes most of an hour. As a loss of every token, for the early
-layers alone and on audio that is encoded once, it takes a minute.
+only has relative ones. To learn it from the timestamps takes most of an hour. With a loss on every token, only for the
+early layers and on audio that is encoded once, it takes a minute.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST_S = 30
 def pretrain_positions(
     aligner: AlignerNetwork, auxiliary: AuxiliaryHeads, maker: UtteranceMaker, rng: random.Random, minutes: float
 ) -> float:
-    """Train the layers up to the middle one by the loss of positions; returns the last loss."""
+    """Train the layers up to the middle one with the position loss, and return the last loss."""
     schedule = Schedule(minutes, peak_rate=RATE, warmup_steps=WARMUP_STEPS)
     clips = _encoded(aligner, maker, rng)
     opening = aligner.network.embedded(aligner.network.ids("<|audio_start|>")).detach()

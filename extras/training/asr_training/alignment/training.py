@@ -28,8 +28,8 @@ class AlignerTrainer:
     """One training run; `out` receives the best checkpoint so far, `out` with ".log" its history.
 
     `development`: utterances in development voices, which choose the checkpoint. `places_minutes`: the time to pretrain
-    positions, before the time of the `schedule`. For the first `easy_share` of that, utterances come from `phrases`,
-    which have few words.
+    positions, before the time of the `schedule`. For the first `easy_share` of the schedule's time, utterances come
+    from `phrases`, which have few words.
     """
 
     aligner: AlignerNetwork
@@ -42,14 +42,14 @@ class AlignerTrainer:
     easy_share: float
 
     def run(self, seed: int) -> float:
-        """Trains until the time is over; returns the best mean boundary error on the development voices, in ms."""
+        """Train until the time is over. Returns the best mean boundary error on the development voices, in ms."""
         rng = random.Random(seed)
         # The fused kernel's backward pass is slow on a CPU: with it a step takes a fifth longer.
         self.aligner.thinker.model.config._attn_implementation = "eager"  # noqa: SLF001
         auxiliary = AuxiliaryHeads(self.aligner.thinker.lm_head.in_features)
         loss = pretrain_positions(self.aligner, auxiliary, self.maker, rng, self.places_minutes)
         self._log(f"positions pretrained: {loss:.3f}")
-        # Two groups, because gradients are clipped per group: new heads have much larger ones.
+        # Two groups, because gradients are clipped per group: new heads have much larger gradients.
         groups = [{"params": list(part.parameters())} for part in (self.aligner.network.model, auxiliary)]
         optimiser = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=0.02, fused=True)
         started = checked = time.monotonic()

@@ -8,12 +8,12 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_training.speech import SpokenWord
 
 SLOT_MS, SLOTS = 40, 800  # 32 s of slots: the server cuts speech into spans of at most 30 s
-# espeak-ng reports these pairs as one word: the begin of the second is unknown.
+# espeak-ng reports these pairs as one word: the start of the second is unknown.
 FUSED = {("on", "the"), ("no", "one")}
 
 
 def timestamp_slots(words: Sequence[SpokenWord]) -> list[int]:
-    """The true slots of all timestamps, start and end of each word; -1 where the synthesiser does not report it."""
+    """The true slots of all timestamps, start and end of each word; -1 if the synthesiser does not report one."""
     slots: list[int] = []
     for number, word in enumerate(words):
         before = words[number - 1].text if number else ""

@@ -102,7 +102,7 @@ def _passages(said: Words, heard: Words, steps: Editops, times: Sequence[Bounds]
 
 
 def _edges(steps: Editops) -> list[tuple[int, int]]:
-    """Return where both texts begin or cease to agree, from their beginning to their end."""
+    """Return the positions at which the texts begin or cease to agree, from their beginning to their end."""
     return [(0, 0), *((block.a + at, block.b + at) for block in steps.as_matching_blocks() for at in (0, block.size))]
 
 

@@ -26,9 +26,9 @@ _MAX_NAME_CHARACTERS = 60
 # The states of a home with thousands of entities are some megabytes.
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _ANSWER_S = 30.0
-# One change makes several events, and the names of states follow those of the registry.
+# One change makes several events, and the names of states change after the names in the registry.
 _SETTLED_S, _LONGEST_UNSETTLED_S = 1.0, 10.0
-# Some names change without an event: those of entities that are defined in a file and have no entry in the registry.
+# Names of entities that are defined in a file and have no entry in the registry change without an event.
 _REREAD_S = 900.0
 # Home Assistant can be set to ban addresses after some failed logins, so a refused token is retried rarely.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 300.0

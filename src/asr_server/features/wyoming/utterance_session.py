@@ -42,7 +42,7 @@ class GrowingText:
         certain = (line.text if line.final else line.committed).strip()
         if not certain:
             return ""
-        # A Wyoming transcript has one language: that of the first words.
+        # A Wyoming transcript has one language: the language of the first words.
         self.language = self.language or languages.code(line.language)
         before, self.text = self.text, f"{self._finished}{joint(self._finished, certain)}{certain}"
         return self.text[len(before) :]
