@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, IntEnum, auto
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import wcwidth
 
@@ -62,6 +62,22 @@ def _parser(language: str) -> Parser:
     return parser
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+# The caches keep the results for this many words of at most this length: callers choose how long a word is.
+_KEPT_WORDS, _KEPT_CHARS = 65_536, 64
+
+
+def _kept(function: F) -> F:
+    """Cache the results for short words."""
+    cached: Any = lru_cache(_KEPT_WORDS)(function)
+
+    @wraps(function)
+    def found(word: str, *more: str) -> Any:
+        return (cached if len(word) <= _KEPT_CHARS else function)(word, *more)
+
+    return cast(F, found)
+
+
 class Width(NamedTuple):
     """The width of a text."""
 
@@ -69,7 +85,7 @@ class Width(NamedTuple):
     wide: int  # characters that take two of them
 
 
-@lru_cache(maxsize=65_536)
+@_kept
 def measure(text: str) -> Width:
     """Return the width of a text without control characters: CJK counts two columns, a combining mark none."""
     if text.isascii():
@@ -200,7 +216,7 @@ def _kinds(clusters: Sequence[str]) -> list[_Kind]:
     return kinds
 
 
-@cache
+@lru_cache(16_384)  # more characters than any text of a language has
 def _kind(char: str) -> _Kind:
     category = unicodedata.category(char)
     if char in OPENING:
@@ -236,7 +252,7 @@ class Boundary(IntEnum):
     SENTENCE = 2
 
 
-@lru_cache(maxsize=65_536)
+@_kept
 def boundary_after(word: str) -> Boundary:
     """Return the strongest boundary among the punctuation at the end of `word`."""
     tail = word[len(word) - _TAIL.match(word[::-1]).end() :]  # type: ignore[union-attr]  # it matches any string
@@ -286,7 +302,7 @@ _LENGTHENING = {Boundary.TIED: 0.0, Boundary.NONE: 0.0, Boundary.CLAUSE: 0.5, Bo
 _MIN_SYLLABLES = 0.5
 
 
-@lru_cache(maxsize=65_536)
+@_kept
 def syllables(word: str, language: str = "") -> float:
     """Return the estimated syllables of `word` in `language` (the model's name for it); at least 0.5."""
     lengthening = _LENGTHENING[boundary_after(word)]

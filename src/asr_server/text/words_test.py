@@ -1,5 +1,6 @@
 """Words in every script."""
 
+import tracemalloc
 import unicodedata
 
 import pytest
@@ -79,6 +80,18 @@ def test_a_word_that_is_not_there_gets_the_usual_joint():
 def test_columns_are_counted_as_they_are_shown():
     widths = {"abc": (3, 0), "你好": (4, 2), "e\u0301": (1, 0), "한글 x": (6, 2), "กำลัง": (4, 0)}
     assert {text: measure(text) for text in widths} == widths
+
+
+@pytest.mark.parametrize("function", [words.measure, words.boundary_after, words.syllables])
+def test_nothing_is_kept_of_a_long_word(function):
+    """A caller chooses how long a word is, and how many of them are sent."""
+    tracemalloc.start()
+    try:
+        for number in range(10):
+            function(f"{number}{'ä' * 100_000}")
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_phrases_end_where_readers_pause():
