@@ -4,8 +4,8 @@ Transcription comes first: one step decodes for every row and makes at most one 
 number of tokens. If both have work, the aligner takes about half of the time. The aligner is located in the
 background, loaded for the first alignment and unloaded after its own idle time. Transcription continues if it fails.
 
-Everything runs on the engine thread except `Aligner.locate`, which may download for minutes. It has a thread of its own
-and touches nothing here: its outcome is a future that the engine thread looks at.
+Everything runs on the engine thread except `Aligner.locate`, which may download for minutes. That runs on a thread of
+its own and touches nothing here: the engine thread polls its future.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from asr_server.processes.caller_work import in_background
 from asr_server.schedule.job import RequestClock
 from asr_server.schedule.model import Outcome, RowDone, RowFailed
 
-# An aligner that could not be loaded is tried again at the first alignment after this time, not at every one.
+# After a failed load, alignments fail at once for this long. The first one after that tries to load again.
 RETRY_S = 60.0
-# How long a step waits for the background when it has nothing else to do.
+# How long a step waits for the aligner to be located, if it has nothing else to do.
 _PAUSE_S = 0.02
 
 
@@ -41,9 +41,9 @@ class _Pass:
 class AligningEngine:
     """Implements `engine.protocol.Engine`; `admit` also takes an `AlignItem`, whose `RowDone` carries an `Alignment`.
 
-    Without an `aligner` every `AlignItem` is refused. `pass_tokens` bounds one pass of the aligner, and with it the
-    wait of rows that decode; a longer item has a pass to itself. `idle_timeout_s` of 0 keeps the aligner
-    as long as the model. `request_clock` stands still while the aligner is loaded. `clock` is monotonic seconds.
+    Without an `aligner` every `AlignItem` is refused. `pass_tokens` bounds one pass of the aligner, and so the wait of
+    decoding rows; a longer item has a pass to itself. With `idle_timeout_s` of 0, the aligner stays loaded as long as
+    the model. `request_clock` stands still while the aligner is loaded. `clock` returns monotonic seconds.
     `prepare` is called on the engine thread before each load of the model. `beside` is another engine with the same
     aligner, which is loaded once for both.
     """
@@ -68,7 +68,7 @@ class AligningEngine:
         self.idle: IdleTimer = beside.idle if beside is not None else IdleTimer(idle_timeout_s, clock)
         self._request_clock = request_clock or RequestClock()
         self._clock = clock
-        # Spans whose words are to be placed, and what each takes of a pass in tokens.
+        # Spans whose words are to be placed in time, with the tokens that each takes in a pass.
         self._pending: dict[int, tuple[AlignItem, int]] = {}
         self._under_way: _Pass | None = None
         self._transcribing: set[int] = set()
@@ -76,7 +76,7 @@ class AligningEngine:
         self._state = AlignerState.UNLOADED
         self._error = ""
         self._failed_s = clock()
-        # Durations that share the time out: the last part of an aligner's pass, and what decoding took since then.
+        # Durations that divide the time: of the last part of an aligner's pass, and of the decoding since then.
         self._last_part_s = self._decoded_s = 0.0
 
     @property
@@ -105,9 +105,9 @@ class AligningEngine:
 
     @property
     def free_slots(self) -> int:
-        """Slots that are free for either kind; an alignment that waits takes one, and a whole pass of them takes all.
+        """Return the slots free for either kind. A waiting alignment takes one; a whole pass of them takes all.
 
-        None of that while the aligner is being located, which may take minutes: it would keep transcription out.
+        While the aligner is being located, which may take minutes, they take none: transcription would be kept out.
         """
         if self._state is AlignerState.LOADING:
             return self._engine.free_slots
@@ -130,8 +130,8 @@ class AligningEngine:
         self._engine.unload()
 
     def admit(self, key: int, item: Utterance | AlignItem, urgent: bool = False) -> None:
-        """Take a row in; `urgent` is for utterances. Raises at once when the aligner could not be loaded a short while
-        ago."""
+        """Take a row in; `urgent` is for utterances. For an alignment, raises at once if the aligner failed to load
+        less than `RETRY_S` ago."""
         if isinstance(item, Utterance):
             self._engine.admit(key, item, urgent)
             self._transcribing.add(key)
@@ -143,8 +143,8 @@ class AligningEngine:
         self._pending[key] = item, self.aligner.cost(item)
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """Decode for every row, then make at most one part of a pass of the aligner, of one item where `begin_s` limits
-        the step."""
+        """Decode for every row, then run at most one part of a pass of the aligner. If `begin_s` limits the step, a new
+        pass has one item."""
         if self._transcribing:
             began_s = self._clock()
             for outcome in self._engine.step(begin_s):
@@ -165,11 +165,11 @@ class AligningEngine:
             self._transcribing.discard(key)
             self._engine.drop(key)
         elif not self._pending and self._state is AlignerState.LOADING:
-            # Nobody waits for it any more. It is still located, but not loaded.
+            # Nobody waits for the aligner any more. It is still being located, but will not be loaded.
             self._state = AlignerState.UNLOADED
 
     def poll_idle(self) -> float | None:
-        """Unload the aligner if it was idle for long enough. Seconds until the next call is due, or None."""
+        """Unload the aligner if it was idle for long enough. Return the seconds until the next call is due, or None."""
         if self.aligner is None or not self.aligner.loaded or self._pending or self._under_way:
             return None
         if self.idle.expired:
@@ -184,14 +184,14 @@ class AligningEngine:
                 return
         except EngineFailed:
             raise
-        except Exception as error:  # only those who wait for the aligner get it
+        except Exception as error:  # only the jobs that wait for the aligner get it
             yield from self._give_up(error)
             return
         began_s = self._clock()
         if self._under_way is None:
             keys = self._next_pass(pass_tokens)
             self._under_way = _Pass(keys, aligner.align([self._pending.pop(key)[0] for key in keys]))
-        # Taken out meanwhile: a pass that raises is over.
+        # Taken out while it runs, so that a pass that raises is over.
         own, self._under_way = self._under_way, None
         results = next(own.parts)
         self.idle.touch()
@@ -204,7 +204,7 @@ class AligningEngine:
                 yield RowDone(key, result) if isinstance(result, Alignment) else RowFailed(key, result)
 
     def _next_pass(self, pass_tokens: int) -> list[int]:
-        """Keys of the next pass: the oldest first, as many as `pass_tokens` allow, one at least."""
+        """Return the keys of the next pass: the oldest first, as many as `pass_tokens` allow, at least one."""
         keys, used = list[int](), 0
         for key, (_, tokens) in self._pending.items():
             used += tokens
@@ -216,7 +216,7 @@ class AligningEngine:
     def _make_ready(self, aligner: Aligner) -> None:
         """Locate the aligner in the background, then load it here.
 
-        The step that loads makes no pass: both may take long, and between two steps the thread shows that it moves.
+        The step that loads makes no pass. Both may take long, and the thread reports progress between two steps.
         """
         self._state = AlignerState.LOADING
         if self._located is None:
@@ -236,7 +236,7 @@ class AligningEngine:
             aligner.locate()
 
     def _give_up(self, error: Exception) -> Iterator[Outcome]:
-        """Tell everyone who waits for the aligner why it cannot be located or loaded."""
+        """Fail all waiting alignments with the reason why the aligner cannot be located or loaded."""
         if not isinstance(error, AsrError):
             cause, error = error, ModelUnavailable(f"The aligner cannot be loaded ({type(error).__name__}).")
             error.__cause__ = cause

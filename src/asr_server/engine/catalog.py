@@ -1,6 +1,6 @@
-"""The names of the models, their own and those that clients send, and the languages they know.
+"""The models' own names, the names that clients send for them, and the languages they know.
 
-Models of recordings and models of speech have names apart: a request names one of its kind.
+Models for recordings and models that speak have separate names: a request names a model of its kind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ALIASES = (
     "*faster-*whisper*",
     "Qwen/Qwen3-ASR-*",
 )
-# The sizes of Whisper, as programs that have run it on the same machine name it. They are not listed.
+# The sizes of Whisper, by which programs that ran it locally name it. They are not listed.
 _WHISPER_SIZES = frozenset(
     f"{size}{variant}"
     for size, variants in {
@@ -46,7 +46,7 @@ _WHISPER_SIZES = frozenset(
     }.items()
     for variant in variants
 )
-# The same for speech: all mean what speaks on this server.
+# The same for speech: all mean the model that speaks on this server.
 SPEECH_ALIASES = (
     "tts-1",
     "tts-1-hd",
@@ -71,7 +71,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One name."""
+    """One name of a model."""
 
     id: str
     created: int  # the start of the server, in Unix seconds
@@ -113,7 +113,7 @@ class Catalog:
 
     @classmethod
     def of(cls, plan: Plan, aliases: Collection[str]) -> Catalog:
-        """The catalog of the models of a plan."""
+        """Return the catalog of the models of a plan."""
         others = {other.model_id: other.traits.languages for other in plan.others}
         speech = [plan.value(option) for option in ("speech", "speech_clone_model") if plan.is_active(option)]
         return cls(plan.model_id, plan.traits.languages, aliases, others, speech)
@@ -123,19 +123,19 @@ class Catalog:
         return next(iter(self._models))
 
     def all(self) -> list[Model]:
-        """Every name without `*`; the models' own come first, and the default model's before the others. Those of
-        speech are behind all others."""
+        """Return every name without `*`: the default model's own, the other models' own, the aliases, and
+        last the names for speech."""
         speech = [model for name, model in self._speech.items() if name not in self._models]
         return [*self._models.values(), *speech]
 
     def check_language(self, language: str | None, param: str = "language", model: str = "") -> None:
-        """Raise `UnsupportedLanguage` if a resident model does not know `language`, which is one of its names or
+        """Raise `UnsupportedLanguage` if a resident model does not know `language`, one of the model's names or
         None."""
         if language is not None and language not in self._languages[model]:
             raise self.unknown_language(language, param, model)
 
     def language(self, value: str | None, model: str = "") -> str | None:
-        """Return the name of a language that a client names, or None if the model detects it.
+        """Return the model's name of a client's language, or None if the model detects the language.
 
         Raises `invalid_language_format`, and `UnsupportedLanguage` if the resident model does not know it.
         """
@@ -154,8 +154,8 @@ class Catalog:
         return UnsupportedLanguage(f"The loaded model does not know {language}. It knows: {names}.", param=param)
 
     def find(self, name: str, param: str = "model", *, any_name: bool = False) -> Model:
-        """The model for recordings of that name; raises `model_not_found`, which names those that there are, unless
-        `any_name` means the default model."""
+        """Return the model for recordings of that name. With `any_name`, an unknown name means the default model;
+        otherwise raises `model_not_found`, which lists the names."""
         if (model := self._models.get(name)) is not None:
             return model
         if any_name or name in _WHISPER_SIZES or _fits(name, self._patterns):
@@ -172,7 +172,7 @@ class Catalog:
         raise InvalidInput(message, code="model_not_found", param=param)
 
     def find_speech(self, name: str, param: str = "model") -> Model:
-        """Return what `find` does, of the models that speak."""
+        """Return the model of that name that speaks. Raises `model_not_found`, which lists the names."""
         if (model := self._speech.get(name)) is not None:
             return model
         if self._speech and _fits(name, SPEECH_ALIASES):
@@ -187,7 +187,7 @@ class Catalog:
         raise InvalidInput(message, code="model_not_found", param=param)
 
     def retrieve(self, name: str) -> Model:
-        """The model of that name, whatever it is for. Raises `model_not_found`."""
+        """Return the model of that name, for recordings or for speech. Raises `model_not_found`."""
         speaks = name in self._speech or (bool(self._speech) and _fits(name, SPEECH_ALIASES))
         return self.find_speech(name) if speaks and name not in self._models else self.find(name)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asr_server.schedule.job import RequestClock
     from asr_server.schedule.thread import Scheduler
 
-# A deadline is checked no more often than this: it may be near for as long as its clock stands still.
+# The shortest pause between two checks of a deadline, which may stay near for as long as its clock stands still.
 _CHECK_S = 0.1
 
 
@@ -46,15 +46,15 @@ class Transcription:
     infer_s: float  # from the row's first step to its last
     load_s: float  # the wait for the model to be loaded
     end: int
-    start: int = 0  # more than 0 for what was asked again in parts
-    temperature: float = 0.0  # that the answer was made with
+    start: int = 0  # more than 0 if the audio was transcribed again in parts
+    temperature: float = 0.0  # used for this answer
 
 
 class EngineClient:
     """Submits jobs for one model to the engine thread. Every method raises `ShuttingDown` when no new work is taken.
 
-    `model`: its name there. `drafting`: a smaller model, whose transcripts this one verifies; None for none.
-    `deadline_s` is read by `clock`. At it, `transcribe` cancels the job and raises `DeadlineExceeded`.
+    `model`: its name on the engine thread. `drafting`: the drafts of a smaller model, which this one verifies, or None.
+    `deadline_s` is a time of `clock`. When it passes, `transcribe` cancels the job and raises `DeadlineExceeded`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class EngineClient:
         return self._thread.lease(live=live, model=self._model)
 
     def load(self) -> None:
-        """Begin to load the model, unless it is loaded; if that fails, the next job reports it."""
+        """Start to load the model, unless it is loaded. If that fails, the next job reports the error."""
         self._thread.load(self._model)
 
     async def transcribe(
@@ -83,7 +83,7 @@ class EngineClient:
     ) -> Transcription:
         """Return the engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
         try:
-            async with until(self.clock, deadline_s):  # which cancels the wait, and by that the job
+            async with until(self.clock, deadline_s):  # a timeout cancels the wait, and so the job
                 return await self.stream(utterance, priority=priority, deadline_s=deadline_s).result()
         except TimeoutError:
             raise DeadlineExceeded("The time limit of the request passed while it was being worked on.") from None
@@ -105,10 +105,10 @@ class EngineClient:
 
 
 class ModelDrafts:
-    """Transcripts of a smaller model as drafts of another, and what they have saved. Used on the event loop.
+    """Makes drafts for another model with a smaller one, and counts the saved steps. Used on the event loop.
 
-    A draft saves the steps of its tokens that prove right, and changes no answer; see `Utterance.draft`.
-    `client`: of the smaller model.
+    A draft saves a step for each of its tokens that proves right, and changes no answer; see `Utterance.draft`.
+    `client`: the client of the smaller model.
     """
 
     def __init__(self, client: EngineClient) -> None:
@@ -117,8 +117,8 @@ class ModelDrafts:
         self._steps = self._saved = 0
 
     def helps(self, utterance: Utterance) -> bool:
-        """True if a draft may help: not if the utterance has one already, is sampled, or is a partial, and not in a
-        language or of a length that the smaller model does not know."""
+        """Return True if a draft may help. It cannot if the utterance already has one, is sampled or is a partial, or
+        if the smaller model does not know its language or takes no audio of its length."""
         traits = self._client.traits
         has_draft = bool(utterance.draft or utterance.draft_text)
         is_partial = utterance.session is not None and not utterance.last
@@ -127,8 +127,8 @@ class ModelDrafts:
         return known and fits and not (has_draft or is_partial or utterance.temperature > 0)
 
     async def draft(self, job: Job[Hypothesis], utterance: Utterance) -> Transcription | None:
-        """Return what the smaller model says, asked with the priority of `job`; None if it fails, since a draft is not
-        needed.
+        """Return the smaller model's transcript, made with the priority of `job`; None if it fails, since a draft is
+        optional.
 
         Raises `ShuttingDown` and `EngineFailed`.
         """
@@ -142,7 +142,7 @@ class ModelDrafts:
             return None
 
     def note(self, answer: Hypothesis) -> None:
-        """An answer that had a draft. Without one it takes a step for each token, and one for its end."""
+        """Count the steps that a draft saved. Without it, the answer takes one for each token, and one for its end."""
         self.spans += 1
         self._steps += len(answer.ids) + 1
         self._saved += len(answer.ids) + 1 - answer.passes
@@ -157,9 +157,9 @@ R = TypeVar("R")
 
 
 class JobStream(Generic[D, R]):
-    """A job under way: an async iterator of what it hands out, then its `answer`.
+    """A job under way: an async iterator over its output, then its `answer`.
 
-    The iterator raises `TimeoutError` at the deadline. The engine does not: it may hang in a step.
+    The iterator enforces the deadline with `TimeoutError`. The engine cannot: it may hang in a step.
     """
 
     def __init__(self, thread: Scheduler, job: Job[R]) -> None:
@@ -167,10 +167,10 @@ class JobStream(Generic[D, R]):
         self._loop = asyncio.get_running_loop()
         self._ready: deque[D] = deque()
         self._changed = asyncio.Event()
-        self.begun = asyncio.Event()  # set when the first item has come, or at the end
+        self.begun = asyncio.Event()  # set when the first item has arrived, or at the end
         job.on_delta = self._on_delta
         self._future = self._submit()
-        # The result crosses over by `call_soon_threadsafe` too, so this runs after `_add` of every delta.
+        # The result also arrives through `call_soon_threadsafe`, so this callback runs after `_add` of every delta.
         self._future.add_done_callback(self._on_done)
 
     def __aiter__(self) -> Self:
@@ -190,7 +190,7 @@ class JobStream(Generic[D, R]):
 
     def cancel(self) -> None:
         if not self._future.cancel() and not self._future.cancelled():
-            self._future.exception()  # now it counts as retrieved: asyncio does not log it
+            self._future.exception()  # marks the error as retrieved, so that asyncio does not log it
 
     def _submit(self) -> asyncio.Future[R]:
         return asyncio.wrap_future(self._thread.submit(self._job))
@@ -206,15 +206,15 @@ class JobStream(Generic[D, R]):
     def _on_done(self, _: asyncio.Future[R]) -> None:
         self.begun.set()
         self._changed.set()
-        # `on_delta` refers to this stream, and this stream to the job with its audio: without the cycle the memory is
-        # free at the last reference and not at some later garbage collection.
+        # Break a cycle: `on_delta` refers to this stream, and this stream to the job with its audio. The memory is then
+        # freed with the last reference and not by a later garbage collection.
         self._job.on_delta = None
 
 
 class EngineStream(JobStream[str, Hypothesis]):
     """A transcription under way: its text, then its `result`. Made by `EngineClient.stream`.
 
-    With `drafting` the job is queued after its draft, in the place in the queue that the draft had.
+    With `drafting`, the job is queued after its draft and keeps the arrival time of the draft.
     """
 
     def __init__(self, thread: Scheduler, job: Job[Hypothesis], drafting: ModelDrafts | None = None) -> None:
@@ -259,9 +259,9 @@ class EngineStream(JobStream[str, Hypothesis]):
 
 @asynccontextmanager
 async def until(clock: RequestClock, deadline_s: float | Callable[[], float] | None) -> AsyncIterator[None]:
-    """Raise `TimeoutError` if the block is not left by `deadline_s`, as `asyncio.timeout_at` does, but by `clock`.
+    """Raise `TimeoutError` if the block is not left by `deadline_s`: `asyncio.timeout_at` with the time of `clock`.
 
-    `deadline_s` is None for no limit, or a function where the deadline may move, but only to later.
+    `deadline_s` is None for no limit, or a function if the deadline may move. It may only move to a later time.
     """
     if deadline_s is None:
         yield

@@ -35,7 +35,7 @@ def aligned(aligner, items):
 
 
 def causal_checkpoint(directory, tokens):
-    """Make a copy of the demonstration model whose encoder is causal and attends to so many tokens; return its path."""
+    """Copy the demonstration model with a causal encoder that attends to that many tokens. Return the copy's path."""
     if not directory.exists():
         shutil.copytree(demo.checkpoint_path(), directory)
         config = json.loads((directory / "config.json").read_text())
@@ -67,7 +67,7 @@ def loaded_aligner(aligner_id="demo", *, on_progress=lambda: None, **values):
 
 
 def ends(engine, *utterances):
-    """Return how each of the utterances ends that are admitted together, and the ids of all its deltas."""
+    """Admit utterances together. Return how each of them ends, and the ids of all its deltas."""
     for key, utterance in enumerate(utterances):
         engine.admit(key, utterance)
     found, deltas = {}, dict.fromkeys(range(len(utterances)), ())
@@ -83,7 +83,7 @@ def ends(engine, *utterances):
 
 
 def until_decoding(engine, rows=1):
-    """Make steps until the prompts of `rows` rows are computed."""
+    """Run steps until the prompts of `rows` rows are computed."""
     while len(engine.runtime.decoder.decoding) < rows:
         list(engine.step())
 

@@ -23,12 +23,12 @@ from asr_server.schedule.thread import EngineThread, Scheduler
 
 OnFailure = Callable[[EngineFailed], None]
 
-# One place of this many in the batch is kept for live work.
+# One in this many slots of the batch is reserved for live work.
 _LIVE_SHARE = 8
 
 
 def log_state(model: str, state: ModelState, took_s: float) -> None:
-    """Log that a model was loaded or unloaded, or could not be."""
+    """Log the new state of a model, and how long the change took."""
     named = {"model": model} if model else {}
     logger.info("model", state=state.value, took_s=round(took_s, 3), **named)
 
@@ -38,7 +38,7 @@ class Watch:
     """The receivers of reports about the engines."""
 
     engine: SchedulerObserver = field(default_factory=SchedulerObserver)
-    on_state: OnState = log_state  # of the models for recordings
+    on_state: OnState = log_state  # of every model on the engine thread
     on_failure: OnFailure = lambda error: None
 
 
@@ -50,7 +50,7 @@ class EngineCore:
     """The engines and their thread."""
 
     infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines that recognise speech, by the names of their models
-    speaking: Mapping[str, Batch]  # those that speak, by their options
+    speaking: Mapping[str, Batch]  # the engines that speak, by their options
     thread: Scheduler
 
 
@@ -86,7 +86,7 @@ def build(settings: Settings, resolved: Plan, watch: Watch = NOBODY) -> EngineCo
 def speaking(
     resolved: Plan, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> dict[str, Batch]:
-    """Return the engines that speak on the thread of the recogniser, not loaded, by their options."""
+    """Return the speech engines that share the recogniser's thread, not loaded, by their options."""
     build = next(filter(None, (feature.build_shared for feature in resolved.features)), None)
     return {
         name: build(model, on_progress, on_load_progress)
@@ -96,7 +96,7 @@ def speaking(
 
 
 def by_name(resolved: Plan) -> dict[str, Plan]:
-    # The default's first: `/health` lists the models in this order.
+    # The default model comes first: `/health` lists the models in this order.
     return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
 
 
@@ -142,7 +142,7 @@ def build_aligning(
     request_clock: RequestClock | None = None,
     beside: Iterable[AligningEngine] = (),
 ) -> AligningEngine:
-    """Build the engine with its aligner, or with that of an engine in `beside` if it is the same one. `request_clock`
+    """Build the engine with its aligner. If an engine in `beside` has the same aligner, share it. `request_clock`
     stands still while the aligner is loaded."""
     clock = request_clock or RequestClock()
     engine = build_engine(plan, on_progress, clock.progress)
@@ -155,12 +155,12 @@ def build_aligning(
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
         request_clock=clock,
-        # Before the libraries start threads of their own, which inherit it.
+        # Bind the thread before the libraries start threads of their own, which inherit the binding.
         prepare=plan.bind or (lambda: None),
         beside=same,
     )
 
 
 def pass_tokens(device: str) -> int:
-    """Tokens of one aligner pass, for which rows that decode wait: on a CPU no more than a step may prefill."""
+    """Return the most tokens of an aligner pass. Rows wait for it: on a CPU, no more than a step may prefill."""
     return 8192 if device.startswith("cuda") else 1024

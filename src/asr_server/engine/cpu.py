@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
-# Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
+# Instructions that add up products of 8-bit integers in 32 bits, and instructions that multiply in bfloat16, the widest
+# first. Without the former, 16-bit sums overflow: random layers were off by 3 to 30 % instead of 1 % (2026-11-22).
 INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
 BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 
@@ -20,22 +20,22 @@ class CpuShare:
     """The number of computing threads that fits this process."""
 
     threads: int  # how many computing threads this process should have
-    reason: str  # what that number follows from
+    reason: str  # why this number
 
 
 ONE_THREAD = CpuShare(1, "one for the one core that this process may use")
 
 
 def flags(root: Path = _ROOT) -> frozenset[str]:
-    """Return the instruction sets of the processor, by the kernel's names; empty where the kernel lists none."""
+    """Return the instruction sets of the processor, by the kernel's names; empty if the kernel lists none."""
     file = root / "proc/cpuinfo"
     lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
     return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
 
 
 def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShare:
-    """Return one thread for each core of `allowed` (default: this process' affinity mask), fewer where a control group
-    has a quota.
+    """Return one thread for each core of `allowed` (default: this process' affinity mask), or fewer if a control group
+    has a lower quota.
 
     Two threads on one core share its multipliers. With more threads than the quota allows, the kernel stops all of them
     for the rest of each period, and a pass waits for its slowest thread.
@@ -53,8 +53,7 @@ def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShar
 def _quotas(root: Path) -> Iterator[float]:
     """Yield the quotas, in CPUs, of this process' control group and its parents, in both versions of the interface.
 
-    A container often sees its own group as the root, while /proc names it as the host does: the root is read in any
-    case.
+    A container often sees its own group as the root, while /proc names it as the host does. So the root is always read.
     """
     file = root / "proc/self/cgroup"
     for line in file.read_text().splitlines() if file.is_file() else ():

@@ -1,4 +1,4 @@
-"""The meaning of an exception of a pass: a fault of its row, too little memory, or an accelerator that is lost."""
+"""The meaning of an exception from a pass: a fault of its row, too little memory, or a lost accelerator."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import traceback
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 
-# Codes of cudaError_t in `torch.AcceleratorError`; HIP's are the same. Memory that torch's allocator did not ask for:
+# Codes of cudaError_t in `torch.AcceleratorError`; HIP's are the same. Out of memory, not in torch's allocator:
 _MEMORY = 2
-# A call that was refused before anything ran: wrong arguments, too many resources for one launch, not supported; or
-# what cannot be recorded as a graph.
+# A call that was refused before anything ran: wrong arguments, too many resources for one launch, not supported, or not
+# possible while a graph is recorded.
 _REFUSED = frozenset({1, 9, 98, 701, 720, 801, *range(900, 909)})
-# No device that could be used: not initialised, driver too old, busy, absent, no kernels for it, versions that differ.
+# No usable device: not initialised, driver too old, busy, absent, no kernels for it, mismatched versions.
 _UNAVAILABLE = frozenset({3, 35, 46, 100, 101, 209, 802, 803, 804})
 # All other codes, such as 700 (illegal memory access), 710 (assertion in a kernel), 719 (launch failure) and 214 (ECC):
-# by CUDA's reference every later call returns the same error, and the process must be started again.
+# according to CUDA's reference, every later call returns the same error, and the process must be restarted.
 
-# By its name: torch need not be installed.
+# Matched by name, since torch need not be installed.
 _TORCHS_OUT_OF_MEMORY = "OutOfMemoryError"
-# cuBLAS and cuDNN raise RuntimeErrors of their own. Their handles cannot be made where memory is short.
+# Errors of cuBLAS and cuDNN are RuntimeErrors. They fail to create their handles if memory is short.
 _STATUS = re.compile(r"CU(?:BLAS|DNN)_STATUS_(\w+)")
 _STATUS_MEMORY = frozenset({"ALLOC_FAILED", "NOT_INITIALIZED"})
 _STATUS_LOST = frozenset({"EXECUTION_FAILED", "INTERNAL_ERROR", "MAPPING_ERROR"})
-# torch's allocator of host memory, and C++ where something else allocates.
+# From torch's allocator of host memory, and from C++ for all other allocations.
 _HOST_MEMORY = re.compile(r"can't allocate memory|std::bad_alloc")
 _DEVICE_ERROR = re.compile(r"(?:CUDA|HIP)(?: driver)? error: (.+)")
 _AGAIN = "The server starts again; try again."
 
 
 def failure(error: BaseException, subject: str = "this audio") -> AsrError:
-    """Return the error that its callers get; `EngineFailed` if no later pass of this process can succeed.
+    """Return the error for the callers of a failed pass: `EngineFailed` if no later pass of this process can succeed.
 
-    `error` becomes its cause, its traceback a note: the frames would keep all tensors of the failed pass.
+    `error` becomes its cause. A note replaces its traceback, whose frames would keep all tensors of the failed pass.
     """
     if isinstance(error, AsrError):
         return error
@@ -53,8 +53,8 @@ def load_failure(error: Exception) -> AsrError:
 
 
 def _release(error: BaseException | None) -> None:
-    """Replace the traceback by its text, also of its causes. (`traceback.clear_frames` is not enough: frames of
-    closures keep what these refer to.)"""
+    """Replace the tracebacks of an error and its causes by notes with their text. `traceback.clear_frames` is not
+    enough: the frames of closures keep the objects that the closures refer to."""
     while error is not None and error.__traceback__ is not None:
         error.add_note("".join(traceback.format_tb(error.__traceback__)))
         error.__traceback__ = None

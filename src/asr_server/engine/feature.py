@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 OnProgress = Callable[[], None]
-# Builds an engine. It calls the first function on its thread, inside of passes that may take long, and the second on
-# any thread, while a load makes progress.
+# Builds an engine. The engine calls the first function on its own thread, inside of passes that may take long, and the
+# second on any thread, while a load makes progress.
 Build = Callable[["Plan", OnProgress, OnProgress], Engine]
-# Loads the modules of a checkpoint in torch, and says what their layers are made of.
+# Loads the torch modules of a checkpoint. Also returns the function that makes their linear layers.
 LoadParts = Callable[[], "tuple[Parts, MakeLinear]"]
 
 
@@ -42,7 +42,7 @@ class ModelServer:
 
     url: str = ""  # with its `/v1`; "" for a server that `command` starts
     key: str = field(default="", repr=False)
-    model: str = ""  # its name there, "" for the first that it lists
+    model: str = ""  # the model's name there, "" for the first that the server lists
     command: tuple[str, ...] = ()  # starts the server, without its address; () if it runs already
 
 
@@ -62,7 +62,7 @@ class SharedModel(ABC):
 
     @abstractmethod
     def unpack(self, packed: Packed) -> Any:
-        """Return what `pack` was given."""
+        """Return the item or the answer that `pack` was given."""
 
 
 # Libraries that a language model computes in.
@@ -78,27 +78,27 @@ class Plan:
     device: str
     dtype: str  # "auto" if it is only known after loading
     max_batch: int
-    kv_budget_mb: int  # MiB for keys and values; 0: a share of what is free
+    kv_budget_mb: int  # MiB for keys and values; 0: a share of the free memory
     options: tuple[Option, ...]
     aligner_id: str = ""  # "" for none
     model_revision: str = ""  # commit of a hub id, "" for any
     aligner_revision: str = ""  # commit of a hub id, "" for any
     traits: EngineTraits = DEFAULT_TRAITS
     fake_script: Path | None = None
-    quantize: str = ""  # 8-bit format of linear layers, "" for none
+    quantize: str = ""  # 8- or 4-bit format of linear layers, "" for none
     cpu_threads: int = 0  # computing threads; 0 leaves the number to the library
     runtime: str = TORCH  # the library that the language model computes in
-    state_dir: Path | None = None  # the directory in which converted weights are kept; None for none
+    state_dir: Path | None = None  # the directory in which converted weights are kept; None to keep none
     # binds the calling thread, and those that it starts, to a part of the machine
     bind: Callable[[], None] | None = None
     remote: ModelServer | None = None  # the server that runs the model in place of this one
     build: Build | None = None  # builds the engine of a feature
     shares: int = 1  # how many models share the memory
-    others: tuple[Plan, ...] = ()  # the models in addition to this one, the default
+    others: tuple[Plan, ...] = ()  # further models; this one is the default
     fast_model_id: str = ""  # the one of `others` that `dual_model` or `use_speculative` uses
     # models of features on the engine's thread, by the options that name them
     speech_models: Mapping[str, SharedModel] = field(default_factory=dict)
-    features: tuple[Feature, ...] = ()  # those that the plan was resolved with
+    features: tuple[Feature, ...] = ()  # the features that the plan was resolved with
 
     def value(self, name: str) -> str:
         return next((option.value for option in self.options if option.name == name), "")
@@ -115,11 +115,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The input of a plan, for features that have a say in it."""
+    """The input of a plan, for the hooks of features."""
 
     settings: Settings
     capabilities: Capabilities
-    features: tuple[Feature, ...] = ()  # all that the plan is resolved with
+    features: tuple[Feature, ...] = ()  # all features that the plan is resolved with
 
 
 class EndOfTurnModel(Protocol):
@@ -147,11 +147,11 @@ class ModelFeature:
     engine: str  # the name of its engine
     model_id: str  # the value of MODEL_ID, and the value of FORCED_ALIGNER_ID that means its aligner
     reason: str  # what `/health` says about the engine
-    aligner_reason: str  # what `/health` says about the aligner where none is named
+    aligner_reason: str  # what `/health` says about the aligner if none is named
     traits: EngineTraits
     build: Build
     build_aligner: Callable[[Engine], Aligner]
-    package: str  # its files come with this
+    package: str  # the package that contains its files
     stored: Callable[[], CachedModel]  # its files
 
 
@@ -165,17 +165,17 @@ class Feature:
 
     name: str  # the name of its folder
     options: Callable[[Asked], Iterable[Option]] = lambda asked: ()  # shown by `/health`, each with a reason
-    # sentences that say what was asked for and cannot run
+    # sentences about requested options that cannot run
     conflicts: Callable[[Asked], Iterable[str]] = lambda asked: ()
-    end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called where its option is active
-    server: str = ""  # the module whose `SERVER` is what it adds to the server, "" for nothing
-    open_paths: tuple[str, ...] = ()  # prefixes of paths that need no key to be read: their routes check a token
+    end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called if its option is active
+    server: str = ""  # the module whose `SERVER` holds its additions to the server, "" for none
+    open_paths: tuple[str, ...] = ()  # prefixes of paths that can be read without a key: their routes check a token
     placement: Callable[[Asked], Placement | None] = lambda asked: None
-    # The options of one model for another encoder than its own, and what was asked for and cannot run. The model's
-    # device is given by torch's name, "" where it does not run in torch.
+    # Returns one model's options for an encoder other than its own, and sentences about requested options that cannot
+    # run. Takes torch's name of the model's device, "" if the model runs in neither torch nor OpenVINO.
     encoder_options: Callable[[Asked, str], tuple[tuple[Option, ...], list[str]]] = lambda asked, device: ((), [])
-    # The encoder that the plan names, for the checkpoint in a directory; None for the engine's own. Raises
-    # `ModelUnavailable`, also if the plan and the checkpoint do not fit.
+    # Returns the encoder that the plan names, for the checkpoint in a directory; None for the engine's own. Raises
+    # `ModelUnavailable`, also if the plan does not fit the checkpoint.
     load_encoder: Callable[[Plan, Path, LoadParts], LoadedEncoder | None] = lambda plan, directory, load: None
     model: ModelFeature | None = None
     # The plan of a model that another server runs, if the settings ask for it. Takes the values of MODEL_ID that only

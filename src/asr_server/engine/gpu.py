@@ -13,8 +13,8 @@ from pathlib import Path
 # The oldest driver for each major version of CUDA, for all its minor ones:
 # https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 MINIMUM_DRIVER = {11: (450,), 12: (525,), 13: (580,)}
-# Compute capability by what a card is called, https://developer.nvidia.com/cuda-gpus and cuda-legacy-gpus; the first
-# match counts. Cards that are not here are asked when the model is loaded.
+# Compute capability by a card's name, from https://developer.nvidia.com/cuda-gpus and cuda-legacy-gpus; the first match
+# counts. Other cards are queried when the model is loaded.
 _CAPABILITIES = (
     (r"\bQuadro RTX \d000\b", (7, 5)),
     (r"\bRTX \d000 (SFF )?Ada\b", (8, 9)),
@@ -35,7 +35,7 @@ _SMI_S = 10.0
 BFLOAT16_FROM, FLOAT16_FROM = (8, 0), (7, 0)
 # Known for NaN in half precision.
 _FAULTY_FLOAT16 = re.compile(r"\bGTX 16\d\d\b")
-# Units for integers and for floating point of 8 bits.
+# The first compute capability with units for 8-bit integers and for 8-bit floating point.
 _EIGHT_BITS_FROM = {"int8": (7, 5), "fp8": (8, 9)}
 _BFLOAT16_REASON = "the format of the released weights, for which the GPU has units"
 
@@ -139,13 +139,13 @@ def eight_bit_problem(quantize: str, capability: tuple[int, int] | None, name: s
 
 
 def _driver(root: Path) -> Driver:
-    # Containers see this file of their host also where they were given no GPU. On a host, the program makes the nodes
-    # when they are first needed.
+    # A container sees this file of its host even if it was given no GPU. On a host, the device node may be missing:
+    # nvidia-modprobe makes it when it is first needed.
     if (root / "proc/driver/nvidia/version").is_file() and any(
         (root / path).exists() for path in ("dev/nvidiactl", "usr/bin/nvidia-modprobe")
     ):
         return Driver.NVIDIA
-    # The node is there for GPUs of all makers; this library comes from NVIDIA's driver for Windows.
+    # /dev/dxg is there for GPUs of all makers; libcuda.so comes from NVIDIA's driver for Windows.
     libraries = ("usr/lib/wsl/lib/libcuda.so*", "usr/lib/wsl/drivers/*/libcuda.so*", "usr/lib/*-linux-gnu/libcuda.so.1")
     if (root / "dev/dxg").exists() and any(any(root.glob(pattern)) for pattern in libraries):
         return Driver.WSL
@@ -162,7 +162,7 @@ def _memory_mb(smi: str) -> tuple[int, ...]:
 
 
 def _build() -> tuple[Build, tuple[int, ...]]:
-    """Read the build from torch's own file: the version in the metadata names it only for some indexes."""
+    """Read the build from torch's own file: the metadata's version names it only for some package indexes."""
     try:
         text = Path(str(metadata.distribution("torch").locate_file("torch/version.py"))).read_text()
     except (metadata.PackageNotFoundError, OSError):

@@ -1,9 +1,9 @@
 """Answers that do not end: the most tokens that one may have, and loops, in token ids while they are being decoded
 and in a text afterwards. Pure.
 
-What to do about a loop in ids is the caller's: it is tried again in halves. A loop of short units in a text is folded,
-"thank you thank you thank you ..." to "thank you", by the rule of the model's own package. A sentence that is left
-several times was said so: a chorus, a litany.
+The caller handles a loop in ids: it transcribes the audio again in halves. A loop of short units in a text is folded,
+"thank you thank you thank you ..." to "thank you", by the rule of the model's own package. Repeated sentences remain,
+since they were said: a chorus, a litany.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from collections.abc import Sequence
 
 from asr_server.core.audio import SAMPLE_RATE
 
-# A loop is a unit of tokens that fills this much of the answer's end and comes back this often. Digit strings and
-# emphasis ("no no no no") stay below both; a caught loop runs on for one turn and eight tokens
-# at most before it is noticed.
+# A loop is a unit of tokens that fills this much of the answer's end and occurs this often there. Digit strings and
+# emphasis ("no no no no") stay below both. A loop runs on for one turn and eight tokens at most before it is noticed.
 _LOOP_TOKENS = 48
 _MIN_TURNS = 6
 _MAX_UNIT = 64
@@ -28,9 +27,9 @@ _TEXT_LOOP = re.compile(rf"(\S(?:.{{0,{_TEXT_UNIT_CHARS - 1}}}?))(?:\s*\1){{{_TE
 _BLANKS = re.compile(rf"\s{{{_TEXT_REPEATS}}}")
 
 # Fast speech, 11.8 syllables a second, has 36 tokens a second in Greek, 26 in Hindi and at most 22 in every other
-# language of the model. A loop is ended long before.
+# language of the model. A loop is stopped long before that.
 _TOKENS_PER_S = 40.0
-# People who read aloud, 184 words a minute, stay below this in all languages but Greek and Hindi.
+# People who read aloud, at 184 words a minute, stay below this in all languages except Greek and Hindi.
 _EXPECTED_TOKENS_PER_S = 12.0
 _MIN_TOKENS = 32
 
@@ -48,7 +47,7 @@ def expected_tokens(samples: int) -> int:
 def loop(ids: Sequence[int]) -> int:
     """Return the length of the unit that the end of `ids` repeats, or 0."""
     count = len(ids)
-    # Asked after every token of every row, and most do not come back so soon.
+    # Called often for every row, so first look for the last token: it rarely occurs among the 64 tokens before it.
     if count < _LOOP_TOKENS or (last := ids[-1]) not in ids[-1 - _MAX_UNIT : -1]:
         return 0
     for unit in range(1, min(_MAX_UNIT, count // _MIN_TURNS) + 1):
@@ -70,8 +69,8 @@ def without_loop(ids: Sequence[int], unit: int) -> int:
 def may_repeat(text: str) -> bool:
     """Return False if no unit of up to 20 characters occurs 20 times in a row, with blanks between or without.
 
-    It looks at few places, since it is asked for every answer: whatever repeats so often fills the ten units from one
-    of them on.
+    It is called for every answer, so it looks at few places: a unit that repeats that often fills the ten units from
+    one of them on.
     """
     packed = "".join(text.split())
     half = _TEXT_REPEATS // 2
@@ -83,5 +82,5 @@ def may_repeat(text: str) -> bool:
 
 
 def collapse(text: str) -> str:
-    """Return `text` with one of every unit of up to 20 characters that occurs 20 times or more in a row."""
+    """Return `text` with every unit of up to 20 characters that occurs 20 times or more in a row reduced to one."""
     return _TEXT_LOOP.sub(r"\1", text)

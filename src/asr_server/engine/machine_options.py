@@ -1,6 +1,6 @@
 """The options that depend on the machine: device, number formats, threads, CUDA graphs. Used by `plan.py`.
 
-Each function gives an option with its reason. What was asked for and cannot be done is added to `conflicts`.
+Each function returns an option with its reason. For a request that cannot be met it adds a line to `conflicts`.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def runtime(wanted: ModelLibrary, device: str, dtype: str, capabilities: Capabil
 def quantize(
     settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, runtime: str
 ) -> Option:
-    """Choose 8 bits only where they were measured to be faster, and refuse what this machine or engine cannot do.
-    `runtime`: as chosen, "" for an engine without 8-bit layers."""
+    """With `auto`, choose 8 bits only where they were measured to be faster. Refuse formats that this machine or engine
+    cannot compute in. `runtime`: the chosen one, "" for an engine without 8-bit layers."""
     wanted = settings.quantize
     if wanted is Quantization.NONE:
         return Option("quantize", False, "", AS_SET)
@@ -110,7 +110,7 @@ def quantize(
 
 
 def _cpu_bits(settings: Settings, capabilities: Capabilities, runtime: str) -> tuple[str, str]:
-    """Return the 8-bit format of layers on a CPU, "" for none, and the reason."""
+    """Return the 8- or 4-bit format of layers on a CPU, "" for none, and the reason."""
     flag = _first(INT8_FLAGS, capabilities)
     if settings.quantize is Quantization.INT4:
         return ("", "it is for OpenVINO") if runtime == TORCH else (Quantization.INT4.value, _INT4_REASON)
@@ -143,7 +143,7 @@ def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, st
 
 
 def cuda_graphs(settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    """Decide if decode steps are to be recorded; a GPU that refuses is used without."""
+    """Decide whether to record decode steps. A GPU that cannot record them is used without recording."""
     wanted, problem = settings.use_cuda_graphs, "" if device.startswith("cuda") else "for GPUs"
     if wanted == "auto" and not problem and capabilities.gpus.build is gpu.Build.ROCM:
         problem = "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it"
@@ -156,7 +156,7 @@ def cuda_graphs(settings: Settings, device: str, capabilities: Capabilities, con
 def fusion(
     settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, runtime: str
 ) -> Option:
-    """Choose what fuses small operations. A GPU on which the server's own kernels fail is used without them."""
+    """Choose how small operations are fused. A GPU on which the server's own kernels fail is used without them."""
     wanted, on_gpu, problem = settings.fuse, device.startswith("cuda"), ""
     if wanted is Fusion.NONE:
         return Option("fuse", False, "", AS_SET)
@@ -188,7 +188,7 @@ def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
 
 
 def threads(wanted: int, capabilities: Capabilities, *, torch: bool) -> Option:
-    """`torch`: whether the engine computes in torch."""
+    """Choose the number of computing threads. `torch`: whether the engine computes in torch or OpenVINO."""
     if not torch:
         return Option("cpu_threads", False, "", THREADS_REASON)
     share = capabilities.cpu

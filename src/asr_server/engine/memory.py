@@ -1,6 +1,6 @@
-"""The memory that is free and needed: of the machine, of weights, of rows, of a step.
+"""Free and needed memory: of the machine, of weights, of rows, of a step.
 
-torch is imported where memory of a GPU is asked for.
+torch is imported only when the memory of a GPU is queried.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 class NoRoom(MemoryError):
-    """Rows became longer than there is room for together."""
+    """The rows of the batch became longer than they together have room for."""
 
 
 def free_bytes(device: str = "cpu") -> int:
-    """Return the bytes that the kernel and the container's limit leave, or those that are free on a GPU."""
+    """Return the free bytes of a GPU, or the bytes that the kernel and the container's limit leave."""
     if device.startswith("cuda"):
         import torch
 
@@ -50,9 +50,9 @@ def _left_bytes() -> float:
 
 
 def would_fit(device: str, dtype: str, directory: Path, *, quantize: str = "", in_float32: Path | None = None) -> bool:
-    """Return True if the weights in a directory, and those in another that stay in float32, seem to fit into the free
-    memory beside the activations of a pass. `device`, `dtype` and `quantize`: as in the plan."""
-    # In 8 bits the layers are there twice while they are made, which takes as much as once in 16 bits.
+    """Return True if the weights in `directory` seem to fit into the free memory beside the activations of a pass.
+    `in_float32`: more weights, which stay in float32. `device`, `dtype` and `quantize`: as in the plan."""
+    # 8-bit layers exist twice while they are made, which takes as much memory as once in 16 bits.
     item_bytes = 4 if dtype == "float32" and not quantize else 2
     needed = parameters(directory) * item_bytes + PASS_BYTES
     needed += parameters(in_float32) * 4 if in_float32 is not None else 0
@@ -60,21 +60,21 @@ def would_fit(device: str, dtype: str, directory: Path, *, quantize: str = "", i
 
 
 def parameters(directory: Path) -> int:
-    # Their formats may differ from the loaded one, so bytes would be misleading. Only headers of the files are read.
+    # The stored format may differ from the loaded one, so bytes would mislead. Only the files' headers are read.
     return sum(weight.numbers.size for weight in StoredWeights(directory).values())
 
 
 def mapped_bytes(weights: Mapping[int, int]) -> int:
-    """Bytes of weights that are mapped from their files: the kernel counts them as free, and the engine needs them.
+    """Return the bytes of weights mapped from files. The kernel counts them as free, but the engine needs them.
 
-    `weights`: the bytes of each by its address.
+    `weights`: the bytes of each weight by its address.
     """
     files = list(_mapped_files())
     return sum(nbytes for at, nbytes in weights.items() if any(start <= at < end for start, end in files))
 
 
 def _mapped_files() -> Iterator[tuple[int, int]]:
-    """Addresses [from, to) at which this process maps files. (Weights in the hub's cache have no ending.)"""
+    """Yield the addresses [from, to) of all mapped files, since weights in the hub's cache have no file extension."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, *_, path = line.split(maxsplit=5)
         if path.startswith("/"):
@@ -83,30 +83,30 @@ def _mapped_files() -> Iterator[tuple[int, int]]:
 
 
 def give_back() -> None:
-    """Return freed memory to the driver and the system; worth its cost only where a model is loaded or unloaded."""
-    torch = sys.modules.get("torch")  # where nothing has loaded it, it holds nothing
+    """Return freed memory to the driver and the system; worth its cost only when a model is loaded or unloaded."""
+    torch = sys.modules.get("torch")  # if nothing has imported it, it holds no memory
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
     idle.trim_heap()
 
 
-# Tokens of the row that is planned for: 30 s of audio (390), 360 new tokens, 146 for the prompt around it.
+# Tokens of the row that memory is planned for: 30 s of audio (390), 360 new tokens, 146 for the prompt around it.
 ROW_TOKENS = 896
-# Rows have room for a multiple of this many tokens, as `ROW_TOKENS` is.
+# Rows have room for a multiple of this many tokens; `ROW_TOKENS` is such a multiple.
 _EVEN = 128
-# The share of the memory that is free after the weights which keys and values may take without KV_BUDGET_MB;
-# the rest is for activations, and on a CPU for everybody else, such as the aligner and the process that tells speakers
-# apart, which takes 150 MB. On a GPU the aligner's memory is left out before. Rows take half of it at most, live
-# sessions the rest.
+# Without KV_BUDGET_MB, keys and values take at most this share of the memory that is free after the weights. The rest
+# is for activations and, on a CPU, for everything else, such as the aligner and the process that tells speakers apart,
+# which takes 150 MB. On a GPU the aligner's memory is subtracted first. Half of the share is for rows, half for live
+# sessions.
 _SHARE = {"cuda": 0.6, "cpu": 0.25}
 
-# How long rows that decode wait for prompts where no live work is near.
+# How long decoding rows wait for prompts if there is no live work.
 _PATIENCE_S = 3.0
-# Most tokens of prompts in one step, for the memory that their activations take.
+# The most prompt tokens in one step. Bounds the memory of their activations.
 MOST_TOKENS = 4096
-# Fewer take hardly less time.
+# Fewer tokens take hardly less time.
 _LEAST_TOKENS = 32
-# How much of the earlier measurements each new one leaves.
+# The weight that earlier measurements keep when a new one is added.
 _KEPT = 0.8
 # Below this a token counts as free.
 _LEAST_TOKEN_S = 1e-6
@@ -116,9 +116,9 @@ _LEAST_TOKEN_S = 1e-6
 class Capacity:
     """The rows and bytes that fit."""
 
-    rows: int  # the most rows; of rows with more than `ROW_TOKENS` tokens fewer may fit
+    rows: int  # the most rows; fewer may fit if they have more than `ROW_TOKENS` tokens
     rows_bytes: int  # for keys and values of rows
-    prefix_cache_bytes: int  # for what is kept of live sessions between their partials
+    prefix_cache_bytes: int  # for the state of live sessions between their partials
     token_bytes: int  # keys and values of one token
 
     @property
@@ -127,8 +127,8 @@ class Capacity:
 
     @property
     def share(self) -> int:
-        """Return how many tokens of each row fit where all rows are there, and one token more. Kernels copy masks of
-        uneven widths."""
+        """Return how many tokens each row of a full batch has room for, with one token left over. Rounded down to a
+        multiple of 128 if it is larger: kernels copy masks of uneven widths."""
         each = max(1, (self.tokens - 1) // self.rows)
         return each - each % _EVEN if each > _EVEN else each
 
@@ -144,25 +144,24 @@ def capacity(plan: Plan, *, free_bytes: int, token_bytes: int, reserved_bytes: i
     budget = plan.kv_budget_mb * MIB or share // plan.shares
     row_bytes = ROW_TOKENS * token_bytes
     rows = max(1, min(plan.max_batch, budget // 2 // row_bytes))
-    # All of that half, not what the rows need as planned: where memory is left, a long prompt takes nobody's place.
+    # The whole half, not only what the planned rows need: if memory is left, a long prompt takes no other row's place.
     rows_bytes = max(rows * row_bytes, budget // 2)
     return Capacity(rows, rows_bytes, max(0, budget - rows_bytes), token_bytes)
 
 
 def capacity_now(plan: Plan, token_bytes: int, reserved_bytes: int, weights: Mapping[int, int]) -> Capacity:
-    """Return what fits beside `weights`, which are all that was loaded: the bytes of each by its address."""
-    give_back()  # torch keeps what loading has freed, and a GPU counts it as used
+    """Return the capacity beside the loaded `weights`: the bytes of each weight by its address."""
+    give_back()  # torch keeps the memory that loading has freed, and a GPU counts it as used
     left = max(0, free_bytes(plan.device) - mapped_bytes(weights))
     return capacity(plan, free_bytes=left, token_bytes=token_bytes, reserved_bytes=reserved_bytes)
 
 
 class PrefillPolicy:
-    """Learns how long prefills and decode steps take, and how many tokens of prompts one step may therefore run.
+    """Measures how long prefills and decode steps take, and so bounds the prompt tokens of one step.
 
-    Rows that decode, and live work that comes, wait while a step prefills. How many tokens that time is for has to be
-    measured: a GPU prefills a hundred times as many as a small CPU. A pass is taken to cost what a decode step costs,
-    and the same for each token of a prompt. A token's time is that of the whole prefill: an encoder's part of it grows
-    alike.
+    Decoding rows and new live work wait while a step prefills. How many tokens fit into that wait has to be measured: a
+    GPU prefills a hundred times as many as a small CPU. The estimate is that a prefill takes as long as a decode step,
+    and the same further time for each prompt token. That time includes the encoder, whose part grows in the same way.
     """
 
     def __init__(self) -> None:
@@ -179,11 +178,10 @@ class PrefillPolicy:
         self._step_s = _KEPT * self._step_s + (1 - _KEPT) * took_s if self._step_s else took_s
 
     def tokens(self, limit_s: float | None) -> int:
-        """Return how many tokens a step may prefill in `limit_s`, at least 32; None: in as long as is fair to rows that
-        decode.
+        """Return how many tokens a step may prefill in `limit_s`, at least 32. With None, the limit is `_PATIENCE_S`.
 
-        The fixed cost of a pass is not counted: the shorter the parts, the more it would take from them. Before
-        anything is measured the number is 32 too.
+        The fixed cost of a pass is not counted: the shorter the parts, the more it would take from them. Before the
+        first measurement the number is also 32.
         """
         if not self._tokens:
             return _LEAST_TOKENS

@@ -20,10 +20,10 @@ from asr_server.engine.feature import OPENVINO, Asked, Feature, ModelFeature, Pl
 from asr_server.engine.protocol import AS_SET, DEFAULT_TRAITS, Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO, at_revision
 
-# Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
+# Engines. The scripted engine's name is also its MODEL_ID. Unlike a model's, it has no slash and names no directory.
 QWEN = "qwen"
 FAKE = "fake"
-# A second scripted model, for tests of what several do.
+# A second scripted model, for tests with several models.
 FAST_FAKE = "fake-fast"
 # The models that MODEL_ID=auto chooses from, and the least memory of a GPU for the larger one, whose weights take 4 GB.
 _GPU_MODEL_MB = 6_000
@@ -34,7 +34,7 @@ class PlanError(ValueError):
     """The settings ask for something this machine or this version cannot do; one line for each conflict."""
 
 
-# A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
+# On a CPU each further row makes a step longer. On a GPU a step reads all weights, however many rows share it.
 _MAX_BATCH = {"cpu": 8, "cuda": 64}
 
 ALIGNER_WHEN = "loaded for the first word times, unloaded when idle"
@@ -163,8 +163,8 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
 
 
 def _computing(asked: Asked, device: str, conflicts: list[str], *, torch: bool) -> tuple[Option, Option, Option]:
-    """Return the number format, the library and the 8-bit format of the layers, as options; without values where
-    nothing computes in torch."""
+    """Return the options of the number format, the library, and the 8- or 4-bit format of the layers. The last two have
+    no value for an engine that runs in neither torch nor OpenVINO."""
     settings, capabilities = asked.settings, asked.capabilities
     dtype, reason = machine_options.dtype(settings, device, capabilities) if torch else ONLY_DTYPE
     runtime = Option("runtime", False, "", "this engine has one of its own")
@@ -175,7 +175,7 @@ def _computing(asked: Asked, device: str, conflicts: list[str], *, torch: bool) 
 
 
 def _engine(asked: Asked, model_id: str) -> tuple[str, ModelFeature | None]:
-    """Return the engine that runs a value of MODEL_ID, and the feature that it is of."""
+    """Return the engine that runs a value of MODEL_ID, and the feature's model if a feature provides it."""
     if model_id in (FAKE, FAST_FAKE):
         return FAKE, None
     added = next((model for model in _models(asked) if model.model_id == model_id), None)
@@ -183,7 +183,7 @@ def _engine(asked: Asked, model_id: str) -> tuple[str, ModelFeature | None]:
 
 
 def _embedded(asked: Asked) -> ModelFeature | None:
-    """Return the installed model that `MODEL_ID=auto` means without the packages of Qwen3-ASR."""
+    """Return the installed model that `MODEL_ID=auto` means if the packages of Qwen3-ASR are not installed."""
     if asked.settings.model_names[0] != AUTO_MODEL or asked.capabilities.qwen:
         return None
     return next((model for model in _models(asked) if model.package in asked.capabilities.packages), None)
@@ -199,7 +199,7 @@ def _models(asked: Asked) -> Iterator[ModelFeature]:
 
 
 def _torch_options(asked: Asked, device: str, conflicts: list[str], *, runtime: str) -> list[Option]:
-    """Return the options of a model that computes in torch or OpenVINO, none for others."""
+    """Return the options of a model that computes in torch or OpenVINO; none for other models."""
     settings, capabilities = asked.settings, asked.capabilities
     graphs = machine_options.cuda_graphs(settings, device, capabilities, conflicts)
     fusion = machine_options.fusion(settings, device, capabilities, conflicts, runtime=runtime)
@@ -212,7 +212,7 @@ def _torch_options(asked: Asked, device: str, conflicts: list[str], *, runtime: 
 
 
 def _others(asked: Asked, model_id: str, conflicts: list[str]) -> list[Plan]:
-    """Return the plans of the other models. What they cannot do is added to `conflicts`."""
+    """Return the plans of the other models, and add their conflicts to `conflicts`."""
     settings = asked.settings
     conflicts += _model_conflicts(settings, model_id)
     plans = []
@@ -232,10 +232,10 @@ def _beside(settings: Settings, model_id: str) -> list[str]:
 
 
 def _of_another(settings: Settings, model_id: str, *, qwen: bool) -> Settings:
-    """Return the settings for a model in addition to MODEL_ID, without those that are only for MODEL_ID.
+    """Return the settings for a model in addition to MODEL_ID, without the settings that are only for MODEL_ID.
 
-    What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs on a machine with a
-    GPU too.
+    The settings of the processor and the GPU apply to Qwen3-ASR models only, so that the English model also runs on a
+    machine with a GPU.
     """
     changes: dict[str, Any] = {"model_id": model_id, "encoder_path": ""}  # the file belongs to one checkpoint
     if not qwen:
@@ -299,7 +299,7 @@ def _process_options(settings: Settings, plan: Plan) -> Iterator[Option]:
 
 
 def aligner_conflicts(asked: Asked) -> Iterator[str]:
-    """Yield a sentence where the aligner is that of a model which does not run here."""
+    """Yield a sentence if FORCED_ALIGNER_ID names the aligner of a feature's model and MODEL_ID is not that model."""
     wanted = asked.settings.forced_aligner_id
     if any(wanted == model.model_id != asked.settings.model_id for model in _models(asked)):
         yield f"FORCED_ALIGNER_ID={wanted} works with MODEL_ID={wanted} only."
@@ -325,7 +325,7 @@ def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
 def _aligner(settings: Settings, engine: str, added: ModelFeature | None) -> tuple[str, str]:
     """Return the aligner's id, "" for none, and the reason.
 
-    The bundled models take the bundled aligner although the released one would fit too: they should need no download.
+    By default the bundled models use the bundled aligner. The released one would work too, but needs a download.
     """
     if engine == FAKE:
         return FAKE, f"MODEL_ID={FAKE} brings its own; {ALIGNER_WHEN}"

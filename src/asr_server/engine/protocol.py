@@ -18,7 +18,7 @@ from asr_server.text.languages import model_languages
 
 
 class _BesideJson:
-    """Marks a field that pydantic leaves out: see `wire`. This module is imported where pydantic and numpy are not."""
+    """Marks a field that pydantic leaves out of JSON; see `wire`. This module must work without pydantic and numpy."""
 
     def __get_pydantic_core_schema__(self, *_: object) -> object:
         from pydantic_core.core_schema import any_schema, plain_serializer_function_ser_schema
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     Samples = Annotated[Any, _BesideJson()]
 
-# The reason of an option that the operator has chosen.
+# The reason shown for an option that the operator has set.
 AS_SET = "as set"
 
 
@@ -44,8 +44,8 @@ class Option:
 
     name: str
     active: bool
-    value: str  # "" where the option is not active or has no value
-    reason: str  # why it is so, for operators
+    value: str  # "" if the option is not active or has no value
+    reason: str  # why it is active or not, for operators
 
 
 class Finish(StrEnum):
@@ -58,10 +58,10 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The text of another model, in words."""
+    """Text that another model wrote, in words and not in token ids."""
 
     text: str
-    language: str = ""  # that model's name of the language, "" where it knows none
+    language: str = ""  # that model's name of the language, "" if it named none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,30 +71,29 @@ class Utterance:
     audio: Samples
     language: str | None = None  # the model's name of the language to force; None to detect it
     context: str = ""  # text for the system turn (prompt, hotwords); control tokens in it are taken out
-    # Token ids that the answer may turn out to be. They are verified, so they save steps and do not change the answer,
-    # unless two tokens are nearly equally likely and the engine's number format rounds them differently in another
-    # pass: in float32 they do not.
+    # Token ids that guess the answer. The engine verifies them, so they save steps and do not change the answer. The
+    # exception: formats shorter than float32 may round two nearly equally likely tokens differently in another pass.
     draft: tuple[int, ...] = ()
     temperature: float = 0.0  # 0 is greedy
     seed: int = 0  # makes sampling repeatable
-    # Key under which the work on closed windows of 8 s is kept for the next, longer utterance of the same key and
+    # Key under which the work on closed windows of 8 s is kept for the next, longer utterance with the same key and
     # context.
     session: str | None = None
-    last: bool = False  # asked for in a pause or at the end of speech, so that it may be the session's last answer
-    # Token ids that the answer begins with, whatever the model would say: words that were given out and are not taken
-    # back.
+    last: bool = False  # made in a pause or at the end of speech: its answer may be the session's last
+    # The forced prefix: token ids that the answer begins with, whatever the model would choose. They are words that
+    # were already sent, which must not change.
     prefix: tuple[int, ...] = ()
-    stream: bool = False  # every step is handed out, with text; otherwise only some
-    # as `draft`, in the words of another model, whose tokens mean nothing to this one
+    stream: bool = False  # hand out the tokens of every step, with text; otherwise only of some steps
+    # `draft` as text of another model, whose token ids mean nothing to this one
     draft_text: Written | None = None
-    prefix_text: Written | None = None  # as `prefix`, in the words of another model
-    languages: tuple[str, ...] = ()  # the model detects one of these, where none is forced; empty: any
+    prefix_text: Written | None = None  # `prefix` as text of another model
+    languages: tuple[str, ...] = ()  # if none is forced, the model detects one of these; empty: any
 
 
 def in_tokens(utterance: Utterance, encode: Callable[[Written, bool], tuple[int, ...]]) -> Utterance:
-    """Return the utterance with the words of another model as token ids of the engine's own.
+    """Return the utterance with the text of another model converted to the engine's own token ids.
 
-    `encode`: the ids of an answer with these words, without those that name the language if that is forced.
+    `encode` returns the ids of an answer with that text; if the language is forced, without the ids that name it.
     """
     draft, prefix, forced = utterance.draft_text, utterance.prefix_text, utterance.language is not None
     if draft is None and prefix is None:
@@ -114,8 +113,8 @@ class Tokens:
 
     ids: tuple[int, ...]  # new token ids
     logprobs: tuple[float, ...]  # their natural logarithms of probability
-    # The whole characters that became certain with them, where the utterance asked for text. All pieces joined are the
-    # hypothesis' text, unless a loop was folded in that.
+    # The whole characters that became certain with them, if the utterance asked for text. The joined texts of all
+    # deltas are the hypothesis' text, unless a loop in it was folded.
     text: str = ""
 
 
@@ -132,12 +131,12 @@ class Hypothesis:
     audio_tokens: int  # tokens of the audio in the row's prompt
     prompt_tokens: int  # all tokens of the row's prompt
     passes: int  # forward passes of the language model that the answer took, its prefill included; 0 without scores
-    # The probability that the model gave to "no speech" where it names the language; None when the language was forced.
+    # The model's probability of "no speech" in the place of the language's name; None if the language was forced.
     no_speech_prob: float | None = None
-    # For each of `ids` the length of `text` with it, so that ids[:n] stand for text[: offsets[n - 1]]; empty when the
-    # text was cleaned up so far that it no longer maps.
+    # The length of `text` after each of `ids`: ids[:n] stand for text[: offsets[n - 1]]. Empty if the text was cleaned
+    # up so much that it no longer maps to the ids.
     offsets: tuple[int, ...] = ()
-    pieces: tuple[bytes, ...] = ()  # the bytes that each of `ids` writes, nothing for those that name the language
+    pieces: tuple[bytes, ...] = ()  # the bytes that each of `ids` writes, none for ids that name the language
 
     @property
     def mean_logprob(self) -> float:
@@ -164,7 +163,7 @@ class AlignItem:
 
 @dataclass(frozen=True, slots=True)
 class AlignedPiece:
-    """A word, or a character of a script without blanks, and where it sounds."""
+    """A word, or a character of a script without blanks, with its time."""
 
     text: str
     start_ms: int  # from the start of the item's audio
@@ -203,28 +202,28 @@ class EngineInfo:
     gpu_allocated_mb: int = 0
     gpu_reserved_mb: int = 0
     slots: int = 0  # rows that fit together
-    kv_budget_mb: int = 0  # what keys and values may take in all
+    kv_budget_mb: int = 0  # the most that keys and values may take in all
     kv_cache_mb: int = 0  # MiB of the keys and values of rows
-    sessions_mb: int = 0  # what is kept for live sessions
-    downloaded_mb: int = 0  # what a download of the model has brought while it is under way
+    sessions_mb: int = 0  # the state kept for live sessions
+    downloaded_mb: int = 0  # the size of the part that a download in progress has fetched
     converted: float = 0.0  # the share of its weights that a first load in progress has converted
     aligner_id: str = ""
     aligner_state: AlignerState = AlignerState.UNLOADED
     aligner_error: str = ""  # why the aligner could not be loaded, "" when it could or was not asked for
-    options: tuple[Option, ...] = ()  # what only loading could decide, in place of the plan's options of the same names
+    options: tuple[Option, ...] = ()  # decided by loading; they replace the plan's options of the same names
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTraits:
-    """The abilities of an engine, for those who prepare its work."""
+    """The abilities and limits of an engine, for code that prepares its work."""
 
-    languages: tuple[str, ...] = model_languages()  # that it knows, by the model's names
+    languages: tuple[str, ...] = model_languages()  # the languages it knows, by the model's names
     max_audio_s: float = 120.0  # the most audio that a row should have
     max_pause_s: float = MAX_GAP_S  # the longest pause in it
     margin_ms: int = PAD_MS  # silence that should be kept before and after its speech
     uses_context: bool = True  # a prompt and hotwords change its answers
     aligns: bool = True  # it has an aligner
-    scores: bool = True  # its answers have log-probabilities and count their passes; drafts help those engines only
+    scores: bool = True  # its answers have log-probabilities and count their passes; drafts only help such engines
     detects_among: bool = True  # the detection of the language can be limited to several
 
 
@@ -234,37 +233,37 @@ DEFAULT_TRAITS = EngineTraits()
 class Engine(Batch, Protocol):
     """A `Batch` with typed items: `admit` takes an `Utterance`, `Delta` carries `Tokens` and `Done` a `Hypothesis`.
 
-    `load` raises `ModelUnavailable` with what to do; `admit` runs the front end, the row's prefill is the next step's;
-    `step` prefills what was admitted and decodes for every other row.
+    `load` raises `ModelUnavailable`, whose message says what to do. `admit` runs the front end; a later step runs the
+    row's prefill. `step` prefills admitted rows and decodes for every other row.
     """
 
     @property
     def info(self) -> EngineInfo:
-        """Return the facts as last published: safe from any thread, never waits."""
+        """Return the facts as last published. Any thread may call it; it never waits."""
 
 
 class Aligner(Protocol):
-    """Places words in time, many items in one forward pass. All but `locate` are called from the engine thread."""
+    """Places words in time, many items in one forward pass. Only `locate` may run outside of the engine thread."""
 
     @property
     def aligner_id(self) -> str:
-        """Return the name it was asked for."""
+        """Return the name by which the plan selects it."""
 
     @property
     def loaded(self) -> bool:
         """True if `align` may be called."""
 
     def locate(self) -> None:
-        """Find the checkpoint, fetching it if need be; may take minutes. Raises `ModelUnavailable`. Any thread."""
+        """Find or download the checkpoint, on any thread; may take minutes. Raises `ModelUnavailable`."""
 
     def load(self) -> None:
-        """Load what was located. Raises `ModelUnavailable` or `EngineOutOfMemory`."""
+        """Load the located checkpoint. Raises `ModelUnavailable` or `EngineOutOfMemory`."""
 
     def unload(self) -> None:
         """Give the memory back."""
 
     def cost(self, item: AlignItem) -> int:
-        """Tokens that the item takes in a pass; good to a few, known without the weights."""
+        """Return about how many tokens the item takes in a pass. Off by a few at most; needs no weights."""
 
     def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
         """Align all items. Yield None after each part of the work except the last, so that other work can run between

@@ -1,4 +1,4 @@
-"""The server's end of an engine in another process: sends it rows, and sends them again to the next one if it ends.
+"""The server's side of an engine in another process: sends rows, and resends them to the next process if it ends.
 
 The server starts the process and supervises it, unless `asr-server engine` runs it.
 """
@@ -45,7 +45,7 @@ from asr_server.schedule.model import EngineSnapshot, ModelState, ModelStatus
 
 _PROGRAM = ("asr_server", "engine")
 _NO_ENGINE = "No engine answers at the socket of ENGINE_PROCESS: start it with asr-server engine."
-# A row that was in the batch of this many processes when they ended may be what ends them.
+# A row that was in the batch of this many processes when they ended is failed: it may be the cause.
 _MOST_LOST = 3
 # Without a message for this long the process is silent: it publishes every second.
 _SILENT_S = 3 * wire.PUBLISH_S
@@ -61,11 +61,11 @@ def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
 
 @dataclass(slots=True, eq=False)
 class SentRow:
-    """A job without an end. Passes on each of its tokens once, whichever process it comes from: one that gets tokens as
-    the prefix of a row sends them again."""
+    """A job that has not ended. Passes on each of its tokens once, although a new process, which gets them as the
+    forced prefix of the row, sends them again."""
 
     job: AnyJob
-    began: bool = False  # it is in the batch of the present process
+    began: bool = False  # it is in the batch of the current process
     lost: int = 0  # processes that ended while it was in their batch
     _ids: tuple[int, ...] = ()
     _chars: int = 0
@@ -73,7 +73,7 @@ class SentRow:
     _skip_chars: int = 0
 
     def item(self) -> object:
-        """Return the item such that its answer begins with the tokens that were passed on."""
+        """Return the item, with the tokens that were passed on as its forced prefix."""
         item = self.job.item
         if not isinstance(item, Utterance) or len(self._ids) <= len(item.prefix):
             return item
@@ -93,7 +93,7 @@ class SentRow:
 
 
 class _SharedEngine:
-    """An engine that `asr-server engine` runs, as a `Process`: it lasts as long as the connection to it."""
+    """Implements `Process` for an engine that `asr-server engine` runs. It lasts as long as the connection to it."""
 
     pid = os.getpid()
 
@@ -117,14 +117,14 @@ class _SharedEngine:
 
 
 class EngineProcess:
-    """A `Scheduler` whose jobs run in another process, in one batch and one heap with the jobs of its other servers.
+    """A `Scheduler` whose jobs run in another process, in one queue and one batch with the jobs of its other servers.
 
-    The process is started for the first row. With GATEWAY_MODE it ends when no row and no lease has needed it for
-    IDLE_TIMEOUT. An engine that `asr-server engine` runs is connected to at once, and again whenever it has ended. Rows
-    are sent at once and kept until they have ended: admission bounds how many there are.
+    The first row starts the process. With GATEWAY_MODE it ends when no row and no lease has needed it for IDLE_TIMEOUT.
+    If `asr-server engine` runs the engine, this server connects at once, and again whenever the engine has ended. Rows
+    are sent at once and kept until they have ended; admission bounds their number.
 
-    Used on the event loop that it is made on; `snapshot`, `request_clock` and `close` from any thread. Observers of the
-    engine are called on the event loop.
+    Used on the event loop that it is made on, except `snapshot`, `request_clock` and `close`, which any thread may use.
+    Observers of the engine are called on the event loop.
     """
 
     def __init__(self, settings: Settings, resolved: Plan, watch: Watch) -> None:
@@ -143,7 +143,7 @@ class EngineProcess:
         self._leases: Counter[tuple[str, bool]] = Counter()
         self._connection: wire.Frames | None = None
         self._state: wire.EngineState | None = None  # None while no process answers
-        self._state_s = 0.0  # when it came, or when the process was connected to
+        self._state_s = 0.0  # when it arrived, or when the connection was made
         self._closing = False
         self._unavailable = ""  # why no process takes rows, "" while one does or is started
         self._standing = ExitStack()  # open while the clock of requests stands still
@@ -151,8 +151,8 @@ class EngineProcess:
         self._wanted = asyncio.Event()  # set while there are rows
         self._hello = wire.Hello(wire.engine_settings(settings, resolved))
         self._hang_s = hang_s = settings.engine_hang_s
-        # Of a process that is silent while it may be loading its model: importing the model's libraries can block the
-        # whole process, on a slow disk for long.
+        # The limit of a process that is silent while it may be loading its model: importing the model's libraries can
+        # block the whole process, and takes long on a slow disk.
         self._load_s = max(hang_s, settings.request_timeout)
         supervised = Supervised(
             name="engine process",
@@ -222,7 +222,7 @@ class EngineProcess:
             return replace(state.snapshot, heartbeat_age_s=age_s)
         jobs = [row.job for row in list(self._rows.values())]
         counts = Counter(job.priority for job in jobs)
-        # Another start of this server would not bring back an engine that it does not start.
+        # This server does not start a shared engine, so a restart of the server would not bring it back.
         absent = self._unavailable if self._shared else ""
         status = ModelStatus(ModelState.FAILED if absent else ModelState.UNLOADED, absent, 0)
         return EngineSnapshot(
@@ -264,8 +264,8 @@ class EngineProcess:
         return True
 
     def refuse(self, reason: str) -> None:
-        """Fail all rows, and those that come until a process takes rows."""
-        # The reason of an engine that has refused this server is better than that it does not stay connected.
+        """Fail all rows, and new rows until a process takes rows again."""
+        # An engine's reason for refusing this server says more than that the connection does not last: keep it.
         self._unavailable = self._unavailable or reason
         self._fail_all(EngineFailed(self._unavailable))
 
@@ -289,7 +289,7 @@ class EngineProcess:
             self._on_lost(connection)
 
     def _on_lost(self, connection: wire.Frames) -> None:
-        """Prepare what the next process gets: the rows, and, unless it was idle, the models that were loaded."""
+        """Prepare for the next process: the rows, and, unless this one ended idle, the models that were loaded."""
         loaded = [name for name, model in self.snapshot().models.items() if model.state is ModelState.LOADED]
         was_idle = self._process.is_stopping
         self._connection = self._state = None
@@ -300,7 +300,7 @@ class EngineProcess:
             return
         if connection.broken is not None:
             logger.opt(exception=connection.broken).error("the engine process sent no message")
-            self._process.kill("does not speak the protocol")  # the restarts of a process that always does this end
+            self._process.kill("does not speak the protocol")  # counts as a crash: restarts end if it recurs
         began = [row for row in self._rows.values() if row.began]
         if not was_idle:
             logger.error(
@@ -322,13 +322,13 @@ class EngineProcess:
             self._standing.close()
 
     def _probe(self) -> Condition:
-        """Return the condition of the process, which runs."""
+        """Return the condition of the running process."""
         if self._connection is None:
-            return WELL  # it starts
+            return WELL  # it is starting
         snapshot = self.snapshot()
         loading = snapshot.loading or any(info.aligner_state is AlignerState.LOADING for info in self.infos.values())
         if self.clock() - self._state_s > _SILENT_S:
-            # A model that is not loaded may be at any moment.
+            # A model that is not loaded may begin to load at any moment.
             loaded = not loading and all(model.state is ModelState.LOADED for model in snapshot.models.values())
             return Condition("silent", self._hang_s if loaded else self._load_s)
         stuck = snapshot.is_stuck(_SILENT_S, aligner_loads=loading) or not snapshot.alive
@@ -337,7 +337,7 @@ class EngineProcess:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _send(self, message: wire.Message, samples: Samples | None = None) -> None:
-        """Write a message if a process is there. Otherwise the next one gets all that counts when it is there."""
+        """Write a message if a process is connected. Otherwise the next one gets all rows and leases from `_use`."""
         connection = self._connection
         if connection is not None and connection.transport is not None and not connection.transport.is_closing():
             connection.send(message, samples)
@@ -386,7 +386,7 @@ class EngineProcess:
         value: Any = message.hypothesis if message.hypothesis is not None else message.alignment
         if message.shared is not None:
             value = self._shared_models[job.model].unpack((message.shared, None))
-            # All at once: what a process that ended had given out would be there twice.
+            # All at once: otherwise the output of a process that ended would be repeated.
             job.hand_out(samples)
         if job.item is not None:
             (job.observer or self._watch.engine).ended(job, JobEnd.DONE, value)
@@ -397,7 +397,7 @@ class EngineProcess:
         self._unavailable = ""
         self.infos = state.infos
         self._with_recordings_s = state.with_recordings_s
-        # A load is announced a moment before its clock stops, and may keep the interpreter's lock from then on.
+        # The engine announces a load a moment before its clock stops, and may hold the interpreter's lock from then on.
         if state.load_moved_s is None and not state.snapshot.loading:
             self._standing.close()
         elif self.request_clock.load_moved_s is None or state.load_moved_s != self._load_moved_s:
@@ -414,7 +414,7 @@ class EngineProcess:
         if job.key in self._rows:
             self._forget(job)
             self._send(wire.CancelRow(job.key))
-            # At its deadline the caller cancels the job: for the metrics it is late, and not given up.
+            # The caller cancels the job at its deadline: the metrics count it as late, not as cancelled.
             expired = job.expired(self.request_clock.now_s())
             self._observe_failure(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
 
@@ -438,7 +438,7 @@ class EngineProcess:
             self._end(row, error)
 
     def _stands_still(self) -> None:
-        """Stop the clock of requests while a model is loaded or a process starts; again at each sign of progress."""
+        """Stop the request clock while a model loads or a process starts. Call it again at each sign of progress."""
         if self.request_clock.load_moved_s is None:
             self._standing.enter_context(self.request_clock.loading())
         self.request_clock.progress()

@@ -1,4 +1,4 @@
-"""An answer in the making: what is certain of it, what the next pass may verify, and when it ends. Pure."""
+"""The state of an answer while it is decoded: its certain tokens, the next proposal, and when it ends. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from asr_server.engine.loops import loop
 from asr_server.engine.protocol import Finish
 
-# Two equal tokens in a row are taken as "the text is back at the draft".
+# The text counts as back at the draft once this many tokens in a row match it.
 _ANCHOR = 2
-# How far ahead in the draft the text is looked for after it left it: insertions and deletions are short.
+# How far ahead the draft is searched for the text after the text left it: insertions and deletions are short.
 _REACH = 24
 # Most tokens verified at once after a re-join: a wrong guess then costs little more than a plain step.
 MAX_PROPOSAL = 12
-# Loops are searched for after every eighth token: after each it took a twentieth of the host's time in a step.
+# Search for loops after every eighth token: after each token, it took a twentieth of the host's time in a step.
 _SEARCHED = 8
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Row:
-    """One row's answer. What follows `beginnings` is set by `note`."""
+    """One row's answer. `note` sets the fields after `beginnings`."""
 
     key: int
     budget: int  # the most new tokens
     temperature: float = 0.0  # 0 is greedy
-    draft: Draft | None = None  # ids that the answer may turn out to be; only greedy rows use it
+    draft: Draft | None = None  # ids that guess the answer; only greedy rows use it
     forced: tuple[int, ...] = ()  # ids that the answer begins with
     beginnings: tuple[tuple[int, ...], ...] = ()  # the answer begins with one of these; empty: with any token
     ids: list[int] = field(default_factory=list)  # generated so far, without the end token
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def overflowed(self) -> bool:
-        """True if its numbers left the range of their format: then its answer means nothing."""
+        """True if its numbers left the range of their format, which makes its answer meaningless."""
         return not all(map(math.isfinite, self.logprobs))
 
     @property
@@ -53,10 +53,10 @@ class Row:
         return Finish.LOOP if self.looping else Finish.BUDGET
 
     def proposal(self) -> list[int]:
-        """Return the tokens to run with the next pass after the last certain one.
+        """Return the tokens to run in the next pass after the last certain one.
 
-        In the first pass these are what is forced and then all of the draft; after a re-join a few tokens of the draft
-        at a time.
+        The first pass runs the whole draft if it begins with the forced tokens, otherwise only the forced tokens. After
+        a re-join, a pass runs a few tokens of the draft.
         """
         forced = [] if self.ids else list(self.forced)
         if self.draft is None or self.temperature > 0:
@@ -66,14 +66,14 @@ class Row:
         return drafted if drafted[: len(forced)] == forced else forced
 
     def allowed(self, behind: Sequence[int]) -> set[int]:
-        """Return the ids that may follow `ids` and `behind`; nothing where any id may."""
+        """Return the ids that may follow `ids` and `behind`; empty if any id may."""
         if not self.beginnings:
             return set()
         known = (*self.ids, *behind)
         return {ids[len(known)] for ids in self.beginnings if len(ids) > len(known) and ids[: len(known)] == known}
 
     def note(self, tokens: Sequence[int], logprobs: Sequence[float], end_ids: Set[int]) -> None:
-        """Add what a pass has made certain: tokens in order, the last of them chosen by the model."""
+        """Add the tokens that a pass has made certain, in order. The model chose the last one."""
         self.passes += 1
         before = len(self.ids)
         for token, logprob in zip(tokens, logprobs, strict=True):
@@ -89,15 +89,15 @@ class Row:
 
 
 class Draft:
-    """A draft (token ids) and where in it the answer is, or that it is elsewhere.
+    """A draft (token ids), and the place in it that the answer has reached, if the answer still follows it.
 
-    A proposal is only ever verified, never believed, so nothing here can change an answer: it only saves steps.
+    The model verifies every proposal, so a draft cannot change an answer: it only saves steps.
     """
 
     def __init__(self, ids: Sequence[int]) -> None:
         self._ids = list(ids)
         self._at: int | None = 0
-        self._last = 0  # the place where it was left
+        self._last = 0  # the place where the answer left the draft
 
     def proposal(self, limit: int) -> list[int]:
         return [] if self._at is None else self._ids[self._at : self._at + limit]
@@ -117,7 +117,7 @@ class Draft:
         self._at = self._rejoin(generated[max(0, end - _ANCHOR) : end])
 
     def _rejoin(self, tail: Sequence[int]) -> int | None:
-        """Return the place after the nearest occurrence of `tail` in the draft, around where it was left."""
+        """Return the place after the occurrence of `tail` nearest to where the answer left the draft, None if none."""
         if len(tail) < _ANCHOR:
             return None
         low, high = max(0, self._last - _REACH // 2), min(len(self._ids), self._last + _REACH)
@@ -130,7 +130,7 @@ class KeptTokens:
     """Keys and values of a row's first tokens, copied."""
 
     count: int  # how many tokens
-    data: Any  # an array with `nbytes`, as what computes with them lays them out
+    data: Any  # an array with `nbytes`, in the layout of the library that computes with them
 
     @property
     def nbytes(self) -> int:

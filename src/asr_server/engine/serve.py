@@ -2,8 +2,8 @@
 
 All rows are in the queue of one engine thread, which divides its time fairly between the connections.
 
-What two threads touch: events of the engine thread go into `EngineServer._events`, a deque, whose methods are atomic;
-`post` says how the event loop learns of them. Everything else belongs to the event loop.
+The engine thread appends to three deques of `EngineServer`, whose methods are atomic, and reads its `rows`; `post` says
+how the event loop learns of events. Everything else belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from asr_server.engine.protocol import AlignerState, Alignment, Hypothesis, Samp
 from asr_server.schedule.job import AnyJob, Job, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState
 
-# From a change of the state to its publication.
+# The delay from a change of the state to its publication.
 _SOON_S = 0.05
 # The longest wait for the state to be published before a model is loaded.
 _ANNOUNCE_S = 0.2
-# Steps and changes of models that are reported at most; more come only while no server is connected.
+# The most steps and changes of models in one report. If there are more, the oldest are dropped.
 _MOST_REPORTS = 4_096
-# Rows of one connection. Servers refuse work long before.
+# The most rows of one connection. Servers refuse work long before that.
 _MOST_ROWS = 65_536
-# What a server has not read.
+# The most bytes that a server may leave unread.
 _MOST_UNREAD_BYTES = 64 * 1024 * 1024
 _PEER = struct.Struct("3i")  # process, user and group; see SO_PEERCRED in unix(7)
-_FAILED = 70  # EX_SOFTWARE of sysexits.h, as a server ends whose engine has failed
+_FAILED = 70  # EX_SOFTWARE of sysexits.h, also the exit code of a server whose engine has failed
 
 
 async def serve(settings: Settings, resolved: Plan, listener: socket.socket, *, is_child: bool) -> None:
-    """Take rows at this socket, which is bound, until SIGTERM: the servers keep rows that have no answer then.
+    """Take rows at this bound socket until SIGTERM. The servers keep the rows that have no answer by then.
 
     `is_child`: the server is the parent, and watches this process.
     """
@@ -77,11 +77,11 @@ class EngineServer(SchedulerObserver):
         self._loop = asyncio.get_running_loop()
         self._events: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._scheduled = False
-        self.rows: dict[int, tuple[ServerConnection, int]] = {}  # by the keys of jobs: whose each is, and its number
+        self.rows: dict[int, tuple[ServerConnection, int]] = {}  # each row's connection and number, by its job's key
         self._steps: deque[tuple[int, float]] = deque(maxlen=_MOST_REPORTS)
         self._changes: deque[tuple[str, ModelState, float]] = deque(maxlen=_MOST_REPORTS)
         self.connections: list[ServerConnection] = []
-        self.changed = asyncio.Event()  # set where the state has changed, so that it is published soon
+        self.changed = asyncio.Event()  # set when the state has changed, so that it is published soon
         self.settings = wire.engine_settings(settings, resolved)
         self.core = core.build(settings, resolved, Watch(self, self._on_state, _end_process))
         self.models = {*self.core.infos(), *self.core.speaking}
@@ -90,17 +90,17 @@ class EngineServer(SchedulerObserver):
     # -- called on the engine thread ---------------------------------------------------------------------------------
 
     def post(self, handle: Callable[..., None], *given: Any) -> None:
-        """Call `handle` on the event loop, after what was posted before; from any thread."""
+        """Call `handle` on the event loop, after all earlier posts. Any thread may call this."""
         self._events.append((handle, given))
-        # Waking the loop takes the engine thread a system call and the interpreter's lock, so one wake-up serves all
-        # that is posted until the loop runs. `_take_events` clears the flag before it looks: what is appended later
-        # finds it cleared.
+        # To wake the loop, the engine thread needs a system call and the interpreter's lock, so one wake-up serves all
+        # posts until the loop runs. `_take_events` clears the flag before it reads events: a later post finds it
+        # cleared.
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon_threadsafe(self._take_events)
 
     def started(self, job: AnyJob) -> None:
-        # The event loop adds and removes entries meanwhile: to read one is atomic.
+        # The event loop may add and remove entries meanwhile. Reading one is atomic.
         if (row := self.rows.get(job.key)) is not None:
             connection, number = row
             self.post(connection.began, number)
@@ -113,8 +113,8 @@ class EngineServer(SchedulerObserver):
         published = threading.Event()
         self.post(self._announce, published)
         if state is ModelState.LOADING:
-            # Importing a model's libraries can keep the interpreter's lock for seconds, in which the event loop could
-            # not say that a load stops the clock of deadlines.
+            # Importing a model's libraries can hold the interpreter's lock for seconds. The event loop could not report
+            # in that time that a load stops the clock of deadlines.
             published.wait(_ANNOUNCE_S)
 
     # -- called on the event loop ------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class EngineServer(SchedulerObserver):
             with suppress(TimeoutError):
                 async with asyncio.timeout(wire.PUBLISH_S):
                     await self.changed.wait()
-            # What changes comes in groups, and a row that is reported to begin is in the batch a moment later.
+            # Changes come in groups, and a row is in the batch only a moment after its start is reported.
             await asyncio.sleep(_SOON_S)
             self._publish()
 
@@ -143,7 +143,7 @@ class EngineServer(SchedulerObserver):
                 _end_process(EngineFailed("The engine makes no progress."))
 
     def state(self) -> wire.EngineState:
-        """Return the current state, without what is reported to only one server."""
+        """Return the current state, without the steps and changes, which only one server gets."""
         thread = self.core.thread
         return wire.EngineState(
             snapshot=thread.snapshot(),
@@ -161,7 +161,7 @@ class EngineServer(SchedulerObserver):
     def _publish(self) -> None:
         self.changed.clear()
         state = self.state()
-        # One of the servers gets them: each counts once in the sum of their metrics. The engine thread may append more.
+        # Only one server gets them: each counts once in the sum of all metrics. The engine thread may append more.
         steps = tuple(self._steps.popleft() for _ in range(len(self._steps)))
         changes = tuple(self._changes.popleft() for _ in range(len(self._changes)))
         for number, connection in enumerate(list(self.connections)):
@@ -174,13 +174,13 @@ class ServerConnection(wire.Frames):
     def __init__(self, server: EngineServer) -> None:
         super().__init__(self._take, self._end)
         self._server = server
-        self._open = False  # set by the greeting of a server that fits the engine
+        self._open = False  # set by a `Hello` with the settings of this engine
         self.rows: dict[int, AnyJob] = {}  # by the numbers that the server gave them
-        self._told: dict[int, list[Tokens]] = {}  # by the same numbers, what is not sent yet
+        self._told: dict[int, list[Tokens]] = {}  # by the same numbers, tokens that are not sent yet
         self._leases: dict[tuple[str, bool], ExitStack] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close the connection if the peer is another user's."""
+        """Close the connection if the peer is a process of another user."""
         super().connection_made(transport)
         peer: socket.socket = transport.get_extra_info("socket")
         _, user, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
@@ -290,7 +290,7 @@ class ServerConnection(wire.Frames):
     def _tell(self, number: int, tokens: Tokens) -> None:
         if number not in self.rows:
             return
-        # Sent with what else is posted by now: a fast engine makes more steps than are worth a message.
+        # Sent together with all tokens posted by now: a fast engine makes too many steps to send a message for each.
         self._told.setdefault(number, []).append(tokens)
         if len(self._told) == 1 and len(self._told[number]) == 1:
             self._server.post(self._send_told)

@@ -1,7 +1,7 @@
-"""Weights in the files of safetensors, mapped: an array's memory is read from disk when it is first used.
+"""Weights in safetensors files, mapped: an array's memory is read from disk when it is first used.
 
-A file is the length of its header, 8 bytes, the header in JSON, and the numbers. The library's own reader has no numpy
-arrays of bfloat16, and copies.
+A file consists of the length of its header (8 bytes), the header in JSON, and the numbers. The library's own reader
+copies, and returns no numpy arrays of bfloat16.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LENGTH = 8
-# The longest header that is read: that of a released checkpoint has 0.1 MB.
+# The longest header that is read. The header of a released checkpoint has 0.1 MB.
 _LONGEST_HEADER = 100_000_000
 _FORMATS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I8": np.int8, "U8": np.uint8}
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 class Weight:
     """An array of a file."""
 
-    numbers: NDArray[Any]  # of bfloat16 the bits, as uint16
+    numbers: NDArray[Any]  # bfloat16 as its bits, in uint16
     format: str  # as the file names it: F32, F16, BF16, I8 or U8
 
     @property
@@ -48,11 +48,11 @@ class Weight:
 
 
 class StoredWeights(Mapping[str, Weight]):
-    """The weights of all files in a directory, by their names after `renamed`: regular expressions and what stands for
-    what they match."""
+    """The weights of all files in a directory, by name. `renamed`: regular expressions for parts of names, with their
+    replacements."""
 
     def __init__(self, directory: Path, renamed: Mapping[str, str] | None = None) -> None:
-        """Raises `OSError`, or `ValueError` where a file is damaged."""
+        """Map the files. Raises `OSError`, or `ValueError` if a file is damaged."""
         self._found: dict[str, Weight] = {}
         self._files = [_File(file) for file in sorted(directory.glob("*.safetensors"))]
         for file in self._files:
@@ -62,8 +62,8 @@ class StoredWeights(Mapping[str, Weight]):
                 self._found[name] = weight
 
     def release(self) -> None:
-        """Give the memory back into which files were read; what is used again is read again, mostly from the system's
-        cache of files."""
+        """Give back the memory into which files were read. Weights that are used again are read again, mostly from the
+        system's file cache."""
         for file in self._files:
             file.mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -87,7 +87,7 @@ class _File:
             if not 0 < length <= min(_LONGEST_HEADER, size - _LENGTH):
                 raise ValueError(f"{file.name} is damaged")
             self._header = json.loads(source.read(length))
-            # Private: libraries ask for memory that may be written, and nobody writes.
+            # A private mapping, since libraries ask for writable memory. Nobody writes to it.
             self.mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_COPY)
         self._name, self._begins, self._size = file.name, _LENGTH + length, size
 

@@ -1,7 +1,7 @@
 """The messages between a server and its engine process, over a Unix socket.
 
-Their frames are those of `processes/messages.py`: JSON, then the samples of a row as float32, which stay where they are
-received. Spaces after the JSON align them.
+They use the frames of `processes/messages.py`: JSON, then the samples of a row as float32. Received samples are not
+copied. Spaces after the JSON align them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _SAMPLE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of a server. Each version sends it with these fields."""
+    """The first message of a server. It has these fields in every version."""
 
-    settings: dict[str, str]  # as of `engine_settings`
+    settings: dict[str, str]  # from `engine_settings`
     kind: Literal["Hello"] = "Hello"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRefused:
-    """The engine takes no rows of this server, and ends the connection."""
+    """The engine takes no rows from this server, and ends the connection."""
 
     reason: str  # for users
     kind: Literal["ServerRefused"] = "ServerRefused"
@@ -47,15 +47,15 @@ class ServerRefused:
 
 @dataclass(frozen=True, slots=True)
 class SubmitRow:
-    """A job for the engine, followed by its samples. Its item is an utterance, a span whose words are to be placed, or
-    an item of a model that shares the engine's thread; with none of these, its model is loaded."""
+    """A job for the engine, followed by its samples. Its item is an utterance, a span whose words are to be placed in
+    time, or an item of a model that shares the engine's thread. A job without an item loads its model."""
 
-    number: int  # of the job at the server
+    number: int  # the server's key of the job
     priority: int  # a `Priority`
     cost_s: float
     model: str
     session: str
-    queued_s: float  # when it came, monotonic: processes of one machine share that clock
+    queued_s: float  # when it arrived, monotonic: processes of one machine share that clock
     utterance: Utterance | None = None
     align: AlignItem | None = None
     shared: dict[str, Any] | None = None  # as of `SharedModel.pack`
@@ -64,7 +64,7 @@ class SubmitRow:
 
 @dataclass(frozen=True, slots=True)
 class CancelRow:
-    """A row has lost its caller."""
+    """The caller of a row has cancelled it."""
 
     number: int
     kind: Literal["CancelRow"] = "CancelRow"
@@ -110,7 +110,7 @@ class RowError:
 @dataclass(frozen=True, slots=True)
 class RowFinished:
     """A row has left the queue or the batch, with a result or an error; with neither, its model is loaded. The samples
-    are all that a row of a shared model has given out."""
+    after it are the whole output of a row of a shared model."""
 
     number: int
     started_s: float  # monotonic, 0 if it did not start
@@ -129,10 +129,10 @@ class EngineState:
 
     snapshot: EngineSnapshot
     infos: dict[str, EngineInfo]  # by the names of the models
-    with_recordings_s: float  # as `EngineThread`
-    load_moved_s: float | None  # as of `RequestClock`
+    with_recordings_s: float  # as in `EngineThread`
+    load_moved_s: float | None  # as in `RequestClock`
     steps: tuple[tuple[int, float], ...]  # rows and seconds of each step since the last message
-    changes: tuple[tuple[str, ModelState, float], ...]  # of the states of models since then, with their seconds
+    changes: tuple[tuple[str, ModelState, float], ...]  # of models' states since then, with their seconds
     kind: Literal["EngineState"] = "EngineState"
 
 
@@ -144,7 +144,7 @@ _MESSAGES: TypeAdapter[Message] = TypeAdapter(
 
 
 def engine_settings(settings: Settings, resolved: Plan) -> dict[str, str]:
-    """Return what a server and its engine must have in common, by name: the version and the settings of rows."""
+    """Return the values that a server and its engine must share, by name: the version and the settings of rows."""
     # A server whose engine is elsewhere needs no device of its own.
     names = {*EngineSettings.model_fields, "speech", "speech_clone_model"} - {"vllm_api_key", "device"}
     models = ",".join((resolved.model_id, *settings.model_names[1:]))
@@ -153,8 +153,8 @@ def engine_settings(settings: Settings, resolved: Plan) -> dict[str, str]:
 
 
 def frame(message: Message, samples: Samples | None = None) -> list[bytes | memoryview]:
-    """Return the parts of the frame of a message, in the order in which they are written. Raises ValueError for one
-    that is too long."""
+    """Return the parts of the frame of a message, in the order in which they are written. Raises ValueError if it is
+    too long."""
     text = _MESSAGES.dump_json(message)
     text += b" " * (-len(text) % _SAMPLE_BYTES)  # so that the samples are aligned where they are received
     # A view of no samples cannot be cast.
@@ -166,16 +166,16 @@ def frame(message: Message, samples: Samples | None = None) -> list[bytes | memo
 class Frames(asyncio.BufferedProtocol):
     """One end of the socket, on an event loop.
 
-    `on_message` gets each message with its samples, float32 (n,); what it raises ends the connection. `on_lost` is
-    called once, when that has ended.
+    `on_message` gets each message with its samples, float32 (n,). An exception from it ends the connection. `on_lost`
+    is called once, when the connection has ended.
     """
 
     def __init__(self, on_message: Callable[[Message, Samples], None], on_lost: Callable[[], None]) -> None:
         self._on_message, self._on_lost = on_message, on_lost
         self.transport: asyncio.Transport | None = None
-        self.broken: Exception | None = None  # what ended the connection from this side
-        self._buffer = bytearray(_STAGE_BYTES)  # begins with a frame whose end is still to come
-        self._filled = 0  # bytes of it that have come
+        self.broken: Exception | None = None  # the error with which this side ended the connection
+        self._buffer = bytearray(_STAGE_BYTES)  # begins with a frame that is not complete yet
+        self._filled = 0  # its received bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -184,7 +184,7 @@ class Frames(asyncio.BufferedProtocol):
         self._on_lost()
 
     def send(self, message: Message, samples: Samples | None = None) -> None:
-        """Write a message. What the peer does not read is kept by the transport: the sender bounds it."""
+        """Write a message. The transport keeps unread bytes, which the sender has to bound."""
         assert self.transport is not None
         self.transport.writelines(frame(message, samples))
 
@@ -195,7 +195,7 @@ class Frames(asyncio.BufferedProtocol):
         self._filled += nbytes
         try:
             self._take_frames()
-        except Exception as error:  # the peer is at fault, or what takes its messages: both end the connection
+        except Exception as error:  # of an invalid message or of `on_message`: both end the connection
             self.broken = error
             assert self.transport is not None
             self.transport.abort()
@@ -210,13 +210,13 @@ class Frames(asyncio.BufferedProtocol):
             samples_at = begin + head_bytes + text_bytes
             try:
                 message = _MESSAGES.validate_json(self._buffer[begin + head_bytes : samples_at])
-            except ValidationError:  # its text has what the peer sent, which no log line may have
+            except ValidationError:  # its text quotes the message, which must not be logged
                 raise ValueError("no message") from None
             samples = memoryview(self._buffer)[samples_at : begin + next_bytes]
             self._on_message(message, np.frombuffer(samples, np.float32))
             begin, next_bytes = begin + next_bytes, 0  # several frames may have come at once
         if begin or next_bytes > len(self._buffer):
-            # Into memory of its own: the samples of rows stay where they are.
+            # Copy the rest into a new buffer: the samples of rows stay in the old one.
             rest = self._buffer[begin : self._filled]
             self._buffer, self._filled = bytearray(max(_STAGE_BYTES, next_bytes)), len(rest)
             self._buffer[: len(rest)] = rest
