@@ -2,5 +2,5 @@
 
 import sys
 
-# When OpenVINO is imported it reports to its makers by this package, which it requires. Without it, it reports nothing.
+# On import, OpenVINO reports to its makers through this package, which it requires. Without it, nothing is reported.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from asr_server.engine.openvino import text_graph
 from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.openvino.text_graph import ROWS, Matrix, TextWeights
 
-# Tokens of a page, as the kernels of CPUs have them.
+# Tokens of a page, as the CPU kernels require.
 PAGE = 32
 # Logits of a row that are computed again from the head's own weights: see `CompiledText`.
 _EXACT_LOGITS = 16
@@ -41,7 +41,7 @@ class NextLogits(NamedTuple):
     """The logits after some of the tokens of a pass; the next pass overwrites them."""
 
     logits: Floats  # (k, vocabulary)
-    tokens: NDArray[np.int64]  # (k,) the likeliest ones
+    tokens: NDArray[np.int64]  # (k,) the likeliest token of each
     lse: Floats  # (k,) the logarithm of the sum of all exponentials
 
 
@@ -52,7 +52,7 @@ class Pages:
     """
 
     def __init__(self, shapes: dict[str, tuple[list[int], Any]], tokens: int) -> None:
-        """`shapes`: of a page of each input of the graph, with its number format."""
+        """`shapes`: the shape and the number format of a page, by the graph's input."""
         count = page_count(tokens)
         self._arrays = {name: np.zeros((count, _bytes(*one)), np.uint8) for name, one in shapes.items()}
         self._shapes = shapes
@@ -72,7 +72,7 @@ class Pages:
         """Return `count` free pages, which are the caller's until it gives them back. Raises `NoRoom`."""
         if count > len(self.free):
             raise NoRoom
-        # Those that were given back last: their memory is there already, and that of pages never used is not taken.
+        # Take the pages that were given back last: their memory is there already, and unused pages need none.
         at = len(self.free) - count
         taken, self.free = self.free[at:], self.free[:at]
         return taken
@@ -81,8 +81,8 @@ class Pages:
         self.free += pages
 
     def clear(self, pages: Sequence[int]) -> None:
-        """Zero pages whose numbers may be none. The kernels for AVX2 do not look behind the end of a row; others may
-        multiply what is there by zero, which hides any other number."""
+        """Zero pages that may hold NaN or infinity. The AVX2 kernels do not read beyond the end of a row. Others may
+        multiply the numbers there by zero, which hides finite numbers only."""
         for array in self._arrays.values():
             array[pages] = 0
 
@@ -99,14 +99,13 @@ class Pages:
 class CompiledText:
     """The language model of a checkpoint with its head, compiled for this processor.
 
-    Where matrices are integers, the logits that matter, the largest of each row, are computed again from the head's own
-    weights. An 8-bit logit is off by about a hundredth of the spread of all of them, and 16 lie above any that it could
-    hide.
+    With integer matrices, the largest 16 logits of each row are computed again from the head's own weights. An 8-bit
+    logit is off by about a hundredth of the spread of all logits, so the true largest one is among those 16.
     """
 
     def __init__(self, text: TextWeights, matrix: Matrix, formats: NumberFormats) -> None:
         """`matrix` returns the matrices of `text`, in the number formats."""
-        self.on_layer: Callable[[], None] = lambda: None  # called before each pass, of which a CPU may make a long one
+        self.on_layer: Callable[[], None] = lambda: None  # called before each pass, which may take long
         self.dtype = "bfloat16" if formats.bfloat16 else "float32"
         self.head, self._table = text.weights[text.head], text.embedding
         self._rounded = formats.bits > 0
@@ -156,7 +155,7 @@ class CompiledText:
         return np.concatenate([cos, cos], axis=1)[:, None], np.concatenate([-sin, sin], axis=1)[:, None]
 
     def __call__(self, embeds: Floats, spans: Sequence[PageSpan], places: Sequence[int]) -> NextLogits:
-        """Run tokens, packed (n, d), and write their keys and values. Returns what follows those at `places`."""
+        """Run tokens, packed (n, d), and write their keys and values. Returns the logits after the ones at `places`."""
         counts = [span.count for span in spans]
         where = np.concatenate([np.arange(span.start, span.start + span.count) for span in spans])
         used = [span.pages[: page_count(span.start + span.count)] for span in spans]
@@ -178,7 +177,7 @@ class CompiledText:
         for name, array in given.items():
             self.request.set_tensor(name, ov.Tensor(array))
         self.on_layer()
-        # The outputs are read where they lie: `infer` would copy all logits.
+        # Read the outputs in place: `infer` would copy all logits.
         self.request.start_async()
         self.request.wait()
         logits, best, lse, hidden = (self.request.get_output_tensor(number).data for number in range(4))
@@ -191,7 +190,7 @@ class CompiledText:
         weights = self.head.rows(best.astype(np.int64))
         exact = np.einsum("kbd,kd->kb", weights, hidden)
         rows = np.arange(len(best))[:, None]
-        # The largest of all is among them: the sum of exponentials relative to it loses theirs and gets the new ones.
+        # In the sum of exponentials, replace the terms of the old logits by the new ones. The largest is among them.
         change = np.exp(exact - lse).sum(1) - np.exp(logits[rows, best] - lse).sum(1)
         logits[rows, best] = exact
         tokens = best[rows[:, 0], exact.argmax(1)].astype(np.int64)

@@ -18,7 +18,7 @@ from asr_server.engine.weights import StoredWeights
 
 _PREFIX = "thinker.audio_tower."
 _CONVOLUTIONS = ("conv2d1", "conv2d2", "conv2d3")
-_EPS = 1e-5  # torch's for its norms
+_EPS = 1e-5  # torch's default for its norms
 _TIMESCALE = 10_000.0
 
 
@@ -34,7 +34,7 @@ class EncoderWeights:
 
     @classmethod
     def of(cls, config: dict[str, Any], weights: StoredWeights) -> EncoderWeights:
-        """Read the sizes from a configuration. Raises `ModelUnavailable` for what these graphs cannot compute."""
+        """Read the sizes from a configuration. Raises `ModelUnavailable` if these graphs cannot compute the encoder."""
         activation = config.get("activation_function", "gelu")
         if activation != "gelu":
             raise ModelUnavailable(f"An encoder with {activation} runs with RUNTIME=torch.")
@@ -42,7 +42,7 @@ class EncoderWeights:
         return cls(weights, layers, heads, width, int(config.get("num_mel_bins", 128)))
 
     def matrices(self) -> Parts:
-        """Return the weights of each matrix; those that read the same input are one."""
+        """Return the weights of each matrix. Layers that read the same input are one matrix."""
         found: Parts = {f"encoder.{name}": (f"{_PREFIX}{name}.weight",) for name in ("conv_out", "proj1", "proj2")}
         for number in range(self.layers):
             layer = f"{_PREFIX}layers.{number}."
@@ -53,8 +53,8 @@ class EncoderWeights:
         return found
 
     def positions(self, tokens: int) -> NDArray[np.float32]:
-        """Return what is added to the states of a piece, (tokens, d_model): sines, then cosines, of frequencies that
-        fall by equal factors to the 10,000th part."""
+        """Return the position embeddings that are added to the states of a piece, (tokens, d_model): sines, then
+        cosines, of frequencies that fall by equal factors to a 10,000th."""
         count = self.width // 2
         frequencies = np.exp(-np.log(_TIMESCALE) / (count - 1) * np.arange(count, dtype=np.float32))
         angles = np.arange(tokens, dtype=np.float32)[:, None] * frequencies
@@ -62,8 +62,8 @@ class EncoderWeights:
 
 
 def pieces(encoder: EncoderWeights, matrix: Matrix) -> ov.Model:
-    """Return the graph of `mel` (n, 1, bins, T), of pieces of equal length, and `positions` (t, d_model), to their
-    states (n, t, d_model), t = ceil(T / 8)."""
+    """Return the graph that computes the states (n, t, d_model) of pieces of equal length from `mel` (n, 1, bins, T)
+    and `positions` (t, d_model), t = ceil(T / 8)."""
     mel = _input("mel", [-1, 1, encoder.bins, -1])
     positions = _input("positions", [-1, encoder.width])
     x = mel
@@ -80,8 +80,8 @@ def pieces(encoder: EncoderWeights, matrix: Matrix) -> ov.Model:
 
 
 def windows(encoder: EncoderWeights, matrix: Matrix) -> ov.Model:
-    """Return the graph of `states` (W, n, d_model) and `mask` (W or 1, 1, 1, n), which is added to the scores, to
-    embeddings (W, n, output_dim)."""
+    """Return the graph that computes embeddings (W, n, output_dim) from `states` (W, n, d_model) and `mask`
+    (W or 1, 1, 1, n), which is added to the scores."""
     states, mask = _input("states", [-1, -1, encoder.width]), _input("mask", [-1, 1, 1, -1])
     parts, weights = encoder.matrices(), encoder.weights
 

@@ -26,16 +26,16 @@ from asr_server.engine.weights import StoredWeights, Weight
 
 # The folder in STATE_DIR, with one folder for each checkpoint.
 FOLDER = "converted-weights"
-# Changed whenever other numbers are made of the same weights.
+# Increase it whenever the conversion makes other numbers of the same weights.
 _VERSION = 3
 _LARGEST = 127
-# Inputs of a matrix in 4 bits that share a scale, and what a group's largest weight may become.
+# Inputs of a 4-bit matrix that share a scale, and the values to which a group's largest weight may be scaled.
 GROUP = 64
 _LARGEST_HALVES = (7.0, 7.5, 8.0, 8.75)
-# Outputs that are in float32 at a time: of a vocabulary there are hundreds of megabytes.
+# Outputs that are in float32 at a time: a whole vocabulary takes hundreds of megabytes.
 OUTPUTS = 8192
 _PIECE = 1 << 24
-# A folder without its description is that of another process which writes it, for as long as that may take.
+# Another process may still be writing a folder without a description. After this long it is abandoned.
 _ABANDONED_S = 3600.0
 _ABOUT, _WEIGHTS = "about.json", "weights.safetensors"
 
@@ -72,7 +72,7 @@ def integers(weights: Sequence[Weight]) -> Integers:
 def halves(weights: Sequence[Weight]) -> Integers:
     """Return weights (out, in), concatenated, as one matrix in 4 bits. `in` is a multiple of 64.
 
-    Of some scales of each group the one with the least squared error is taken: a group's largest weight may be cut off.
+    For each group, the scale with the least squared error of several is taken. It may clip the group's largest weight.
     """
     parts = []
     for weight in weights:
@@ -95,7 +95,7 @@ def halves(weights: Sequence[Weight]) -> Integers:
 
 
 def node(matrix: Integers) -> ov.Node:
-    """Return a matrix as a part of a graph, which its arrays must outlive."""
+    """Return a matrix as a node of a graph. The matrix's arrays must outlive the graph."""
     whole, scale = matrix
     if whole.dtype == np.int8:
         return ops.multiply(ops.convert(ops.constant(whole, shared_memory=True), "f32"), ops.constant(scale))
@@ -107,10 +107,10 @@ def node(matrix: Integers) -> ov.Node:
 
 
 def key(checkpoint: Path, bits: int = 8) -> str:
-    """Return the name of what is made of a checkpoint as it is now; `bits`: of most of its matrices.
+    """Return the folder name for the matrices of a checkpoint as it is now; `bits`: of most of its matrices.
 
-    Weights are distinguished by name, size and time of their files, with links followed: files of the hub's cache are
-    named by their content.
+    Weights are told apart by the name, size and time of their files. Links are followed: the hub's cache names files by
+    their content.
     """
     files = [(file.name, file.resolve()) for file in sorted(checkpoint.glob("*.safetensors"))]
     known = [(name, str(real), real.stat().st_size, real.stat().st_mtime_ns) for name, real in files]
@@ -118,10 +118,10 @@ def key(checkpoint: Path, bits: int = 8) -> str:
 
 
 def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made], bits: int = 8) -> Kept:
-    """Return the matrices of a checkpoint, mapped from disk. If they are missing or damaged, make them, and write them
-    in place of the matrices of its earlier weights.
+    """Return the matrices of a checkpoint, mapped from disk. If they are missing or damaged, make them, and let them
+    replace the matrices of its earlier weights on disk.
 
-    A disk that cannot be written is logged, and the matrices in memory are used.
+    If the disk cannot be written, log that and use the matrices in memory.
     """
     if state_dir is None:
         return Kept(*make())
@@ -138,7 +138,7 @@ def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made], bit
 
 
 def _read(folder: Path) -> Kept | None:
-    """Return matrices whose file has its checksum, None for any other."""
+    """Return the matrices of a folder; None if they are missing, damaged or cannot be read."""
     try:
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if about["checksum"] != _checksum(folder / _WEIGHTS):
@@ -155,7 +155,7 @@ def _read(folder: Path) -> Kept | None:
 
 
 def _write(place: Path, checkpoint: str, bits: int, matrices: dict[str, Integers], facts: dict[str, Any]) -> None:
-    """Write matrices beside their place, and move them there: nobody sees a part of them."""
+    """Write matrices to a temporary folder, and rename it when it is complete: nobody sees a part of them."""
     folder = place.parent
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for other in folder.iterdir():
@@ -178,7 +178,7 @@ def _write(place: Path, checkpoint: str, bits: int, matrices: dict[str, Integers
 
 
 def _is_outdated(other: Path, checkpoint: str, bits: int) -> bool:
-    """True for what was made of a checkpoint's earlier weights, is damaged, or was left behind by a crash."""
+    """Return True if a folder has the checkpoint's earlier weights, is damaged, or was left behind by a crash."""
     try:
         about = json.loads((other / _ABOUT).read_text(encoding="utf-8"))
         return bool((about["checkpoint"], about["bits"]) == (checkpoint, bits))

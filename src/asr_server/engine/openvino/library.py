@@ -18,13 +18,13 @@ from asr_server.engine.openvino.text_graph import Matrix, Parts, own_format
 from asr_server.engine.protocol import Option
 from asr_server.engine.weights import StoredWeights, Weight
 
-# Kernels that are kept for shapes that passes had, of all layers together: steps have some two hundred, and each length
-# of a prompt brings a few. By default 5,000 are kept, which took 400 MB after 3,000 passes of random lengths, and grew.
+# Kernels that are cached by the shapes of passes, for all layers together: steps have some two hundred, and each length
+# of a prompt adds a few. The default of 5,000 took 400 MB after 3,000 passes of random lengths, and was still growing.
 _PRIMITIVES = 512
-# Activations that share a scale where products are in integers. With 32, the library's own number, a prompt of 410
-# tokens has 0.73 of the speed (VNNI, two cores, 2026-11-26); with 1,024 it is hardly faster.
+# Activations that share a scale in integer products. With 32, the library's default, a prompt of 410 tokens has 0.73 of
+# the speed (VNNI, two cores, 2026-11-26); with 1,024 it is hardly faster.
 _GROUP = 128
-# Rows of the input, and outputs, on which a matrix is compared.
+# Input rows and outputs for the comparison of a matrix.
 _ROWS, _OUTPUTS = 16, 512
 
 
@@ -32,18 +32,18 @@ _ROWS, _OUTPUTS = 16, 512
 class NumberFormats:
     """The number formats that a model computes in, and its threads.
 
-    With integers keys and values are in 8 bits too, and products in float32, or in integers where the processor can.
-    Only the layers of the language model have 4 bits: its head, the embeddings and the encoder have 8.
+    With integer matrices, keys and values are also in 8 bits. Products are in integers if the processor can, else in
+    float32. Only the layers of the language model have 4 bits: its head, the embeddings and the encoder have 8.
     """
 
-    bits: int  # 8, or 4, of integers; 0 for numbers of the checkpoint's own format
-    bfloat16: bool  # of activations, where the matrices are not integers
+    bits: int  # 8 or 4 for integer matrices; 0 for the checkpoint's own format
+    bfloat16: bool  # activations are in bfloat16, if the matrices are not integers
     threads: int  # 0 leaves the number to the library
 
     def compiled(self, graph: ov.Model, *, convolves: bool = False) -> ov.CompiledModel:
         """Compile a graph for this processor.
 
-        `convolves`: most of its work is not in matrices, so that activations in bfloat16 pay where those are in 8 bits.
+        `convolves`: most of its work is not in matrices, so that bfloat16 activations pay even if these are in 8 bits.
         """
         kind = ov.Type.bf16 if self.bfloat16 and (convolves or not self.bits) else ov.Type.f32
         chosen = {
@@ -52,7 +52,7 @@ class NumberFormats:
             "KV_CACHE_PRECISION": ov.Type.u8 if self.bits else kind,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": _GROUP,
             "CPU_RUNTIME_CACHE_CAPACITY": _PRIMITIVES,
-            "ENABLE_CPU_PINNING": False,  # the system places the threads, or NUMA_NODE
+            "ENABLE_CPU_PINNING": False,  # the system or NUMA_NODE places the threads
             **({"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}),
         }
         return ov.Core().compile_model(graph, "CPU", chosen)
@@ -60,10 +60,10 @@ class NumberFormats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrices:
-    """The matrices of a checkpoint in a number format; graphs that were made of them need it."""
+    """The matrices of a checkpoint in a number format. Must outlive the graphs that are made of them."""
 
     matrix: Matrix
-    options: tuple[Option, ...]  # what is known of matrices of integers, as an option of the plan
+    options: tuple[Option, ...]  # facts about integer matrices, as an option of the plan
     kept: Kept  # weights as integers
 
 
@@ -77,10 +77,10 @@ def matrices(
     *,
     few: Collection[str] = (),
 ) -> Matrices:
-    """Return the matrices of which `parts` names the weights; `few`: those that may be in 4 bits.
+    """Return the matrices whose weights `parts` names; `few`: the matrices that may be in 4 bits.
 
-    In integers they are kept in `state_dir`, by `directory`, the checkpoint's. `on_progress` is called while they are
-    made, with the share that is done. Raises `ModelUnavailable` where weights are missing.
+    Integer matrices are kept in `state_dir`, by `directory`, the checkpoint's. `on_progress` is called while they are
+    made, with the share that is done. Raises `ModelUnavailable` if weights are missing.
     """
     missing = [name for names in parts.values() for name in names if name not in weights]
     if missing:
@@ -113,8 +113,8 @@ def matrices(
 
 
 def _difference(formats: NumberFormats, weight: Weight, made: Integers) -> float:
-    """Compare products with some outputs of a matrix of integers with those of its own weights, the first of which is
-    `weight`: the norm of the difference over that of the outputs, on random inputs."""
+    """Compare some outputs of an integer matrix with the exact ones, on random inputs. `weight`: the first weight of
+    the matrix. Return the norm of the difference over the norm of the exact outputs."""
     step = -(-weight.shape[0] // _OUTPUTS)
     noise = np.random.default_rng(0).standard_normal((_ROWS, weight.shape[1]), np.float32)
     exact = noise @ Weight(weight.numbers[::step], weight.format).floats().T

@@ -2,8 +2,8 @@
 of the SDK is the reference.
 
 Tokens of all rows of a pass are packed, (n, d): only attention sees rows. Keys and values are in pages, which belong to
-the caller. The nodes of a norm, and those of weights in 8 bits with their scale, are such that the compiler makes one
-operation of them.
+the caller. The nodes of a norm are such that the compiler fuses them into one operation, and so are the nodes of an
+8-bit weight with its scale.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from asr_server.engine.weights import StoredWeights, Weight
 
 # The names of a graph's inputs that describe the rows of a pass, in the order of PagedAttention's own inputs.
 ROWS = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
-# The concatenated weights of each matrix of a graph, by the matrix's name.
+# The names of the weights that are concatenated to a matrix of a graph, by the matrix's name.
 Parts = dict[str, tuple[str, ...]]
-# A matrix (out, in), float32, by its name.
+# Returns the matrix (out, in), float32, of a name.
 Matrix = Callable[[str], ov.Node]
 
 HEAD = "head"
@@ -48,7 +48,7 @@ class TextWeights:
 
     @classmethod
     def of(cls, config: dict[str, Any], weights: StoredWeights, prefix: str, head: str) -> TextWeights:
-        """Read the sizes from a configuration. Raises `ModelUnavailable` for what this graph cannot compute."""
+        """Read the sizes from a configuration. Raises `ModelUnavailable` if this graph cannot compute the model."""
         activation, rope = config.get("hidden_act", "silu"), config.get("rope_scaling") or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
         if activation != "silu" or kind != "default":
@@ -80,7 +80,7 @@ class TextWeights:
         return set(self.matrices()) - {HEAD}
 
     def matrices(self) -> Parts:
-        """Return the weights of each matrix; those that read the same input are one."""
+        """Return the weights of each matrix. Layers that read the same input are one matrix."""
         found: Parts = {HEAD: (self.head,)}
         for number in range(self.layers):
             attention, mlp = f"{self.layer(number)}self_attn.", f"{self.layer(number)}mlp."
@@ -101,7 +101,7 @@ def own_format(parts: Sequence[Weight]) -> ov.Node:
 
 
 def linear(x: ov.Node, matrix: ov.Node, weights: StoredWeights, names: Sequence[str]) -> ov.Node:
-    """Return the product of rows of `x` with a matrix, which is that of some layers, and their biases."""
+    """Return the product of rows of `x` with the matrix of some layers, and add the layers' biases."""
     y = ops.matmul(x, matrix, False, True)
     biases = [f"{name.removesuffix('weight')}bias" for name in names]
     if biases[0] not in weights:
@@ -112,10 +112,10 @@ def linear(x: ov.Node, matrix: ov.Node, weights: StoredWeights, names: Sequence[
 def build(text: TextWeights, best: int, matrix: Matrix) -> ov.Model:
     """Return the graph of a language model with its head.
 
-    Inputs: `embeds` (n, d); `cos` and `sin` (n, 1, dim) of each token's position; `places` (k,), the tokens that are
-    asked for; `max_context_len` (); `ROWS` and the pages of each layer, `key_cache.0` and `value_cache.0` onwards, as
-    PagedAttention takes them. Outputs: logits (k, vocabulary); the `best` likeliest tokens (k, best), in falling order;
-    the logarithm of the sum of all exponentials (k, 1); the last hidden states (k, d).
+    Inputs: `embeds` (n, d); `cos` and `sin` (n, 1, dim) of each token's position; `places` (k,), the tokens whose
+    logits are wanted; `max_context_len` (); `ROWS` and the pages of each layer, `key_cache.0` and `value_cache.0`
+    onwards, as PagedAttention takes them. Outputs: logits (k, vocabulary); the `best` likeliest tokens (k, best), in
+    falling order; the logarithm of the sum of all exponentials (k, 1); the last hidden states (k, d).
     """
     graph = _Graph(text, matrix)
     x = graph.embeds
@@ -151,7 +151,7 @@ class _Graph:
         return found
 
     def layer(self, number: int, x: ov.Node) -> ov.Node:
-        """States (n, d) to those after a layer."""
+        """Return the states (n, d) after a layer."""
         text, prefix = self._text, self._text.layer(number)
         qkv = self._linear(self.norm(x, f"{prefix}input_layernorm.weight"), f"{number}.qkv")
         widths = [text.heads * text.dim, *[text.kv_heads * text.dim] * 2]
@@ -172,20 +172,20 @@ class _Graph:
         return linear(x, self._matrix(name), self._text.weights, self._parts[name])
 
     def _rotated(self, x: ov.Output, name: str) -> ov.Node:
-        """Heads (n, heads * dim), normed and turned by their positions."""
+        """Return heads (n, heads * dim), normalised and rotated by their positions."""
         heads = self.norm(ops.reshape(x, ops.constant(np.array([0, -1, self._text.dim])), True), name)
         first, second = ops.split(heads, _int64(-1), 2).outputs()
-        # The sine that is given is negative in its first half.
+        # The first half of the given sine is negated.
         y = ops.add(ops.multiply(heads, self._cos), ops.multiply(ops.concat([second, first], -1), self._sin))
         return ops.reshape(y, ops.constant(np.array([0, x.get_partial_shape()[1].get_length()])), True)
 
     def _attention(self, number: int, q: ov.Node, k: ov.Node, v: ov.Output) -> ov.Output:
-        """Causal attention of each row over its pages, which get the keys and values: (n, heads * dim)."""
+        """Write keys and values to each row's pages. Return causal attention over them, (n, heads * dim)."""
         text = self._text
         shape = [-1, text.kv_heads, -1, -1]
         pages = [self._input(f"{kind}_cache.{number}", shape, ov.Type.dynamic) for kind in ("key", "value")]
         given = [q, k, v, *pages, *self._rows, _float(text.dim**-0.5), _int32(0), _none(np.float32), self._longest]
-        # What follows is for windows of attention, for evicting and rotating pages, and for sparse attention.
+        # The other inputs are for windows of attention, for evicting and rotating pages, and for sparse attention.
         given += [_none(np.int32), _none(np.int32), _none(np.int32), _none(np.float32), _none(np.float32), _int32(0)]
         given += [_int32(8), ops.constant(np.zeros((0, 0, 0, 0), np.float32)), _int32(0)]
         given += [*(_none(np.int32) for _ in range(4)), _none(np.uint8), _none(np.int32)]

@@ -1,4 +1,4 @@
-"""Attention of packed tokens to rows whose keys and values are neighbours in one buffer, in three ways.
+"""Attention of packed tokens over rows in one buffer, where a row's keys and values are contiguous. In three ways.
 
 Each takes queries (n, heads, dim), row after row, and the keys and values (places, kv_heads, dim) of a layer. It
 returns (n, heads * dim). A token sees the places of its row up to its own.
@@ -14,10 +14,10 @@ import torch
 from torch.nn import functional as F
 
 # FlashAttention of torch's builds for GPUs, which has had these arguments since torch 2.5. `varlen_attn` of torch 2.13
-# calls it too, and clears a tensor each time that nobody reads; in torch 2.11 it lacks arguments that are needed here.
+# calls it too, but each call also clears a tensor that nobody reads; in torch 2.11 it lacks arguments needed here.
 flash = torch.ops.aten._flash_attention_forward  # noqa: SLF001
 
-# Queries that attend in one call, for the memory of their mask: 32 MiB beside 16,384 keys in 16 bits.
+# The most queries in one call. Bounds the memory of their mask: 32 MiB with 16,384 keys in 16 bits.
 _MOST_QUERIES = 1024
 
 
@@ -41,14 +41,14 @@ class Numbers(NamedTuple):
     positions: torch.Tensor  # (n,) of the tokens in their rows
     places: torch.Tensor  # (n,) of their keys and values
     begins: torch.Tensor  # (rows,) the first place of each row
-    used: torch.Tensor  # (rows,) places of each row from there on, those of the tokens included
-    ends: torch.Tensor  # (rows + 1,) tokens of the rows before each, and of all
-    gather: torch.Tensor  # (rows * query,) the token at each of them, where rows are padded to `query` tokens
-    scatter: torch.Tensor  # (n,) where each token is among those
+    used: torch.Tensor  # (rows,) how many places of each row are used from there on, the tokens' own included
+    ends: torch.Tensor  # (rows + 1,) how many tokens the rows before each row have, and how many all have
+    gather: torch.Tensor  # (rows * query,) the token at each position, if rows are padded to `query` tokens
+    scatter: torch.Tensor  # (n,) the position of each token among these
 
 
 class EachRow:
-    """Attends row by row, without padding and copies. Only tokens that continue a prompt need a mask."""
+    """Attends row by row, without padding or copies. Only tokens that continue a prompt need a mask."""
 
     def __init__(self, rows: Sequence[TokenSpan]) -> None:
         self._parts = [
@@ -65,10 +65,10 @@ class EachRow:
 
 
 def _of_one(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Attention of the last tokens of a row to all of it.
+    """Return the attention of a row's last tokens over the whole row.
 
-    Heads that share keys are further queries of a single token, and else further items of a batch: with more heads of
-    queries than of keys, kernels would copy the keys or refuse.
+    Heads that share keys become further queries if there is a single token, and else further items of a batch: with
+    more heads of queries than of keys, kernels would copy the keys or refuse.
     """
     count, kv_heads = len(q), keys.shape[1]
     k, v = keys.transpose(0, 1)[None], values.transpose(0, 1)[None]
@@ -86,7 +86,7 @@ class Masked:
     """Attends in one call to rows that are padded to equal sizes, as recorded passes need it.
 
     `query`: tokens of each row with padding; `width`: places that they see with padding. `stride`: places from the
-    first of a row to the first of the next; 0 where rows are anywhere, and what they see is copied.
+    first of a row to the first of the next; 0 if rows are anywhere, so that the places they see are copied.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class Masked:
         columns, rows = torch.arange(width, device=numbers.places.device), len(numbers.begins)
         self._query, self._width, self._stride = query, width, stride
         self._gather, self._scatter = numbers.gather, numbers.scatter
-        # Of what is copied a mask hides places of the row itself.
+        # Past its last used place a row copies that one again: the mask then only hides the row's own numbers.
         self._places = numbers.begins[:, None] + columns.minimum(numbers.used[:, None] - 1)
         hidden = columns > numbers.positions[self._gather][:, None]
         mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf).view(rows, 1, query, width)
         self._mask = mask.repeat_interleave(groups, 2) if query > 1 else mask
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """See the module. The heads that share keys are further queries."""
+        """See the module. The heads that share keys become further queries."""
         query, kv_heads = self._query, keys.shape[1]
         q = q[self._gather]
         q = q.view(-1, query, kv_heads, q.shape[1] // kv_heads, q.shape[2]).transpose(1, 2).flatten(2, 3)
@@ -125,12 +125,12 @@ class VariableLength:
 
     def __init__(self, numbers: Numbers, query: int, width: int) -> None:
         self._ends, self._used = numbers.ends.int(), numbers.used.int()
-        self._begins = F.pad(numbers.begins.int(), (0, 1))  # one more than rows, which is not read
+        self._begins = F.pad(numbers.begins.int(), (0, 1))  # one more than there are rows; it is not read
         self._query, self._width = query, width
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """See the module."""
-        # A single token sees all. If it may, the kernel shares keys between heads and splits long rows.
+        # A single token sees the whole row. Without a limit the kernel shares keys between heads and splits long rows.
         right = -1 if self._query == 1 else 0
         numbers = self._ends, self._begins, self._query, self._width
         out: torch.Tensor = flash(

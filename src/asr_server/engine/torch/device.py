@@ -1,4 +1,4 @@
-"""The choices for a GPU once torch is imported: if it can be used, the number format, the kernels."""
+"""The choices for a GPU once torch is imported: whether it can be used, the number format, the kernels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from asr_server.engine.protocol import Option
 def prepare(device: str, dtype: str, quantize: str = "", *, threads: int = 0) -> tuple[torch.dtype, tuple[Option, ...]]:
     """Check the device and set the process' switches for it. `dtype`: as in the plan, "auto" is decided here.
     `quantize`: the plan's 8-bit format, checked here against the device. `threads`: as in the plan, for the passes of
-    this thread, 0 to leave the number.
+    this thread; 0 keeps torch's number.
 
-    Returns the number format and what was decided, as options of the plan. Raises `ModelUnavailable`.
+    Returns the number format, and the decisions as options of the plan. Raises `ModelUnavailable`.
     """
     if threads:
         torch.set_num_threads(threads)
@@ -36,8 +36,8 @@ def prepare(device: str, dtype: str, quantize: str = "", *, threads: int = 0) ->
 
 
 def attention_options(device: str, problem: str) -> tuple[Option, ...]:
-    """Return what was decided for attention on a GPU, as options of the plan. `problem`: why rows of any lengths do not
-    attend in one call, empty where they do."""
+    """Return the choice of attention on a GPU, as options of the plan. `problem`: why rows of any lengths do not attend
+    in one call, empty if they do."""
     if not device.startswith("cuda"):
         return ()
     if problem:
@@ -54,10 +54,10 @@ def _told(option: Option) -> Option:
 
 
 def tune() -> None:
-    """Process-wide switches for a GPU.
+    """Set process-wide switches for a GPU.
 
-    In a 16-bit model TF32 would only be used for the angles of rotary positions, whose last bits it loses. If asked to,
-    cuDNN tries all algorithms for every new shape of a convolution, and plans attention anew for every shape.
+    In a 16-bit model TF32 would only be used for the angles of rotary positions, and would lose their last bits. cuDNN
+    would try all algorithms for every new shape of a convolution, and plan attention anew for every shape.
     """
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -78,7 +78,7 @@ def kernels() -> list[str]:
 
 
 def _capability(device: str) -> tuple[int, int]:
-    """Return the compute capability, of a GPU for which the installed torch has kernels."""
+    """Return the compute capability of a GPU. Raises `ModelUnavailable` if torch cannot use it or has no kernels."""
     if not torch.cuda.is_available():
         raise ModelUnavailable(
             f"DEVICE={device}: this torch build ({torch.__version__}) or driver offers no CUDA. Run "
@@ -86,7 +86,7 @@ def _capability(device: str) -> tuple[int, int]:
         )
     try:
         capability = torch.cuda.get_device_capability(device)
-    except (RuntimeError, AssertionError) as error:  # one that is not there, or that another process has for itself
+    except (RuntimeError, AssertionError) as error:  # it does not exist, or another process uses it exclusively
         raise ModelUnavailable(f"DEVICE={device}: {str(error).splitlines()[0]}") from error
     if torch.version.hip is None and not _has_kernels(capability, torch.cuda.get_arch_list()):
         raise ModelUnavailable(
@@ -98,8 +98,8 @@ def _capability(device: str) -> tuple[int, int]:
 
 
 def _has_kernels(capability: tuple[int, int], architectures: list[str]) -> bool:
-    """Kernels run on GPUs of their major version with the same minor one or a newer one; `compute_...` is compiled for
-    any newer GPU when it is first used."""
+    """Return True if kernels for `architectures` run on the GPU. Its major version must be equal, and its minor one
+    equal or newer. Code for `compute_...` is compiled for any newer GPU when it is first used."""
     for name in architectures:
         kind, _, digits = name.partition("_")
         digits = digits.rstrip("af")

@@ -1,12 +1,12 @@
-"""Small operations of a language model as kernels in Triton, for GPUs: one launch for what torch does in several.
+"""Small operations of a language model as Triton kernels, for GPUs: one launch replaces several of torch.
 
-A kernel computes in float32 and rounds what it writes. What it makes of a row does not depend on the other rows.
-Tensors are contiguous where nothing else is said. A launch waits for nothing, and its grid follows from the shapes of
-its tensors, so that it can be recorded in a CUDA graph once it has run. The first one with a model's sizes compiles it
-for any number of rows.
+A kernel computes in float32 and rounds its results. The result of a row does not depend on the other rows. Tensors are
+contiguous unless a docstring says otherwise. A launch waits for nothing, and its grid follows from the shapes of its
+tensors, so it can be recorded in a CUDA graph once it has run. The first launch with a model's sizes compiles the
+kernel for any number of rows.
 
-A block is the least power of two that holds a row, or part of one, as Triton's blocks are powers of two. Nothing is
-tuned at run time: that would time kernels while other work uses the GPU, and choose others at each start.
+A block is the least power of two that holds a row, or part of one, since Triton's blocks are powers of two. Nothing is
+tuned at run time: tuning would time kernels while other work uses the GPU, and choose others at each start.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FusedOperations:
         return F.rms_norm(x, x.shape[-1:], weight, self._eps)
 
     def added(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Operations`. The norm is that of the sum before it is rounded."""
+        """See `Operations`. The norm is computed from the sum before that is rounded."""
         total, normed = torch.empty_like(x), torch.empty_like(x)
         d = x.shape[-1]
         launch(_added, (len(x),), x, y, weight, total, normed, self._eps, D=d, BLOCK=triton.next_power_of_2(d))
@@ -44,7 +44,7 @@ class FusedOperations:
     def heads(self, qkv: torch.Tensor, weights: torch.Tensor, angles: Angles, room: Room) -> torch.Tensor:
         """See `Operations`. Only the last axis of keys and values must be contiguous. Places are int32 or int64.
 
-        A place that occurs twice gets numbers of either token.
+        If two tokens have the same place, it gets numbers of either.
         """
         keys, values, places = room
         kv_heads, dim = keys.shape[1:]
@@ -68,11 +68,11 @@ def likeliest(logits: torch.Tensor, watched: int) -> torch.Tensor:
     """Return (n, 3) float64 of `logits` (n, vocabulary): the id of the largest, the lowest of equal ones, and the
     natural log-probabilities of that id and of the id `watched`.
 
-    A row with a NaN or +inf, or with nothing but -inf, has log-probabilities that are NaN, and an id of the vocabulary.
+    If a row has a NaN or +inf, or only -inf, its log-probabilities are NaN. Its id is still one of the vocabulary.
     """
     n, words = logits.shape
     blocks = triton.cdiv(words, _LOGITS)
-    # Two tensors, since Triton would compile anew where a second part of one begins at no multiple of 16 bytes.
+    # Not parts of one tensor: Triton would compile anew if the second did not begin at a multiple of 16 bytes.
     largest, sums = (logits.new_empty(n, blocks, dtype=torch.float32) for _ in range(2))
     ids = logits.new_empty(n, blocks, dtype=torch.int32)
     launch(_parts, (n, blocks), logits, largest, ids, sums, WORDS=words, BLOCK=_LOGITS)
@@ -85,7 +85,7 @@ def likeliest(logits: torch.Tensor, watched: int) -> torch.Tensor:
 def problem(config: Any, device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why the kernels cannot be used for a language model of this configuration, None if they can.
 
-    Each runs once on random numbers of the model's sizes and is compared with torch in float64, on the device.
+    Each kernel runs once on the device, on random numbers of the model's sizes, and is compared with torch in float64.
     """
     if config.hidden_act != "silu":
         return f"the model's activation is {config.hidden_act}, and theirs SiLU"
@@ -100,7 +100,7 @@ def problem(config: Any, device: torch.device, dtype: torch.dtype) -> str | None
 
 
 def compared(config: Any, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Yield the names of results, what the kernels made, and what torch makes in float64."""
+    """Yield the name of each result, the result of the kernels, and torch's result in float64."""
     generator, n, eps = torch.Generator().manual_seed(0), 3, config.rms_norm_eps
     operations = FusedOperations(eps)
     queries, kv_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
@@ -135,8 +135,8 @@ def compared(config: Any, device: torch.device, dtype: torch.dtype) -> Iterator[
 
 
 def launch(kernel: Any, grid: tuple[int, ...], first: torch.Tensor, *arguments: Any, **constants: Any) -> None:
-    # Triton launches on the current GPU, which need not be that of the tensors. A warp of 32 threads has 256 numbers: 8
-    # numbers of 16 bits are the widest load of a thread.
+    # Triton launches on the current GPU, which need not be the tensors' GPU. A warp of 32 threads has 256 numbers: the
+    # widest load of a thread is 8 numbers of 16 bits.
     with torch.cuda.device_of(first):
         kernel[grid](first, *arguments, **constants, num_warps=min(max(constants["BLOCK"] // 256, 1), 16))
 
@@ -153,8 +153,8 @@ def _added(x, y, weight, total, normed, eps, D: tl.constexpr, BLOCK: tl.constexp
     tl.store(normed + row, value * scale * tl.load(weight + at, inside, 0.0).to(tl.float32), inside)
 
 
-# Places may begin anywhere in a tensor of a pass. Triton would compile the kernel anew for addresses that are no
-# multiple of 16 bytes.
+# `places` may begin anywhere in a tensor of a pass. Triton would compile the kernel anew for addresses that are not
+# multiples of 16 bytes.
 @triton.jit(do_not_specialize_on_alignment=["places"])
 def _heads(
     qkv,
@@ -208,7 +208,7 @@ def _gated(gate_up, out, M: tl.constexpr, BLOCK: tl.constexpr):
     inside = at < M
     gate = tl.load(gate_up + row * 2 * M + at, inside, 0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * M + M + at, inside, 0.0).to(tl.float32)
-    # Of a gate far below zero the exponential is infinite, and the quotient 0, as it is in the limit.
+    # For a gate far below zero the exponential is infinite and the quotient 0, which is its limit.
     tl.store(out + row * M + at, gate / (1.0 + tl.exp(-gate)) * up, inside)
 
 
@@ -218,13 +218,13 @@ def _parts(logits, largest, ids, sums, WORDS: tl.constexpr, BLOCK: tl.constexpr)
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     logit = tl.load(logits + row * WORDS + at, at < WORDS, -float("inf")).to(tl.float32)
-    # A NaN is not equal to itself. It is left out of the maximum, so that an id is always found, and stays in the sum.
+    # A NaN is not equal to itself. Leave it out of the maximum, so that an id is always found, and keep it in the sum.
     number = tl.where(logit == logit, logit, -float("inf"))
     most = tl.max(number)
     out = row * tl.num_programs(1) + tl.program_id(1)
     tl.store(largest + out, most)
     tl.store(ids + out, tl.min(tl.where(number == most, at, WORDS)))
-    # Where all are -inf, their difference would be NaN, and with it the sum of all blocks.
+    # If all are -inf, their difference from the maximum would be NaN, and so would the sum of all blocks.
     tl.store(sums + out, tl.sum(tl.exp(logit - tl.where(most == -float("inf"), 0.0, most))))
 
 
@@ -237,7 +237,7 @@ def _merged(logits, largest, ids, sums, out, watched, WORDS: tl.constexpr, PARTS
     part = tl.load(largest + row * PARTS + at, inside, -float("inf"))
     most = tl.max(part)
     lowest = tl.min(tl.where(part == most, tl.load(ids + row * PARTS + at, inside, WORDS), WORDS))
-    # NaN where the sum of any block is, and where the largest logit is infinite: inf - inf.
+    # NaN if the sum of any block is NaN, or if the largest logit is infinite: inf - inf.
     log = tl.log(tl.sum(tl.load(sums + row * PARTS + at, inside, 0.0) * tl.exp(part - most)))
     other = tl.load(logits + row * WORDS + watched).to(tl.float32)
     tl.store(out + row * 3, lowest.to(tl.float64))

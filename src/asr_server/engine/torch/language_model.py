@@ -23,7 +23,7 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 
 
 class Room(NamedTuple):
-    """A pass's tokens write their keys and values of a layer to these places."""
+    """The places to which a pass's tokens write their keys and values of a layer."""
 
     keys: torch.Tensor  # (places, kv_heads, dim)
     values: torch.Tensor  # (places, kv_heads, dim)
@@ -31,15 +31,15 @@ class Room(NamedTuple):
 
 
 class Attention(Protocol):
-    """A pass's attention knows where keys and values of its tokens are, and what the tokens see."""
+    """The attention of a pass. It knows where its tokens' keys and values are, and what the tokens see."""
 
     positions: torch.Tensor  # (n,) of the tokens in their rows
 
     def room(self, layer: int) -> Room:
-        """Return where keys and values of a layer are written."""
+        """Return where the keys and values of a layer are written."""
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
-        """Attend with queries (n, heads, dim), after the tokens' keys and values were written: (n, heads * dim)."""
+        """Return the attention (n, heads * dim) of queries (n, heads, dim). Keys and values must be written before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ class _Layer:
 
 
 class Operations(Protocol):
-    """The operations between matrix products and attention compute on whole rows."""
+    """The operations between matrix products and attention, on whole rows."""
 
     def normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Return the RMS norm of x (n, d) times `weight` (d,)."""
@@ -75,9 +75,9 @@ class Operations(Protocol):
 
 
 class TorchOperations:
-    """Implements `Operations` by several of torch each, where the calls cost more than the numbers.
+    """Implements each of `Operations` by several of torch's, whose calls cost more than their arithmetic.
 
-    `compiled`: each is fused to one operation by torch.compile, for all numbers of tokens, and for a single one.
+    `compiled`: torch.compile fuses each to one operation, for all numbers of tokens, and again for a single token.
     """
 
     def __init__(self, activation: nn.Module, eps: float, *, compiled: bool = False) -> None:
@@ -118,7 +118,7 @@ class LanguageModel:
     """
 
     def __init__(self, text: Any, make_linear: MakeLinear = plain, operations: Operations | None = None) -> None:
-        """`operations`: other than torch's."""
+        """`operations`: used in place of torch's."""
         config = text.config
         self._small = operations or TorchOperations(text.layers[0].mlp.act_fn, config.rms_norm_eps)
         self.config = config
@@ -129,7 +129,7 @@ class LanguageModel:
         self._norm: torch.Tensor = text.norm.weight
         self._cos, self._sin = rotary_table(text)
         self._layers: list[_Layer] = []
-        # One by one, so that no more than one layer is there twice.
+        # One by one, so that only one layer at a time exists twice.
         for number, layer in enumerate(text.layers):
             self._layers.append(self._fused(layer, make_linear))
             text.layers[number] = nn.Identity()
@@ -152,9 +152,9 @@ class LanguageModel:
         return hidden
 
     def by_layer(self, x: torch.Tensor, attention: Attention) -> Iterator[torch.Tensor]:
-        """Yield what comes of each layer, normed, (n, d); the last are the hidden states."""
+        """Yield the states after each layer, normalised, (n, d). The last ones are the hidden states."""
         angles = self._cos[attention.positions], self._sin[attention.positions]
-        # Each sum is normed at once, with the weights of what reads it next.
+        # Each sum is normalised at once, with the norm weights of its next reader.
         normed = self._small.normed(x, self._layers[0].norm)
         following = (*(layer.norm for layer in self._layers[1:]), self._norm)
         for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
@@ -185,10 +185,10 @@ class LanguageModel:
 
 
 def rotary_table(text: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosine and sine (positions, dim) of every position, by the SDK's own formula.
+    """Return the cosine and sine (positions, dim) of every position, by the SDK's own formula.
 
     A pair (a, b) of halves turns into (a cos - b sin, b cos + a sin). The sine's first half is negated here, so that
-    it is x cos + roll(x) sin.
+    the result is x cos + roll(x) sin.
     """
     weight = text.embed_tokens.weight
     positions = torch.arange(text.config.max_position_embeddings, device=weight.device)

@@ -23,18 +23,17 @@ def plain(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
 
 
 def stacked(*parts: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The weights and biases of layers with one input, joined to those of a single layer."""
+    """Return the weight and bias of a single layer that joins layers with the same input."""
     weight = torch.cat([part.weight for part in parts])
     return weight, torch.cat([part.bias for part in parts]) if parts[0].bias is not None else None
 
 
 def strided(x: torch.Tensor, convolution: nn.Conv2d) -> torch.Tensor:
-    """Return the convolution of (1, channels, bins, columns), whose first and last column are there, at every second
-    column.
+    """Return the convolution of (1, channels, bins, columns) at every second column. The columns include the padding.
 
-    Never of a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16, stride 2)
-    then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). A column of zeros more gives
-    one that is cut off.
+    It never makes a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16,
+    stride 2) then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). Two more columns
+    of zeros make a second column, which is cut off.
     """
     columns = (x.shape[-1] - 1) // 2
     y = F.conv2d(
@@ -43,23 +42,23 @@ def strided(x: torch.Tensor, convolution: nn.Conv2d) -> torch.Tensor:
     return y[..., :columns]
 
 
-# Rows of the input on which a layer is compared.
+# Input rows for the comparison of a layer.
 _ROWS = 16
 
 
 class Layers:
-    """Makes the layers of a plan on a GPU, `quantize` being "int8", "fp8" or "" for none. Layers in 8 bits are compared
-    with those that they replace."""
+    """Makes the layers of a plan on a GPU. `quantize`: "int8", "fp8" or "" for none. Layers in 8 bits are compared with
+    the layers that they replace."""
 
     def __init__(self, quantize: str) -> None:
         self._quantize = quantize
         self._make: MakeLinear = {"": plain, "int8": gpu_int8, "fp8": gpu_fp8}[quantize]
         self.count = 0  # layers that replace others
-        # The norm of the difference over that of the outputs, on random inputs, of the layer that differs most.
+        # Of the layer that differs most: the norm of the difference over the norm of the outputs, on random inputs.
         self.largest = 0.0
 
     def options(self) -> tuple[Option, ...]:
-        """Return what was measured while the layers were made; called after that."""
+        """Return the measured difference as an option. Called after all layers are made."""
         reason = f"the outputs of {self.count} layers differ by at most {self.largest:.1%} from those of the layers "
         return (Option("quantize", True, self._quantize, f"{reason}they replace"),) if self._quantize else ()
 
@@ -80,16 +79,16 @@ class Layers:
 def gpu_int8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
     """Return a copy of the layer with weights (out, in) as integers, on the device of `weight`.
 
-    Without the outliers that the library can compute in 16 bits: which columns those are depends on the input, so that
-    a step would wait for the GPU, and could not be recorded.
+    The library could compute outlier columns in 16 bits, but that is off: these columns depend on the input, so a step
+    would wait for the GPU and could not be recorded.
     """
     from bitsandbytes.nn import Int8Params, Linear8bitLt
 
-    # A line for each layer of each pass would say that it takes inputs in float16.
+    # The library would log, for each layer of each pass, that it takes inputs in float16.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     outputs, inputs = weight.shape
     layer = Linear8bitLt(inputs, outputs, bias=bias is not None, has_fp16_weights=False, threshold=0.0, device="meta")
-    # The library converts weights when they are moved to the device, from main memory.
+    # The library converts weights when they are moved from main memory to the device.
     layer.weight = Int8Params(weight.detach().cpu(), requires_grad=False, has_fp16_weights=False)
     if bias is not None:
         layer.bias = nn.Parameter(bias.detach().clone(), requires_grad=False)
@@ -97,7 +96,7 @@ def gpu_int8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
 
 
 def gpu_fp8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """Return a copy of the layer in floating point of 8 bits (e4m3), which GPUs multiply from compute capability 8.9
+    """Return a copy of the layer in 8-bit floating point (e4m3), which GPUs can multiply from compute capability 8.9
     on."""
     from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, quantize_
 

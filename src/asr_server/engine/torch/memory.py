@@ -1,4 +1,4 @@
-"""The memory of a GPU, and weights of torch."""
+"""The memory of a GPU and of torch's weights, and copies between host and device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def addresses(*modules: nn.Module) -> dict[int, int]:
 
 
 def gpu_figures(device: torch.device) -> dict[str, Any]:
-    """Name and memory of the GPU as fields of `EngineInfo`; empty on a CPU."""
+    """Return the name and memory of the GPU as fields of `EngineInfo`; empty on a CPU."""
     if device.type != "cuda":
         return {}
     return {
@@ -25,7 +25,7 @@ def gpu_figures(device: torch.device) -> dict[str, Any]:
 
 
 def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a host tensor as it can be copied to the device without waiting: for a GPU in pinned memory."""
+    """Return a host tensor that can be copied to the device without waiting: for a GPU, in pinned memory."""
     return tensor.pin_memory() if device.type == "cuda" else tensor
 
 
@@ -34,8 +34,8 @@ def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def download(tensor: torch.Tensor) -> Callable[[], list[Any]]:
-    """Begin to copy a tensor to the host, after what is queued and before what is queued from now on. The function that
-    is returned waits for the copy and returns its numbers."""
+    """Begin to copy a tensor to the host, after all work that is queued now and before any later work. Return a
+    function that waits for the copy and returns its numbers."""
     if tensor.device.type != "cuda":
         return tensor.clone().tolist
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

@@ -49,7 +49,7 @@ class AttentionShape:
 class Arena:
     """Room for the keys and values of `tokens` tokens in one buffer. A row has a range of places.
 
-    The last place is never a row's: padding is written there. What nobody has written is 0.
+    The last place never belongs to a row: padding is written there. Places that nobody has written are 0.
     """
 
     def __init__(self, shape: AttentionShape, tokens: int, *, device: torch.device, dtype: torch.dtype) -> None:
@@ -82,14 +82,14 @@ class Arena:
 
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy keys and values from some places to others, which may overlap."""
-        # A layer at a time, for the memory. It is taken before anything is written: nothing fails after that.
+        # A layer at a time, to save memory. It is allocated before anything is written: nothing fails after that.
         between = torch.empty_like(self._held[0, :, :tokens])
         for layer in self._held:
             between.copy_(layer[:, source : source + tokens])
             layer[:, target : target + tokens] = between
 
     def clear(self, places: range) -> None:
-        """Zero places. A mask hides any number, but not what is none, from rows that get them next."""
+        """Zero places. From rows that get them next, a mask hides finite numbers, but not NaN or infinity."""
         self._held[:, :, places.start : places.stop] = 0
 
     def copy(self, begin: int, tokens: int) -> torch.Tensor:
@@ -101,7 +101,7 @@ class Arena:
 
 
 def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Return zeros. On a CPU the memory is not touched: most of it is needed by long prompts only."""
+    """Return zeros. On a CPU the memory is not touched: only long prompts need most of it."""
     if device.type != "cpu":
         return torch.zeros(shape, device=device, dtype=dtype)
     size = int(np.prod(shape)) * dtype.itemsize
@@ -122,11 +122,10 @@ class PassShape:
 class Layout:
     """Tokens of rows, packed without gaps, in the host's memory: only attention sees rows.
 
-    `ids`: those of the tokens, if they are not given as embeddings. `shape`: the sizes that they are padded to, for a
-    recorded pass. Padding is written to the arena's last place, sees what is there, and nobody looks at what comes of
-    it.
+    `ids`: of the tokens, unless they are given as embeddings. `shape`: the sizes that they are padded to, for a
+    recorded pass. Padding is written to the arena's last place and sees the numbers there. Its results are ignored.
 
-    `numbers` (n,) int64: those of `Numbers`, in parts of `lengths`.
+    `numbers` (n,) int64: the parts of `Numbers` in their order, with these `lengths`.
     """
 
     def __init__(
@@ -148,7 +147,7 @@ class Layout:
                 scatter = _padded(row_at[row_of] * shape.query + within, padding, 0)
                 gather = np.zeros(shape.rows * shape.query, np.int64)
                 gather[scatter[:count]] = np.arange(count)
-            # All padding is in the last row, or where each row has one token in rows of its own.
+            # All padding is in the last row. If each row has one token, it is in rows of its own.
             counts = _padded(counts, rows, int(shape.query == 1))
             if shape.query > 1 and arena.variable:
                 counts[-1] = padding
@@ -170,10 +169,10 @@ def _padded(part: NDArray[np.int64], count: int, value: int) -> NDArray[np.int64
 
 
 class Pass:
-    """A layout on the device, and what its tokens do with the arena. Implements `Attention` of the language model."""
+    """A layout on the device, with the attention of its tokens over the arena. Implements the model's `Attention`."""
 
     def __init__(self, arena: Arena, layout: Layout, numbers: torch.Tensor | None = None) -> None:
-        """`numbers`: those of the layout, if they are on the device already."""
+        """`numbers`: the layout's numbers, if they are already on the device."""
         if numbers is None:
             # One transfer for all: on a GPU each small one costs as much as a layer.
             numbers = memory.upload(layout.numbers, arena.device)
@@ -200,7 +199,7 @@ class Pass:
         return self._attention(q, *self._arena.layer(layer))
 
 
-# Lengths are padded to one and a half or one times a power of two, and at least this: there are few different shapes.
+# Lengths are padded to a power of two or one and a half times one, and to at least this, so that there are few shapes.
 _SHORTEST = 256
 
 
@@ -213,28 +212,29 @@ def rounded(tokens: int) -> int:
     return shorter if tokens <= shorter else power
 
 
-# Padded steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay each load.
+# Padded steps are recorded for rows up to this length, five minutes of audio. Longer rows are rare, and recording them
+# would delay each load.
 WIDEST = 4096
-# Where rows of any lengths attend in one call, their length only decides how a kernel divides the work: steps up to
-# these lengths are recorded, and steps of any length.
+# If rows of any lengths attend in one call, their length only decides how a kernel divides the work. Steps up to these
+# lengths are recorded, and steps of any length.
 _LONGEST = (512, 1024, 4096)
-# The most tokens of a row in a step: its last one and all that a draft proposes.
+# The most tokens of a row in a step: its last one and the most that a draft proposes.
 _PROPOSED = 13
-# Where rows of any lengths attend in one call: the tokens of a step with proposals, for each row; the most rows whose
-# prompts are recorded together; their tokens, of which at most a fifth is padding from 256 on.
+# If rows of any lengths attend in one call: the tokens of a step with proposals, for each row; the most rows whose
+# prompts are recorded together; and the tokens of these prompts, of which at most a fifth is padding from 256 on.
 _EACH, _ROWS = (2, 4, 7, _PROPOSED), 32
 PROMPT_TOKENS = (64, 128, 192, *(n * step for step in (64, 128, 256, 512) for n in range(4, 8)), 4096)
-# Elsewhere: the tokens that each row is padded to, of steps and of prompts, the rows of prompts, and how long they may
-# be, half a minute: more tokens keep a GPU busy by themselves.
+# Otherwise: the tokens that each row is padded to, in steps and in prompts; the rows of prompts; and the longest row of
+# prompts, half a minute. More tokens keep a GPU busy without recording.
 _QUERIES, _PROMPT_QUERIES, _PROMPT_ROWS, WIDEST_PROMPT = (4, _PROPOSED), (64, 256, 384, 512), (1, 2, 4), 1024
-# The most places that a recorded step copies in each layer: 128 MiB of the released models, which it needs room for.
+# The most places that a recorded step copies in each layer. It needs room for them: 128 MiB in the released models.
 _MOST_COPIED = 2**15
 
 
 class PassShapes:
-    """The shapes of the passes over an arena that are recorded, with at most `rows` rows.
+    """The shapes of the recorded passes over an arena, with at most `rows` rows.
 
-    `share`: the places that are planned for each.
+    `share`: the places that are planned for each row.
     """
 
     def __init__(self, arena: Arena, rows: int, share: int) -> None:
@@ -260,7 +260,7 @@ class PassShapes:
         return planned + [shape for shape in single if shape.rows * shape.width <= _MOST_COPIED]
 
     def step(self, spans: Sequence[TokenSpan]) -> PassShape | None:
-        """Return the shape of a step; None if none may be recorded."""
+        """Return the shape of a step; None if such a step is never recorded."""
         rows = min(1 << (len(spans) - 1).bit_length(), self._rows)
         longest, width = _most(spans)
         if longest > _PROPOSED:
@@ -292,7 +292,7 @@ class PassShapes:
         ]
 
     def prompt(self, spans: Sequence[TokenSpan]) -> PassShape | None:
-        """Return the shape of a pass over prompts; None if none may be recorded."""
+        """Return the shape of a pass over prompts; None if such a pass is never recorded."""
         if self._variable:
             tokens = next((n for n in PROMPT_TOKENS if n >= sum(span.count for span in spans)), 0)
             fits = tokens > 0 and len(spans) <= _ROWS
@@ -313,8 +313,8 @@ def _most(spans: Sequence[TokenSpan]) -> tuple[int, int]:
 
 # What a pass computes, the last hidden states of its tokens first.
 Computed = tuple[torch.Tensor, ...]
-# Takes a function of tensors that stay where they are. Returns another that runs the same operations on what these
-# hold by then, and what it computes into.
+# Takes a function of tensors whose memory stays the same. Returns a function that runs the same operations on the
+# tensors' current numbers, and the tensors that it writes.
 Capture = Callable[[Callable[[], Computed]], tuple[Callable[[], None], Computed]]
 
 
@@ -328,9 +328,9 @@ class _Recorded:
 
 
 class PassGraphs:
-    """Passes recorded by their shapes. `shape_of` returns that of a pass.
+    """Recorded passes, by their shapes. `shape_of` returns the shape of a pass.
 
-    `compute` is given the pass, and the embeddings of its tokens if `embeds` (most tokens, d) has room for them.
+    `compute` gets the pass and, if `embeds` (most tokens, d) is given, the embeddings of its tokens in that tensor.
     """
 
     def __init__(
@@ -346,7 +346,7 @@ class PassGraphs:
     ) -> None:
         self._arena, self._embeds, self._shape_of = arena, embeds, shape_of
         self._recorded: dict[PassShape, _Recorded] = {}
-        # The largest first: the others find room in its memory.
+        # The largest first: the others reuse its memory.
         for shape in sorted(shapes, key=lambda shape: (shape.tokens, shape.width), reverse=True):
             on_each()
             self._recorded[shape] = self._record(shape, compute, capture)
@@ -362,17 +362,17 @@ class PassGraphs:
         *,
         fill: Callable[[torch.Tensor], object] = lambda ids: None,
     ) -> Computed | None:
-        """Return what the pass computes, with padding after its tokens, which the next one overwrites; None if it was
-        not recorded.
+        """Return the results of the pass, with padding after its tokens; None if it was not recorded. The next pass
+        overwrites them.
 
-        `fill` is given the ids (n,) on the device before the pass, and puts in those that the host does not know yet.
+        `fill` gets the ids (n,) on the device before the pass, and writes the ids that the host does not know yet.
         """
         shape = self._shape_of(spans)
         recorded = self._recorded.get(shape) if shape is not None else None
         if recorded is None:
             return None
         layout = Layout(self._arena, spans, ids, shape)
-        # A copy from memory that is not pinned would wait for what is queued.
+        # A copy from memory that is not pinned would wait for all queued work.
         recorded.numbers.copy_(memory.pinned(layout.numbers, self._arena.device), non_blocking=True)
         fill(recorded.numbers[: layout.lengths[0]])
         if embeds is not None and self._embeds is not None:
@@ -384,7 +384,7 @@ class PassGraphs:
         self, shape: PassShape, compute: Callable[[Pass, torch.Tensor | None], Computed], capture: Capture
     ) -> _Recorded:
         embeds = self._embeds[: shape.tokens] if self._embeds is not None else None
-        # Of a single token; the rest is padding.
+        # A single token; the rest is padding.
         layout = Layout(self._arena, [TokenSpan(0, 0, 1)], [0] if embeds is None else (), shape)
         numbers = layout.numbers.to(self._arena.device)
         return _Recorded(numbers, *capture(lambda: compute(Pass(self._arena, layout, numbers), embeds)))
@@ -400,9 +400,9 @@ class CudaCapture:
     def __call__(self, run: Callable[[], Computed]) -> tuple[Callable[[], None], Computed]:
         """See `Capture`."""
         graph = torch.cuda.CUDAGraph()
-        run()  # what a kernel sets up when it is first used cannot be recorded
-        # Recorded is what the current GPU is given, and that is the first one. Of another nothing would be recorded.
-        # If the end of a capture fails, torch leaves its stream the current one, and passes would continue in it.
+        run()  # a kernel's set-up at its first use cannot be recorded
+        # A capture records the work of the current GPU, by default the first one. Work of another GPU is not recorded.
+        # If the end of a capture fails, torch leaves its stream the current one, and later passes would run in it.
         with (
             torch.cuda.device(self._device),
             torch.cuda.stream(torch.cuda.current_stream()),
@@ -414,14 +414,14 @@ class CudaCapture:
 
 # FlashAttention-2 has kernels for GPUs of this compute capability and later.
 _FLASH_FROM = (8, 0)
-# Kernels round the shares of values to 16 bits in an order of their own: by this the results differ at most, of values
-# of deviation 1.
+# The most that results may differ, for values of standard deviation 1: each kernel rounds the weights of values to 16
+# bits in an order of its own.
 _TOLERANCE = 0.05
 
 
 def variable_length_problem(shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str:
-    """Return why `VariableLength` cannot be used with these sizes; empty if a trial on the device, by itself and
-    recorded, succeeds."""
+    """Return why `VariableLength` cannot be used with these sizes; empty if a trial on the device succeeds, directly
+    and recorded."""
     if device.type != "cuda" or torch.version.hip is not None:
         return "it needs an NVIDIA GPU"
     if torch.cuda.get_device_capability(device) < _FLASH_FROM:
@@ -436,8 +436,8 @@ def variable_length_problem(shape: AttentionShape, device: torch.device, dtype: 
 
 
 def _trial(shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str:
-    """Compare with `EachRow`: rows with single tokens, and with several or, as padding has, none; in any order and with
-    room between them."""
+    """Compare with `EachRow`, for rows with one token, and for rows with several or, like padding, no tokens; in any
+    order and with gaps between them."""
     single = [TokenSpan(700, 299, 1), TokenSpan(0, 4, 1)]
     for rows in (single, [TokenSpan(700, 297, 3), TokenSpan(1023, 1, 0), TokenSpan(300, 0, 1), TokenSpan(0, 0, 90)]):
         differs = _difference(rows, shape, device, dtype)
