@@ -1,9 +1,9 @@
 """The encoder of checkpoints that were tuned to hear no further than a token's own 80 ms: audio is encoded once.
 
-A token's eight frames are all that the convolutions look at ahead of it, and a piece of 100 frames is padded with zeros
-at both ends whatever is next to it. Attention sees the token and those before it, as many as the checkpoint was tuned
-for. So a token never changes once its frames are there, and a stream needs the last column of each convolution's input
-and the keys and values of the last tokens to continue.
+The convolutions look no further ahead than a token's own eight frames, and a piece of 100 frames is padded with zeros
+at both ends, whatever its neighbours are. Attention sees the token and as many tokens before it as the checkpoint was
+tuned for. So a token never changes once its frames are there. To continue, a stream only needs the last column of each
+convolution's input, and the keys and values of the last tokens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOKEN_FRAMES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncoderState:
-    """The state that a stream needs to be continued."""
+    """The state that a stream needs to continue."""
 
     frames: int = 0  # frames that were encoded
     # The last input column of each convolution for the open piece, (1, channels, bins, 1); () if no piece is open.
@@ -52,10 +52,10 @@ class CausalPrefix:
     """The state of a session after a partial."""
 
     before: tuple[int, ...]  # the prompt's token ids ahead of the audio
-    samples: int  # how many the encoded frames depend on
-    probe: NDArray[np.float32]  # the last of those samples
+    samples: int  # how many samples the encoded frames depend on
+    probe: NDArray[np.float32]  # the last of these samples
     loudest: float  # the largest log10_mel so far
-    state: EncoderState  # of the encoder
+    state: EncoderState  # the encoder's
     kv: KeptTokens  # of `before` and of all tokens so far
 
     @property
@@ -70,21 +70,21 @@ class CausalPrefix:
 
 @dataclass(slots=True, eq=False)
 class CausalClip:
-    """A clip whose new frames are to be encoded, in windows in their order."""
+    """A clip whose new frames are to be encoded, window after window."""
 
     encoder: CausalEncoder
-    mel: Frames  # the new ones of whole tokens, clamped, (128, T)
-    begin: EncoderState = EncoderState()  # before them
+    mel: Frames  # the new frames of whole tokens, clamped, (128, T)
+    begin: EncoderState = EncoderState()  # the state before them
     kv: KeptTokens | None = None  # of the session's last partial, None at its first
     loudest: float = -np.inf  # the largest log10_mel up to their end
-    state: EncoderState = EncoderState()  # what the encoding so far leaves
+    state: EncoderState = EncoderState()  # the state after the frames encoded so far
 
     @property
     def tokens(self) -> int:
         return self.encoder.tokens(self.begin.frames + self.mel.shape[1])
 
     def windows(self) -> list[ClipWindow]:
-        """Return the new frames, from the kept state on, also where the row starts again."""
+        """Return the windows of the new frames. A row that starts again also begins at the kept state."""
         self.state = self.begin
         found, start, size = list[ClipWindow](), 0, self.encoder.window_frames
         while start < self.mel.shape[1]:
@@ -122,7 +122,7 @@ class CausalAudio:
         return CausalClip(self._encoder, mel, begin, kv, loudest)
 
     def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
-        """Keep the state, which is final whatever follows, except where the clip was padded to the shortest length."""
+        """Keep the state, unless the clip was padded to the shortest length. It is final, whatever audio follows."""
         assert isinstance(clip, CausalClip)
         assert work.session is not None
         if len(work.audio) < MIN_SAMPLES or clip.mel.shape[1] == 0:
@@ -163,7 +163,7 @@ class CausalEncoder(WindowedEncoder):
         return pieces * self.piece_frames + rest // TOKEN_FRAMES * TOKEN_FRAMES
 
     def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
-        """Embeddings (tokens, output_dim) of each window. The states of clips move only if all of it succeeds."""
+        """Return embeddings (tokens, output_dim) of each window. The clips' states move only if all windows succeed."""
         found, moved = list[torch.Tensor](), dict[CausalClip, EncoderState]()
         for window in windows:
             assert isinstance(window, ClipWindow)
@@ -189,21 +189,21 @@ class CausalEncoder(WindowedEncoder):
     def _piece_states(
         self, mel: torch.Tensor, columns: tuple[torch.Tensor, ...], place: int
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """States (t, d_model) of a piece's next frames (128, T), `place` frames into it, and the columns after them;
-        () at its end."""
+        """Return the states (t, d_model) of a piece's next frames (128, T), which begin `place` frames into it, and the
+        columns after them, () at the piece's end."""
         self.on_layer()
         x, left = mel[None, None], list[torch.Tensor]()
         for number, convolution in enumerate(self.convolutions):
             before = columns[number] if columns else torch.zeros_like(x[..., :1])
             left.append(x[..., -1:].clone())
-            # An odd number of columns is the end of a piece.
+            # The number of columns is odd only at the end of a piece.
             x = F.pad(torch.cat([before, x], -1), (0, x.shape[-1] % 2))
             x = F.gelu(strided(x, convolution))
         is_end = place + mel.shape[1] == self.piece_frames
         return self.piece_states(x, place // TOKEN_FRAMES)[0], () if is_end else tuple(left)
 
     def _embeddings(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """States (t, d_model) behind `past` to embeddings (t, output_dim), and the keys and values to keep."""
+        """Return embeddings (t, output_dim) of states (t, d_model) after `past`, and the keys and values to keep."""
         x, count = x[None], past.shape[3] if past is not None else 0
         places = torch.arange(count + x.shape[1], device=x.device)
         back = places[count:, None] - places
@@ -221,9 +221,9 @@ class CausalEncoder(WindowedEncoder):
 
 
 def causal_features(log10_mel: NDArray[np.float32], loudest: float) -> tuple[NDArray[np.float32], float]:
-    """Clamp features as `frontend.features` does, for an encoder that hears only the past: each frame of (128, T)
-    is clamped relative to the loudest value up to it, `loudest` among them. Returns the loudest value up to the end
-    too.
+    """Clamp features as `frontend.features` does, but for an encoder that hears only the past: each frame of (128, T)
+    is clamped relative to the loudest value up to it, including `loudest`. Also returns the loudest value up to the
+    end.
     """
     if log10_mel.shape[1] == 0:
         return log10_mel, loudest

@@ -1,7 +1,7 @@
-"""Encoders that were exported to files: their origin, how far they are from torch's, and ONNX Runtime's.
+"""Encoders that were exported to files: their origin, how far they are from torch's, and the one in ONNX Runtime.
 
-An exported encoder belongs to one checkpoint. Its file states a hash of the weights of that checkpoint's encoder, and
-when it is loaded its output is compared with torch's in float32, on windows that are always the same.
+An exported encoder belongs to one checkpoint. Its file holds a hash of the weights of that checkpoint's encoder. When
+the file is loaded, its output is compared with torch's in float32, on windows that are always the same.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from asr_server.engine.torch import memory
 from asr_server.engine.torch.linear import MakeLinear, plain
 from asr_server.engine.weights import Weight
 
-# The key under which a file says what it is.
+# The key under which a file states its origin.
 METADATA_KEY = "asr_server.encoder"
 INPUTS, OUTPUT = ("pieces", "widths", "tokens"), "embeddings"
 
 _PREFIX = "thinker.audio_tower."
-# In float32 the largest difference of a number from torch's. In formats of fewer bits the length of the difference
-# relative to the length of torch's: with 8-bit matrices the demonstration model differs by 0.020, random weights of the
+# In float32, the largest difference of any number from torch's. In formats with fewer bits, the norm of the difference
+# over the norm of torch's output: with 8-bit matrices the demonstration model differs by 0.020, random weights of the
 # released shape by 0.033 (2026-11-23).
 EXACT_BOUND, SHORT_BOUND = 1e-3, 0.1
 
@@ -62,7 +62,7 @@ class Deviation(NamedTuple):
     """The distance of embeddings from torch's in float32."""
 
     largest: float  # the largest difference
-    relative: float  # the length of all differences divided by that of torch's embeddings
+    relative: float  # the norm of all differences over the norm of torch's embeddings
 
     def __str__(self) -> str:
         largest, overall = f"{self.largest:.1e}", f"{self.relative:.1e}"
@@ -70,7 +70,7 @@ class Deviation(NamedTuple):
 
 
 class ExportedEncoder(Encoder):
-    """An encoder from `file`, made by `asr-server export`. `tower` is torch's, used only for its division into
+    """An encoder from `file`, made by `asr-server export`. `tower` is torch's encoder, used only for the sizes of its
     windows."""
 
     origin: Origin
@@ -82,7 +82,7 @@ class ExportedEncoder(Encoder):
 
     @abstractmethod
     def run(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Embeddings (W, n, output_dim) on the target's device, of inputs as `tensors` makes them."""
+        """Return embeddings (W, n, output_dim) on the target's device, of inputs that `_tensors` has made."""
 
     def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
         found = list[torch.Tensor]()
@@ -109,7 +109,7 @@ class ExportedEncoder(Encoder):
 
 
 def compared(encoder: ExportedEncoder, parts: Parts) -> str:
-    """Compare the encoder with torch's, made from the layers of `parts`, and return what was found. Raises
+    """Compare the encoder with torch's, made from the layers of `parts`, and describe the result. Raises
     `ModelUnavailable`."""
     directory, name = parts.files.directory.name, str(encoder.file)
     if encoder.origin.weights != weights_hash(parts.files):
@@ -121,7 +121,7 @@ def compared(encoder: ExportedEncoder, parts: Parts) -> str:
 
 @torch.inference_mode()
 def checked(encoder: ExportedEncoder, exact: Encoder, name: str) -> Deviation:
-    """Return how far the encoder is from an exact one. Raises `ModelUnavailable` if its format does not explain it."""
+    """Return how far the encoder is from an exact one. Raises `ModelUnavailable` if it is too far for its format."""
     windows = fixed_windows(encoder)
     want, got = (torch.cat([own.float().cpu() for own in one(windows)]) for one in (exact, encoder))
     found = Deviation(float("inf"), float("inf"))
@@ -139,7 +139,7 @@ def seconds(encoder: Encoder, window: Window) -> float:
 
 
 def weights_hash(files: CheckpointFiles) -> str:
-    """SHA-256 of the encoder's weights as they are stored, with their names and shapes."""
+    """Return the SHA-256 of the encoder's weights as they are stored, with their names and shapes."""
     digest = hashlib.sha256()
     for name, weight in sorted(_stored(files).items()):
         digest.update(f"{name} {weight.format} {weight.shape}\n".encode())
@@ -169,8 +169,8 @@ def fixed_windows(encoder: Encoder) -> list[Window]:
 class OnnxEncoder(ExportedEncoder):
     """An encoder in ONNX Runtime. Raises `ModelUnavailable`.
 
-    On a CPU each window is a call of its own: a larger call is not faster, and with 8-bit activations, which have one
-    scale for a call, other windows would change the result.
+    On a CPU each window is a call of its own: a larger call is not faster, and 8-bit activations have one scale in a
+    call, so that other windows would change the result.
     """
 
     def __init__(self, file: Path, tower: Any, target: Target) -> None:
@@ -184,14 +184,14 @@ class OnnxEncoder(ExportedEncoder):
 
 
 def onnx_session(file: Path, target: Target = CPU) -> tuple[Any, Origin]:
-    """Return a session with a file, and the origin that the file states. Raises `ModelUnavailable`."""
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+    """Open a file, and return the session and the origin that the file states. Raises `ModelUnavailable`."""
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # set before the import, or its builds report to their maker
     with failures(file):
         import onnxruntime
 
         device, options = target.device, onnxruntime.SessionOptions()
         options.intra_op_num_threads = target.threads
-        # Waiting threads that spin take the processor from the decoder and from everybody else.
+        # Threads that spin while they wait take the processor from the decoder and from all other work.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers: list[Any] = ["CPUExecutionProvider"]
         if device.type == "cuda":
@@ -208,7 +208,7 @@ def onnx_session(file: Path, target: Target = CPU) -> tuple[Any, Origin]:
 
 @contextmanager
 def failures(file: Path) -> Iterator[None]:
-    """Turn what a library raises about a file into `ModelUnavailable`."""
+    """Turn a library's exceptions about a file into `ModelUnavailable`."""
     try:
         yield
     except Exception as error:  # neither library's exceptions have a common base class

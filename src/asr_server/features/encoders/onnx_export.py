@@ -1,4 +1,4 @@
-"""The windowed encoder as an ONNX file: a graph of windows, any number of them, each of one to eight pieces.
+"""The windowed encoder as an ONNX file: a graph of up to `MOST_WINDOWS` windows, each of one to eight pieces.
 
 Needs the packages of the extra `export`.
 """
@@ -31,9 +31,8 @@ from asr_server.features.encoders.exported_encoder import (
 )
 from asr_server.features.encoders.options import tuned_for_causal
 
-# One file holds at most 2 GiB; the larger released encoder has 1.3.
 MOST_WINDOWS = 256
-# The oldest with an operator for GELU.
+# The oldest operator set with GELU.
 _OPSET = 20
 
 
@@ -58,7 +57,7 @@ class EncoderGraph(nn.Module):
 
 
 def transposed(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """The layer as a product with a constant: ONNX Runtime's quantisation finds no others."""
+    """Return the layer as a product with a constant: ONNX Runtime's quantisation finds only such products."""
     matrix = weight.t().contiguous()
     return lambda x: torch.matmul(x, matrix) if bias is None else torch.matmul(x, matrix) + bias
 
@@ -66,8 +65,8 @@ def transposed(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear
 def export(directory: Path, output: Path, *, int8: bool) -> Deviation:
     """Write the encoder of a checked checkpoint, and return how far ONNX Runtime's output is from torch's.
 
-    `int8`: matrices in 8 bits; the convolutions stay in float32. Where the output is too far from torch's nothing is
-    left at `output`. Raises `ModelUnavailable`, `ImportError` where a package for the export is missing.
+    `int8`: matrices in 8 bits; the convolutions stay in float32. If the output is too far from torch's, nothing is left
+    at `output`. Raises `ModelUnavailable`, or `ImportError` if a package for the export is missing.
     """
     import onnx
     import onnxscript  # noqa: F401 - before anything is loaded: it is missing more often than present
@@ -110,4 +109,5 @@ def _write(encoder: WindowedEncoder, file: Path) -> None:
             dynamic_shapes=({0: windows, 1: count}, {0: windows}, {0: windows}),
             verbose=False,
         )
+    # One file holds at most 2 GiB; the larger released encoder has 1.3.
     program.save(str(file), external_data=False)

@@ -1,6 +1,6 @@
 """The choice of the encoder: the engine's own, one from a file, or a causal one. Loads nothing.
 
-What only the files of the checkpoint show is checked when it is loaded.
+Facts that only the files of the checkpoint show are checked when it is loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asr_server.engine.qwen_asr.checkpoint import DEMO
 
 # The key of the encoder's configuration that marks a checkpoint tuned for a causal encoder.
 CAUSAL_KEY = "causal_left_tokens"
-# The first line of a file for TensorRT: JSON after this. Its own format has no place for what the engine was made from.
+# A file for TensorRT begins with a line of this and JSON. Its own format has no place for the origin of the engine.
 TENSORRT_MAGIC = b"asr-server encoder "
 
 _FILE_REASON = "compared with torch's encoder when the model is loaded"
@@ -32,7 +32,7 @@ CAUSAL = Option("causal_encoder", True, "", _CAUSAL_REASON)
 
 
 def resolve(asked: Asked, device: str) -> tuple[tuple[Option, ...], list[str]]:
-    """Return the two options and why what was asked for cannot run."""
+    """Return the two options, and sentences about requested options that cannot run."""
     settings, capabilities, conflicts = asked.settings, asked.capabilities, list[str]()
     file = settings.encoder_path
     is_causal = tuned_for_causal(demo.checkpoint_path() if settings.model_id == DEMO else Path(settings.model_id))

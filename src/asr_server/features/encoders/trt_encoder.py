@@ -1,6 +1,6 @@
 """The encoder in TensorRT: an engine for this machine's GPU, built from a file of `asr-server export onnx`.
 
-Not run yet: no machine with TensorRT was available. Written after the documentation of TensorRT 10 and 11.
+Not run yet: no machine with TensorRT was available. Written by the documentation of TensorRT 10 and 11.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from asr_server.features.encoders.options import TENSORRT_MAGIC
 MOST_WINDOWS = 256
 # A window consists of pieces of 100 frames with 128 bins.
 _PIECES, _BINS, _FRAMES = 8, 128, 100
-# A clip of half a minute: the engine is fastest with as many windows.
+# The windows of half a minute. The engine is fastest with this many.
 _USUAL_WINDOWS = 4
 
 Shape = tuple[int, ...]
@@ -72,7 +72,7 @@ class TrtEncoder(ExportedEncoder):
         output = torch.empty(tuple(context.get_tensor_shape(OUTPUT)), device=device)
         context.set_tensor_address(OUTPUT, output.data_ptr())
         with torch.cuda.device(device):
-            # On torch's stream: what comes after it waits for it, and torch gives `given` to nobody else before it ran.
+            # On torch's stream: later work waits for it, and torch does not reuse the memory of `given` before it ran.
             if not context.execute_async_v3(torch.cuda.current_stream().cuda_stream):
                 raise RuntimeError("TensorRT could not run the encoder")
         return output
