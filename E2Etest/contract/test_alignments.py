@@ -46,6 +46,15 @@ def test_a_text_may_be_longer_than_what_is_said(server, sample):
     assert len(words) > 150
 
 
+def test_a_text_too_large_for_an_aligner_gets_estimated_times(server, sample):
+    """Marks are no letters, so all words are found, but each may have thousands: the memory of an aligner's pass grows
+    with them."""
+    audio, text = sample
+    assert {word["source"] for word in _align(server, audio, text).json()["words"]} == {"aligned"}
+    words = _align(server, audio, text + 900 * "\u0301").json()["words"]
+    assert [(word["score"], word["source"]) for word in words] == [(1.0, "estimated")] * len(text.split())
+
+
 async def test_the_clients_have_the_words(server, sample):
     """Blocking and not, whatever the format of the request."""
     text = f"{sample[1]}\nand this is not said."

@@ -79,6 +79,7 @@ def _requests(text):
     yield "/v1/text/documents", {"json": {"format": "json", "segments": lines, "title": text[:1_000]}}
     yield "/v1/text/documents", {"json": {"format": "docx", "segments": [{"start": 0, "end": 1, "text": text}]}}
     yield "/v1/audio/speech", {"json": {"input": text[:19_000], "response_format": "pcm"}}
+    yield "/v1/audio/speech/jobs", {"json": {"input": text}}
     yield "/v1/audio/speech", {"json": {"input": "hello", "language": text, "voice": text}}
     yield "/v1/realtime/client_secrets", {"json": {"session": {"type": "transcription", "prompt": text[:15_000]}}}
     yield "/v1/jobs", {"files": file, "data": {"prompt": text[:15_999]}}

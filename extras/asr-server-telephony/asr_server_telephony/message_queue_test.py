@@ -50,6 +50,15 @@ def test_a_busy_webhook_gets_its_messages_in_order(no_pauses):
     assert _numbers(got) == [1, 1, 1, 2, 3]
 
 
+def test_half_a_surrogate_pair_of_a_peer_stops_no_message():
+    with _receiver() as (url, got):
+        queue = MessageQueue("webhook", Webhook(url))
+        queue.put(_text(1) | {"content": "\ud800"})
+        queue.put(_text(2))
+        queue.close()
+    assert _numbers(got) == [1, 2]
+
+
 def test_a_final_that_is_refused_is_counted_and_logged(no_pauses, lost):
     """A message that is refused is not sent again, and no line is logged for text that may still change."""
     with _receiver(404, 404, 404) as (url, got):

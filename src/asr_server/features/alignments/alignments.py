@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 8
 # Limits of a text: characters per second of the recording, twice the rate of the fastest speakers, and an allowance.
 _MOST_PER_S, _MOST_MORE = 40, 1_000
+# The most UTF-8 bytes of a span's text for the aligner, whose memory grows with the text: more than a span can hold in
+# any script. Only a text with very long words, or with thousands of combining marks, has more.
+_MOST_BYTES_PER_S, _MOST_MORE_BYTES = 100, 500
 
 
 def check_length(text: str, duration_s: float) -> None:
@@ -170,7 +173,9 @@ class _AlignmentStep(RecordingStep):
         is_bulk = samples_to_ms(self._spans[-1].end) > 1000 * BULK_OVER_S
         priority = Priority.BULK if is_bulk else self._options.priority
         written = scripts.join(word for word, _ in text)
-        timed = await time_words(self._engine, span, written, language, WordTimes.ALIGNED, priority=priority)
+        most_bytes = _MOST_MORE_BYTES + _MOST_BYTES_PER_S * samples_to_s(span.end - span.start)
+        how = WordTimes.ALIGNED if len(written.encode()) <= most_bytes else WordTimes.ESTIMATED
+        timed = await time_words(self._engine, span, written, language, how, priority=priority)
         parts = ((one, word.source) for word in timed for one in timed_letters((word.text, word.start_ms, word.end_ms)))
         found = {}
         for word, number in text:

@@ -89,7 +89,7 @@ class Endpoint:
                 if not isinstance(error, _BROKEN) or answer.raw or broken > _RETRIES:
                     raise _unreachable(error) from None
                 continue
-            if response.status_code in _PATIENCE_S and "retry-after" in response.headers:
+            if response.status_code == 429 or (response.status_code == 503 and "retry-after" in response.headers):
                 await _wait(response, began_s)
             elif streams and response.status_code in _UNSUPPORTED:
                 self._streams = False  # perhaps only streaming was refused: try without it
@@ -119,7 +119,7 @@ class Endpoint:
 
 async def _wait(response: httpx.Response, began_s: float) -> None:
     """Wait as long as a busy server asks for. Raises `AsrError` if a request from `began_s` would wait too long."""
-    asked, status = response.headers["retry-after"], response.status_code
+    asked, status = response.headers.get("retry-after", ""), response.status_code
     wait_s = min(_LONGEST_WAIT_S, max(0.1, float(asked))) if asked.isdecimal() else 1.0
     if time.monotonic() + wait_s > began_s + _PATIENCE_S[status]:
         if status == 429:

@@ -116,7 +116,7 @@ class SpeechJobs:
         assert isinstance(request, SpeechJobRequest)
         chapters = _stored_chapters.validate_json(await asyncio.to_thread(run.recording.read))
         samples_request = request.model_copy(update={"response_format": SpeechFormat.PCM})
-        how = self._speech.delivery(samples_request, beginning(chapters))
+        how = await in_thread(self._speech.delivery, samples_request, beginning(chapters))
         with await asyncio.to_thread(run.new_file) as file:
             spoken = _SpokenParts(run, file, request)
             for part in await in_thread(text_parts, chapters, how.language):
@@ -236,7 +236,7 @@ async def create_speech_job(request: Request, services: ServicesDep, caller: Cal
         sent = await in_thread(body.validated, SpeechJobBody, values)
         services.catalog.find_speech(sent.model)
         wanted, chapters = await in_thread(sent.stored)
-        services.of(SpeechProcessor).delivery(wanted, beginning(chapters))
+        await in_thread(services.of(SpeechProcessor).delivery, wanted, beginning(chapters))
         size_bytes = await in_thread(expected_bytes, wanted, chapters)
         stored = BytesIO(await in_thread(_stored_chapters.dump_json, chapters))
         fields = job_fields(values, services)
