@@ -1,1 +1,1 @@
-"""Jobs: recordings and texts that are processed while nobody waits."""
+"""Jobs: recordings and texts that are processed in the background."""

@@ -1,6 +1,6 @@
-"""The databases of jobs, which take the same statements: SQLite with files next to it, or PostgreSQL for everything.
+"""The databases of jobs: SQLite with files next to it, or PostgreSQL for everything. Both take the same statements.
 
-The only user of both drivers. A driver is imported when a job needs it.
+Only this module uses the two drivers. A driver is imported when a job needs it.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ INSERT INTO asr_jobs_schema VALUES ({SCHEMA_VERSION});
 
 
 class Database:
-    """Base of both. Logs once why there are no jobs, and once that there are again."""
+    """Base class of both databases. Logs once why jobs are off, and once that they are on again."""
 
     is_shared: ClassVar[bool]  # other servers have the same jobs
-    locked: ClassVar[str] = ""  # at the end of a query: other servers pass over its row
+    locked: ClassVar[str] = ""  # ends a query that selects a row: other servers skip that row
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory  # has the files of jobs that run
-        self.reason = ""  # why there are no jobs now
+        self.directory = directory  # holds the files of running jobs
+        self.reason = ""  # why jobs are off; "" if they are on
 
     def _away(self, reason: str) -> JobsUnavailable:
         if reason != self.reason:
@@ -110,7 +110,7 @@ class Database:
 
 # Jobs whose time passed while no server ran are kept a little longer: the clock may have been wrong.
 _GRACE_S = 3_600.0
-# What a server that ended has left. Its clock may have been another one.
+# Recover what an earlier server left. Its clock may have been different.
 _RECOVER = (
     "DELETE FROM asr_jobs WHERE state IN ('arriving', 'removing')",
     "UPDATE asr_jobs SET state = 'queued', lost = lost + 1, lease_until = NULL, server = '' WHERE state = 'running'",
@@ -123,7 +123,7 @@ _TO_CLEAN = "SELECT id, state FROM asr_jobs WHERE state NOT IN ('queued', 'runni
 
 
 class Sqlite(Database):
-    """The jobs of one server, in a file of `STATE_DIR`, which it locks. Statements run in turn on one thread."""
+    """The jobs of one server, in a file in `STATE_DIR`, which is locked. Statements run in turn on one thread."""
 
     is_shared: ClassVar[bool] = False
     steady_s: ClassVar[float] = math.inf
@@ -135,11 +135,11 @@ class Sqlite(Database):
         self._thread = ThreadPoolExecutor(1, "jobs")
         self._connection: sqlite3.Connection | None = None
         self._lock: BinaryIO | None = None
-        # Nobody can set this clock while the server runs.
+        # Added to the monotonic clock, this gives Unix time that nobody can set while the server runs.
         self._ahead_s = time.time() - time.monotonic()
 
     async def prepare(self) -> bool:
-        """Lock the directory. Returns whether there may be jobs. Raises `JobsUnavailable`."""
+        """Lock the directory. Return True if it may hold jobs. Raises `JobsUnavailable`."""
         try:
             await self._in_thread(self._lock_directory)
         except OSError as error:
@@ -160,7 +160,7 @@ class Sqlite(Database):
                     yield self._run
                     await self._run("COMMIT")
                 except BaseException:
-                    # Even if this is cancelled once more, the thread does it before anything else.
+                    # Even if this is cancelled again, the thread rolls back before it runs anything else.
                     await asyncio.shield(self._in_thread(self._connection.rollback))
                     raise
             except sqlite3.Error as error:
@@ -168,7 +168,7 @@ class Sqlite(Database):
             self._answered()
 
     async def close(self) -> None:
-        """Leave the directory to the next server."""
+        """Close the database, and unlock the directory for the next server."""
         if self._connection is not None:
             await self._in_thread(self._connection.close)
         if self._lock is not None:
@@ -194,13 +194,13 @@ class Sqlite(Database):
         return (await asyncio.to_thread(self._file(identity, name).stat)).st_size
 
     async def pieces(self, identity: str, name: str) -> AsyncGenerator[bytes, None]:
-        """Yield a file of a job. Raises `OSError`."""
+        """Yield a file of a job in pieces. Raises `OSError`."""
         with await self.open(identity, name) as file:
             while piece := await asyncio.to_thread(file.read, _CHUNK_BYTES):
                 yield piece
 
     async def drop_files(self, identity: str, keep: Collection[str] = ()) -> None:
-        """Remove the other files of a job. Raises `JobsUnavailable`."""
+        """Remove the files of a job except those in `keep`. Raises `JobsUnavailable`."""
         try:
             await asyncio.to_thread(self._drop, identity, keep)
         except OSError as error:
@@ -262,7 +262,7 @@ class Sqlite(Database):
                 connection.executescript(f"BEGIN; {_TABLES} COMMIT;")
             _check_version(connection.execute("SELECT version FROM asr_jobs_schema").fetchone()[0], self._away)
             for row in connection.execute(_TO_CLEAN).fetchall():
-                with suppress(OSError):  # they are removed with the job
+                with suppress(OSError):  # the files are removed with the job
                     self._drop(row["id"], () if row["state"] in ("arriving", "removing") else (RESULT, TRANSCRIPT))
             for statement in _RECOVER:
                 connection.execute(statement, {"1": _GRACE_S, "2": self._ttl_s})
@@ -296,27 +296,27 @@ def _write(path: Path, source: BinaryIO) -> int:
         return sink.tell()
 
 
-# Any number that other programs with the same database are unlikely to take for a lock.
+# An arbitrary number that other programs are unlikely to use as a lock in the same database.
 SCHEMA_LOCK = 7_204_118_001
 _POSTGRES_TABLES = """
 CREATE FUNCTION asr_now() RETURNS double precision LANGUAGE sql STABLE
 AS 'SELECT extract(epoch FROM now())::double precision';
 ALTER TABLE asr_job_chunks ALTER COLUMN content SET STORAGE EXTERNAL;
 """  # contents are not compressed: they are audio, or short
-# Of one server.
+# The most connections of one server.
 _CONNECTIONS = 4
 _CONNECT_S, _STATEMENT_S, _CLOSE_S = 5.0, 10.0, 5.0
 _SESSION = {
     "application_name": "asr-server",
-    # In milliseconds. A server that stands still in a transaction would keep its jobs from the others until it resumes.
+    # In milliseconds. A server suspended in a transaction would otherwise lock its rows until it resumes.
     "idle_in_transaction_session_timeout": "10000",
 }
-# Of a statement that may remove some GiB.
+# The timeout of a statement that may remove some GiB.
 _DELETE_S = 60.0
 
 
 class Postgres(Database):
-    """The jobs of several servers. A few connections, made when they are needed and again after they broke."""
+    """The jobs of several servers. Connections are few, made on demand, and made again after they break."""
 
     is_shared: ClassVar[bool] = True
     locked: ClassVar[str] = "FOR UPDATE OF job SKIP LOCKED"
@@ -332,7 +332,7 @@ class Postgres(Database):
         return time.monotonic() - self._steady_since_s
 
     async def prepare(self) -> bool:
-        with suppress(OSError):  # the jobs that run will say so
+        with suppress(OSError):  # running jobs will report it
             await asyncio.to_thread(self._make_directory)
         return True
 
@@ -342,7 +342,7 @@ class Postgres(Database):
         import asyncpg
 
         try:
-            if self._pool is None:  # it begins without connections, so nothing is waited for
+            if self._pool is None:  # the pool starts without connections, so this does not wait
                 self._pool = await asyncpg.create_pool(
                     self._url,
                     min_size=0,
@@ -358,7 +358,7 @@ class Postgres(Database):
                 )
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             self._steady_since_s = time.monotonic()
-            # The message of an error may have the names of users and hosts, so only its kind is logged.
+            # An error's message may contain the names of users and hosts, so only its type is logged.
             raise self._away(f"JOBS_DATABASE_URL: the database does not answer ({type(error).__name__}).") from error
         self._answered()
 
@@ -382,7 +382,7 @@ class Postgres(Database):
         return await asyncio.to_thread(source.tell)
 
     async def open(self, identity: str, name: str) -> BinaryIO:
-        """Return a copy of a file, which has no name and ends with the server. Raises `OSError`."""
+        """Return a copy of a file of a job. It has no name, so it is gone when the server ends. Raises `OSError`."""
         copy: Any = await asyncio.to_thread(partial(tempfile.TemporaryFile, dir=self.directory))
         try:
             async for piece in self.pieces(identity, name):
@@ -394,13 +394,13 @@ class Postgres(Database):
         return copy  # type: ignore[no-any-return]
 
     async def size_bytes(self, identity: str, name: str) -> int:
-        """Return the size of a file of a job, 0 if it has none."""
+        """Return the size of a file of a job, or 0 if there is no such file."""
         query = "SELECT coalesce(sum(length(content)), 0) AS bytes FROM asr_job_chunks WHERE job = $1 AND file = $2"
         async with self.transaction() as run:
             return int((await run(query, identity, name))[0]["bytes"])
 
     async def pieces(self, identity: str, name: str) -> AsyncGenerator[bytes, None]:
-        """Yield a file of a job. No connection is kept while its reader waits."""
+        """Yield a file of a job in pieces. No connection is held while the reader handles a piece."""
         query = "SELECT content FROM asr_job_chunks WHERE job = $1 AND file = $2 AND number = $3"
         for number in count():
             async with self.transaction() as run:
@@ -416,8 +416,8 @@ class Postgres(Database):
         return self._max_bytes - size_bytes
 
     async def _make_tables(self, connection: asyncpg.Connection) -> None:
-        """Make the tables if a new connection finds none. If several servers start together, one of them makes them."""
-        # Not `to_regclass`: it would remember its first answer until the end of the transaction.
+        """Create the tables if a new connection finds none. If several servers start together, one creates them."""
+        # `to_regclass` does not work here: it would repeat its first answer until the end of the transaction.
         there = "SELECT 1 FROM pg_tables WHERE schemaname = ANY (current_schemas(false)) AND tablename = $1"
         if not await connection.fetchval(there, "asr_jobs_schema"):
             async with connection.transaction():

@@ -22,7 +22,7 @@ from asr_server.recordings.requests import RecordingRequest, Result
 
 
 class JobRequest(Protocol):
-    """A caller's request: a dataclass of one of the kinds of jobs, with which the job is stored."""
+    """A caller's request: a dataclass that belongs to one kind of job and is stored with the job."""
 
     @property
     def task(self) -> str:
@@ -34,7 +34,7 @@ def new_id() -> str:
 
 
 def id_of(owner: str, key: str) -> str:
-    """Return the id of the owner's job with this `Idempotency-Key`: a store cannot have two of them."""
+    """Return the id of the owner's job with this `Idempotency-Key`. A key has one id, so a store has one such job."""
     digest = hashlib.sha256(f"{owner}\0{key}".encode()).digest()
     return f"job_{base64.urlsafe_b64encode(digest[:18]).decode()}"
 
@@ -44,7 +44,7 @@ def clips(request: JobRequest) -> list[bytes]:
 
 
 def with_clips(request: JobRequest, audio_files: Iterable[bytes]) -> JobRequest:
-    """The request with other audio files of the speakers that it names."""
+    """Return the request with these audio files as the clips of its known speakers."""
     if not isinstance(request, RecordingRequest):
         return request
     return replace(request, known_speaker_references=tuple(islice(audio_files, len(request.known_speaker_names))))
@@ -97,7 +97,7 @@ class FollowUpState(StrEnum):
 class FollowUp:
     """A request that is sent when a job has ended."""
 
-    field: str  # of the caller's request, that names the URL
+    field: str  # the field of the caller's request that names the URL
     url: str
     state: FollowUpState = FollowUpState.WAITING
     attempts: int = 0
@@ -105,24 +105,24 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job. Times are Unix seconds, 0 for not yet."""
+    """One job. Times are Unix seconds; 0 means not yet."""
 
     id: str
-    # Without the clips of known speakers, which are files. Its kind says how it is read.
+    # Stored without the clips of known speakers, which are separate files. `RecordFormat` knows its types.
     request: Annotated[JobRequest, GetPydanticSchema(lambda source, handler: core_schema.any_schema())]
     created_at: float
     state: RecordState = RecordState.QUEUED
     started_at: float = 0.0
     ended_at: float = 0.0
-    done_s: float = 0.0  # seconds of the recording that are done, or of audio that are made
-    duration_s: float = 0.0  # of the recording as it says, or of the audio as expected; at the end as it is; 0: unknown
+    done_s: float = 0.0  # seconds of the recording done so far, or of speech generated so far
+    duration_s: float = 0.0  # claimed by the recording, or estimated for speech; exact at the end; 0: unknown
     owner: str = ""  # the owner of the key that created the job, "" without keys
-    result: Result | None = None  # without its content, which is a file of its own
+    result: Result | None = None  # without its content, which is a separate file
     error: JobError | None = None
-    characters: int = 0  # of a text
+    characters: int = 0  # of a text that is spoken
     done_characters: int = 0
-    expected_bytes: int = 0  # that the result of a text will take on the disk, about
-    digest: str = ""  # of the request and the recording, where the caller gave an `Idempotency-Key`
+    expected_bytes: int = 0  # an estimate of the disk space that speaking a text will take
+    digest: str = ""  # of the request and the recording; "" without an `Idempotency-Key`
     priority: JobPriority = JobPriority.NORMAL
     follow_up: FollowUp | None = None
 
@@ -145,9 +145,9 @@ class JobRecord:
         )
 
 
-# The exceptions of `RecordFormat.loaded` for a record that is no record.
+# The exceptions that `RecordFormat.loaded` raises for a damaged record.
 DAMAGED = (ValueError, TypeError, AttributeError, KeyError)
-# Changes when older servers would misread a record: they leave the job to newer ones.
+# Increase this if older servers would misread a record. They leave such jobs to newer servers.
 VERSION = 5
 
 _stored_records = TypeAdapter(JobRecord)
@@ -155,7 +155,7 @@ _stored_transcripts = TypeAdapter(Transcript)
 
 
 def transcript_dumped(transcript: Transcript) -> bytes:
-    """Return a transcript as it is stored, without the probabilities of its tokens. An hour takes 0.1 s."""
+    """Return the stored form of a transcript, without the probabilities of its tokens. An hour of audio takes 0.1 s."""
     segments = tuple(replace(segment, spoken=()) for segment in transcript.segments)
     return zlib.compress(pydantic_core.to_json(replace(transcript, segments=segments), inf_nan_mode="constants"), 1)
 
@@ -173,11 +173,11 @@ class RecordFormat:
         self._requests: TypeAdapter[JobRequest] = TypeAdapter(union)
 
     def dumped(self, record: JobRecord) -> str:
-        """Return the record as it is stored: without the clips of known speakers, which are stored beside it."""
+        """Return the record as JSON, without the clips of known speakers, which are separate files."""
         record = replace(record, request=with_clips(record.request, repeat(b"")))
         return pydantic_core.to_json(record, inf_nan_mode="null").decode()
 
     def loaded(self, stored: str) -> JobRecord:
-        """Raises the exceptions of `DAMAGED`."""
+        """Return a stored record. Raises the exceptions in `DAMAGED`."""
         record = _stored_records.validate_python(pydantic_core.from_json(stored))
         return replace(record, request=self._requests.validate_python(record.request))

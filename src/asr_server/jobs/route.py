@@ -1,6 +1,6 @@
-"""`/v1/jobs`: recordings that are processed in the background. Accepted at once, watched, and fetched at the end.
+"""`/v1/jobs`: recordings processed in the background. A client posts one, watches its progress and fetches the result.
 
-Long texts are jobs of the same kind (`speech_jobs.py`).
+Long texts are jobs too (`speech_jobs.py`).
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def idempotency_key(request: Request) -> str:
 
 
 def job_fields(values: Mapping[str, Any], services: Services) -> dict[str, Any]:
-    """Return the fields of a job's record that callers set for all kinds. `values`: the fields of their request. Raises
-    the leaves of `InvalidInput`."""
+    """Return the record fields that callers can set for every kind of job. `values`: the fields of the request. Raises
+    `InvalidInput`."""
     try:
         priority = JobPriority(values.get("priority") or JobPriority.NORMAL)
     except ValueError:
@@ -147,7 +147,7 @@ def job_fields(values: Mapping[str, Any], services: Services) -> dict[str, Any]:
 
 _RESULT: dict[str, Any] = {
     "description": "The body in the format asked for; audio of a text.",
-    # Bytes come first: many generated clients have the type of the first, which loses nothing of the others.
+    # Bytes come first: many generated clients use the first type for every answer, and bytes lose nothing.
     **content({"audio/*": "", "text/plain": "", "application/json": ""}),
 }
 
@@ -236,7 +236,7 @@ async def delete_job(job_id: str, services: ServicesDep, caller: CallerDep) -> J
 def _in_format(
     request: TranscriptionRequest | SubtitleRequest, answer: ResponseFormat, *, return_timestamps: bool
 ) -> TranscriptionRequest | SubtitleRequest:
-    """Return the request for the same recording's answer in another format."""
+    """Return the request that gives the answer for the same recording in another format."""
     if isinstance(request, SubtitleRequest) and answer.is_subtitles:
         return replace(request, format="vtt" if answer is ResponseFormat.VTT else "srt")
     options = {one.name: getattr(request, one.name) for one in fields(RecordingRequest)}

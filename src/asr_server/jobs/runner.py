@@ -1,6 +1,6 @@
-"""Kinds of jobs, of which recordings are one, and the runner of jobs.
+"""The kinds of jobs, recordings among them, and the runner of jobs.
 
-It runs those whose turn it is in a store, a few at a time, and answers for all of them.
+The runner takes jobs from a store in turn, runs a few at a time, and answers requests about all of them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class JobRun:
     record: JobRecord
     request: JobRequest  # with the clips of known speakers
     recording: BinaryIO  # the uploaded file, or the stored text
-    new_file: Callable[[], BinaryIO]  # opens an empty file. Waits for the disk and raises `OSError`
+    new_file: Callable[[], BinaryIO]  # opens an empty file. May block on the disk; raises `OSError`
     timeout_s: float  # of the whole run
     report: Callable[..., None]  # publishes progress: `done_s`, `duration_s` and `done_characters` of the record
 
@@ -76,18 +76,18 @@ class JobOutcome:
     result: Result
     content: bytes | BinaryIO  # of the result
     duration_s: float  # of the audio
-    transcript: bytes = b""  # that other formats of the result can be made of
+    transcript: bytes = b""  # stored; other formats of the result are made from it
 
 
 class JobKind(Protocol):
     """One kind of jobs."""
 
     request_types: ClassVar[tuple[type[JobRequest], ...]]
-    unexpected_error: ClassVar[type[AsrError]]  # of a job after an exception that is no `AsrError`
+    unexpected_error: ClassVar[type[AsrError]]  # the job's error after an exception other than `AsrError`
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """Raises `AsrError`, and `OSError` for the files of the job. Cancelling it stops all work; the same job may
-        be processed again afterwards."""
+        """Process the job. Raises `AsrError`, and `OSError` for the job's files. Cancelling stops all work; the same
+        job may be processed again afterwards."""
 
 
 class RecordingJobs:
@@ -100,10 +100,10 @@ class RecordingJobs:
         self._processor = processor
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """The answer that the route gives. Raises as `JobKind`."""
+        """Return the answer that the route would give. Raises the errors of `JobKind.process`."""
         request, owner = run.request, run.record.owner
         assert isinstance(request, Request)
-        keeps = not isinstance(request, TranslationRequest)  # another format of one would be another translation
+        keeps = not isinstance(request, TranslationRequest)  # another format would need a new translation
         options = RunOptions(
             Priority.BULK,
             run.timeout_s,
@@ -133,7 +133,7 @@ def _reporting(run: JobRun) -> Emit:
 
 
 def _digest(request: JobRequest, recording: BinaryIO, follow_up: FollowUp | None) -> str:
-    """Return a digest of this request and recording."""
+    """Return a digest of the request, the URL of its follow-up and the recording."""
     digest = hashlib.sha256(pydantic_core.to_json(request, bytes_mode="base64", inf_nan_mode="constants"))
     if follow_up is not None:
         digest.update(follow_up.url.encode())
@@ -144,7 +144,7 @@ def _digest(request: JobRequest, recording: BinaryIO, follow_up: FollowUp | None
 
 
 async def unless_refused(refusal: type[AsrError], work: Callable[[], Awaitable[T]]) -> T:
-    """Return what `work` returns, once it is not refused any more."""
+    """Return the result of `work`, trying again as long as it raises `refusal`."""
     while True:
         try:
             return await work()
@@ -152,20 +152,20 @@ async def unless_refused(refusal: type[AsrError], work: Callable[[], Awaitable[T
             await asyncio.sleep(_RETRY_S)
 
 
-# A job has been accepted already, and waits for callers who wait for an answer.
+# An accepted job waits until there is room: callers who wait for an answer go first.
 when_there_is_room = partial(unless_refused, Overloaded)
-# A run whose claim was lost is cancelled.
+# Waits until the database answers. If the claim is lost meanwhile, the run is cancelled.
 when_answered = partial(unless_refused, JobsUnavailable)
 
 
-# Between two renewals of shared claims.
+# Pause between renewals of shared claims.
 _RENEW_S = 1.0
-# Between two looks for what another server has left, for requests that are due, or at a database that did not answer;
-# and between two counts that nothing asks for.
+# Pause between polls for jobs that another server left, for requests that are due and for a database that did not
+# answer; and the time after which jobs are counted even if nothing woke the runner.
 _LOOK_S, _COUNT_S = 1.0, 5.0
 _SWEEP_S = 60.0
 _RELEASE_S = 5.0
-# A job that ended this many servers will end another.
+# A job that ended more servers than this would end another, so it fails.
 _MOST_LOST = 5
 
 
@@ -193,9 +193,9 @@ class _Watch:
 
 
 class JobRunner:
-    """Accepts jobs, runs them, and answers for them. Used from the event loop.
+    """Accepts jobs, runs them, and answers requests about them. Used from the event loop.
 
-    Jobs of another owner are not found. Every method raises `JobsUnavailable` if there can be no jobs now.
+    An owner finds only its own jobs. Every method raises `JobsUnavailable` while the store cannot be used.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class JobRunner:
         self.is_shared = store.database.is_shared  # other servers have the same jobs
         self._look = asyncio.Event()  # set when there may be something to begin
         self.follow_ups = FollowUps(sender, store, self._look.set)
-        # Each of these texts, which have not been stored yet, may take some 100 MiB.
+        # A text that has not been stored yet may take about 100 MiB of memory.
         self._arriving_texts, self._reading = FairShares(4, 4), FairShares(1, 2)
         self._running: dict[str, _Running] = {}
         self._watched = WeakValueDictionary[str, _Watch]()
@@ -215,7 +215,7 @@ class JobRunner:
 
     @property
     def pending(self) -> int:
-        """Jobs that run here, those that wait for any server, and ended ones whose requests this server has to send."""
+        """Count jobs that run here, wait for any server, or have ended with requests that this server has to send."""
         return len(self._running) + self.counts.get(RecordState.QUEUED, 0) + self.follow_ups.pending
 
     @property
@@ -224,7 +224,7 @@ class JobRunner:
         return self._store.counts
 
     async def start(self) -> None:
-        """Begin to work, on the jobs of an earlier server too. Raises nothing: what is missing is tried again."""
+        """Start work, also on jobs that an earlier server left. Raises nothing: a missing database is tried again."""
         with suppress(JobsUnavailable):
             if await self._store.database.prepare():
                 self._look.set()
@@ -232,7 +232,7 @@ class JobRunner:
         self._tasks += [asyncio.create_task(one) for one in work]
 
     def drain(self) -> None:
-        """End all `watch` calls: the server is about to stop. It begins no more jobs."""
+        """End all `watch` calls and begin no more jobs: the server is about to stop."""
         self._draining = True
         for watch in list(self._watched.values()):
             watch.publish(watch.record)
@@ -245,22 +245,22 @@ class JobRunner:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         released = (self._store.release(one.claim, lost=one.engine_failed) for one in running)
-        with suppress(TimeoutError):  # then the lease runs out
+        with suppress(TimeoutError):  # a claim that is not released ends with its lease
             async with asyncio.timeout(_RELEASE_S):
                 await asyncio.gather(*released, return_exceptions=True)
         await self._store.database.close()
 
     async def check_room(self, owner: str = "", key: str = "") -> None:
-        """Raise `Overloaded` if the owner or all together have too many jobs, unless there is a job with this `key`.
-        For callers whose recording has not arrived yet."""
+        """Raise `Overloaded` if the owner, or all owners together, have too many jobs, unless a job with this `key`
+        exists. Called before the recording arrives."""
         if key and await self._store.get(id_of(owner, key), owner) is not None:
             return
         self._limits.check_jobs(await self._store.unfinished(), owner)
 
     @asynccontextmanager
     async def room_for_text(self, owner: str = "", caller: str = "", key: str = "") -> AsyncIterator[None]:
-        """Hold room in the memory for a text that has not arrived yet, until the block ends. `caller`: the owner, or an
-        address. Raises as `check_room`."""
+        """Reserve memory for a text that has not arrived yet, until the block ends. `caller`: the owner, or an address.
+        Raises `Overloaded` like `check_room`, and if too many texts are arriving."""
         await self.check_room(owner, key)
         refusal = Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
         with self._arriving_texts.taken_now(caller or owner, refusal):
@@ -269,11 +269,11 @@ class JobRunner:
     async def add(
         self, request: JobRequest, recording: BinaryIO, owner: str = "", *, key: str = "", **fields: Any
     ) -> JobRecord:
-        """Accept a job, or return the owner's job with this `Idempotency-Key` if it is there. `recording`: or the text.
-        `fields`: others of its record.
+        """Accept a job, or return the owner's job with this `Idempotency-Key` if it exists. `recording`: the recording
+        or the text. `fields`: further fields of the record.
 
-        Raises `Overloaded` if too many wait or take too much space, or if the job of the key is just being stored, and
-        `idempotency_key_reused` if that has another request.
+        Raises `Overloaded` if too many jobs wait or take too much space, or while the job with this key is being
+        stored, and `idempotency_key_reused` if that job has a different request.
         """
         record = JobRecord(new_id(), request, time.time(), owner=owner, **fields)
         size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
@@ -309,8 +309,8 @@ class JobRunner:
     async def transcript(
         self, identity: str, owner: str, caller: str
     ) -> AsyncIterator[tuple[JobRequest, Transcript | None]]:
-        """Yield the job's request and the transcript that its result was made of, None if none is kept. Callers take
-        turns, as a long transcript takes much of the memory.
+        """Yield the job's request and the transcript that its result was made from, or None if no transcript is kept.
+        Callers take turns: a long transcript takes much memory.
 
         Raises `job_not_found` and `job_not_finished`.
         """
@@ -327,9 +327,9 @@ class JobRunner:
         return record.request, record.result
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
-        """Yield the job's record, and again at every change, until the job is over or removed.
+        """Yield the job's record now and at every change, until the job is over or removed.
 
-        Raises `job_not_found`, and `ShuttingDown` if another server, or the next one, will answer for the job.
+        Raises `job_not_found`, and `ShuttingDown` if this server stops while the job continues elsewhere or later.
         """
         told, watch = None, self._watched.setdefault(identity, _Watch())
         changed = watch.changed
@@ -348,7 +348,7 @@ class JobRunner:
             await changed.wait()
 
     async def remove(self, identity: str, owner: str = "") -> None:
-        """Remove a job. If it runs here it is cancelled at once, and elsewhere when that server renews its claim.
+        """Remove a job. A run on this server is cancelled at once, a run on another when that server renews its claim.
 
         Raises `job_not_found`.
         """
@@ -361,7 +361,7 @@ class JobRunner:
         self._tell(identity, None)
 
     async def cancel(self, identity: str, owner: str = "") -> JobRecord:
-        """End a job that waits or runs without a result, and return its record; one that is over stays as it is.
+        """Cancel a job that waits or runs, and return its record. It has no result. A finished job stays unchanged.
 
         Raises `job_not_found`.
         """
@@ -373,15 +373,15 @@ class JobRunner:
         return cancelled
 
     def _tell(self, identity: str, record: JobRecord | None) -> None:
-        """Tell watchers, and look for what is next."""
+        """Publish the record to watchers. If the job is over or removed, look for the next one."""
         if watch := self._watched.get(identity):
             watch.publish(record)
         if record is None or record.state.over:
             self._look.set()
 
     async def _begin_all(self) -> None:
-        """Begin jobs, and requests about ended ones, when there may be one. Nobody but this server adds jobs to a store
-        that is not shared."""
+        """Begin jobs, and requests about ended jobs, whenever there may be some. If the store is not shared, only this
+        server adds jobs, so it need not poll for them."""
         while True:
             looks_again = self.is_shared or self._store.database.reason or self.follow_ups.pending
             with suppress(TimeoutError):
@@ -393,14 +393,14 @@ class JobRunner:
                 while len(self._running) < AT_ONCE and await self._take_one():
                     pass
                 await self.follow_ups.begin_due()
-                # All that comes and ends in a store that is not shared wakes this loop.
+                # If the store is not shared, every job that is added or ends wakes this loop.
                 if (is_woken and not self.is_shared) or time.monotonic() - self._counted_s >= _COUNT_S:
                     await self._store.count()
                     self._counted_s = time.monotonic()
 
     async def _take_one(self) -> bool:
-        """Run the next job. False if there is none for this server."""
-        if self._draining or any(one.engine_failed for one in self._running.values()):  # another one runs it
+        """Start the next job. Return False if there is none for this server."""
+        if self._draining or any(one.engine_failed for one in self._running.values()):  # another server runs it
             return False
         if (claim := await self._store.claim(time.time())) is None:
             return False
@@ -435,7 +435,7 @@ class JobRunner:
             )
 
     async def _finished(self, claim: Claim, files: ExitStack) -> JobRecord:
-        """Do the job, and return its record as it is stored. Raises `ClaimLost`."""
+        """Run the job, and return its record as it is stored. Raises `ClaimLost`."""
         kind = next(kind for kind in self._kinds if isinstance(claim.record.request, kind.request_types))
         if claim.lost > _MOST_LOST:
             error = kind.unexpected_error(f"{claim.lost} servers ended while they ran this job.")
@@ -443,7 +443,7 @@ class JobRunner:
         failure: AsrError
         try:
             outcome = await kind.process(await self._opened(claim, files))
-        except (EngineFailed, ShuttingDown) as error:  # this process ends, and another one runs the job
+        except (EngineFailed, ShuttingDown) as error:  # this process ends; another runs the job
             self._running[claim.id].engine_failed = isinstance(error, EngineFailed)
             await asyncio.Event().wait()
             raise
@@ -451,7 +451,7 @@ class JobRunner:
             failure = error
         except OSError as error:
             failure = JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).")
-        except Exception as error:  # a fault of one job must not end the loop that runs all of them
+        except Exception as error:  # a bug must not leave the job claimed without an end
             logger.opt(exception=error).error("job failed unexpectedly", id=claim.id)
             failure = kind.unexpected_error("The server failed on this job; its log has the details.")
         else:
@@ -490,7 +490,7 @@ class JobRunner:
         self._tell(identity, record)
 
     async def _share(self) -> None:
-        """Renew all claims, with the progress of their jobs, and read the jobs that are watched and run elsewhere."""
+        """Renew all claims, which stores the progress of their jobs, and read the watched jobs that do not run here."""
         while True:
             with suppress(JobsUnavailable):
                 for running in list(self._running.values()):
@@ -510,17 +510,17 @@ class JobRunner:
                 await self._stop(claim.id)
 
     async def _stop(self, identity: str) -> None:
-        """End the run of a job, if it runs here. If its end is being stored, wait until it is."""
+        """Cancel the run of a job if it runs here. If its end is already being stored, wait for that instead."""
         if (running := self._running.get(identity)) is not None:
             if not running.is_ending:
                 running.task.cancel()
             await asyncio.gather(running.task, return_exceptions=True)
 
     async def _sweep(self) -> None:
-        """Remove jobs after their time."""
+        """Remove jobs whose time is over."""
         while True:
             if self.is_shared or self.counts:
                 with suppress(JobsUnavailable):
                     await self._store.expire()
-                    self._look.set()  # counts those that are left
+                    self._look.set()  # count the remaining jobs
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))

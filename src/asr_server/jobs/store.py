@@ -1,7 +1,7 @@
-"""The store of jobs: what a job is in a database, as statements. One server uses it, or several with the same database.
+"""The store of jobs: the statements that keep jobs in a database. One server uses the database, or several share it.
 
-A claim has a number, and a job that is taken over gets the next one. Each statement that writes something of a job that
-runs names the number and locks the job's row, so that a server that has lost its claim writes nothing more.
+A claim has a number, which increases with each claim of the same job. Every write to a running job names the number
+and locks the job's row, so a server that has lost its claim can write nothing more.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from asr_server.core.errors import InvalidInput, JobsUnavailable, Overloaded
 from asr_server.jobs.database import CLIPS, RECORDING, RESULT, TRANSCRIPT, Postgres, Run, Sqlite
 from asr_server.jobs.record import DAMAGED, VERSION, JobRecord, RecordFormat, RecordState, clips
 
-# How long a claim is good for after it was last renewed, and that of a request that is sent when a job has ended.
+# How long a claim on a job lasts after its last renewal, and how long a claim on the request of an ended job lasts.
 LEASE_S, ATTEMPT_LEASE_S = 20.0, 120.0
-# One is transcribed while another is decoded or rendered. More of one owner would only share the same batch. The third
-# place is for another one, who need not wait until one of these ends.
+# One job of an owner is transcribed while another is decoded or rendered; a third would only share their batch. So the
+# third slot is for another owner, who need not wait until one of the two ends.
 AT_ONCE, AT_ONCE_EACH = 3, 2
 _RETRY_AFTER_S = 60
-# Of a row without its files.
+# The size of a row without its files.
 _ROW_BYTES = 4096
 
 _SHARES = """
@@ -35,7 +35,7 @@ SELECT owner, count(CASE WHEN state IN ('arriving', 'queued', 'running') THEN 1 
        CAST(sum(size_bytes) AS bigint) AS bytes, CAST(sum(reserved_bytes) AS bigint) AS reserved
 FROM asr_jobs GROUP BY owner
 """
-# Until the end of the transaction no other server adds a job, or two would see the same room.
+# Keeps other servers from adding jobs until the transaction ends: two servers could fill the same free space.
 _LOCK_ROOM = "UPDATE asr_jobs_schema SET version = version"
 _ADD = """
 INSERT INTO asr_jobs (id, place, owner, state, version, record, priority, size_bytes, reserved_bytes, lease_until)
@@ -48,8 +48,8 @@ WHERE id = $1 AND claim = $2 AND state = 'arriving' RETURNING id
 """
 _GET = "SELECT id, state, record, version, claim, lost, started_at FROM asr_jobs"
 _THERE = "state NOT IN ('arriving', 'removing')"
-# Owners take turns, and the owner with the fewest running jobs comes first. Of owners without a turn so far the one
-# whose job came first is next, so that a priority orders only the jobs of its owner. A server never takes over its own.
+# The owner with the fewest running jobs comes first, then the one whose turn is longest ago, then the one with the
+# oldest job. So a priority orders only the jobs of its owner. A server never takes over its own job.
 _CLAIM = """
 UPDATE asr_jobs
 SET state = 'running', claim = claim + 1, lost = lost + CASE WHEN state = 'running' THEN 1 ELSE 0 END,
@@ -102,7 +102,7 @@ _EXPIRED = """
 SELECT id, owner FROM asr_jobs
 WHERE remove_at < asr_now() OR state = 'arriving' AND lease_until < asr_now() OR state = 'removing'
 """
-# The request of an ended job is due when the lease of the last attempt has passed.
+# The request of an ended job is due once `lease_until` has passed: the wait, or the lease, of the last attempt.
 _CLAIM_FOLLOW_UP = """
 UPDATE asr_jobs SET claim = claim + 1, server = $4, lease_until = asr_now() + $5
 WHERE id = (
@@ -129,7 +129,7 @@ class Claim:
     """A job that this server may write to."""
 
     record: JobRecord
-    number: int  # a job that is claimed again gets the next one
+    number: int  # the next claim of the same job gets the next number
     lost: int = 0  # how often the job was lost by servers that ran it
 
     @property
@@ -139,15 +139,15 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The limits of all jobs. With several keys, an owner may have as much as it leaves free for others."""
+    """The limits of all jobs. With several keys, an owner may use no more than what stays free for the others."""
 
-    ttl_s: float  # finished jobs are kept for so long
+    ttl_s: float  # how long finished jobs are kept
     timeout_s: float  # of one run
-    max_jobs: int  # that wait and run
+    max_jobs: int  # waiting and running
     several_keys: bool = False  # the server has more than one key
 
     def check_jobs(self, jobs: Counter[str], owner: str) -> None:
-        """Raise `Overloaded` if there is no place for one more. `jobs`: how many wait and run, by owner."""
+        """Raise `Overloaded` if there is no room for one more job. `jobs`: how many wait and run, by owner."""
         free = self.max_jobs - jobs.total()
         if free <= 0:
             raise Overloaded("Too many jobs are waiting; try again later.", retry_after_s=_RETRY_AFTER_S)
@@ -158,8 +158,8 @@ class JobLimits:
             )
 
     def check_bytes(self, kept: int, free: int, owner: str) -> None:
-        """Raise `Overloaded` if the owner's jobs are too large, `JobsUnavailable` if there is no room for anybody.
-        `kept`: bytes of theirs, with the new one. `free`: what the disk or the database has left then."""
+        """Raise `Overloaded` if the owner's jobs are too large, `JobsUnavailable` if no owner has room.
+        `kept`: the bytes of the owner's jobs, with the new one. `free`: the bytes left for all jobs after that."""
         if owner and self.several_keys and kept > free:
             raise Overloaded(
                 f"The jobs of this key may take {max(0, free) // 2**20} MiB, and with this one would take "
@@ -171,8 +171,8 @@ class JobLimits:
 
 
 class JobStore:
-    """Jobs and their files. Methods raise `JobsUnavailable` if there can be no jobs now, and those with a claim
-    `ClaimLost`. Jobs of another owner are not found."""
+    """Jobs and their files. An owner finds only its own jobs. Methods raise `JobsUnavailable` while the database or its
+    files cannot be used; methods that take a claim also raise `ClaimLost`."""
 
     def __init__(
         self, database: Sqlite | Postgres, limits: JobLimits, records: RecordFormat, lease_s: float = LEASE_S
@@ -180,14 +180,14 @@ class JobStore:
         self.database = database
         self._limits, self._format, self._lease_s = limits, records, lease_s
         self._server = secrets.token_hex(8)
-        self.counts: Counter[RecordState] = Counter()  # on all servers, as they were counted last
+        self.counts: Counter[RecordState] = Counter()  # on all servers, at the last count
         self.waiting_follow_ups = 0  # ended jobs with requests that no other server will send
 
     async def unfinished(self) -> Counter[str]:
         return Counter({row["owner"]: row["unfinished"] for row in await self._run(_SHARES)})
 
     async def add(self, record: JobRecord, recording: BinaryIO, size_bytes: int) -> None:
-        """Store a new job, which waits from now on, if there is room for it."""
+        """Store a new job if there is room for it. It then waits for its run."""
         stored, claim = self._format.dumped(record), Claim(record, 0)
         values = record.id, record.owner, VERSION, stored, record.priority.rank, size_bytes, self._lease_s
         async with self.database.transaction() as run:
@@ -202,7 +202,7 @@ class JobStore:
                 await self.database.write(held, record.id, name, BytesIO(clip))
             await self._write(_ACCEPT, claim, record.expected_bytes)
         except BaseException as error:
-            with suppress(JobsUnavailable):  # then its place is given up with its lease, or at the next start
+            with suppress(JobsUnavailable):  # then the row is removed after its lease, or at the next start
                 await self.remove(record.id, record.owner)
             if isinstance(error, ClaimLost):
                 raise JobsUnavailable("The database of jobs was too slow for the recording.") from None
@@ -217,7 +217,7 @@ class JobStore:
         return self._record(rows[0]) if rows else None
 
     async def records(self, identities: Collection[str]) -> dict[str, JobRecord]:
-        """Return the records of these jobs, by their ids, without those that are gone or cannot be read."""
+        """Return the records of these jobs by id. Jobs that are gone or unreadable are left out."""
         places = ", ".join(f"${number}" for number in range(1, len(identities) + 1))
         rows = await self._run(f"{_GET} WHERE id IN ({places}) AND {_THERE}", *identities)
         found = {}
@@ -236,7 +236,7 @@ class JobStore:
             raise JobsUnavailable(f"The result cannot be read ({error.strerror}).") from error
 
     async def transcript(self, identity: str) -> bytes:
-        """Return what a job's result was made of, b"" for nothing."""
+        """Return the stored transcript of a job's result, or b"" if there is none."""
         try:
             await self.size_bytes(identity, TRANSCRIPT)
         except InvalidInput:
@@ -244,8 +244,8 @@ class JobStore:
         return b"".join([piece async for piece in self.database.pieces(identity, TRANSCRIPT)])
 
     async def claim(self, started_at: float) -> Claim | None:
-        """Take the job whose turn it is, of an owner of whom not too many run here; None if there is none."""
-        take_over = self.database.steady_s > self._lease_s  # after an outage others have first to renew their claims
+        """Claim the next job, or return None. Owners with `AT_ONCE_EACH` jobs on this server are passed over."""
+        take_over = self.database.steady_s > self._lease_s  # after an outage, others first renew their claims
         values = self._server, started_at, self._lease_s, take_over, VERSION, AT_ONCE_EACH
         while True:
             async with self.database.transaction() as run:
@@ -262,17 +262,17 @@ class JobStore:
             return Claim(record, rows[0]["claim"], rows[0]["lost"])
 
     async def renew(self, claim: Claim) -> None:
-        """Keep the claim for another lease, and publish its record."""
+        """Renew the claim for another lease, and store its record for other servers."""
         await self._write(_RENEW, claim, self._format.dumped(claim.record), VERSION, self._lease_s)
 
     async def release(self, claim: Claim, *, lost: bool) -> None:
-        """Let the job wait again. `lost`: the server failed on it."""
+        """Queue the job again. `lost`: the server failed on it."""
         await self._write(_RELEASE, claim, int(lost))
 
     async def end(
         self, claim: Claim, ended: JobRecord, content: BinaryIO | None = None, transcript: bytes = b""
     ) -> JobRecord:
-        """Store how the job ended, without its input, and return its record. A result that has no room is a failure."""
+        """Store the end of the job, remove its input, and return its record. A job whose result has no room fails."""
         size_bytes = _ROW_BYTES
         if content is not None:
             try:
@@ -288,7 +288,7 @@ class JobStore:
         return ended
 
     async def cancel(self, ended: JobRecord) -> bool:
-        """Store that a job was ended without a result, wherever it runs; False if it is over or gone."""
+        """Store that a job was cancelled, wherever it runs. Return False if it is over or gone."""
         async with self.database.transaction() as run:
             if not (rows := await run(_TAKE, ended.id, ended.owner)):
                 return False
@@ -303,16 +303,16 @@ class JobStore:
         await run(_END, ended.id, number, *values)
 
     async def _drop_input(self, ended: JobRecord) -> None:
-        with suppress(JobsUnavailable):  # it is removed with the job
+        with suppress(JobsUnavailable):  # the input is removed with the job
             await self.database.drop_files(ended.id, _kept(ended))
 
     async def remove(self, identity: str, owner: str) -> bool:
-        """Remove the owner's job with its files; False if there is none. If files cannot be removed, the job stays; one
-        that ran waits again, since its run was stopped."""
+        """Remove the owner's job and its files. Return False if there is no such job. If files cannot be removed, the
+        job stays, and a running job is queued again, since its run was stopped."""
         rows = await self._run(f"{_GET} WHERE id = $1 AND owner = $2", identity, owner)
         if not rows:
             return False
-        with suppress(JobsUnavailable):  # on a full disk the files make room for the statements
+        with suppress(JobsUnavailable):  # on a full disk, removing the files first makes room
             await self._run(_SET_STATE, identity, "removing")
         try:
             await self.database.drop_files(identity)
@@ -323,20 +323,20 @@ class JobStore:
         return True
 
     async def expire(self) -> None:
-        """Remove jobs whose time is over, those that never arrived, and those whose removal was cut off."""
+        """Remove jobs whose time is over, those that never arrived, and those whose removal was interrupted."""
         for row in await self._run(_EXPIRED):
             with suppress(JobsUnavailable):  # the other jobs are removed anyway
                 await self.remove(row["id"], row["owner"])
 
     async def claim_follow_up(self, busy: tuple[str, str]) -> Claim | None:
-        """Take an ended job whose request is due, the earliest of owners who are not `busy`; None if there is
-        none. Nobody else takes it for the time of an attempt."""
+        """Claim the ended job whose request has been due longest, or return None. Passes over owners who are `busy`.
+        Nobody else can claim the job during an attempt."""
         statement = _CLAIM_FOLLOW_UP.format(locked=self.database.locked)
         rows = await self._run(statement, VERSION, *busy, self._server, ATTEMPT_LEASE_S)
         return Claim(self._record(rows[0]), rows[0]["claim"]) if rows else None
 
     async def keep_follow_up(self, claim: Claim, record: JobRecord, wait_s: float | None) -> None:
-        """Store the record of such a job, whose request is sent again after `wait_s`, or never for None."""
+        """Store the record after an attempt. The request is sent again after `wait_s`, or never if that is None."""
         await self._write(_KEEP_FOLLOW_UP, claim, self._format.dumped(record), VERSION, wait_s)
 
     async def count(self) -> None:
@@ -357,7 +357,7 @@ class JobStore:
         held = partial(self._held, claim)
         try:
             return await self.database.write(held, claim.id, name, source)
-        except OSError:  # the input is not needed any more, and there may be space without it
+        except OSError:  # the input is no longer needed, and removing it may make room
             with suppress(JobsUnavailable):
                 await self.database.drop_files(claim.id, (RESULT,))
             return await self.database.write(held, claim.id, name, source)
