@@ -361,7 +361,7 @@ class JobRunner:
         self._tell(identity, None)
 
     async def cancel(self, identity: str, owner: str = "") -> JobRecord:
-        """Cancel a job that waits or runs, and return its record. It has no result. A finished job stays unchanged.
+        """Cancel a waiting or running job, which then has no result. Return its record. A finished job is unchanged.
 
         Raises `job_not_found`.
         """

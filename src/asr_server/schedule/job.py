@@ -44,25 +44,25 @@ class Priority(IntEnum):
 class Job(Generic[R]):
     """Work for the engine thread with a result of type `R`."""
 
-    item: object  # what the batch of `model` takes in; with None the job is done when that model is loaded
+    item: object  # given to the batch of `model`; with None the job is done when that model is loaded
     priority: Priority = Priority.INTERACTIVE
     cost_s: float = 0.0  # its length in seconds of audio
-    # by the thread's request clock, or a function that returns it if it may move; its caller cancels it then
+    # by the thread's request clock; a function that returns it if it may move. The caller cancels the job then
     deadline_s: float | Callable[[], float] | None = None
     model: str = DEFAULT
-    owner: int = 0  # the server that sent it, where several share the engine
-    # for a live session, the utterance whose audio it is so far; later jobs of the same name have more of it
+    owner: int = 0  # the server that sent it, if several share the engine
+    # in a live session, the name of the utterance; later jobs with the same name have more of its audio
     session: str = ""
     on_delta: Callable[[object], None] | None = None  # called on the engine thread; must not block
-    observer: SchedulerObserver | None = None  # gets the reports about it in place of the thread's observer
-    queued_s: float = 0.0  # when it came (monotonic); 0: set by the engine thread
+    observer: SchedulerObserver | None = None  # observes this job in place of the thread's observer
+    queued_s: float = 0.0  # when it arrived (monotonic); 0: set by `submit`
     started_s: float = 0.0  # set by the engine thread (monotonic)
     ended_s: float = 0.0  # set by the engine thread (monotonic)
-    load_s: float = 0.0  # set by the engine thread: the part of its wait that was for the model to be loaded
+    load_s: float = 0.0  # set by the engine thread: the part of its wait during which the model was loaded
     begun: bool = False  # set by the engine thread: the batch had an outcome for it
     key: int = field(default_factory=lambda: next(_numbers))  # the row's key in the batch
     future: Future[R] = field(default_factory=Future)  # cancelled to cancel the job: there is no other flag
-    # that of the code that made the job: what the engine thread logs only for this job has the id of its request
+    # of the code that made the job: what the engine thread logs for only this job has the id of its request
     context: Context = field(default_factory=copy_context)
 
     @property
@@ -81,8 +81,8 @@ class Job(Generic[R]):
     # after it returned True the future can no longer be cancelled, so setting its result cannot fail.
 
     def hand_out(self, value: object) -> None:
-        """Pass on output. If the receiver fails, it is at fault and not the engine: the job is cancelled."""
-        # Read once: the caller takes it away when it cancels, on another thread.
+        """Pass output to `on_delta`. If that raises, cancel the job: the receiver is at fault, not the engine."""
+        # Read once: a caller that cancels removes it, on another thread.
         if (receive := self.on_delta) is None:
             return
         try:
@@ -95,7 +95,7 @@ class Job(Generic[R]):
             self.future.set_result(value)
 
     def fail(self, error: Exception) -> None:
-        """Set the error, as one of ours, unless the job was cancelled."""
+        """Set the error, wrapped in an `AsrError` if it is none, unless the job was cancelled."""
         if self.future.set_running_or_notify_cancel():
             if not isinstance(error, AsrError):
                 cause, error = error, TranscriptionFailed("The engine failed on this audio.")
@@ -142,16 +142,16 @@ class JobQueue:
     """Waiting jobs, most urgent first, in min-heaps: live work and recordings of each owner and model.
 
     Owners take turns, so that each gets the same seconds of audio while its jobs wait (start-time fair queueing).
-    In each the key is the arrival time plus an allowance of the class: finals overtake partials, and interactive work
-    overtakes bulk work, for a bounded time only. Keys never change, and equal keys leave in the order they came. Which
-    of the two kinds is asked first, and which models have room, is the engine thread's decision.
+    In each heap the key is the arrival time plus an allowance of the class: finals overtake partials, and interactive
+    work overtakes bulk work, for a bounded time only. Keys never change, and jobs with equal keys leave in the order of
+    arrival. The engine thread decides which of the two kinds is asked first, and which models have room.
     """
 
-    # No method locks: the engine thread's lock is held for each, as `submit` pushes from other threads.
+    # No method locks: callers hold the engine thread's lock, since `submit` pushes from other threads.
 
     def __init__(self) -> None:
         self._heaps: dict[tuple[bool, int, str], list[tuple[float, int, AnyJob]]] = {}
-        # Seconds of live work and recordings that each owner has had, and the figure of the owner whose turn was last.
+        # Seconds of live work and recordings that each owner has had, and the figure of the owner with the last turn.
         self._had_s: dict[tuple[bool, int], float] = {}
         self._turn_s = {True: 0.0, False: 0.0}
 
@@ -168,13 +168,13 @@ class JobQueue:
         """Add a job; `job.queued_s` is its arrival."""
         live, share = job.priority.is_live, (job.priority.is_live, job.owner)
         heap = self._heaps.setdefault((*share, job.model), [])
-        # Time without waiting jobs earns nothing.
+        # An owner earns nothing for time without waiting jobs.
         self._had_s[share] = max(self._had_s.get(share, 0.0), self._turn_s[live])
         heapq.heappush(heap, (job.queued_s + _ALLOWANCES_S.get(job.priority, 0.0), next(_numbers), job))
 
     def pop(self, *, live: bool, models: Collection[str] | None = None) -> AnyJob | None:
-        """Remove and return the most urgent job of live work, or of recordings, for `models` (None: all). None when
-        there is none."""
+        """Remove and return the most urgent job of live work, or of recordings, for `models` (None: all). Return None
+        if there is no such job."""
         found = [place for place in self._heaps if place[0] is live and (models is None or place[2] in models)]
         if not found:
             return None
@@ -183,7 +183,7 @@ class JobQueue:
         self._turn_s[live] = self._had_s[place[:2]]
         self._had_s[place[:2]] += job.cost_s
         if not self._heaps[place]:
-            del self._heaps[place]  # an empty one would count as waiting work
+            del self._heaps[place]  # an empty heap would count as waiting work
         if not self._heaps:
             self._had_s, self._turn_s = {}, {True: 0.0, False: 0.0}
         return job
@@ -217,17 +217,17 @@ class RequestClock:
         # Guards the following fields. Nothing except `clock` is locked or called while it is held.
         self._lock = threading.RLock()
         self._loads = 0  # under way
-        self._moved_s = 0.0  # the last sign of progress of any of them, by the system's clock
-        self._stopped_s = 0.0  # for how long the clock has stood still, up to then
+        self._moved_s = 0.0  # the last sign of progress of any load, by the system's clock
+        self._stopped_s = 0.0  # for how long the clock has stood still, up to `_moved_s`
 
     def now_s(self) -> float:
-        """Seconds by this clock; never less than before."""
+        """Return the seconds by this clock, which never decrease."""
         with self._lock:
             return self._clock() - self._stopped_s - self._standing_s()
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """A load is under way until the block ends. Several may be, on different threads."""
+        """Count a load as in progress until the block ends. Several loads may overlap, on different threads."""
         with self._lock:
             self.progress()
             self._loads += 1
@@ -240,12 +240,12 @@ class RequestClock:
 
     @property
     def load_moved_s(self) -> float | None:
-        """Return when the loads under way last moved, by the system's clock; None while there are none."""
+        """Return when the loads in progress last made progress, by the system's clock; None without loads."""
         with self._lock:
             return self._moved_s if self._loads else None
 
     def progress(self) -> None:
-        """A load moves."""
+        """Note that a load makes progress."""
         with self._lock:
             self._stopped_s += self._standing_s()
             self._moved_s = self._clock()

@@ -1,6 +1,6 @@
 """The models of the engine thread: the batch of each, when it is loaded and unloaded, and its state for others to read.
 
-Used on the engine thread. What holds the idle timer is guarded by that thread's own lock, and so are changes of `rows`.
+Used on the engine thread. That thread's own lock guards the holds on the idle timers, and changes of `rows`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Outcome = RowDelta | RowDone | RowFailed
 
 
 class Batch(Protocol):
-    """A batch of rows that moves in steps. Every method is called from the engine thread, and only from it."""
+    """A batch of rows that moves in steps. Methods are called only from the engine thread."""
 
     @property
     def loaded(self) -> bool:
@@ -51,38 +51,38 @@ class Batch(Protocol):
 
     @property
     def fits(self) -> bool:
-        """True if there seems to be memory for a load now, as far as that is known."""
+        """True if a load seems to fit into free memory now, or if that is not known."""
 
     @property
     def free_slots(self) -> int:
-        """Return how many more rows may be admitted now. 0 while as much waits inside as a step can begin: work that
-        waits outside can still be overtaken."""
+        """Return how many more rows may be admitted now. This is 0 while as many rows wait inside as a step can begin:
+        jobs that wait in the queue can still be overtaken."""
 
     @property
     def urgent_slots(self) -> int:
-        """Return how many more urgent rows may be admitted now. They overtake the others that wait inside; 0 while as
-        many urgent ones wait there as a step can begin."""
+        """Return how many more urgent rows may be admitted now. Urgent rows overtake the others that wait inside. This
+        is 0 while as many urgent rows wait inside as a step can begin."""
 
     def load(self) -> None:
-        """Make ready; may take long. Raises when it cannot, and may be called again later."""
+        """Load the model, which may take long. Raises if that fails, and may be called again later."""
 
     def unload(self) -> None:
-        """Give the memory back. Only called with no rows in the batch."""
+        """Free the model's memory. Only called with no rows in the batch."""
 
     def admit(self, key: int, item: Any, urgent: bool = False) -> None:
-        """Take one row in; its work begins with the next steps, that of urgent rows first. Raises when `item` itself is
-        at fault."""
+        """Add a row to the batch. Its work begins with one of the next steps; urgent rows begin first. Raises if `item`
+        itself is at fault."""
 
     def step(self, begin_s: float | None = None) -> Iterable[Outcome]:
-        """Move every row that has begun by one step, then begin others. Raises only if it is unknown which row is at
-        fault.
+        """Advance every row that has begun by one step, then begin others. Raises only if the row at fault is
+        unknown.
 
         Yields each outcome as soon as it is known: outcomes of rows that had begun come before the first of the others.
-        `begin_s`: about how long the rows that have begun can wait for others to begin; None leaves it to the batch.
+        `begin_s`: about how long the rows that have begun can wait while others begin; None leaves this to the batch.
         """
 
     def drop(self, key: int) -> None:
-        """Take a row out between steps; unknown keys are ignored."""
+        """Remove a row between steps; unknown keys are ignored."""
 
 
 class ModelState(StrEnum):
@@ -100,16 +100,16 @@ OnState = Callable[[str, ModelState, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """A model as others see it."""
+    """The state of a model, for other threads to read."""
 
     state: ModelState
-    load_error: str  # why its last load failed, "" if it did not
+    load_error: str  # why the last load failed, "" if it did not
     rows: int  # in its batch
 
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
-    """The model of one batch."""
+    """A model and its batch."""
 
     name: str
     batch: Batch
@@ -164,8 +164,8 @@ class ServedModels(dict[str, ServedModel]):
         return [job for model in self.values() for job in model.rows.values()]
 
     def ensure_loaded(self, name: str) -> None:
-        """Load a model unless it is loaded. While there is no memory for it, the least recently used of the others that
-        have no rows is unloaded. Raises what loading raised."""
+        """Load a model unless it is loaded. While memory is short, unload the least recently used of the other models
+        without rows. Raises the error of a failed load."""
         model = self[name]
         while not model.batch.loaded:
             others = [other for other in self.values() if other is not model and other.batch.loaded and not other.rows]
@@ -181,15 +181,15 @@ class ServedModels(dict[str, ServedModel]):
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """The state of the engine thread at one moment, for others to read."""
+    """The state of the engine thread at one moment, for other threads to read."""
 
     models: Mapping[str, ModelStatus]  # by name
     running: int  # rows in all batches
     depth: dict[str, int]  # waiting jobs by class
-    waiting_s: float  # their seconds of audio
+    waiting_s: float  # seconds of audio of the waiting jobs
     heartbeat_age_s: float  # seconds since the thread last made progress
-    busy: bool  # the thread is in a turn, and so should make progress
-    alive: bool  # it has not ended
+    busy: bool  # the thread is in a turn, so it should make progress
+    alive: bool  # the thread has not ended
     failure: str = ""  # why it ends, "" if the engine has not failed
 
     @property

@@ -1,15 +1,15 @@
-"""The engine thread, and its interface, which an engine in another process has too. The thread takes jobs from the
-queue, runs the batches step by step, and loads and unloads their models.
+"""The engine thread, and its interface, which an engine in another process implements too. The thread takes jobs from
+the queue, runs the batches step by step, and loads and unloads their models.
 
-All work on the accelerator happens on this one thread, loading and unloading included, so no batch needs a lock, and
-while one model is loaded no other moves. A `try` is around one admission or one step, so that the loop continues
-whatever fails. Only when no later step can succeed (`EngineFailed`), or the loop itself fails, does the thread end, and
-every job gets that error.
+All work on the accelerator happens on this one thread, loading and unloading included. So no batch needs a lock, and
+no model makes a step while another is being loaded. Each admission and each step has its own `try`, so the loop
+continues whatever fails. The thread ends only when no later step can succeed (`EngineFailed`), or when the loop itself
+fails. Then every job gets that error.
 
-What two threads touch, and what guards it:
-- the queue, what holds the idle timers, and `_stopping`: `_wake`, a condition, which the thread also sleeps on;
+State that several threads touch, and what guards it:
+- the queue, the holds on the idle timers, and `_stopping`: `_wake`, a condition, on which the thread also sleeps;
 - the rows of a model: changed only by the engine thread, with `_wake` held so that `snapshot` sees a whole dict; the
-  engine thread reads them without;
+  engine thread reads them without it;
 - a job's future: has its own lock. The caller may cancel at any moment, and `Job` decides who was first;
 - a job's times: written before its future is done, read after;
 - the heartbeat and the times of the idle timers: each is one reference, which is replaced as a whole.
@@ -58,54 +58,54 @@ from asr_server.schedule.model import (
 _LONGEST_WAIT_S = 86_400.0
 # While there is live work, about how long a step may take to begin rows: new live work waits that long.
 LIVE_BEGIN_S = 0.25
-# How far live work and recordings may fall behind before it is forgotten. It bounds how long one can keep the other
-# waiting: live work for 2.5 s, recordings for 10 s.
+# How far live work and recordings may fall behind: a greater lag is forgotten. This bounds how long one can keep the
+# other waiting: live work for 2.5 s, recordings for 10 s.
 _FORGOTTEN_S = 2.0
 
 
 class Scheduler(Protocol):
     """Takes jobs for the models of an engine, the most urgent first."""
 
-    request_clock: RequestClock  # that of the jobs' deadlines
-    clock: Callable[[], float]  # that of the jobs' times: monotonic seconds
+    request_clock: RequestClock  # for the jobs' deadlines
+    clock: Callable[[], float]  # for the jobs' times: monotonic seconds
 
     def submit(self, job: Job[R]) -> Future[R]:
-        """Queue a job; its future gets the result, or the error. To leave, cancel the future.
+        """Queue a job; its future gets the result, or the error. To abandon the job, cancel the future.
 
-        Raises `ShuttingDown` when no new work is taken, `EngineFailed` when none can be done.
+        Raises `ShuttingDown` if no new work is accepted, `EngineFailed` if no work can be done any more.
         """
 
     def load(self, model: str = DEFAULT) -> Future[None]:
-        """Load a model before other work. The future gets the error if that fails. Raises as `submit` does."""
+        """Load a model before other work. The future gets the error if the load fails. Raises like `submit`."""
 
     def lease(self, *, live: bool = False, model: str = DEFAULT) -> AbstractContextManager[None]:
         """Keep a model loaded until the block ends, if memory allows: for requests and live sessions.
 
-        While a `live` one is held, steps are short enough for live work that may come at any moment.
+        While a `live` lease is held, steps are short enough for live work that may come at any moment.
         """
 
     def snapshot(self) -> EngineSnapshot:
         """Return the present state; never waits."""
 
     def with_recordings_s(self) -> float:
-        """Return how long recordings were in the batch so far, live work beside included, by the clock of requests."""
+        """Return the time of all steps with recordings so far, live work in them included, by the request clock."""
 
     def close(self) -> None:
-        """Take no more work, fail all jobs with `ShuttingDown`, and end. May block; not called on an event loop."""
+        """Take no more work, fail all jobs with `ShuttingDown`, and end. May block: do not call it on an event loop."""
 
 
 class StepTime:
     """Divides the time of one step between live work and recordings.
 
-    A step first moves all rows that have had an outcome before, then begins new ones, live work first. All moved rows
-    share the time until one of their outcomes; a new row is charged for the time until its first outcome. `jobs`: the
-    rows of the batch. `clock`: monotonic seconds.
+    A step first advances all rows that have had an outcome before, then begins new ones, live work first. The time up
+    to an outcome of an advanced row is divided among all advanced rows; the time up to the first outcome of a new row
+    is charged to that row. `jobs`: the rows of the batch. `clock`: monotonic seconds.
     """
 
     def __init__(self, jobs: Collection[AnyJob], clock: Callable[[], float]) -> None:
         self.live_s = self.recordings_s = 0.0
         self.has_recordings = any(not job.priority.is_live for job in jobs)
-        # Counted once: each of these rows has an outcome, and is charged for with all of them.
+        # Computed once: the time up to each outcome of these rows is charged to all of them.
         self._moved_live_share = _live_share([job for job in jobs if job.begun])
         self._jobs = jobs
         self._clock = clock
@@ -122,7 +122,7 @@ class StepTime:
         self._charge(_live_share(urgent or new) if new else self._moved_live_share)
 
     def _charge(self, live_share: float | None) -> None:
-        """Divide the time since the last outcome. None: charge nobody."""
+        """Divide the time since the last outcome. With None, charge nobody."""
         now_s = self._clock()
         took_s, self._last_s = now_s - self._last_s, now_s
         if live_share is not None:
@@ -150,12 +150,12 @@ class EngineThread:
     """A queue of jobs in front of one thread that drives a `Batch` and the batches of `others`, further models by name.
 
     After `idle_timeout_s` without a job or a lease a model is unloaded; 0 keeps it for ever. `live_reserve` slots of
-    each batch are kept free for live jobs, so that they start with the next step however much else waits; recordings in
-    turn keep a share of the time. Callbacks are called on the engine thread and must return at once: `poll_idle` once a
-    turn, for what batches unload by themselves (it returns the seconds until it is due again, or None), and
-    `on_failure` once, before any job gets the error, when the engine has failed: the process has to end. `heartbeat`
-    counts the time since the last progress: it is touched with every outcome, and inside of steps where the batch
-    reports progress. Without `start` nothing runs until `turn` is called: for tests.
+    each batch are kept free for live jobs, so that they start with the next step however much else waits. Recordings in
+    turn keep a share of the time. Callbacks run on the engine thread and must return at once. `poll_idle` is called
+    once a turn, so that batches can unload parts of their own; it returns the seconds until it is due again, or None.
+    `on_failure` is called once if the engine fails, before any job gets the error: the process has to end. `heartbeat`
+    counts the time since the last progress: it is touched at every outcome, and within steps if the batch reports
+    progress. Without `start` nothing runs until `turn` is called (for tests).
     """
 
     def __init__(
@@ -197,13 +197,13 @@ class EngineThread:
         self._busy = False
         self._ended: Future[None] = Future()
         if start:
-            # A daemon: the process must be able to end although a call of the accelerator never returns.
+            # A daemon: the process must be able to end even if a call to the accelerator never returns.
             threading.Thread(target=self._loop, name="engine", daemon=True).start()
 
     # -- called from any thread --------------------------------------------------------------------------------------
 
     def submit(self, job: Job[R]) -> Future[R]:
-        # Checked and queued under one lock: after the last drain of `_end` no job may come any more.
+        # Check and queue under one lock: no job may arrive after the last drain in `_end`.
         with self._wake:
             if self._failure is not None:
                 raise EngineFailed(self._failure.message)
@@ -228,7 +228,7 @@ class EngineThread:
             with self._wake:
                 self._models[model].idle.release()
                 self._live_leases -= live
-                self._wake.notify()  # it may sleep without a limit, and now there is one
+                self._wake.notify()  # the thread may sleep without a limit, and now the idle timer sets one
 
     def snapshot(self) -> EngineSnapshot:
         with self._wake:
@@ -255,7 +255,7 @@ class EngineThread:
         with self._wake:
             self._stopping = True
             self._wake.notify()  # not missed: the thread reads `_stopping` under this lock before it sleeps
-        # A call of the accelerator that hangs cannot be interrupted, and the process is about to end.
+        # A call to the accelerator that hangs cannot be interrupted, and the process is about to end.
         with suppress(TimeoutError):
             self._ended.result(timeout=10.0)
 
@@ -265,7 +265,7 @@ class EngineThread:
         try:
             while self._wait_for_work():
                 self.turn()
-        except Exception as error:  # of what is in no other `try`, as unloading; jobs would wait for ever
+        except Exception as error:  # in code without its own `try`, such as unloading; jobs would wait for ever
             failure = EngineFailed("The engine's thread failed. The server starts again; try again.")
             failure.__cause__ = error
             self._note_failure(error if isinstance(error, EngineFailed) else failure)
@@ -282,7 +282,7 @@ class EngineThread:
         self._unload_idle()
 
     def _wait_for_work(self) -> bool:
-        """Sleep until a turn is due. False when the thread is to end."""
+        """Sleep until a turn is due. Return False if the thread is to end."""
         with self._wake:
             self._busy = False
             while not (self._stopping or self._failure or self._queue or self._models.rows):
@@ -292,10 +292,10 @@ class EngineThread:
                 wait_s = min((wait_s for wait_s in waits_s if wait_s is not None), default=_LONGEST_WAIT_S)
                 if wait_s <= 0:
                     break
-                # Releases `_wake` while it sleeps. `submit`, `lease` and `close` notify; a wake-up without a cause
-                # only goes round this loop.
+                # Releases `_wake` while it sleeps. `submit`, `lease` and `close` notify; a spurious wake-up only
+                # repeats this loop.
                 self._wake.wait(min(wait_s, _LONGEST_WAIT_S))
-            # `busy` and a fresh heartbeat become visible together: an old one while busy looks like a hang.
+            # `busy` and a fresh heartbeat become visible together: an old heartbeat while busy looks like a hang.
             self._heartbeat.touch()
             self._busy = True
             return not (self._stopping or self._failure)
@@ -306,13 +306,13 @@ class EngineThread:
         for model in self._models.values():
             with self._wake:
                 idle = model.idle.expired and not (model.rows or self._queue.waits_for(model.name))
-            # A job that is submitted here waits for the model to be loaded again; it is not lost.
+            # A job that is submitted at this point is not lost: the model is loaded again for it.
             if idle:
                 model.unload()
 
     def _drop_cancelled(self) -> None:
-        # At its deadline a job is cancelled by its caller, whose event loop knows the clock that stands still while a
-        # model is loaded. This thread knows none, so that one that hangs in a step keeps no caller waiting.
+        # Callers cancel their jobs at the deadline, by the request clock, which stands still while a model is loaded.
+        # This thread enforces no deadlines, so no caller has to wait for it if it hangs in a step.
         for job in [j for j in self._models.rows if j.cancelled]:
             self._remove(job)
             self._models[job.model].batch.drop(job.key)
@@ -325,7 +325,7 @@ class EngineThread:
             except Exception as error:  # everyone who waits for this model gets the reason now
                 with self._wake:
                     waiting = self._queue.drain((job.model,))
-                # Without the lock, which other threads need meanwhile: callbacks of the futures run right here.
+                # Without the lock: callbacks of the futures run here, and other threads need the lock meanwhile.
                 for each in (job, *waiting):
                     self._fail(each, error)
                 return
@@ -336,11 +336,11 @@ class EngineThread:
                 self._start(job)
 
     def _next_job(self) -> AnyJob | None:
-        """Return the job to admit now; None when there is none, or no place for it."""
+        """Return the next job for which a batch has a slot, or None."""
         while True:
             models, reserve = self._models.values(), self._live_reserve
             live = [model.name for model in models if model.batch.urgent_slots > 0]
-            # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
+            # An empty batch takes any job: otherwise one with no more slots than are reserved would take no recordings.
             recordings = [model.name for model in models if model.batch.free_slots > (reserve if model.rows else 0)]
             with self._wake:
                 # Live work goes first, unless recordings have not had their share: then it waits until they have.
@@ -352,7 +352,7 @@ class EngineThread:
             self._note_cancelled(job)
 
     def _note_cancelled(self, job: AnyJob) -> None:
-        # At its deadline the caller cancels the job: for the metrics it is late, and not given up.
+        # A caller cancels its job at the deadline: the metrics count such a job as late, not as given up.
         expired = job.expired(self.request_clock.now_s())
         (job.observer or self._watch).ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
 
@@ -375,8 +375,8 @@ class EngineThread:
                 model.rows[job.key] = job
 
     def _step(self) -> None:
-        """Run one step of each model that has rows, the one with the most urgent rows first. Those with bulk work only
-        wait while another has more urgent rows, as a sentence that somebody listens for, unless they are behind."""
+        """Run one step of each model that has rows, the one with the most urgent rows first. Models with only bulk work
+        wait while another has more urgent rows, such as a sentence to be heard now, unless their share is behind."""
         models = [model for model in self._models.values() if model.rows]
         models.sort(key=lambda model: min(job.priority for job in model.rows.values()))
         live_rows = any(job.priority.is_live for job in self._models.rows)
@@ -392,7 +392,7 @@ class EngineThread:
         self._heartbeat.touch()
         rows, is_bulk = list(model.rows.values()), model.has_bulk_only
         began_s, request_s, time_spent = self.clock(), self.request_clock.now_s(), StepTime(rows, self.clock)
-        # The context of the only row; an empty one where several share the step.
+        # The context of the only row; an empty one if several rows share the step.
         context = rows[0].context if len(rows) == 1 else Context()
         try:
             context.run(self._run_step, model, time_spent, begin_s)
@@ -413,9 +413,9 @@ class EngineThread:
 
     def _run_step(self, model: ServedModel, time_spent: StepTime, begin_s: float | None) -> None:
         for outcome in model.batch.step(begin_s):
-            # A step may be several passes: each outcome shows that the accelerator moves.
+            # A step may be several passes: each outcome shows that the accelerator makes progress.
             self._heartbeat.touch()
-            # Handed out at once, and so out of the rows: if the step raises later, its row has no second end.
+            # Hand it out at once, which removes an ended row: if the step raises later, no row ends twice.
             if (job := model.rows.get(outcome.key)) is not None:
                 time_spent.on_outcome(job)
                 self._hand_out(job, outcome)
@@ -451,12 +451,12 @@ class EngineThread:
             self._models[job.model].rows.pop(job.key, None)
 
     def _end(self) -> None:
-        # `_stopping` or `_failure` is set: after this drain no job can come any more.
+        # `_stopping` or `_failure` is set: no job can arrive after this drain.
         with self._wake:
             left = self._queue.drain() + self._models.rows
         error = self._failure or ShuttingDown()
         for job in left:
-            if self._failure is None:  # else the batch is not touched any more
+            if self._failure is None:  # a failed engine's batch is not touched any more
                 self._models[job.model].batch.drop(job.key)
             self._fail(job, error)
         if self._failure is None:
