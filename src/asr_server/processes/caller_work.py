@@ -1,6 +1,6 @@
-"""Work that callers ask for: shares of places and memory by caller, and threads that end when the caller leaves.
+"""Work that callers ask for: fair shares of slots and memory, and threads that end when the caller leaves.
 
-The threads of `asyncio.to_thread` are for what the server needs for itself, and for work that is always short.
+The threads of `asyncio.to_thread` are for the server's own work, and for work that is always short.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from asr_server.core.errors import DeadlineExceeded, Overloaded
 
-# While others wait, one of them follows after this many urgent waiters.
+# After this many urgent waiters in a row, a waiter that is not urgent has its turn.
 _URGENT_IN_A_ROW = 4
 
 
@@ -31,17 +31,17 @@ class _Waiter:
     caller: str
     units: int  # of the total
     urgent: bool
-    granted: asyncio.Future[None]  # done when they are the caller's
+    granted: asyncio.Future[None]  # done when the caller holds the units
 
 
 class FairShares:
-    """`total` units, of which callers that hold some already may fill only `shared`. For one event loop.
+    """`total` units, of which callers that already hold some may fill only `shared`. For one event loop.
 
     The rest is reserved for callers that hold none, so a single caller cannot keep another waiting. Urgent waiters come
     first, but the others are not kept waiting for ever. Then comes the caller that holds the least, then the one whose
     last turn is longest ago, then the first to arrive. A waiter whose units do not fit lets others pass.
 
-    It divides all that callers share besides the event loop (`net/loop_time.py`) and the engine (`schedule/`): decoders
+    It divides all that callers share except the event loop (`net/loop_time.py`) and the engine (`schedule/`): decoders
     and their memory, processes that take one request at a time, threads, places for long texts and for recordings that
     are fetched, readers of shared sessions, the translation endpoint, and the turns of sessions that send faster than
     real time.
@@ -51,7 +51,7 @@ class FairShares:
         self._shared, self._total = shared, total
         self._held: Counter[str] = Counter()
         self._waiting: list[_Waiter] = []
-        self._turns: dict[str, int] = {}  # the number of each caller's last turn since somebody last waited
+        self._turns: dict[str, int] = {}  # the number of each caller's last turn; empty while nobody waits
         self._numbers = itertools.count(1)
         self._urgent_in_a_row = 0
 
@@ -61,8 +61,8 @@ class FairShares:
 
     @contextmanager
     def taken_now(self, caller: str, refusal: Overloaded) -> Iterator[None]:
-        """Hold a unit until the block ends. Nobody waits: raises `refusal` unless more are free than the caller holds,
-        so that one caller can take half of them, and some are left for the next one."""
+        """Hold a unit until the block ends. Does not wait: raises `refusal` unless more units are free than the caller
+        holds. So one caller can take half of them, and some are left for the next caller."""
         if self._held[caller] >= self._total - self.held:
             raise refusal
         self._held[caller] += 1
@@ -97,7 +97,7 @@ class FairShares:
 
     def give_back(self, caller: str, units: int = 1) -> None:
         self._held[caller] -= units
-        self._held += Counter()  # forget who holds none
+        self._held += Counter()  # drop callers that hold none
         self._grant()
 
     def _grant(self) -> None:
@@ -108,7 +108,7 @@ class FairShares:
             self._held[waiter.caller] += waiter.units
             self._turns[waiter.caller] = next(self._numbers)
             self._urgent_in_a_row = self._urgent_in_a_row + 1 if waiter.urgent else 0
-            if not waiter.granted.done():  # it was cancelled this moment, and gives the units back when it runs
+            if not waiter.granted.done():  # a waiter just cancelled gives the units back itself
                 waiter.granted.set_result(None)
         if not self._waiting:
             self._urgent_in_a_row = 0
@@ -130,7 +130,7 @@ _OF_ONE_CALLER, _OF_ALL = 1, 2
 _LIMIT_S = 60.0
 _STOP_AGAIN_S = 0.1
 _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, FairShares] = WeakKeyDictionary()
-# The caller that the work of the present task, and of all that it starts, counts for.
+# The caller for whom the work of the present task, and of all tasks that it starts, counts.
 current_caller = contextvars.ContextVar("caller", default="")
 
 
@@ -152,7 +152,7 @@ def in_background(work: Callable[[], T], name: str) -> Future[T]:
 async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
     """Run Python code in a thread of its own and return its result. Raises `DeadlineExceeded` after a minute.
 
-    Cancelling ends the code, as the limit does: an exception is raised in it.
+    Cancelling ends the code, as the time limit does, by an exception that is raised in it.
     """
     loop = asyncio.get_running_loop()
     async with _shares.setdefault(loop, FairShares(_OF_ONE_CALLER, _OF_ALL)).taken(current_caller.get()):
@@ -167,7 +167,7 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs)
         found: T = thread.result.result()
         return found
     finally:
-        # Its exception refers to frames, and so to the work: all would stay until collected, with a large text.
+        # An exception refers to frames, and so to the work and its text: all would stay in memory until a collection.
         del thread.result
 
 
@@ -204,10 +204,10 @@ class _WorkThread:
         error = None  # it refers to this frame: see `in_thread`
 
     def stop(self) -> None:
-        """Raise an exception in the work until it is over: one that comes during a callback of the garbage collector is
-        lost."""
+        """Raise an exception in the work, repeatedly until it is over: an exception is lost if it is raised during a
+        callback of the garbage collector."""
         with self._lock:
-            if not self._has_begun:  # and will not; the exception would end up in the log
+            if not self._has_begun:  # and never will; an exception would end up in the log
                 self._is_over = True
             if self._is_over:
                 return

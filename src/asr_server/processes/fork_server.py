@@ -5,7 +5,7 @@ message with two descriptors attached: the file that a child may read, and the w
 MODULE has `warm_up()`, which opens and imports what a request needs and is called here and again in each child, and
 `run(request, source_fd, out_fd)`, which locks the sandbox and answers. The process has one thread and one loop. Closing
 is the whole control protocol: when the server closes its end of a request's pipe, that child is killed; when the server
-closes the socket (or dies), all of them.
+closes the socket (or dies), all children are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from types import ModuleType
 from asr_server.processes import sandbox
 
 _REQUEST_BYTES = 1024  # a request message is shorter
-_QUIET_MS = 20  # without a spare child: this long without a request or an exit, then one is forked
+_QUIET_MS = 20  # without a spare child, one is forked after this long without a request or an exit
 # Beyond this CPU time a request gives way to shorter ones, to the engine and to the rest of the server.
 _LONG_CPU_S = 0.5
 _LONG_NICENESS = 5
@@ -36,7 +36,7 @@ def main() -> None:
     """Serve requests from standard input until the server closes the socket."""
     control = socket.socket(fileno=0)
     child = importlib.import_module(sys.argv[1])
-    # Close the output from here on: messages may quote the file. Errors of the imports were still printed.
+    # Discard stderr from here on: messages may quote the file. Errors of the import above were still printed.
     warnings.simplefilter("ignore")
     null_fd = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_fd, 2)
@@ -59,9 +59,9 @@ class SpareChild:
 class ChildPool:
     """The children of the fork server, from fork to reaping.
 
-    One spare child is kept ready: fork, page faults and warm-up take 10 ms, decoding a WAV of 3 s then 2 ms. The next
-    one is forked when no request runs, or when none began or ended for a while: forking delays a short one that runs at
-    the same time by 2.5 ms.
+    One spare child is kept ready: fork, page faults and warm-up take 10 ms, and decoding a WAV of 3 s then only 2 ms.
+    The next spare is forked when no request runs, or when none has begun or ended for a while: forking delays a short
+    request that runs at the same time by 2.5 ms.
     """
 
     def __init__(self, control: socket.socket, child: ModuleType) -> None:
@@ -69,7 +69,7 @@ class ChildPool:
         self._child = child
         self._spare: SpareChild | None = None
         self._out_fds: dict[int, int] = {}  # pid of a child at work: this process's copy of its pipe's write end
-        self._short: set[int] = set()  # children at work that have not been seen to take long
+        self._short: set[int] = set()  # children at work that did not take long when last checked
         self._look_at_s = 0.0
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -87,7 +87,7 @@ class ChildPool:
         while True:
             if self._spare is None and not self._out_fds:
                 self._spare = self._fork()
-            # Ends without an event when it is quiet enough to fork a spare, or due to look at how long children take.
+            # Returns no event when it is quiet enough to fork a spare, or time to check the children's CPU time.
             events = self._poll.poll(_QUIET_MS if self._spare is None else _LOOK_MS if self._short else None)
             if not events and self._spare is None:
                 self._spare = self._fork()
@@ -111,14 +111,14 @@ class ChildPool:
         # Everything that needs descriptors, privileges or imports happens before the caller's file arrives: after
         # `sandbox.lock` nothing can be opened any more.
         sandbox.prepare((requests.fileno(),), parent_pid)
-        self._child.warm_up()  # copies each page at its first write, 4 ms in all, while nobody waits
+        self._child.warm_up()  # copies each page at its first write: 4 ms in all, now that nobody waits
         message, fds, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 2)
         if message:  # empty: the fork server closed its end without a request
             requests.close()
             self._child.run(message, *fds)
 
     def _accept(self) -> bool:
-        """Pass one request on to a child; False if the server is gone."""
+        """Pass one request on to a child. Return False if the server is gone."""
         message, fds, _, _ = socket.recv_fds(self._control, _REQUEST_BYTES, 2)
         if not message or len(fds) != 2:
             return False
@@ -132,7 +132,7 @@ class ChildPool:
         return True
 
     def _send_to_child(self, message: bytes, fds: list[int]) -> int:
-        """Send the request to the spare child, or to a new one if that died or there is none; returns the pid."""
+        """Send the request to the spare child, or to a new one if the spare died or there is none. Return the pid."""
         while True:
             spare = self._spare or self._fork()
             self._spare = None
@@ -158,7 +158,7 @@ class ChildPool:
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._ended.recv(4096)
-        # Until none is left: one byte may stand for several children, whose signals were merged.
+        # Reap until no ended child is left: one byte may stand for several children, whose signals were merged.
         with contextlib.suppress(ChildProcessError):
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
                 self._forget(pid)
@@ -176,7 +176,7 @@ class ChildPool:
 
 
 def _cpu_s(pid: int) -> float:
-    """Return the CPU time of a child that was not reaped yet (proc(5): fields 14 and 15 of its line)."""
+    """Return the CPU time of a child that is not reaped yet (proc(5): fields 14 and 15 of its line)."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
         fields = stat.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Starts Python processes with a bare environment, among them the fork server: sends it requests, ends it."""
+"""Starts Python processes with a minimal environment, and runs the fork server: starts it, sends requests, ends it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_FILES = 65_536
 
 
 def is_stopped(pid: int) -> bool:
-    """True if a signal such as SIGSTOP has stopped the process (state T in proc(5)). False where that is unknown."""
+    """True if a signal such as SIGSTOP has stopped the process (state T in proc(5)). False if that is unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
     except OSError:  # it has just ended, or there is no /proc
@@ -26,7 +26,7 @@ def is_stopped(pid: int) -> bool:
 def raise_file_limit() -> None:
     """Let the process open as many files and connections as the system allows it, but no more than `_MOST_FILES`.
 
-    The limit that it begins with is made for programs that call `select`: 1,100 idle connections would shut out
+    The limit at the start is meant for programs that call `select`: with it, 1,100 idle connections would shut out
     everybody else.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -40,7 +40,7 @@ def python_command(module: str, *arguments: str) -> tuple[str, ...]:
 
 
 def python_path() -> str:
-    """Return the PYTHONPATH by which another process imports what this one does."""
+    """Return the PYTHONPATH with which another process imports the same modules as this one."""
     package_root = str(Path(__file__).parents[2])
     return os.pathsep.join([package_root, *(entry for entry in sys.path if entry)])
 
@@ -57,7 +57,7 @@ def child_environment() -> dict[str, str]:
 
 
 _RETRY_S = 0.005  # between attempts to send a request while the socket is full
-# How long a request may wait for its child. A new process first imports its module, from a slow disk in many seconds.
+# How long a request may wait for its child. A new process first imports its module: many seconds from a slow disk.
 _FIRST_ANSWER_S, _ANSWER_S = 20.0, 10.0
 _GRACE_S = 1.0  # the fork server exits within milliseconds after the server closes its socket
 
@@ -98,27 +98,27 @@ class ForkServer:
             try:
                 socket.send_fds(control, [request], [source_fd, out_fd])  # whole or not at all: it is one packet
                 return process
-            except BlockingIOError:  # the requests that it has not read fill the socket
+            except BlockingIOError:  # requests that the process has not read fill the socket
                 if time.monotonic() > give_up_s:
                     self.end(process)
                     raise ForkServerLost from None
                 await asyncio.sleep(_RETRY_S)
             except OSError as lost:
-                self.end(process)  # it is dying already: nothing else closes its end of the socket
+                self.end(process)  # the process is dying already: nothing else closes its end of the socket
                 raise ForkServerLost from lost
 
     @property
     def answer_s(self) -> float:
-        """Return how long to wait for the first sign of a child after `send`; beyond that the process hangs."""
+        """Return how long to wait for the first message of a child after `send`. After that, the fork server hangs."""
         return _ANSWER_S if self._has_answered else _FIRST_ANSWER_S
 
     def answered(self, process: subprocess.Popen[bytes]) -> None:
-        """A request that was sent to `process` has reached a child."""
-        self._has_answered |= process is self._process  # not one that another has replaced meanwhile
+        """Note that a request that was sent to `process` has reached a child."""
+        self._has_answered |= process is self._process  # unless another has replaced it meanwhile
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill that process and every request in it; a later `send` starts another."""
-        if process is self._process:  # another task may have noticed before, and the new one be running
+        if process is self._process:  # else another task has noticed before; a new one may be running
             self._forget()
         process.kill()
         process.wait()
@@ -164,7 +164,7 @@ class ForkServer:
             ours.close()
             raise ForkServerLost from error
         finally:
-            theirs.close()  # only when no copy is left here does the process's end show at ours
+            theirs.close()  # our end shows the end of the process only if no copy is left here
         self._process, self._control, self._has_answered = process, ours, False
         return process, ours
 

@@ -39,28 +39,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def filters_calls() -> bool:
-    """True if there is a system call filter for this machine, and a kernel that takes it. If not, limits and lost
-    only privileges confine a decode."""
+    """True if there is a system call filter for this machine, and the kernel supports filters. If not, a decode is
+    confined only by its limits and by its lack of privileges."""
     return bool(_FILTER) and _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
 
 
 def give_way() -> None:
-    """First of all: leave Ctrl-C to the server, which drains first, and be what the kernel kills where memory is
-    short."""
+    """Leave Ctrl-C to the server, which drains first, and be the first process that the kernel kills if memory is
+    short. Called first of all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
 
 
 def freeze() -> None:
-    """Keep what is loaded: a collection in a child would touch, and so copy, the pages that it shares."""
+    """Exempt loaded objects from garbage collection, which in a child would touch, and so copy, the shared pages."""
     gc.collect()
     gc.freeze()
 
 
 def fork(run: Callable[[int], None]) -> int:
-    """Return the process id of a child that calls `run` with the id of its parent, and exits with 0, or with 1 if that
-    raises."""
+    """Fork a child and return its process id. The child calls `run` with the id of its parent, and exits with 0, or
+    with 1 if `run` raises."""
     parent_pid = os.getpid()
     pid = os.fork()
     if pid:
@@ -70,13 +70,13 @@ def fork(run: Callable[[int], None]) -> int:
         run(parent_pid)
         code = 0
     finally:
-        # Skips the clean-up of the interpreter, which belongs to the parent: this is a copy of its memory. The end of
-        # the process closes its pipe: where an answer is missing there, the child died.
+        # Skip the clean-up of the interpreter, which is the parent's: this process is a copy of its memory. The end of
+        # the process closes its pipe: if the pipe then lacks an answer, the child died.
         os._exit(code)
 
 
 def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:
-    """Close all descriptors but `keep_fds`, drop privileges, die with the parent. Called before the caller's file
+    """Close all descriptors except `keep_fds`, drop privileges, die with the parent. Called before the caller's file
     arrives.
 
     Steps that the kernel or the container does not support are left out.
@@ -97,7 +97,7 @@ def lock(memory_bytes: int, cpu_s: float) -> None:
     read.
 
     `memory_bytes` comes on top of the present address space. Raises OSError if the limits cannot be set; the filter is
-    left out where the kernel has none.
+    left out if the kernel has none.
     """
     _set_limits(memory_bytes, cpu_s)
     if _FILTER:
@@ -105,17 +105,17 @@ def lock(memory_bytes: int, cpu_s: float) -> None:
 
 
 def limit_cpu_from_now(cpu_s: float) -> None:
-    """Be killed after that much CPU time, unless this is called again before."""
+    """Let the kernel kill this process after that much CPU time, unless this is called again before."""
     signal.setitimer(signal.ITIMER_PROF, cpu_s)
 
 
 def _set_limits(memory_bytes: int, cpu_s: float) -> None:
-    with open("/proc/self/statm", "rb") as statm:  # it could not be opened once descriptors are limited
+    with open("/proc/self/statm", "rb") as statm:  # opened first: it cannot be opened once descriptors are limited
         address_space = int(statm.read().split()[0]) * resource.getpagesize()
     for which, limit in (
         (resource.RLIMIT_AS, address_space + memory_bytes),
         (resource.RLIMIT_CPU, math.ceil(cpu_s)),
-        (resource.RLIMIT_FSIZE, 0),  # no file can grow; a pipe is none
+        (resource.RLIMIT_FSIZE, 0),  # no file can grow; pipes are not files
         (resource.RLIMIT_CORE, 0),  # a dump would hold the caller's audio
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_NOFILE, 0),  # descriptors that are open stay, and no other can be opened

@@ -24,17 +24,17 @@ from asr_server.core.settings import Settings, environment_of
 from asr_server.processes.launcher import is_stopped, python_command, python_path
 from asr_server.processes.unix_sockets import unnamed_socket
 
-# Between two attempts to connect to a process: at first, and at most.
+# The pause between attempts to connect to a process: at first, and at most.
 _POLL_S, _MOST_POLL_S = 0.01, 0.5
-_PROBE_PAUSE_S = 2.0  # between two probes whether the process hangs
-# For a process whose parent is gone to shut down: nobody reads its responses any more.
+_PROBE_PAUSE_S = 2.0  # between two probes for a hang
+# The time for a process to shut down when its parent is gone: nobody reads its responses any more.
 _END_S = 10.0
-_DRAIN_S = 1.0  # from the end of a process to the end of its connection, which has what it sent last
-# A process that ran for this long after it was ready was productive, also if it did no work.
+_DRAIN_S = 1.0  # from the end of a process to the end of its connection, which still has the last data that it sent
+# A process that ran for this long after it was ready was productive, even if it did no work.
 _PRODUCTIVE_S = 30.0
-# Before the second restart, and doubled with each further one. The first restart is immediate.
+# The pause before the second restart; it doubles with each further restart. The first restart is immediate.
 _FIRST_WAIT_S = 0.25
-# Unproductive starts in a row, after which there is none for `GIVE_UP_S`.
+# After this many unproductive starts in a row, none is made for `GIVE_UP_S`.
 _MOST_UNPRODUCTIVE = 5
 GIVE_UP_S = 10.0
 
@@ -54,7 +54,7 @@ class Process(Protocol):
         """End it at once."""
 
 
-# Starts a process that will listen on that socket, which is bound.
+# Starts a process that will listen on the given socket, which is bound.
 Spawn = Callable[[socket.socket], Awaitable[Process]]
 
 
@@ -75,19 +75,19 @@ class Condition:
     limit_s: float = math.inf  # for how long a process may stay in it
 
 
-WELL = Condition("well")  # also of a process that may not answer yet: other limits hold for its start
+WELL = Condition("well")  # also for a process that need not answer yet: other limits apply to its start
 
 
 class HangDetector:
-    """Judges one process.
+    """Decides whether one process hangs.
 
-    The time between two probes counts for at most `probe_s`: if more has passed, this process itself was suspended,
+    The time between two probes counts for at most `probe_s`: if more has passed, the supervisor itself was suspended,
     which says nothing about the process.
     """
 
     def __init__(self, probe_s: float, now_s: float) -> None:
         self._probe_s, self._last_probe_s = probe_s, now_s
-        self._limit_s, self._stalled_s = math.inf, 0.0  # of the condition that was found last, and how long it lasts
+        self._limit_s, self._stalled_s = math.inf, 0.0  # of the last condition, and how long it has lasted
 
     def observe(self, found: Condition, now_s: float) -> bool:
         """Take the result of a probe. Returns True if the process has hung."""
@@ -104,19 +104,19 @@ class Supervised:
     name: str  # in the log and in messages
     spawn: Spawn
     # Connects to the process, reports that it is `ready`, and works with it until the connection has ended. Raises
-    # OSError while it does not listen.
+    # OSError while the process does not listen.
     use: Callable[[Path], Awaitable[None]]
     probe: Callable[[], Condition]  # of a process that is ready
     give_up: Callable[[str], None]  # called with the reason, for users, before a long pause without a process
     start_s: float  # from the start until it is ready
     stop_s: float  # to shut down
     idle_s: float  # without use; 0 means no limit
-    hang_s: float  # for which a signal may stop it
+    hang_s: float  # for which a signal such as SIGSTOP may stop it
     path: Path | None = None  # where the process listens, if not at the socket that it is given
 
 
 class Supervisor:
-    """At most one process. Everything runs on one event loop."""
+    """Runs at most one process at a time. Everything runs on one event loop."""
 
     def __init__(self, supervised: Supervised) -> None:
         self._supervised = supervised
@@ -136,7 +136,7 @@ class Supervisor:
     async def run(self, wanted: asyncio.Event) -> None:
         """Run one process after another, for ever: the first when it is wanted, and another when one has crashed.
 
-        To be cancelled: ends when the process is gone, which finishes what it has.
+        Cancel it to stop. It then ends when the process is gone, which first finishes its work.
         """
         crashes = 0  # in a row, of processes that were not productive
         while True:
@@ -170,7 +170,7 @@ class Supervisor:
         if self._process is not None and self._ready_s is not None and not self.is_stopping:
             logger.info(f"{self._supervised.name} idle", idle_s=round(self.idle.idle_s, 1))
             await self._stop()
-            trim_heap()  # of what its rows took here
+            trim_heap()  # frees what its rows took in this process
 
     def kill(self, why: str, cause: ProcessEnd = ProcessEnd.CRASHED, **details: object) -> None:
         """End the process at once. `why` follows its name in the log."""
@@ -197,7 +197,7 @@ class Supervisor:
         self._has_served = False
         try:
             with unnamed_socket() as place:
-                with place.listener:  # afterwards the process has the only copy, whose connections break when it ends
+                with place.listener:  # only the child keeps a copy, so connections break when it ends
                     process = await self._supervised.spawn(place.listener)
                 await self._supervise(process, self._supervised.path or place.path)
         except OSError as error:
@@ -238,7 +238,7 @@ class Supervisor:
             self.kill("is not ready in time", ProcessEnd.LATE, limit_s=self._supervised.start_s)
 
     async def _end_when_hung(self, process: Process) -> None:
-        """Kill the process if it hangs, which then counts as a crash."""
+        """Kill the process if it hangs. That counts as a crash."""
         hang_s = self._supervised.hang_s
         pause_s = min(_PROBE_PAUSE_S, hang_s / 4)
         detector = HangDetector(2 * pause_s, time.monotonic())
@@ -246,11 +246,11 @@ class Supervisor:
             await asyncio.sleep(pause_s)
             if is_stopped(process.pid):
                 found = Condition("stopped", hang_s)
-            else:  # one that starts, or ends, has time limits of its own
+            else:  # a process that starts or ends has its own time limits
                 found = WELL if self._ready_s is None or self.is_stopping else self._supervised.probe()
             if detector.observe(found, time.monotonic()):
                 self.kill("hangs", ProcessEnd.HUNG, sign=found.sign, after_s=found.limit_s)
-                # If the process survives even that, it is not killed at every probe.
+                # A process that survives even that is not killed again at every probe.
                 detector = HangDetector(2 * pause_s, time.monotonic())
 
 
@@ -262,7 +262,7 @@ def _signal(send: Callable[[], None]) -> None:
 def starter(module: tuple[str, ...], settings: Settings, *, output: int | None = None) -> Spawn:
     """Return a function that starts a module with these arguments and `--socket`, the descriptor of its socket.
 
-    It has the same settings. `output`: the file descriptor that it writes to; None for this process's own.
+    The module gets `settings`. `output`: the file descriptor that it writes to; None for this process's own output.
     """
     environment = {**environment_of(settings), "PYTHONPATH": python_path()}
 
@@ -283,8 +283,8 @@ def starter(module: tuple[str, ...], settings: Settings, *, output: int | None =
 
 
 def end_with_parent(shut_down_s: float = _END_S) -> None:
-    """Watch the standard input from a thread, and end this process at its end, after at most `shut_down_s` seconds in
-    which it may do so in order."""
+    """End this process when its standard input closes, which means that the parent is gone. A thread watches for that.
+    First, allow at most `shut_down_s` seconds for a clean shutdown."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):

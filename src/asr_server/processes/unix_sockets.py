@@ -17,7 +17,7 @@ from pathlib import Path
 
 _PREFIX = "asr-server-"
 _NAME = "worker.sock"
-# In memory on every Linux, and never cleaned. Where it cannot be used, the directory for temporary files is.
+# In memory on every Linux, and never cleaned. If it cannot be used, the directory for temporary files is.
 _SHARED_MEMORY = "/dev/shm"
 
 
@@ -25,14 +25,14 @@ _SHARED_MEMORY = "/dev/shm"
 class UnnamedSocket:
     """A socket that only this process can connect to."""
 
-    # Bound, but it does not listen: the worker that inherits it does, and until then connections are refused.
+    # Bound, but not listening: the worker that inherits it calls `listen`. Until then connections are refused.
     listener: socket.socket
     path: Path  # where this process connects; no other process can
 
 
 @contextmanager
 def unnamed_socket() -> Iterator[UnnamedSocket]:
-    """Yield a new socket; its two descriptors are closed at the end. Raises OSError where no directory can be written
+    """Yield a new socket; its two descriptors are closed at the end. Raises OSError if neither directory can be written
     to."""
     try:
         bound, inode_fd = _bind(_SHARED_MEMORY)
@@ -46,8 +46,8 @@ def unnamed_socket() -> Iterator[UnnamedSocket]:
 
 
 def _bind(parent: str) -> tuple[socket.socket, int]:
-    """Return a socket that is bound below `parent`, in a directory that is gone again, and a descriptor of its
-    inode."""
+    """Return a socket bound in a directory below `parent`, which has been removed again, and a descriptor of the
+    socket's inode."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         # Only this user can enter the directory.

@@ -1,7 +1,7 @@
 """The main loop of a worker process: it answers requests from standard input, in order, confined like a decoder.
 
-It has one thread and ends when the server closes its input or dies. Once it is confined it can open, connect and start
-nothing.
+It has one thread and ends when the server closes its input or dies. Once confined, it can open no files, make no
+connections and start no processes.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any, BinaryIO, TypeVar
 
 from asr_server.processes import messages, sandbox
 
-_NO_LIMIT_S = 2.0**31  # the limit of `serve` begins anew with each request
+_NO_LIMIT_S = 2.0**31  # `serve` sets a new limit for each request
 _NICENESS = 5
 
 T = TypeVar("T")
 
 
 def prepare() -> None:
-    """First of all: give way to recognition, and to the server where memory is short."""
+    """Give way to recognition, and to the server if memory is short. Called first of all."""
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
     sandbox.give_way()
 
 
 def confine(memory_bytes: int) -> None:
-    """Confine the process once everything is imported and loaded. `memory_bytes` comes on top of what that takes."""
-    sandbox.freeze()  # the collections of `serve` need not look through what is loaded by now
+    """Confine the process once everything is imported and loaded. `memory_bytes` comes on top of what it then uses."""
+    sandbox.freeze()  # the collections in `serve` need not walk what is loaded by now
     sandbox.prepare((0, 1, 2), os.getppid())
     sandbox.lock(memory_bytes, _NO_LIMIT_S)
 
@@ -39,21 +39,21 @@ def serve(
 ) -> None:
     """Answer requests until there are no more, each within `cpu_s` of processor time.
 
-    `answer` gets the content, the data, and what it keeps, by number. What the server does not need any more is removed
-    from that before.
+    `answer` gets the content, the data, and the objects that it keeps, by number. Objects that the server has dropped
+    are removed first.
     """
     kept: dict[int, T] = {}
     while request := messages.read(requests.read):
         content, data = request
-        # Each request anew: the limit of one that hangs is not used up by those before it.
+        # A new limit for each request: the requests before it do not use it up.
         sandbox.limit_cpu_from_now(cpu_s)
         if dropped := content.pop("dropped"):
             for number in dropped:
                 kept.pop(number, None)
-            gc.collect()  # some of it may be in cycles, such as those of PyAV's containers
+            gc.collect()  # dropped objects may be in reference cycles, such as those of PyAV's containers
         try:
             message = answer(content, data, kept)
-        except Exception as error:  # it concerns one of the kept streams
+        except Exception as error:  # the error concerns only one of the kept streams
             message = messages.packed({"error": type(error).__name__})
         answers.write(message)
         answers.flush()

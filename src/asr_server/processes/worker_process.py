@@ -19,8 +19,8 @@ from asr_server.processes.caller_work import FairShares, current_caller
 from asr_server.processes.launcher import child_environment, python_command
 from asr_server.processes.messages import Message
 
-# Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
-# keep the machine busy.
+# Loading takes a second, or many seconds from a slow disk. Even a request with little work may take `_LATE_S` while
+# other processes keep the machine busy.
 _START_S, _LATE_S = 60.0, 15.0
 
 
@@ -28,7 +28,7 @@ _START_S, _LATE_S = 60.0, 15.0
 class Work:
     """The work of a process."""
 
-    module: str  # which it runs
+    module: str  # that the process runs
     purpose: str  # a verb with its object, for messages
     unavailable: type[EngineError]  # raised for all who use a lost process
 
@@ -40,12 +40,12 @@ class WorkerProcess:
         self.work, self._child = work, child
         self._order = FairShares(1, 1)
         self._has_answered = False
-        self._dropped: list[int] = []  # what is not needed any more; the next request says so
+        self._dropped: list[int] = []  # streams that are not needed any more; the next request lists them
         self._exchange: asyncio.Task[Message] | None = None
 
     @classmethod
     async def start(cls, work: Work, *arguments: str) -> WorkerProcess:
-        """Raises `unavailable`."""
+        """Start a process for this work. Raises `unavailable`."""
         try:
             child = await asyncio.create_subprocess_exec(
                 *python_command(work.module, *arguments),
@@ -69,14 +69,14 @@ class WorkerProcess:
     async def request(
         self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False, work_s: float = 0.0
     ) -> Message:
-        """Return the answer to one request. Raises `unavailable`, also for all that wait if it takes longer than
-        `work_s`, the most that the work may take, and some more.
+        """Return the answer to one request. Raises `unavailable`. An answer that takes much longer than `work_s`, the
+        most that the work may take, ends the process, and all requests that wait raise it too.
 
-        Cancelling returns at once. A request that was sent is still answered before the next one is.
+        Cancelling returns at once. A request that was sent is still answered before the next one is sent.
         """
         caller = current_caller.get()
         await self._order.take(caller, urgent=is_live)
-        # A task of its own, which no caller can cancel: an answer that nobody reads would be taken for the next one's.
+        # A task of its own, which no caller can cancel: an unread answer would be taken for that of the next one.
         self._exchange = exchange = asyncio.create_task(self._exchanged(content, data, work_s))
         exchange.add_done_callback(partial(self._on_exchanged, caller))
         return await asyncio.shield(exchange)
@@ -85,7 +85,7 @@ class WorkerProcess:
         self._dropped.append(number)
 
     async def end(self) -> None:
-        """Kill it. The requests under way raise `unavailable`."""
+        """Kill the process. Requests in progress raise `unavailable`."""
         await self._kill()
         if self._exchange is not None:
             await asyncio.wait([self._exchange])
@@ -93,7 +93,7 @@ class WorkerProcess:
     def _on_exchanged(self, caller: str, exchange: asyncio.Task[Message]) -> None:
         self._order.give_back(caller)
         if not exchange.cancelled():
-            exchange.exception()  # its caller may have gone
+            exchange.exception()  # marks it as retrieved: its caller may be gone
 
     async def _exchanged(self, content: dict[str, Any], data: bytes, work_s: float) -> Message:
         dropped, self._dropped = self._dropped, []  # taken before the first `await`, so that no other request has them
@@ -128,7 +128,7 @@ class WorkerProcess:
 
 
 class WorkerStream:
-    """Something that a process keeps until it is closed, such as a file under way."""
+    """Something that a process keeps until it is closed, such as an unfinished file."""
 
     def __init__(self, process: WorkerProcess, number: int, idle: IdleTimer) -> None:
         """`idle` is held until the stream is closed."""
@@ -139,11 +139,11 @@ class WorkerStream:
     async def request(
         self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False, work_s: float = 0.0
     ) -> Message:
-        """See `WorkerProcess.request`. The process gets the number of this stream too."""
+        """Send a request with the number of this stream. See `WorkerProcess.request`."""
         return await self.process.request({**content, "stream": self._number}, data, is_live=is_live, work_s=work_s)
 
     def close(self) -> None:
-        """Tell the process to forget it, with its next request. Never waits, so it also works in a cancelled task."""
+        """Drop the stream with the next request to the process. Never waits, so it also works in a cancelled task."""
         if not self._closed:
             self._closed = True
             self.process.drop(self._number)
@@ -173,21 +173,21 @@ class WorkerClient:
         return self._process.pid if self._process is not None and self._process.is_running else None
 
     async def close_idle(self) -> None:
-        # Forgotten before it is ended: who comes meanwhile starts a new one.
+        # Forget the process before ending it: a caller that comes meanwhile starts a new one.
         process, self._process = self._process, None
         if process is not None:
             logger.info(f"the process that {self._work.purpose} was ended", idle_s=round(self.idle.idle_s))
             await process.end()
 
     async def close(self) -> None:
-        """End the process for good. What is under way raises its error, what comes later `ShuttingDown`."""
+        """End the process for good. Requests in progress raise `unavailable`, later calls of `open` `ShuttingDown`."""
         self._closed = True
         process, self._process = self._process, None
         if process is not None:
             await process.end()
 
     async def _running(self) -> WorkerProcess:
-        async with self._starting:  # else callers that come at once would start a process each
+        async with self._starting:  # else callers that arrive together would each start a process
             self._check_open()
             if self._process is None or not self._process.is_running:
                 process = await WorkerProcess.start(self._work, *await self.arguments())

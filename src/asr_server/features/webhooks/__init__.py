@@ -1,4 +1,4 @@
-"""Webhooks: when a job with a `callback_url` has ended, its state is sent there, signed."""
+"""Webhooks: when a job with a `callback_url` has ended, its signed state is sent to that URL."""
 
 from asr_server.engine.feature import Feature
 

@@ -1,8 +1,8 @@
 """Sends the state of a job that has ended to its `callback_url`.
 
-A message is thin: the body of `GET /v1/jobs/{id}`, without the result, which is fetched with a key. Its id is the same
-at each attempt, by which a receiver recognises what it has had already. Signatures are those of Standard Webhooks with
-symmetric keys: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+A message is thin: the body of `GET /v1/jobs/{id}`, without the result, which is fetched with a key. A message has the
+same id at each attempt, so a receiver can recognise a repeated one. Signatures follow Standard Webhooks with symmetric
+keys: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def signed_headers(message_id: str, timestamp_s: int, body: bytes, keys: Iterabl
 
 
 class Webhooks:
-    """Messages to the hosts that the operator lists, signed with his keys.
+    """Sends messages to the hosts that the operator lists, signed with the operator's keys.
 
-    Without a `client` callbacks are refused, and pending ones of an earlier start are dropped.
+    Without a `client`, callbacks are refused, and pending ones from before a restart are dropped.
     """
 
     field: ClassVar[str] = "callback_url"
@@ -53,7 +53,7 @@ class Webhooks:
         self._client, self._keys = client, keys
 
     def check(self, url: str) -> None:
-        """Raise `invalid_value` for what is no URL, `address_not_allowed` for a host that is not listed, and
+        """Raise `invalid_value` for an invalid URL, `address_not_allowed` for a host that is not listed, and
         `unsupported_value` without webhooks."""
         try:
             if self._client is None:
@@ -66,7 +66,7 @@ class Webhooks:
             raise
 
     async def send(self, record: JobRecord, url: str) -> FollowUpState:
-        """Send the message once. Raises as `check`, since the list may be another one now, and `url_failed`."""
+        """Send the message once. Raises the errors of `check`, since the list may have changed, and `url_failed`."""
         if self._client is None:
             return FollowUpState.FAILED
         self.check(url)
@@ -86,7 +86,7 @@ class Webhooks:
 
 
 def _build(parts: CoreParts) -> FeatureParts:
-    # What sends requests is imported only if the feature is on.
+    # Import the client only if the feature is on.
     settings = parts.settings
     if not settings.webhook_hosts:
         return FeatureParts(follow_ups=Webhooks(None, ()))
