@@ -1,4 +1,4 @@
-"""Audio files to samples at 16 kHz, speech probabilities, and where to cut; knows no model and no request.
+"""Turns audio files into 16 kHz samples, speech probabilities and places to cut. Independent of models and requests.
 
 Decoding: `decode` (in the server) -> `processes/launcher` -> `processes/fork_server` (a process of its own) ->
 `decoder_child` (a process for each file) -> `sniff`, `resample`. `decoder_wire` is their protocol.

@@ -1,5 +1,5 @@
-"""Any audio file to float32, at 16 kHz unless a caller asks for another rate, under limits, in a child process. This
-process reads no byte of the file, unless it is a short WAV whose samples need no decoding.
+"""Decodes any audio file to float32 in a child process, under limits, at 16 kHz unless a caller asks for another rate.
+This process reads no byte of the file, unless it is a short WAV whose samples need no decoding.
 
 `sniff.DEMUXERS` lists the containers and `decoder_child.DECODERS` the codecs. See `resample` for the mixing of
 channels and the filter, `sandbox` for the limits. `FrameReader` is the server's side of the child's pipe.
@@ -46,13 +46,13 @@ from asr_server.processes.caller_work import FairShares
 from asr_server.processes.launcher import ForkServer, ForkServerLost, is_stopped
 
 # Short WAV files of mono 16-bit PCM at 16 kHz, which many clients send, need no decoder: their samples lie in the file
-# as they are. No library reads these bytes, every loop is bounded, and what is in any way unusual is left to the
-# decoder's child process: another format, a chunk that is not known here, a size that is wrong.
-MAX_PLAIN_BYTES = 1024 * 1024  # 32 s: what is read at once
-_PLAIN_BLOCK_SAMPLES = 128 * FRAME_SAMPLES  # 4.1 s: what voice detection takes in one call of its network
+# as they are. No library reads these bytes, every loop is bounded, and anything unusual is left to the decoder's child
+# process: another format, an unknown chunk, a wrong size.
+MAX_PLAIN_BYTES = 1024 * 1024  # 32 s, read at once
+_PLAIN_BLOCK_SAMPLES = 128 * FRAME_SAMPLES  # 4.1 s: one call of the network of voice detection
 _MAX_CHUNKS = 8
 _FORMAT = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)  # PCM, mono, 16 bits
-_FORMATS = (_FORMAT, _FORMAT + bytes(2))  # the size of an extension may follow, which PCM has not
+_FORMATS = (_FORMAT, _FORMAT + bytes(2))  # the size of an extension may follow, 0 for PCM
 _IGNORED = (b"LIST", b"JUNK", b"fact")  # texts, padding, and a number of samples that the data chunk states better
 
 
@@ -60,9 +60,9 @@ Source = BinaryIO  # with a real descriptor, and a buffer that is flushed into i
 
 
 def read_plain_wav(source: Source) -> NDArray[np.int16] | None:
-    """Return the samples of a whole file, whose position stays as it was: int16 (n,).
+    """Return the samples of a whole file as int16 (n,), or None if the decoder has to read it.
 
-    None for a file that the decoder has to read. Raises OSError.
+    The position of the file does not change. Raises OSError.
     """
     before = source.tell()
     try:
@@ -75,7 +75,7 @@ def read_plain_wav(source: Source) -> NDArray[np.int16] | None:
 
 
 def plain_samples(content: bytes) -> NDArray[np.int16] | None:
-    """Return the samples of the bytes of a file; None if the decoder has to read it."""
+    """Return the samples in the content of a file, or None if the decoder has to read it."""
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         return None
     at, is_plain = 12, False
@@ -110,9 +110,9 @@ class IncompleteReply(Exception):
 class FrameReader(contextlib.AbstractContextManager["FrameReader"]):
     """The messages of one decode. A context manager that owns both ends of the pipe.
 
-    The child gets a duplicate of `write_fd`. `close_write_end` then closes the server's own copy: only when no copy is
-    left in another process does the pipe report its end. When the read end is closed, the fork server sees an error
-    on its copy of the write end and kills the child.
+    The child gets a duplicate of `write_fd`. `close_write_end` then closes the server's own copy: the pipe reports its
+    end only when no process has a copy left. When the read end is closed, the fork server sees an error on its copy of
+    the write end and kills the child.
     """
 
     def __init__(self, request: DecodeRequest) -> None:
@@ -134,10 +134,10 @@ class FrameReader(contextlib.AbstractContextManager["FrameReader"]):
             self.write_fd = -1
 
     async def has_more(self, within_s: float, is_vain: Callable[[], bool]) -> bool:
-        """True if a message begins, or the pipe ends, within that time, and before `is_vain` says that none will.
+        """Return True once a message begins or the pipe ends; False after `within_s`, or once `is_vain` returns True.
 
-        The time is counted in steps, so that a pause of the whole machine or of this process is not taken for one of
-        the child.
+        The time is counted in steps, so that a pause of the whole machine or of this process is not taken for a pause
+        of the child.
         """
         for _ in range(max(1, round(within_s / _STEP_S))):
             with contextlib.suppress(TimeoutError):
@@ -190,7 +190,7 @@ async def _readable(fd: int) -> None:
     try:
         await ready
     finally:
-        loop.remove_reader(fd)  # before the descriptor is closed: the loop would watch the next file of that number
+        loop.remove_reader(fd)  # before the descriptor is closed: else the loop watches the next file with its number
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:
@@ -200,9 +200,9 @@ def _resolve(ready: asyncio.Future[None]) -> None:
 
 Samples = NDArray[np.float32]
 
-_SAME_S = 0.001  # between two lost parts that are one
-_MOST_LOST = 10_000  # lost parts of a file that are told apart
-# In a row without a new sample: the process that starts decoders may be lost more than once.
+_SAME_S = 0.001  # lost parts with less than this between them are one
+_MOST_LOST = 10_000  # the most lost parts of a file that are listed separately
+# Attempts in a row without a new sample: the process that starts decoders may be lost more than once.
 _ATTEMPTS = 3
 
 
@@ -215,12 +215,12 @@ class Progress:
     file_channels: int = 1  # known from the first block on, if `max_channels` is over 1
     max_channels: int = 1  # how many are kept at most
     rate_hz: int = SAMPLE_RATE  # of the decoded samples; a caller may choose it
-    is_complete: bool = False  # no block follows the present one; for most files only known at their end
+    is_complete: bool = False  # no block follows the present one; for most files known only at the end
     # [from, to) in seconds, in order: silence that stands for damaged packets
     lost_s: list[tuple[float, float]] = field(default_factory=list)
-    container: str = ""  # its name, if it or its codec is not read
-    codec: str = ""  # that is not read
-    instead_track: int = 0  # that is heard, 1 for the first
+    container: str = ""  # its name, if it or its codec is not supported
+    codec: str = ""  # that is not supported
+    instead_track: int = 0  # that is decoded instead, 1 for the first; 0 for none
 
     @property
     def decoded_s(self) -> float:
@@ -241,7 +241,7 @@ class Progress:
         return (f"sound in {self.codec} cannot be decoded: track {self.instead_track} is heard instead",)
 
     def take(self, note: DecodeNote) -> None:
-        """Note what a child says, which a file may have taken over."""
+        """Note a message of a child, which is not trusted: a file may have taken the child over."""
         if note.claim_s:
             self.claimed_s = note.claim_s
         if note.channels and not self.decoded_samples:
@@ -254,12 +254,12 @@ class Progress:
         self.note_lost(*note.lost_s)
 
     def note_lost(self, begin_s: float, end_s: float) -> None:
-        """Note a part that stands for damaged packets; one that is known, of a decode that begins again, or that cannot
-        be, is left out."""
+        """Note a part that stands for damaged packets. A part that an earlier attempt has noted, or an impossible one,
+        is ignored."""
         first_s, last_s = self.lost_s[-1] if self.lost_s else (0.0, 0.0)
         if not last_s <= begin_s < end_s < math.inf:
             return
-        # They come a second at a time. After very many, all that follow and what is between them are one.
+        # Parts come a second at a time. After `_MOST_LOST`, all that follow are merged, with what is between them.
         if self.lost_s and (begin_s - last_s < _SAME_S or len(self.lost_s) >= _MOST_LOST):
             self.lost_s[-1] = first_s, end_s
         else:
@@ -278,15 +278,16 @@ class _File:
 class Decoder:
     """Decodes files of many callers at once, one child process each. For one event loop.
 
-    As many run at a time as there are CPU cores; a child that waits for its reader does not count. The children of all
-    files have a bound on their memory, by the limits of each, and with that on their number. `caller` is who a file
-    belongs to: places and memory are shared fairly, and neither is ever used up by one caller (see `FairShares`).
+    At most twice as many run at a time as there are CPU cores, and callers that already hold a slot may fill only half
+    of them. A child that waits for its reader does not count. The sum of the children's memory limits is bounded, and
+    with it their number. Slots and memory are shared fairly by `caller`, to whom a file belongs, and no caller ever
+    uses up either (see `FairShares`).
 
     A failure concerns one file: `empty_file`, `invalid_audio` (also if its process crashed or exceeded a limit),
     `no_audio_track`, `audio_too_short` (under 0.1 s), `audio_too_long`. `DecoderUnavailable` means that no decoder
-    process can be run, `uploads_unavailable` that the disk is too full for the file. Of a damaged file, the audio
-    before and after the damage is kept, if it is at least 0.1 s. The gap is left out, unless the container's own times
-    show it: then it is silence, which `Progress` reports.
+    process can be run, `uploads_unavailable` that the disk is too full for the file. The audio before and after damage
+    in a file is kept, if it is at least 0.1 s. The gap is left out, unless the container's own times show it: then it
+    is silence, which `Progress` reports.
     """
 
     def __init__(
@@ -315,7 +316,7 @@ class Decoder:
 
         `source` is read from its start, whatever its position, and its position does not change. `progress` is kept up
         to date. At most a pipe's worth is decoded ahead of a slow reader, whose own time does not count against the
-        limits. Close it (`aclosing`) to stop early. An error may come after some blocks.
+        limits. Close the generator (`aclosing`) to stop early. An error may come after some blocks.
         """
         progress = progress or Progress()
         try:
@@ -331,7 +332,7 @@ class Decoder:
     async def stream_channels(
         self, source: Source, progress: Progress, caller: str = ""
     ) -> AsyncGenerator[Samples, None]:
-        """Decode a file as `stream` does, with the channels apart: (channels, n) float32. More than `MAX_CHANNELS` are
+        """Decode a file as `stream` does, with separate channels: (channels, n) float32. More than `MAX_CHANNELS` are
         mixed.
 
         `progress.file_channels` is how many the file has.
@@ -352,7 +353,7 @@ class Decoder:
     async def _decoded(
         self, source: Source, progress: Progress, caller: str
     ) -> AsyncGenerator[bytearray | memoryview, None]:
-        """Decode a file without counting it: in this process if that needs no decoder."""
+        """Decode a file without counting it, in this process if the file needs no decoder."""
         if self._closed:
             raise ShuttingDown()
         async with self.memory.taken(caller, MAX_PLAIN_BYTES):
@@ -370,8 +371,7 @@ class Decoder:
                 yield pcm
 
     async def _plain(self, source: Source) -> NDArray[np.int16] | None:
-        """Return the samples of a file that needs no decoder, None for others and for those whose length is not
-        allowed."""
+        """Return the samples of a file that needs no decoder and has an allowed length, else None."""
         try:
             if getattr(source, "_rolled", True):  # it is not a `SpooledTemporaryFile` in memory
                 samples = await asyncio.to_thread(read_plain_wav, source)  # it may lie on a slow disk
@@ -383,8 +383,8 @@ class Decoder:
         return samples if is_allowed else None
 
     async def _retried(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
-        """Yield the PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which
-        is the same each time, is left out."""
+        """Yield the PCM of one file as it comes. If the fork server is lost, decode it again, and leave out the samples
+        that were yielded before, which are the same each time."""
         self.idle.hold()
         attempts = 0
         try:
@@ -413,8 +413,8 @@ class Decoder:
     async def _attempt(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
         # Leaving this block for any reason closes the pipe, and with that the fork server kills the child.
         with FrameReader(file.request) as frames:
-            # A place until the first block, and for each later one: a decode that waits for its slow reader keeps no
-            # other from running.
+            # Hold a slot until the first block, and again for each later block: a decode that waits for a slow reader
+            # blocks no other.
             async with self.places.taken(file.caller):
                 process = await self._started(file, frames)
                 block = await self._next(frames, process, progress)
@@ -424,9 +424,9 @@ class Decoder:
                     block = await self._next(frames, process, progress)
 
     async def _started(self, file: _File, frames: FrameReader) -> subprocess.Popen[bytes]:
-        """Have a child begin. Raises `ForkServerLost` if none does, for which the file, still unread, is not to blame.
+        """Start a child for the file. Raises `ForkServerLost` if none starts; the file, still unread, is not at fault.
 
-        The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
+        The fork server passes requests on at once. If it does not, it is stopped or hangs, and is ended.
         """
         request = json.dumps(asdict(file.request)).encode()
         process = await self.fork_server.send(request, file.fd, frames.write_fd)
@@ -495,12 +495,12 @@ def _finite(pcm: bytearray | memoryview) -> Samples:
     """Return the samples, in the same memory, with zeros for NaN and the largest numbers for infinity."""
     samples = np.frombuffer(pcm, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        is_finite = np.isfinite(samples.sum())  # only if each is; a look at each takes five times as long
+        is_finite = np.isfinite(samples.sum())  # true only if each sample is; checking each takes five times as long
     return samples if is_finite else np.nan_to_num(samples, copy=False)
 
 
 def ffmpeg_version() -> str:
-    """Return the FFmpeg that PyAV contains. Raises `ImportError` where it cannot be loaded."""
+    """Return the version of FFmpeg in PyAV. Raises `ImportError` if PyAV cannot be loaded."""
     import av
 
     return str(av.ffmpeg_version_info)

@@ -40,13 +40,13 @@ MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000  # too low for speech; too high for an
 MAX_CHANNELS = 64  # more is a damaged header
 _MAX_PACKET_S = 10.0  # a FLAC block at 8 kHz lasts 8.2 s; an Ogg with a wrong last granule claims a packet of a day
 
-# Containers with presentation times: a track may begin after the picture and pause. In the others times are counted
-# from the bytes. The clock of an MPEG stream may jump where recordings were joined.
+# Containers with presentation times: a track may begin after the picture and pause. In other containers, times are
+# counted from the bytes. The clock of an MPEG stream may jump where recordings were joined.
 _JUMPING = frozenset({"mpeg", "mpegts"})
 _TIMED = frozenset({"mov", "matroska", "avi", "asf", "flv"}) | _JUMPING
-# A shorter gap is jitter, or a recorder's clock that drifts; a longer one is a damaged time, or a jump of the clock.
+# A shorter gap is jitter, or drift of a recorder's clock; a longer one is a damaged time, or a jump of the clock.
 _LEAST_GAP_S, _LONGEST_GAP_S, _LONGEST_JUMP_S = 0.25, 3_600.0, 10.0
-_MOST_HELD = 256  # packets of sound that wait for the first picture
+_MOST_HELD = 256  # audio packets that wait for the first picture
 
 _NEXT_LINK = {  # how the next file begins in a chain
     "ogg": re.compile(rb"OggS\x00\x02"),  # a page that begins a stream (RFC 3533, section 6)
@@ -71,10 +71,10 @@ _OPTIONS = {
     "max_probe_packets": "0",  # no search for S/PDIF and DTS inside PCM: 2.7 -> 0.5 ms on a 3 s WAV
     "enable_drefs": "0",
 }
-# Nothing seeks, and to sort the 800,000 cues of a 13 MB Matroska file takes a minute and more. Not for MP4: without its
-# index, a fragmented one claims the length of its first fragment.
+# Nothing seeks, and sorting the 800,000 cues of a 13 MB Matroska file takes over a minute. MP4 keeps its index: without
+# it, a fragmented file claims the length of its first fragment.
 _NO_INDEX = {"fflags": "+ignidx"}
-# These have no list of their tracks, which are found by their first packets, nor do they always name the codec.
+# These do not list their tracks, which are found by their first packets, and do not always name the codec.
 _UNLISTED = {**_NO_INDEX, "probesize": "16777216", "analyzeduration": "60000000", "max_probe_packets": "2500"}
 _DEMUXER_OPTIONS = {
     **dict.fromkeys(("matroska", "avi", "asf"), _NO_INDEX),
@@ -117,8 +117,8 @@ class FileBytes:
 
 
 class Demuxer:
-    """One audio track of the file `fd` of `size_bytes`: as in players, the first that is flagged as default, or else
-    the first. If its codec is not supported, the next track whose codec is.
+    """One audio track of the file `fd` of `size_bytes`: as in players, the first track flagged as default, or else the
+    first track. If its codec is not supported, the next track with a supported codec is taken.
 
     Raises `DecodeError(INVALID_AUDIO)` if no listed demuxer or decoder reads it, `DecodeError(NO_AUDIO_TRACK)` if it
     has only video, and libav's own errors, which all mean invalid audio.
@@ -144,12 +144,12 @@ class Demuxer:
             FileBytes(self._fd, begin, end),
             "r",
             format=self._demuxer,
-            options={**options, "format_whitelist": self._demuxer},  # AVI would open subtitles with any other
+            options={**options, "format_whitelist": self._demuxer},  # AVI would open subtitles with any other demuxer
             metadata_errors="ignore",
             io_open=_refuse_to_open,
         )
         self._read_to = self._begin = begin
-        # As players do: those flagged as default first, commentaries and descriptions last.
+        # As players do: tracks flagged as default first, commentaries and descriptions last.
         tracks = sorted(
             self._container.streams.audio,
             key=lambda track: -bool(track.disposition & Disposition.default) - (not track.disposition & _ASIDE),
@@ -170,8 +170,8 @@ class Demuxer:
         self._channels = tuple(channel.name for channel in layout.channels)
         if " channels (" in layout.name:  # PyAV frees a list of channels again with each frame, which crashes
             context.layout = f"{layout.nb_channels} channels"
-        # Streams whose first packet gives the start of the presentation. In MP4 and Matroska the data of other streams
-        # is skipped without being read.
+        # Streams whose first packet may start the presentation. In MP4 and Matroska, the data of other streams is
+        # skipped without being read.
         self._awaited = {}
         for stream in self._container.streams:
             if self._demuxer in _TIMED and stream.type in {"audio", "video"} and not stream.disposition & _PICTURE:
@@ -187,7 +187,7 @@ class Demuxer:
         return max(claims, default=None)
 
     def is_longer_than(self, duration_s: float) -> bool:
-        """True if packets and gaps add up to more than that, counted without decoding. Reads the track to its end."""
+        """True if packets and gaps exceed `duration_s` in total. Decodes nothing, but reads the track to its end."""
         total_s = 0.0
         for packet in self._packets():
             lasts_s = float((packet.duration or 0) * (packet.time_base or 0))
@@ -199,7 +199,7 @@ class Demuxer:
         return False
 
     def blocks(self) -> Iterator[AudioBlock]:
-        """Decoded audio in order, about 1 s at a time, bounded in memory; silence where the container has a gap.
+        """Yield decoded audio in order, about 1 s at a time, in bounded memory, with silence for gaps in the container.
 
         Damaged packets are left out, and a truncated file ends early, as in players; `damaged` is then True.
         """
@@ -217,7 +217,7 @@ class Demuxer:
     def _packets(self) -> Iterator[av.Packet[av.AudioStream]]:
         """Yield all packets of the track, up to where the file breaks off.
 
-        In a container with times the first packets wait until all streams have begun: the earliest begins the file.
+        In a container with times, the first packets wait until all streams have begun: the earliest starts the file.
         """
         while True:
             held: list[av.Packet[av.AudioStream]] = []
@@ -240,7 +240,7 @@ class Demuxer:
                 return
 
     def _open_next_link(self) -> bool:
-        """Go to the next file of a chain. libavformat stops at an Ogg with another codec or other channels."""
+        """Open the next file of a chain. libavformat itself stops at an Ogg with another codec or other channels."""
         pattern = _NEXT_LINK.get(self._demuxer)
         at = pattern and _find(self._fd, pattern, self._read_to + 1)
         if not at:
@@ -286,13 +286,13 @@ def _is_chunk(head: bytes, order: Literal["big", "little"], left: int) -> bool:
 
 
 def _wav_is_longer(fd: int, begin: int, end: int) -> bool:
-    """True if more follows the samples than the header of a WAV claims, and it is no other chunk of the file."""
+    """True if more data follows the samples that the header of a WAV claims, and it is not another chunk."""
     order: Literal["big", "little"] = "big" if os.pread(fd, 4, begin) == b"RIFX" else "little"
     at = begin + 12
     for _ in range(_MAX_CHUNKS):
         chunk, size = os.pread(fd, 4, at), int.from_bytes(os.pread(fd, 4, at + 4), order)
         at += 8 + size
-        if chunk == b"data":  # some writers leave out the byte that makes a size even
+        if chunk == b"data":  # some writers omit the byte that makes a size even
             after = os.pread(fd, 9, at)
             return size > 0 and at + 8 < end and not any(_is_chunk(after[pad:], order, end - at) for pad in (0, 1))
         at += size % 2
@@ -300,7 +300,7 @@ def _wav_is_longer(fd: int, begin: int, end: int) -> bool:
 
 
 class _Gaps:
-    """The silence between the packets of a track by their own times."""
+    """The silence between the packets of a track, according to their timestamps."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -312,7 +312,7 @@ class _Gaps:
             self._due_s = min(self._due_s, float(starts * time_base))
 
     def before(self, starts_s: float | None, lasts_s: float) -> float:
-        """Seconds of silence before the next packet or frame."""
+        """Return the seconds of silence before the next packet or frame."""
         if self._due_s == math.inf:
             return 0.0
         starts_s = self._due_s if starts_s is None else starts_s
@@ -380,7 +380,7 @@ def _samples(frame: av.AudioFrame) -> NDArray[np.generic]:
 
 
 def _to_channels(raw: NDArray[np.generic], name: str, channels: int) -> Samples:
-    """Samples of libav, planar (channels, n) or packed (1, n * channels) -> (channels, n) float32, full scale 1."""
+    """Convert planar (channels, n) or packed (1, n * channels) samples to (channels, n) float32, full scale 1."""
     _, silence, scale = _DTYPES[name.removesuffix("p")]
     planes = raw if name.endswith("p") else raw.reshape(-1, channels).T
     if name.startswith(("flt", "dbl")):
@@ -399,7 +399,7 @@ def _refuse_to_open(url: str, flags: int, options: dict[str, str]) -> object:
 
 
 _WARM_UP_RATE_HZ = 48_000
-_COUNT_SLACK_S = 1.0  # packets include the encoder's delay and padding, which decoding takes off
+_COUNT_SLACK_S = 1.0  # packets include the encoder's delay and padding, which decoding removes
 
 
 def run(message: bytes, source_fd: int, out_fd: int) -> None:
@@ -435,7 +435,7 @@ def warm_up() -> None:
 def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> Outcome:
     """Write the file's PCM frames to `out_fd` and return how it ended. Raises `DecodeError` and libav's errors.
 
-    The duration that the headers claim is trusted until decoding passes it (never, if it is missing or over the
+    The duration that the headers claim is trusted until decoding passes it (not at all if it is missing or over the
     limit). Then the packets are counted before more is decoded, so that ten hours of silence in a megabyte are refused
     at once. A file that takes too much CPU time for its next block of audio ends the process.
     """
@@ -451,7 +451,7 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> Outcome:
     written = 0
     for block in demuxer.blocks():
         written += output.write(block)
-        sandbox.limit_cpu_from_now(request.block_cpu_s)  # anew, so that a long file does not end for its length
+        sandbox.limit_cpu_from_now(request.block_cpu_s)  # a new limit for each block: files may be long
         if written > max_samples:
             return Outcome.AUDIO_TOO_LONG
         if written > (trusted_s + _COUNT_SLACK_S) * request.rate_hz:
@@ -469,7 +469,7 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> Outcome:
 
 
 class _Output:
-    """Writes the PCM frames. The file has the channels of its first block."""
+    """Writes the PCM frames. The first block sets the number of channels of the file."""
 
     def __init__(self, out_fd: int, request: DecodeRequest) -> None:
         self._out_fd, self._max_channels, self._rate_hz = out_fd, request.max_channels, request.rate_hz
@@ -478,7 +478,7 @@ class _Output:
         self._resampler = Resampler()
 
     def write(self, block: AudioBlock) -> int:
-        """Returns how many samples of each channel were written."""
+        """Write a block. Return how many samples of each channel were written."""
         if not self._channels:
             found = len(block.samples)
             self._channels = kept_channels(found, self._max_channels)
@@ -494,7 +494,7 @@ class _Output:
         return self._pcm(self._resampler.flush())
 
     def _pcm(self, samples: Samples) -> int:
-        """Send messages of at most `MAX_PCM_BYTES`, which end between two samples of all channels."""
+        """Send messages of at most `MAX_PCM_BYTES`, which hold whole samples of all channels."""
         if not samples.size:
             return 0
         payload = np.ascontiguousarray(samples).data.cast("B")

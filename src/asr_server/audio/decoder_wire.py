@@ -3,7 +3,7 @@
 A request is a `DecodeRequest` as a JSON object, sent with the file and the write end of a pipe through the fork server
 (`processes/fork_server.py`). The reply on that pipe is messages of `processes/messages.py`, whose content is a
 `DecodeNote` and whose data are samples: float32 at the request's rate, interleaved if there are several channels
-(`kept_channels`). The first has `started`, and only the last has an `outcome`: a pipe that ends without one means that
+(`kept_channels`). The first message has `started`, and only the last has an `outcome`: if the pipe ends without one,
 the child died.
 
 The limits of a file follow from its size; the memory of all files has a limit too. No I/O.
@@ -17,14 +17,14 @@ from enum import StrEnum
 from asr_server.core.audio import SAMPLE_RATE
 
 _MIB = 1024 * 1024
-# Memory that a child needs for any file: a second of audio in several forms. The rest is for what a container has libav
-# keep: an index, which takes up to 24 bytes for a packet of 5, tags and pictures.
+# Memory that a child needs for any file: a second of audio in several forms. The memory per byte of a file is for what
+# libav keeps of its container: tags, pictures, and an index, which takes up to 24 bytes for a packet of 5.
 _LEAST_MEMORY_BYTES = 32 * _MIB
 _MEMORY_PER_BYTE = 8
-# A quarter of the memory is kept for callers that have no file under way: one file of any size fits into it.
+# A quarter of the memory is kept for callers without a file in progress: one file of any size fits into it.
 _KEPT_SHARE = 4
 
-# CPU time: a part for any file, and a part for each MiB.
+# CPU time in seconds: for any file, and for each MiB in addition.
 _ALL_CPU_S = (60.0, 10.0)
 FIRST_CPU_S = (2.0, 0.1)
 BLOCK_CPU_S = (5.0, 1.0)
@@ -40,7 +40,7 @@ class DecodeRequest:
     cpu_s: float  # CPU time in all
     first_cpu_s: float  # CPU time until the first block of audio
     block_cpu_s: float  # CPU time between two blocks
-    max_channels: int = 1  # the most that are kept apart
+    max_channels: int = 1  # the most that are kept separate
     rate_hz: int = SAMPLE_RATE  # of the decoded samples
 
 
@@ -53,11 +53,11 @@ class DecodeLimits:
     memory_bytes: int = 1024 * _MIB  # for all children together
 
     @property
-    def shared_memory_bytes(self) -> int:  # what callers that have a file under way already may fill
+    def shared_memory_bytes(self) -> int:  # that callers with a file in progress may fill
         return self.memory_bytes - self._largest_bytes
 
     def of_file(self, file_bytes: int, max_channels: int = 1, rate_hz: int = SAMPLE_RATE) -> DecodeRequest:
-        """Return the request for a file, with limits by its size: a small one cannot make a large or a slow child."""
+        """Return the request for a file, with limits by its size: a small file cannot cause a large or slow child."""
 
         def cpu_s(parts: tuple[float, float]) -> float:
             return min(self.cpu_s, parts[0] + parts[1] * file_bytes / _MIB)
@@ -71,9 +71,9 @@ class DecodeLimits:
         return self.memory_bytes // _KEPT_SHARE
 
 
-MAX_PCM_BYTES = 128_000  # 2 s of mono at most: what one unread message may take of the server's memory
+MAX_PCM_BYTES = 128_000  # 2 s of mono: the most memory of the server that one unread message may take
 MIN_DURATION_S = 0.1  # less than any word
-MAX_CHANNELS = 8  # that are kept apart: a file with more is mixed
+MAX_CHANNELS = 8  # that are kept separate: a file with more is mixed
 
 
 class Outcome(StrEnum):
@@ -93,9 +93,9 @@ class DecodeNote:
     started: bool = False  # the child is about to read the file
     claim_s: float = 0.0  # seconds that the file's headers claim
     channels: int = 0  # that the file has; before the first samples, only if the request allows more than one
-    # Container and codec, if one is not read, and the number of the track that is decoded instead, or 0.
+    # Container and codec, if one of them is not supported, and the number of the track that is decoded instead, or 0.
     source: tuple[str, str, int] = ("", "", 0)
-    lost_s: tuple[float, float] = (0.0, 0.0)  # the place of the next samples, if they stand for damaged packets
+    lost_s: tuple[float, float] = (0.0, 0.0)  # begin and end of the next samples, if they stand for damaged packets
     outcome: Outcome | None = None
 
 

@@ -1,4 +1,4 @@
-"""G.711: 8-bit mu-law and A-law to 16-bit PCM at the same rate, by a table each (ITU-T G.711)."""
+"""G.711: 8-bit mu-law and A-law to 16-bit PCM at the same rate, with one table for each (ITU-T G.711)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Companding(Enum):
 
 
 def decode(data: bytes, law: Companding) -> bytes:
-    """Return one byte a sample as 16-bit little-endian PCM, two bytes a sample."""
+    """Return samples of one byte as 16-bit little-endian PCM, two bytes a sample."""
     return _TABLES[law][np.frombuffer(data, np.uint8)].tobytes()
 
 

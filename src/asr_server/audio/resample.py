@@ -1,5 +1,5 @@
-"""The channels of decoded audio mixed to one by their places, and float32 at any rate to 16 kHz, or another one, as a
-stream.
+"""Mixes the channels of decoded audio by their positions, and resamples float32 audio of any rate to 16 kHz, or to
+another rate, as a stream.
 
 The filter is soxr at quality HQ, which is also what librosa, and with it the Qwen3-ASR SDK, uses. Measured with 3 s
 tones against libswresample (2026-11, one core), input 44.1 / 48 / 384 kHz, 16 kHz out:
@@ -28,7 +28,7 @@ Samples = NDArray[np.float32]
 
 
 class Resampler:
-    """Resamples one stream to `to_hz`. The rate of the input may change (chained Ogg): the audio before is then
+    """Resamples one stream to `to_hz`. The rate of the input may change (chained Ogg): the audio before that is
     flushed.
 
     Samples are (n,) float32 for one channel and (n, channels) for several.
@@ -41,7 +41,7 @@ class Resampler:
         self._stream: soxr.ResampleStream | None = None
 
     def push(self, samples: Samples, rate_hz: int) -> Samples:
-        """Samples at `rate_hz` -> the samples that are ready, perhaps none."""
+        """Add samples at `rate_hz`. Return the resampled ones that are ready, perhaps none."""
         tail = self._nothing
         if rate_hz != self._rate_hz:
             tail = self.flush()
@@ -76,9 +76,9 @@ class AudioBlock:
 
 
 def interleaved(block: AudioBlock, count: int) -> Samples:
-    """Return (channels, n) float32 as (n, count), or as (n,) where `count` is 1.
+    """Return (channels, n) float32 as (n, count), or as (n,) if `count` is 1.
 
-    A part of a file whose channels are others than before (chained Ogg) is mixed, and goes to the first of several.
+    If a part of a file has another number of channels than `count` (chained Ogg), it is mixed into the first channel.
     """
     channels = block.samples
     if count == 1:
@@ -94,8 +94,8 @@ def mix(block: AudioBlock) -> Samples:
     """Mix (channels, n) to (n,) by their weights, unless the channels cancel each other.
 
     A balanced line recorded as stereo has its voice in opposite phase, and the mean would be near silence. If the
-    mix has less than 1/20 of the energy that uncorrelated channels would leave in it, the first channel that is at
-    least half as strong in it as the strongest is used instead. The choice is made again about every second.
+    mix has less than 1/20 of the energy that uncorrelated channels would leave in it, one channel is used instead: the
+    first with at least half of the strongest channel's energy in it. The choice is made again about every second.
     """
     channels = block.samples
     strong: Samples = channels[0]

@@ -1,19 +1,19 @@
 """Finds where speech begins and ends, and where to cut, from the speech probability and the loudness of frames.
 
-`SpeechProbability` runs Silero VAD on onnxruntime, for many streams in one call, and gives each frame of 32 ms the
-probability of speech. The network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64 samples
-of the one before, and keeps an LSTM state between frames. `silero_batch.onnx` (made by `tools/voice_detector.py`) has
-its layers for the frames of many streams at once, and reads its weights from `silero_vad_16k_sequence.onnx`, a file of
-the package silero-vad 6.2.3 (MIT; NOTICE has its source and checksum). Its probabilities are within 2e-5 of those of
-the package's own networks (263 s of real speech, 2026-11).
+`SpeechProbability` runs Silero VAD on onnxruntime, for many streams in one call, and returns the probability of
+speech for each frame of 32 ms. The network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64
+samples of the frame before, and keeps an LSTM state between frames. `silero_batch.onnx` (made by
+`tools/voice_detector.py`) applies its layers to the frames of many streams at once. It reads its weights from
+`silero_vad_16k_sequence.onnx`, a file of the package silero-vad 6.2.3 (MIT; NOTICE has its source and checksum). Its
+probabilities match the package's own networks within 2e-5 (263 s of real speech, 2026-11).
 
-`SpanCutter` finds the spans of at most 30 s of a recording.
+`SpanCutter` cuts a recording into spans of at most 30 s.
 
 First, hysteresis finds the regions of speech, as Silero's own `get_speech_timestamps` does: a region starts where the
-probability reaches `threshold`, and ends where it fell below `off_threshold(threshold)` if it does not reach
+probability reaches `threshold`, and ends where it falls below `off_threshold(threshold)` if it does not reach
 `threshold` again for `min_silence_ms`. Then the regions get a margin and are packed into spans: regions are added
-while they fit into `max_span_s` and follow soon; a region that is itself too long is cut where its last third is
-quietest.
+while they fit into `max_span_s` and follow within `max_gap_s`; a region that is itself too long is cut where its last
+third is quietest.
 
 Invariants: spans are ordered and disjoint; all speech lies in spans; how the frames are divided into calls does not
 matter.
@@ -43,8 +43,7 @@ MIN_SPEECH_MS = 100  # a shorter sound is a click
 
 
 def off_threshold(threshold: float) -> float:
-    """Return the probability below which speech ends that began at `threshold`: the distance that Silero's own tools
-    use."""
+    """Return the probability below which speech ends. Silero's own tools use the same distance from `threshold`."""
     return max(0.01, threshold - 0.15)
 
 
@@ -71,12 +70,12 @@ class SegmentationConfig:
 
 
 def most_pad_ms(max_span_s: float, min_silence_ms: int) -> int:
-    """Return the largest margin: three regions with their margins and pauses fit into a span."""
+    """Return the largest margin with which three regions and their pauses fit into a span."""
     return int(1000 * max_span_s / 3 - min_silence_ms - MIN_SPEECH_MS - 10 * FRAME_MS) // 2
 
 
 class Hysteresis:
-    """Counts the frames of speech and of the pause at its end. Whether a pause ends the speech is the caller's rule.
+    """Counts the frames of speech and of the pause at its end. The caller decides whether a pause ends the speech.
 
     A pause begins with a frame below `off_threshold(threshold)` and ends with a frame at or above `threshold`.
     """
@@ -84,7 +83,7 @@ class Hysteresis:
     def __init__(self, threshold: float) -> None:
         self._on, self._off = threshold, off_threshold(threshold)
         self.frames = 0  # since speech began, the pause included; 0: no speech
-        self.quiet_frames = 0  # of these, the pause at the end
+        self.quiet_frames = 0  # the pause at the end, of these frames
 
     @property
     def voiced_frames(self) -> int:
@@ -117,12 +116,12 @@ def frame_power(audio: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def cut_cost(power: float, probability: float) -> float:
-    """Return how bad a cut in a frame would be, in dB: its loudness, and more the likelier it holds speech."""
+    """Return the cost of a cut in a frame, in dB: its loudness, and more the likelier it holds speech."""
     return 10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * probability
 
 
 def quietest_frame(costs: Sequence[float], low: int, high: int) -> int:
-    """Return the frame in [low, high) whose surroundings of 160 ms cost least, the first of several. 0 <= low <
+    """Return the first frame in [low, high) with the lowest mean cost over the 160 ms around it. 0 <= low <
     len(costs)."""
     padded = np.pad(np.array(costs), SMOOTHED_FRAMES // 2, mode="edge")
     smooth = np.convolve(padded, np.ones(SMOOTHED_FRAMES) / SMOOTHED_FRAMES, "valid")
@@ -137,7 +136,7 @@ def quietest_middle(audio: NDArray[np.float32]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SpeechSpan:
-    """Samples [start, end) of a recording at 16 kHz, and what they are.
+    """Samples [start, end) of a recording at 16 kHz, and what is known of them.
 
     A span that passes full scale is scaled down by its peak, as the SDK does with whole clips.
     """
@@ -150,18 +149,18 @@ class SpeechSpan:
     # where the voice detector found speech, [from, to) in samples, ordered, disjoint and without margins
     speech_regions: tuple[tuple[int, int], ...] = ()
     speaker: str | None = None  # who speaks in this channel, if that is known
-    is_doubtful: bool = False  # it is loud, and the detector takes it for no speech
-    has_speech: bool = True  # the detector takes a part of it for speech
+    is_doubtful: bool = False  # it is loud, but the detector found no speech in it
+    has_speech: bool = True  # the detector found speech in a part of it
 
     def part(self, start: int, end: int) -> SpeechSpan:
-        """Return the samples [start, end) of the recording, which lie in the span; the peak is that of the whole."""
+        """Return the part of this span with the samples [start, end) of the recording. It keeps the span's peak."""
         audio = self.audio[start - self.start : end - self.start]
         speech_regions = tuple((max(a, start), min(b, end)) for a, b in self.speech_regions if a < end and b > start)
         return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
 
 
 class SpanCutter:
-    """Cuts a recording that comes bit by bit: `push` returns the spans that are now final, `finish` the rest.
+    """Cuts a recording that arrives bit by bit: `push` returns the spans that are now final, `finish` the rest.
 
     A span is final once a long silence or more speech than fits has followed it, so at most `max_span_s` later.
     """
@@ -169,25 +168,25 @@ class SpanCutter:
     def __init__(self, config: SegmentationConfig) -> None:
         self._speech = _SpeechRegions(config)
         self._pad, self._max_gap = ms_to_frames(config.pad_ms), ms_to_frames(1000 * config.max_gap_s)
-        self._max_span = int(1000 * config.max_span_s / FRAME_MS)  # down: a span is at most that long
+        self._max_span = int(1000 * config.max_span_s / FRAME_MS)  # rounded down: no span is longer
         self._frame = 0
         self._start: int | None = None  # the open span: its first frame,
         self._end = 0  # and the padded end of its last finished region; equal to _start if there is none yet
-        self._floor = 0  # no span may start before this frame: the end of the last
+        self._floor = 0  # no span may start before this frame: the end of the last span
         longest_wait = self._max_gap + self._pad + ms_to_frames(config.min_silence_ms)
         self._recent = _RecentFrames(self._max_span + longest_wait + SMOOTHED_FRAMES)
-        self._regions: deque[tuple[int, int]] = deque()  # finished ones that are in no final span yet
+        self._regions: deque[tuple[int, int]] = deque()  # finished regions that are in no final span yet
         self._final: list[SpeechSpan] = []
 
     @property
     def needed_from(self) -> int:
-        """Return the sample before which no later span begins: what lies before it may be forgotten."""
+        """Return the sample before which no later span begins: earlier samples may be forgotten."""
         if self._start is not None:
             return self._start * FRAME_SAMPLES
         return max(self._floor, self._speech.onset - self._pad) * FRAME_SAMPLES
 
     def push(self, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> list[SpeechSpan]:
-        """The next frames: probabilities in [0, 1] and mean square power, both (k,). Returns the spans now final."""
+        """Add frames: probabilities in [0, 1] and mean square power, both (k,). Return the spans that are now final."""
         for probability, loudness in zip(probabilities.tolist(), power.tolist(), strict=True):
             self._recent.add(probability, loudness)
             self._frame += 1
@@ -196,7 +195,7 @@ class SpanCutter:
         return self._take_final()
 
     def finish(self, total_samples: int) -> list[SpeechSpan]:
-        """End of the audio, which had `total_samples`: the last spans, none past the end. Call nothing after it."""
+        """End the audio, which had `total_samples`. Return the last spans, none past the end. Call nothing after it."""
         finished = self._speech.finish()
         self._advance(finished)
         if self._start is not None:
@@ -205,7 +204,7 @@ class SpanCutter:
         return [span.part(span.start, min(span.end, total_samples)) for span in self._take_final()]
 
     def _advance(self, finished: tuple[int, int] | None) -> None:
-        """Let the open span grow, be cut, or end after a frame."""
+        """After a frame, let the open span grow, cut it, or end it."""
         region = finished or self._speech.running()
         if region is None:
             if self._start is not None and self._frame - self._end > self._max_gap + self._pad:
@@ -259,7 +258,7 @@ class _SpeechRegions:
 
     @property
     def onset(self) -> int:
-        """Return the first frame of the current region, which may still prove a click; in silence the next frame."""
+        """Return the first frame of the current region, which may still prove a click; in silence, the next frame."""
         return self._frame - self._speech.frames
 
     def add(self, probability: float) -> tuple[int, int] | None:
@@ -269,7 +268,7 @@ class _SpeechRegions:
         return self.finish() if self._speech.quiet_frames > self._min_silence else None
 
     def running(self) -> tuple[int, int] | None:
-        """Return the current region, as far as it is certain; None if there is none, or it may still prove a
+        """Return the current region as far as it is certain, or None if there is none or it may still prove to be a
         click."""
         if not self._speech.frames or self._speech.voiced_frames < self._min_speech:
             return None
@@ -283,7 +282,7 @@ class _SpeechRegions:
 
 
 class _RecentFrames:
-    """The speech probability of each recent frame, and how bad a cut there would be."""
+    """The speech probability of each recent frame, and the cost of a cut there."""
 
     def __init__(self, kept: int) -> None:
         self._costs: deque[float] = deque(maxlen=kept)
@@ -296,12 +295,12 @@ class _RecentFrames:
         self._seen += 1
 
     def peak(self, low: int, high: int) -> float:
-        """Return the highest probability in [low, high), as far as kept."""
+        """Return the highest probability of the kept frames in [low, high)."""
         first = self._seen - len(self._probabilities)
         return max(islice(self._probabilities, max(0, low - first), max(0, high - first)), default=0.0)
 
     def quietest(self, low: int, high: int) -> int:
-        """Return the frame in [low, high), as far as kept, where a cut is best."""
+        """Return the kept frame in [low, high) where a cut is best."""
         first = self._seen - len(self._costs)
         return first + quietest_frame(self._costs, max(0, low - first), max(0, high - first))
 
@@ -312,7 +311,7 @@ Probabilities = NDArray[np.float32]
 # onnxruntime refuses weights if their path is a symbolic link that leaves the folder of the graph.
 GRAPH = Path(__file__).resolve().with_name("silero_batch.onnx")
 WEIGHTS = GRAPH.with_name("silero_vad_16k_sequence.onnx")
-MOST_FRAMES = 128  # of a call: some 3 ms; larger ones are no faster, and live speech would wait longer for them
+MOST_FRAMES = 128  # in one call, about 3 ms; larger calls are no faster, and live speech would wait longer for them
 _STATE_SIZE = 2 * 128 + 64  # hidden and cell of the LSTM, and the end of the frame before
 _USUAL_PEAK = 0.5
 _MOST_GAIN = 8.0
@@ -322,9 +321,9 @@ _PEAK_FADE = 0.5 ** (FRAME_MS / 2000)  # by half in 2 s: another speaker may be 
 class SpeechProbability:
     """Silero VAD, frame by frame, with the state of one stream. Use one object for each stream.
 
-    The network is loaded once a process, at the first use; it is shared, the stream state is not.
+    The network is loaded once a process, at the first use. It is shared; the stream state is not.
 
-    Quiet audio is amplified first: the network hears speech that is 24 dB below the usual level late or not at all.
+    Quiet audio is amplified first: the network detects speech 24 dB below the usual level late or not at all.
     """
 
     def __init__(self) -> None:
@@ -332,17 +331,17 @@ class SpeechProbability:
         self.peak = _USUAL_PEAK / _MOST_GAIN
 
     def push(self, audio: Samples) -> Probabilities:
-        """The next samples, (n,) float32 -> (ceil(n / 512),) float32 in [0, 1]. Silence completes the last frame."""
+        """Add samples, (n,) float32. Return (ceil(n / 512),) float32 in [0, 1]. Silence completes the last frame."""
         whole = np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
         parts = [whole[at : at + MOST_FRAMES] for at in range(0, len(whole), MOST_FRAMES)]
         return np.concatenate([np.zeros(0, np.float32), *(self.push_together([(self, part)])[0] for part in parts)])
 
     @staticmethod
     def push_together(pieces: Sequence[tuple[SpeechProbability, Samples]]) -> list[Probabilities]:
-        """Return the probabilities of the next frames, (n, 512) and at least one, of each of several streams, by one
-        call.
+        """Return the probabilities of the next frames of several streams, in one call. Each stream has (n, 512)
+        frames, n >= 1.
 
-        If it raises, no stream has changed.
+        If this raises, no stream has changed.
         """
         streams = [stream for stream, _ in pieces]
         counts = np.array([len(frames) for _, frames in pieces])
@@ -366,13 +365,13 @@ class SpeechProbability:
         }
         scores, states = load_voice_detector().run(["probabilities", "next_states"], inputs)
         for stream, state, peak in zip(streams, states, peaks, strict=True):
-            stream.state, stream.peak = state.copy(), peak  # a view would keep the states of all
+            stream.state, stream.peak = state.copy(), peak  # a view would keep the states of all streams in memory
         return np.split(scores[steps, 0, rows, 0], ends[:-1])
 
 
 def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Samples, list[float]]:
-    """Return the gain of each frame, (k, 1), which brings the recent peak of its stream to the usual one, and the peaks
-    after the frames. A peak fades slowly. `loudest`: the loudest sample of each frame, one stream after the other."""
+    """Return the gain of each frame, (k, 1), which raises the recent peak of its stream to the usual peak, and the
+    peaks after the frames. Peaks fade slowly. `loudest`: the loudest sample of each frame, stream by stream."""
     gains, after, levels = [], [], iter(loudest.tolist())
     for peak, count in zip(peaks, counts, strict=True):
         for level in islice(levels, count):
@@ -385,11 +384,11 @@ def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Sam
 @functools.cache
 def load_voice_detector() -> onnxruntime.InferenceSession:
     """Load the network once a process. Several threads may call its `run` at once."""
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or onnxruntime's builds send telemetry
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # a call takes 3 ms: more threads cost more
-    options.enable_cpu_mem_arena = False  # it would keep what the longest call took
-    options.enable_mem_pattern = False  # it would keep a plan of the memory for each combination of sizes
+    options.enable_cpu_mem_arena = False  # it would keep the memory that the longest call took
+    options.enable_mem_pattern = False  # it would keep a memory plan for each combination of sizes
     return onnxruntime.InferenceSession(str(GRAPH), options, providers=["CPUExecutionProvider"])

@@ -13,8 +13,8 @@ from collections.abc import Callable
 HEAD_BYTES = 65_536  # read at once
 _MAX_ID3_TAGS = 8
 _SEARCH_BYTES = 32 * 1024 * 1024  # how much junk, padding or pictures may precede the first frame
-# Three agreeing headers in random bytes have a chance below 1e-9 a position. Inside other content, such as the packets
-# of an unknown container, three frames may follow each other, but not as many as a search asks for.
+# In random bytes, three agreeing headers have a chance below 1e-9 a position. Inside other content, such as the packets
+# of an unknown container, three frames may follow each other, but not as many as a search requires.
 _MIN_FRAMES, _MIN_FRAMES_INSIDE = 3, 10
 _FRAME = re.compile(rb"\xff[\xe2-\xff][\x00-\xef]")  # the first three bytes that any frame below can have
 
@@ -29,7 +29,7 @@ _MPEG_RATES_HZ = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (
 _ADTS_RATES = 13  # sampling_frequency_index 13 to 15 are reserved (ISO 13818-7, table 35)
 _FrameBytes = Callable[[bytes], int]
 
-# The demuxers that may be used, by libavformat's names, and what people call their files.
+# The demuxers that may be used, by libavformat's names, with the common names of their formats.
 DEMUXERS = {
     "wav": "WAV",
     "w64": "W64",
@@ -52,7 +52,7 @@ DEMUXERS = {
     "mpeg": "MPEG program stream",
     "mpegts": "MPEG transport stream",
 }
-# The group is the demuxer, or the name of a container that is not read.
+# The name of the group is the demuxer, or a container that is not supported.
 _MAGIC = re.compile(
     rb"""(?xs)
     (?P<wav>(?:RIFF|RIFX|RF64|BW64)....WAVE) | (?P<avi>RIFF....AVI[\ X\x19]) | (?P<aiff>FORM....AIF[FC])
@@ -109,7 +109,7 @@ def id3_bytes(head: bytes) -> int:
 
 
 def _frames(head: bytes, at: int, count: int) -> str | None:
-    """ "mp3" or "aac" if that many of its frames follow each other from `at` on."""
+    """Return "mp3" or "aac" if `count` of its frames follow each other from `at` on, else None."""
     for name, length in (("mp3", _mpeg_frame_bytes), ("aac", _adts_frame_bytes)):
         if _run_of_frames(head, at, count, length):
             return name

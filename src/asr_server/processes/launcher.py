@@ -109,7 +109,7 @@ class ForkServer:
 
     @property
     def answer_s(self) -> float:
-        """Return how long to wait for the first message of a child after `send`. After that, the fork server hangs."""
+        """Return how long to wait for the first message of a child after `send`. If there is none by then, it hangs."""
         return _ANSWER_S if self._has_answered else _FIRST_ANSWER_S
 
     def answered(self, process: subprocess.Popen[bytes]) -> None:

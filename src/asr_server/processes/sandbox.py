@@ -115,7 +115,7 @@ def _set_limits(memory_bytes: int, cpu_s: float) -> None:
     for which, limit in (
         (resource.RLIMIT_AS, address_space + memory_bytes),
         (resource.RLIMIT_CPU, math.ceil(cpu_s)),
-        (resource.RLIMIT_FSIZE, 0),  # no file can grow; pipes are not files
+        (resource.RLIMIT_FSIZE, 0),  # no file can grow; this does not limit pipes
         (resource.RLIMIT_CORE, 0),  # a dump would hold the caller's audio
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_NOFILE, 0),  # descriptors that are open stay, and no other can be opened

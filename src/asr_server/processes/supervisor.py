@@ -197,7 +197,7 @@ class Supervisor:
         self._has_served = False
         try:
             with unnamed_socket() as place:
-                with place.listener:  # only the child keeps a copy, so connections break when it ends
+                with place.listener:  # then only the child has it, so connections break when it ends
                     process = await self._supervised.spawn(place.listener)
                 await self._supervise(process, self._supervised.path or place.path)
         except OSError as error:
