@@ -165,8 +165,11 @@ _RENEW_S = 1.0
 _LOOK_S, _COUNT_S = 1.0, 5.0
 _SWEEP_S = 60.0
 _RELEASE_S = 5.0
-# A job that ended more servers than this would end another, so it fails.
+# A job that ended more servers or engines than this would end another, so it fails.
 _MOST_LOST = 5
+# The pause before a job whose engine failed is queued again, by how often that has happened. In it a process whose own
+# engine failed ends, or the engine process is replaced. In all they are longer than an outage that somebody repairs.
+_ENGINE_AWAY_S = (10.0, 60.0, 600.0, 3600.0, 3600.0, 3600.0)
 
 
 @dataclass(slots=True)
@@ -438,15 +441,19 @@ class JobRunner:
         """Run the job, and return its record as it is stored. Raises `ClaimLost`."""
         kind = next(kind for kind in self._kinds if isinstance(claim.record.request, kind.request_types))
         if claim.lost > _MOST_LOST:
-            error = kind.unexpected_error(f"{claim.lost} servers ended while they ran this job.")
+            error = kind.unexpected_error(f"{claim.lost} servers or engines ended while they ran this job.")
             return await self._end(claim, claim.record.failed(error))
         failure: AsrError
         try:
             outcome = await kind.process(await self._opened(claim, files))
-        except (EngineFailed, ShuttingDown) as error:  # this process ends; another runs the job
-            self._running[claim.id].engine_failed = isinstance(error, EngineFailed)
+        except ShuttingDown:  # this process ends; another runs the job
             await asyncio.Event().wait()
             raise
+        except EngineFailed:
+            self._running[claim.id].engine_failed = True
+            await asyncio.sleep(_ENGINE_AWAY_S[claim.lost])
+            await when_answered(partial(self._store.release, claim, lost=True))
+            raise ClaimLost from None
         except AsrError as error:
             failure = error
         except OSError as error:

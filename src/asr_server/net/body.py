@@ -225,7 +225,7 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
         error.param = None  # the body is not a file
         raise
     except NOT_JSON:
-        raise InvalidInput("The body is not valid JSON in UTF-8, or has too many values.", code="malformed_body") from None
+        raise InvalidInput("The body is not JSON in UTF-8, or has too many values.", code="malformed_body") from None
     if not isinstance(values, dict):
         raise InvalidInput("The body must be a JSON object.", code="malformed_body")
     return values

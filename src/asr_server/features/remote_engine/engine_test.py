@@ -130,7 +130,7 @@ def test_an_answer_that_repeats_itself_is_ended(remote, engine_for):
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_asked_again_when_it_says(remote, engine_for, status, monkeypatch):
-    """If it stays busy, the caller gets its status and Retry-After: at most 30 seconds, one if it is no number or missing."""
+    """If it stays busy, the caller gets its status and Retry-After: at most 30 seconds, one if it names none."""
     asked_s = []
 
     def script(call):

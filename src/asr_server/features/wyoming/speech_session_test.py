@@ -5,6 +5,7 @@ import json
 import queue
 import socket
 import threading
+import time
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest.mock import Mock
@@ -94,6 +95,25 @@ def test_a_client_that_does_not_read_is_disconnected(monkeypatch, server):
     ):
         client.sendall(b'{"type": "synthesize", "data": {"text": "Long."}}\n')
         assert server.left.wait(_WAIT_S)
+
+
+def test_a_connection_beyond_the_limit_is_closed_until_another_ends(monkeypatch, server):
+    monkeypatch.setattr(wyoming, "_MAX_CONNECTIONS", 1)
+    with _serving(wyoming.Bridge("127.0.0.1", 0, wyoming.BridgeTarget(server.address))) as bridge:
+
+        def answer():
+            with socket.create_connection(("127.0.0.1", bridge.port), timeout=_WAIT_S) as client:
+                with suppress(ConnectionError):
+                    client.sendall(b'{"type": "ping"}\n')
+                    return client.recv(1_000)
+                return b""
+
+        with socket.create_connection(("127.0.0.1", bridge.port), timeout=_WAIT_S) as first:
+            first.sendall(b'{"type": "ping"}\n')
+            assert b"pong" in first.recv(1_000)
+            assert not answer()
+        while not answer():
+            time.sleep(0.01)
 
 
 @settings(max_examples=40, deadline=None)

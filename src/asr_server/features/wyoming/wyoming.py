@@ -103,6 +103,8 @@ def _voices(client: httpx.Client) -> tuple[SpeakingVoice, ...]:
         return ()
 
 
+# Each connection has a thread. A home's clients open one for each utterance.
+_MAX_CONNECTIONS = 128
 # Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
 _MAX_LINE_BYTES = 65_536
 _MAX_READ_BYTES = 16 * 1024 * 1024
@@ -146,7 +148,19 @@ class Bridge(socketserver.ThreadingTCPServer):
         self.target = target
         self.monitor = ServerMonitor(target.server, target.token)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._places = threading.Semaphore(_MAX_CONNECTIONS)
         super().__init__((host, port), _Connection)
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """Return False, so that the connection is closed, if too many are open."""
+        return self._places.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, and free its place."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     @property
     def port(self) -> int:
