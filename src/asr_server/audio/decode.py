@@ -156,6 +156,8 @@ class FrameReader(contextlib.AbstractContextManager["FrameReader"]):
         """
         started_s = time.monotonic()
         async with asyncio.timeout(max(0.0, min(self._next_s, self._left_s))):
+            # Reading a full pipe never waits. A child that was taken over could fill it faster than it is read.
+            await asyncio.sleep(0)
             try:
                 note_bytes, sample_bytes = messages.sizes(await self._exactly(messages.HEADER.size), _MOST_BYTES)
                 note = _notes.validate_json(await self._exactly(note_bytes))

@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -26,6 +27,7 @@ from asr_server.core.conftest import counts, raises, until
 from asr_server.core.errors import DecoderUnavailable, ShuttingDown
 from asr_server.core.idle import end_expired
 from asr_server.processes import launcher
+from asr_server.processes.messages import packed
 from E2Etest.drive.procfs import family
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -73,6 +75,26 @@ async def test_a_slow_reader_is_not_timed_out():
         assert 0 < 40 * SAMPLE_RATE - sum([len(block) async for block in blocks]) <= 65_536  # the first block
     assert decoder.memory.held == 0
     await decoder.close()
+
+
+async def test_notes_without_end_leave_the_event_loop_to_others():
+    """A child that was taken over may send them. The limit of the file's time ends it."""
+    request = replace(DecodeLimits(max_audio_s=600.0).of_file(1_000), cpu_s=0.1)
+
+    def send(fd):
+        with open(fd, "wb", buffering=0) as pipe, contextlib.suppress(BrokenPipeError):
+            while True:
+                pipe.write(packed({}))
+
+    async def read(frames):
+        while True:
+            await frames.next()
+
+    with decode.FrameReader(request) as frames:
+        sender = asyncio.create_task(asyncio.to_thread(send, os.dup(frames.write_fd)))
+        with pytest.raises(TimeoutError):
+            await read(frames)
+    await sender
 
 
 async def test_memory_limit():

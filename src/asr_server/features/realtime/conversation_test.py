@@ -159,7 +159,11 @@ def test_a_turn_that_was_cut_has_the_tokens_languages_and_seconds_of_all_its_par
 def test_a_commit_after_a_cut_in_a_pause_commits_the_turn_that_was_cut():
     """No utterance is open then, so an empty one answers the commit."""
     _, conversation = _by_commit()
-    cut = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.CUT), UtteranceEnded(2, 90_000, 90_000, Ending.FLUSH)]
+    cut = [
+        UtteranceStarted(1, 0),
+        UtteranceEnded(1, 0, 16_000, Ending.CUT),
+        UtteranceEnded(2, 90_000, 90_000, Ending.FLUSH),
+    ]
     events = [event for each in (*cut, _final(1, "one"), _final(2, "")) for event in conversation.on_message(each)]
     assert [(one["transcript"], one["usage"]["seconds"]) for one in events if one["type"] == COMPLETED] == [("one", 1)]
 
