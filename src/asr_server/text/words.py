@@ -73,7 +73,9 @@ def _kept(function: F) -> F:
 
     @wraps(function)
     def found(word: str, *more: str) -> Any:
-        return (cached if len(word) <= _KEPT_CHARS else function)(word, *more)
+        if len(word) > _KEPT_CHARS:
+            return function(word, *more)
+        return cached(word, *more)
 
     return cast(F, found)
 

@@ -43,4 +43,4 @@ class AlignerModel(Protocol):
         every `stamp`, (2 x words, slots), not normalised."""
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """From now on, call `on_progress` inside passes that may take long."""
+        """Call `on_progress` inside passes that may take long, from now on."""

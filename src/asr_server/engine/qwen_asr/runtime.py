@@ -182,7 +182,7 @@ class Runtime:
         return held or self.decoder.device != "cpu"
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """From now on, call `on_progress` inside every pass that may take long.
+        """Call `on_progress` inside every pass that may take long, from now on.
 
         Only on a CPU: a GPU's passes are queued in milliseconds, of which each call would take a noticeable part.
         """

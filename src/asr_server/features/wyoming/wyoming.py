@@ -148,19 +148,8 @@ class Bridge(socketserver.ThreadingTCPServer):
         self.target = target
         self.monitor = ServerMonitor(target.server, target.token)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._places = threading.Semaphore(_MAX_CONNECTIONS)
+        self.slots = threading.Semaphore(_MAX_CONNECTIONS)
         super().__init__((host, port), _Connection)
-
-    def verify_request(self, request: object, client_address: object) -> bool:
-        """Return False, so that the connection is closed, if too many are open."""
-        return self._places.acquire(blocking=False)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection, and free its place."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
 
     @property
     def port(self) -> int:
@@ -186,12 +175,17 @@ class _Connection(socketserver.StreamRequestHandler):
         self._options: LiveOptions | None = None  # of the next utterance, if the client states them
 
     def handle(self) -> None:
-        # A client that disconnects, or uses another protocol, ends its own connection and nothing else.
-        with contextlib.suppress(OSError):
+        if not self.server.slots.acquire(blocking=False):
+            return
+        try:
             events = _BoundedStream(self.rfile)
             while (event := _next(events)) is not None:
                 if not self._handle(event):
                     return
+        except OSError:
+            return  # a client that disconnects, or uses another protocol, ends its own connection and nothing else
+        finally:
+            self.server.slots.release()
 
     def finish(self) -> None:
         with contextlib.suppress(OSError):
