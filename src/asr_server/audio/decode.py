@@ -155,9 +155,9 @@ class FrameReader(contextlib.AbstractContextManager["FrameReader"]):
         allow, and `IncompleteReply`. Time between two calls does not count.
         """
         started_s = time.monotonic()
-        async with asyncio.timeout(max(0.0, min(self._next_s, self._left_s))):
-            # Reading a full pipe never waits. A child that was taken over could fill it faster than it is read.
-            await asyncio.sleep(0)
+        if self._left_s <= 0:
+            raise TimeoutError
+        async with asyncio.timeout(min(self._next_s, self._left_s)):
             try:
                 note_bytes, sample_bytes = messages.sizes(await self._exactly(messages.HEADER.size), _MOST_BYTES)
                 note = _notes.validate_json(await self._exactly(note_bytes))
@@ -167,6 +167,8 @@ class FrameReader(contextlib.AbstractContextManager["FrameReader"]):
         self._left_s -= time.monotonic() - started_s
         if samples:
             self._next_s = self._block_s
+        else:
+            await asyncio.sleep(0)  # reading a full pipe never waits, and a hostile child could fill it with notes
         return note, samples
 
     async def _exactly(self, size: int) -> bytearray:

@@ -78,7 +78,7 @@ async def test_a_slow_reader_is_not_timed_out():
 
 
 async def test_notes_without_end_leave_the_event_loop_to_others():
-    """A child that was taken over may send them. The limit of the file's time ends it."""
+    """A child that was taken over may send them. The time limit of the file ends that."""
     request = replace(DecodeLimits(max_audio_s=600.0).of_file(1_000), cpu_s=0.1)
 
     def send(fd):
@@ -90,11 +90,21 @@ async def test_notes_without_end_leave_the_event_loop_to_others():
         while True:
             await frames.next()
 
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    turns = 0
     with decode.FrameReader(request) as frames:
         sender = asyncio.create_task(asyncio.to_thread(send, os.dup(frames.write_fd)))
+        other = asyncio.create_task(others())
         with pytest.raises(TimeoutError):
             await read(frames)
+        other.cancel()
     await sender
+    assert turns > 10
 
 
 async def test_memory_limit():
