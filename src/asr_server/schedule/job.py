@@ -40,7 +40,7 @@ class Priority(IntEnum):
         return self <= Priority.PARTIAL
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Job(Generic[R]):
     """Work for the engine thread with a result of type `R`."""
 
@@ -60,6 +60,7 @@ class Job(Generic[R]):
     ended_s: float = 0.0  # set by the engine thread (monotonic)
     load_s: float = 0.0  # set by the engine thread: the part of its wait during which the model was loaded
     begun: bool = False  # set by the engine thread: the batch had an outcome for it
+    is_queued: bool = False  # set by `JobQueue`
     key: int = field(default_factory=lambda: next(_numbers))  # the row's key in the batch
     future: Future[R] = field(default_factory=Future)  # cancelled to cancel the job: there is no other flag
     # of the code that made the job: what the engine thread logs for only this job has the id of its request
@@ -171,6 +172,7 @@ class JobQueue:
         # An owner earns nothing for time without waiting jobs.
         self._had_s[share] = max(self._had_s.get(share, 0.0), self._turn_s[live])
         heapq.heappush(heap, (job.queued_s + _ALLOWANCES_S.get(job.priority, 0.0), next(_numbers), job))
+        job.is_queued = True
 
     def pop(self, *, live: bool, models: Collection[str] | None = None) -> AnyJob | None:
         """Remove and return the most urgent job of live work, or of recordings, for `models` (None: all). Return None
@@ -180,6 +182,7 @@ class JobQueue:
             return None
         place = min(found, key=lambda place: (self._had_s[place[:2]], self._heaps[place][0]))
         job = heapq.heappop(self._heaps[place])[-1]
+        job.is_queued = False
         self._turn_s[live] = self._had_s[place[:2]]
         self._had_s[place[:2]] += job.cost_s
         if not self._heaps[place]:

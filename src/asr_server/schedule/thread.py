@@ -25,7 +25,9 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
+from weakref import ref
 
 from asr_server.core.errors import EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
@@ -212,7 +214,15 @@ class EngineThread:
             job.queued_s = job.queued_s or self.clock()
             self._queue.push(job)
             self._wake.notify()
+        # By a weak reference: the future keeps its callbacks, and a cycle would keep the audio of every job.
+        job.future.add_done_callback(partial(self._let_go, ref(job)))
         return job.future
+
+    def _let_go(self, job: ref[AnyJob], future: Future[R]) -> None:
+        """Drop the audio of a cancelled job that is queued, perhaps for as long as a load takes."""
+        with self._wake:
+            if future.cancelled() and (cancelled := job()) is not None and cancelled.is_queued:
+                cancelled.item = ()  # not None, which stands for a load
 
     def load(self, model: str = DEFAULT) -> Future[None]:
         return self.submit(Job[None](None, Priority.FINAL, model=model))

@@ -1,6 +1,7 @@
 """The engine thread, driven with a scripted batch: faults are injected here, which no real model does on demand."""
 
 import time
+import weakref
 from concurrent.futures import CancelledError
 from contextlib import closing
 from unittest.mock import Mock
@@ -92,6 +93,18 @@ def test_closing_settles_everyone(batch):
         thread.submit(Job(1))
     assert not batch.loaded
     assert not thread.snapshot().alive
+
+
+def test_a_cancelled_job_that_waits_keeps_no_audio(by_hand):
+    """Callers may come and leave while a model loads, which takes minutes."""
+    audio = Mock()
+    gone = weakref.ref(audio)
+    future = by_hand.submit(Job(audio))
+    del audio
+    future.cancel()
+    assert gone() is None
+    by_hand.turn()
+    assert by_hand.snapshot().running == 0
 
 
 def test_a_result_that_races_a_cancellation_kills_nothing(thread):
