@@ -167,9 +167,9 @@ _SWEEP_S = 60.0
 _RELEASE_S = 5.0
 # A job that ended more servers or engines than this would end another, so it fails.
 _MOST_LOST = 5
-# The pause before a job whose engine failed is queued again, by how often that has happened. In it a process whose own
-# engine failed ends, or the engine process is replaced. In all they are longer than an outage that somebody repairs.
-_ENGINE_AWAY_S = (10.0, 60.0, 600.0, 3600.0, 3600.0, 3600.0)
+# A job whose engine failed is queued again after this pause, in which a process whose own engine failed ends. An engine
+# process that is away refuses a job within the second time, and the job is not at fault.
+_ENGINE_AWAY_S, _REFUSED_S = 30.0, 5.0
 
 
 @dataclass(slots=True)
@@ -444,6 +444,7 @@ class JobRunner:
             error = kind.unexpected_error(f"{claim.lost} servers or engines ended while they ran this job.")
             return await self._end(claim, claim.record.failed(error))
         failure: AsrError
+        began_s = time.monotonic()
         try:
             outcome = await kind.process(await self._opened(claim, files))
         except ShuttingDown:  # this process ends; another runs the job
@@ -451,8 +452,9 @@ class JobRunner:
             raise
         except EngineFailed:
             self._running[claim.id].engine_failed = True
-            await asyncio.sleep(_ENGINE_AWAY_S[claim.lost])
-            await when_answered(partial(self._store.release, claim, lost=True))
+            is_lost = time.monotonic() - began_s > _REFUSED_S
+            await asyncio.sleep(_ENGINE_AWAY_S)
+            await when_answered(partial(self._store.release, claim, lost=is_lost))
             raise ClaimLost from None
         except AsrError as error:
             failure = error

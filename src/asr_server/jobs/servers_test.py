@@ -169,14 +169,14 @@ async def test_what_runs_for_longer_than_a_lease_stays_where_it_runs(run, server
 
 
 async def test_a_job_runs_again_when_its_engine_is_back(run, monkeypatch):
-    """An engine process may be away for long. A job that ends each engine fails in the end."""
-    monkeypatch.setattr(runner, "_ENGINE_AWAY_S", (0.01,) * 6)
-    work = Work(*[EngineFailed("The engine does not answer.")] * 3)
-    async with run(work) as jobs:
-        for runs, state in ((4, RecordState.SUCCEEDED), (6, RecordState.FAILED)):
+    """An engine process may refuse it for long. A job that ends each engine that runs it fails in the end."""
+    monkeypatch.setattr(runner, "_ENGINE_AWAY_S", 0.01)
+    for refused_s, runs, state in ((5.0, 9, RecordState.SUCCEEDED), (0.0, 6, RecordState.FAILED)):
+        monkeypatch.setattr(runner, "_REFUSED_S", refused_s)
+        work = Work(*[EngineFailed("The engine does not answer.")] * 8)
+        async with run(work) as jobs:
             taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
             assert ((await ended(jobs, taken.id)).state, len(work.runs)) == (state, runs)
-            work.script, work.runs = [EngineFailed("The engine does not answer.")] * 6, []
 
 
 async def test_a_server_whose_engine_failed_begins_no_more_jobs(run, server):
