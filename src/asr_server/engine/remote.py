@@ -19,27 +19,14 @@ from typing import Any
 
 from loguru import logger
 
-from asr_server.core.errors import (
-    AsrError,
-    EngineFailed,
-    Overloaded,
-    ShuttingDown,
-    TranscriptionFailed,
-)
+from asr_server.core.errors import AsrError, EngineFailed, Overloaded, ShuttingDown, TranscriptionFailed
 from asr_server.core.idle import end_when_idle
 from asr_server.core.settings import Settings
 from asr_server.engine import wire
 from asr_server.engine.core import EngineCore, Watch, by_name, speaking
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignerState, AlignItem, EngineInfo, Samples, Tokens, Utterance
-from asr_server.processes.supervisor import (
-    WELL,
-    Condition,
-    Process,
-    Supervised,
-    Supervisor,
-    starter,
-)
+from asr_server.processes.supervisor import WELL, Condition, Process, Supervised, Supervisor, starter
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobEnd, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, ModelState, ModelStatus
 

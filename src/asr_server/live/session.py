@@ -20,15 +20,7 @@ from loguru import logger
 from asr_server.audio.segmentation import SpeechProbability
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput
-from asr_server.live.inbox import (
-    PIECE_BYTES,
-    ArrivalTimes,
-    Disconnected,
-    Inbox,
-    Incoming,
-    RefusedAction,
-    SharedBytes,
-)
+from asr_server.live.inbox import PIECE_BYTES, ArrivalTimes, Disconnected, Inbox, Incoming, RefusedAction, SharedBytes
 from asr_server.live.inference import Engines, FinalWordTimes, LiveInference
 from asr_server.live.machine.events import (
     Action,

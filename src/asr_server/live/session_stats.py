@@ -43,11 +43,7 @@ class LiveMetrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.opened = Counter("asr_live_sessions_opened_total", "Started live sessions.", registry=registry)
         self.ended = Counter("asr_live_sessions_ended_total", "Ended live sessions.", ["outcome"], registry=registry)
-        self.audio = Counter(
-            "asr_live_audio_seconds_total",
-            "Audio of ended live sessions.",
-            registry=registry,
-        )
+        self.audio = Counter("asr_live_audio_seconds_total", "Audio of ended live sessions.", registry=registry)
         self.partials = Counter("asr_live_partials_total", "Partials of live sessions.", registry=registry)
         self.estimates = Counter(
             "asr_live_end_of_turn_total",
@@ -56,10 +52,7 @@ class LiveMetrics:
             registry=registry,
         )
         self.utterances = Counter(
-            "asr_live_utterances_total",
-            "Live utterances, by their end.",
-            ["ending"],
-            registry=registry,
+            "asr_live_utterances_total", "Live utterances, by their end.", ["ending"], registry=registry
         )
         self.commit_lag = Histogram(
             "asr_live_commit_lag_seconds",
@@ -68,10 +61,7 @@ class LiveMetrics:
             buckets=_LIVE_S,
         )
         self.final = Histogram(
-            "asr_live_final_seconds",
-            "From the end of an utterance to its final.",
-            registry=registry,
-            buckets=_LIVE_S,
+            "asr_live_final_seconds", "From the end of an utterance to its final.", registry=registry, buckets=_LIVE_S
         )
         with_series(self.ended, SessionOutcome)
         with_series(self.estimates, EstimateResult)

@@ -11,15 +11,7 @@ from typing import Any
 import torch
 
 from asr_server.engine.memory import Capacity, NoRoom
-from asr_server.engine.qwen_asr.rows import (
-    COLDEST,
-    AnswerRow,
-    Choice,
-    Known,
-    Rows,
-    known_tokens,
-    note,
-)
+from asr_server.engine.qwen_asr.rows import COLDEST, AnswerRow, Choice, Known, Rows, known_tokens, note
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.attention import TokenSpan
@@ -52,11 +44,7 @@ def _with_logprobs(logits: torch.Tensor, tokens: torch.Tensor, watched: int) -> 
 
 
 def choose(
-    head: Head,
-    states: torch.Tensor,
-    watched: int,
-    known: Known = _NOTHING,
-    likeliest: Likeliest = likeliest,
+    head: Head, states: torch.Tensor, watched: int, known: Known = _NOTHING, likeliest: Likeliest = likeliest
 ) -> torch.Tensor:
     """Return the token after each hidden state (n, d): the likeliest one, or the one that follows from `known`.
 

@@ -43,12 +43,7 @@ class SpeechMetrics:
     """Counters and histograms of texts. Used on the event loop."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.answers = Counter(
-            "asr_speech_answers_total",
-            "Ended texts.",
-            ["format", "end"],
-            registry=registry,
-        )
+        self.answers = Counter("asr_speech_answers_total", "Ended texts.", ["format", "end"], registry=registry)
         self.first_audio = Histogram(
             "asr_speech_first_audio_seconds",
             "From a text to its first audio, without jobs.",
@@ -56,10 +51,7 @@ class SpeechMetrics:
             buckets=SPEECH_S,
         )
         self.encoding = Histogram(
-            "asr_speech_encoding_seconds",
-            "Time of a sentence in the encoder.",
-            registry=registry,
-            buckets=SPEECH_S,
+            "asr_speech_encoding_seconds", "Time of a sentence in the encoder.", registry=registry, buckets=SPEECH_S
         )
         with_series(self.answers, SpeechFormat, JobEnd)
 
@@ -277,10 +269,7 @@ class SpeechProcessor:
         return done
 
     async def speak_file(
-        self,
-        queue: SpeechQueue,
-        emit: EmitOfFile,
-        limit: AbstractAsyncContextManager[object] | None = None,
+        self, queue: SpeechQueue, emit: EmitOfFile, limit: AbstractAsyncContextManager[object] | None = None
     ) -> SpokenFile:
         """Speak the sentences of a queue up to its next mark, as one file. Raises as `speak`."""
         queued = await queue.first()
