@@ -56,6 +56,15 @@ delete AudioContext.prototype.setSinkId;
 AudioContext.prototype.resume = () => new Promise(() => {});
 Object.defineProperty(BaseAudioContext.prototype, "state", { get: () => "suspended" });
 """
+# `window.go()` lets the messages come, without which the page does not begin.
+NO_MESSAGES = """
+const fetched = window.fetch;
+const held = new Promise((resolve) => (window.go = resolve));
+window.fetch = async (...asked) => {
+  if (String(asked[0]).includes("/messages/")) await held;
+  return fetched(...asked);
+};
+"""
 # The worklet gives blocks of 2048 samples; on a busy machine several are under way to the page.
 BLOCKS_S = 0.3
 WORDS = recordings.sample()[1]
@@ -139,6 +148,15 @@ def test_a_crash_of_the_page_or_the_server_loses_no_word(speaking, page_server, 
         shows(page, FINALS, [WORDS, WORDS])
         _stops(page)
         assert texts(until_kept(page, lambda found: found[0]["state"] == "complete")[0])[:2] == [WORDS, WORDS]
+
+
+def test_start_cannot_be_pressed_before_it_works(browser, page_server):
+    with opened(browser, page_server.base, script=NO_MESSAGES) as page:
+        with pytest.raises(Error, match="Timeout"):
+            page.click("#live-start", timeout=500)
+        page.evaluate("window.go()")
+        _starts(page)
+        _stops(page)
 
 
 def test_the_microphone_is_held_no_longer_than_it_is_used(launch, browser, page_server):

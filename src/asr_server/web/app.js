@@ -107,6 +107,7 @@ beginSettings();
 apply(document);
 addEventListener("hashchange", show);
 i18n.onchange(showTitle);
+document.querySelector("main").inert = false; // an earlier press would be lost
 show();
 watch(showServer, 10);
 const shared = await takeShared();
