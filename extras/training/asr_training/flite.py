@@ -1,4 +1,4 @@
-"""Speech by the flite program, which reports phones; words are located by their numbers of phones when spoken alone."""
+"""Speech by the flite program, which reports phones; the phones of each word spoken by itself locate it."""
 
 from __future__ import annotations
 

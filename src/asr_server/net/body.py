@@ -218,7 +218,7 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     try:
         data = await Request(request.scope, BodyReader(request.receive, max_bytes, _LONGEST_TEXT_S)).body()
         _check_values(data)
-        # Not the bytes, or a body in UTF-16 would be parsed, whose values cannot be counted as these are.
+        # Decode first: from bytes, `loads` would also parse UTF-16, whose values `_check_values` cannot count.
         values = json.loads(data.decode("utf-8-sig") or "{}")
         json.dumps(values, ensure_ascii=False).encode()  # fails for lone surrogates, which could not be sent back
     except InvalidInput as error:

@@ -82,7 +82,7 @@ def logged(scope: Scope, send: Send) -> Iterator[Send]:
     """Give a request an id (the caller's, if it is valid), and log and count its outcome at the end of the block.
 
     The block sends its response with the yielded `send`, which adds the id and the caller's `traceparent` to the
-    headers. Every line logged within the block has the id, even those of libraries.
+    headers. Every line logged within the block has the id, even lines of libraries.
 
     Handlers add fields of the log line to `request.state.log` (a dict). `request.state.began_s` is the start of the
     request (`perf_counter`), and a stream sets `first_text_s` when it sends its first text.

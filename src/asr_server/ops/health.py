@@ -100,7 +100,7 @@ def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody
 
 
 def options_of(services: Services) -> list[Option]:
-    """Return the options of the plan, with the outcome of those that only loading decides, and measured figures."""
+    """Return the options of the plan, with the outcome of options that only loading decides, and measured figures."""
     decided = {option.name: option for option in services.infos()[DEFAULT].options}
     measured = {"use_speculative": _saved(services), "dual_model": _live_times(services)}
     found = [decided.get(option.name, option) for option in services.plan.options]

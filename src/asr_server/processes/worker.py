@@ -50,7 +50,7 @@ def serve(
         if dropped := content.pop("dropped"):
             for number in dropped:
                 kept.pop(number, None)
-            gc.collect()  # dropped objects may be in reference cycles, such as those of PyAV's containers
+            gc.collect()  # dropped objects may be in reference cycles, as PyAV's containers are
         try:
             message = answer(content, data, kept)
         except Exception as error:  # the error concerns only one of the kept streams

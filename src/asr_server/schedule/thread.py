@@ -218,11 +218,11 @@ class EngineThread:
         job.future.add_done_callback(partial(self._let_go, ref(job)))
         return job.future
 
-    def _let_go(self, job: ref[AnyJob], future: Future[R]) -> None:
+    def _let_go(self, reference: ref[AnyJob], future: Future[R]) -> None:
         """Drop the audio of a cancelled job that is queued, perhaps for as long as a load takes."""
         with self._wake:
-            if future.cancelled() and (cancelled := job()) is not None and cancelled.is_queued:
-                cancelled.item = ()  # not None, which stands for a load
+            if future.cancelled() and (job := reference()) is not None and job.is_queued:
+                job.item = ()  # not None, which stands for a load
 
     def load(self, model: str = DEFAULT) -> Future[None]:
         return self.submit(Job[None](None, Priority.FINAL, model=model))

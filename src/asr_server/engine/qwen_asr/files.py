@@ -59,7 +59,7 @@ class CheckpointFiles:
         return StoredWeights(self.directory, {**hf_layout.KEYS, **_MODEL} if self.is_hf else _MODEL)
 
     def end_ids(self) -> frozenset[int]:
-        """Return the tokens that end an answer: those of the generation config, or the SDK's built-in ones if it names
+        """Return the tokens that end an answer: the generation config's, or the SDK's built-in ones if the config names
         none. Raises `ModelUnavailable`."""
         file = self.directory / "generation_config.json"
         settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else self.config

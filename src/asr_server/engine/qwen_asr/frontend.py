@@ -1,6 +1,6 @@
 """Turns samples into log-mel features with the checkpoint's own filters, for a whole clip or from any frame on.
 
-The steps are those of `WhisperFeatureExtractor`: power spectrum of Hann windows of 400 samples every 160, centred,
+The steps follow `WhisperFeatureExtractor`: power spectrum of Hann windows of 400 samples every 160, centred,
 reflected at the ends, the last frame dropped; mel filters; log10 of at least 1e-10; then clamped to 8 below the loudest
 value of the whole clip, and scaled. All steps except the clamp are local to 400 samples, so a growing recording needs
 only its new frames.

@@ -1,6 +1,6 @@
 """`POST /asr` and `POST /detect-language`: the options are in the query, the answer is the file itself.
 
-The fields and outputs are those of https://ahmetoner.com/whisper-asr-webservice/ (version 1.9). Its options for
+The fields and outputs follow https://ahmetoner.com/whisper-asr-webservice/ (version 1.9). Its options for
 Whisper's engines, such as `vad_filter`, are ignored.
 """
 

@@ -1,6 +1,6 @@
 """The options in the query of `/v1/listen`, and which of them this server supports.
 
-The names are those of https://developers.deepgram.com/reference (October 2026). An option that would change an answer
+The names follow https://developers.deepgram.com/reference (October 2026). An option that would change an answer
 and is not supported is refused. Options of Deepgram's own business (`tag`, `mip_opt_out`, `version`) are ignored.
 """
 

@@ -197,7 +197,7 @@ class _Activity:
     def alone(self, i: int, j: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the frames in which channel `i` speaks and `j` does not, and the other way round.
 
-        The gains of the channels may differ. Use the offset between them at which each speaks alone for most frames.
+        The gains of the channels may differ. Use the offset between them at which only one speaks for most frames.
         """
         over = np.where(self.active[i], self._over(i, j), -np.inf)
         under = np.where(self.active[j], -self._over(j, i), np.inf)
