@@ -57,7 +57,7 @@ PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
 LIMIT = --session-timeout 1500
 # Tests of servers and processes run beside each other and may be late: one that failed runs once more, and the summary
 # names it either way. The night repeats no test.
-REPEAT = --reruns 1 -rfER
+REPEAT = --reruns 1 --rerun-show-tracebacks -rfE
 # The tests start hundreds of processes, which need not all compile the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 PORT ?= 8100

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.core import onnx
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, MAX_GAP_S, PAD_MS, ms_to_frames
-from asr_server.core.environment import prefer
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -384,11 +384,4 @@ def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Sam
 @functools.cache
 def load_voice_detector() -> onnxruntime.InferenceSession:
     """Load the network once a process. Several threads may call its `run` at once."""
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or onnxruntime's builds send telemetry
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a call takes 3 ms: more threads cost more
-    options.enable_cpu_mem_arena = False  # it would keep the memory that the longest call took
-    options.enable_mem_pattern = False  # it would keep a memory plan for each combination of sizes
-    return onnxruntime.InferenceSession(str(GRAPH), options, providers=["CPUExecutionProvider"])
+    return onnx.session(GRAPH)  # a call takes 3 ms: more threads would cost more

@@ -64,7 +64,9 @@ class AligningEngine:
         self._prepare = prepare
         self.aligner = aligner
         self._pass_tokens = pass_tokens
-        # One timer for one aligner: an engine that has not used it for long must not unload it while another uses it.
+        # The engines with this aligner, and its one timer: no engine unloads it while another one needs it.
+        self.sharing: list[AligningEngine] = beside.sharing if beside is not None else []
+        self.sharing.append(self)
         self.idle: IdleTimer = beside.idle if beside is not None else IdleTimer(idle_timeout_s, clock)
         self._request_clock = request_clock or RequestClock()
         self._clock = clock
@@ -125,9 +127,11 @@ class AligningEngine:
         self._engine.load()
 
     def unload(self) -> None:
-        """Unload the model and the aligner."""
-        self._unload_aligner()
+        """Unload the model, and the aligner with the last of the models that share it."""
+        self._under_way = None
         self._engine.unload()
+        if not any(each.loaded for each in self.sharing):
+            self._unload_aligner()
 
     def admit(self, key: int, item: Utterance | AlignItem, urgent: bool = False) -> None:
         """Take a row in; `urgent` is for utterances. For an alignment, raises at once if the aligner failed to load
@@ -247,7 +251,6 @@ class AligningEngine:
             yield RowFailed(key, error)
 
     def _unload_aligner(self) -> None:
-        self._under_way = None
         if self.aligner is not None and self.aligner.loaded:
             self.aligner.unload()
             self._state = AlignerState.UNLOADED

@@ -238,6 +238,15 @@ def test_the_aligner_is_unloaded_on_its_own_clock_and_with_the_model(engine, wor
     assert not engine.loaded
 
 
+def test_a_shared_aligner_is_unloaded_with_the_last_of_its_models(engine, words, clock):
+    other = AligningEngine(Transcriber(clock), words, pass_tokens=100, idle_timeout_s=10.0, clock=clock, beside=engine)
+    _ready(other)
+    engine.unload()
+    assert words.loaded
+    other.unload()
+    assert not words.loaded
+
+
 def test_alignments_of_a_whole_pass_keep_others_out(engine, words, transcriber):
     """Later requests would wait for them. A caller that leaves frees its place."""
     engine.admit(1, _item("60"))

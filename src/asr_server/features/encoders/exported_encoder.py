@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from asr_server.core.environment import prefer
+from asr_server.core import onnx
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.files import CheckpointFiles
@@ -185,19 +185,13 @@ class OnnxEncoder(ExportedEncoder):
 
 def onnx_session(file: Path, target: Target = CPU) -> tuple[Any, Origin]:
     """Open a file, and return the session and the origin that the file states. Raises `ModelUnavailable`."""
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # set before the import, or its builds report to their maker
     with failures(file):
-        import onnxruntime
-
-        device, options = target.device, onnxruntime.SessionOptions()
-        options.intra_op_num_threads = target.threads
-        # Threads that spin while they wait take the processor from the decoder and from all other work.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers: list[Any] = ["CPUExecutionProvider"]
-        if device.type == "cuda":
+        if target.device.type == "cuda":
             # TF32 would round the inputs of products to 10 bits.
-            providers.insert(0, ("CUDAExecutionProvider", {"device_id": str(device.index or 0), "use_tf32": "0"}))
-        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+            device = {"device_id": str(target.device.index or 0), "use_tf32": "0"}
+            providers.insert(0, ("CUDAExecutionProvider", device))
+        session = onnx.session(file, threads=target.threads, providers=providers)
         if len(session.get_providers()) < len(providers):
             raise RuntimeError("ONNX Runtime cannot use the GPU here")
     try:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.core.environment import prefer
+from asr_server.core import onnx
 from asr_server.features.moonshine import weights
 from asr_server.features.moonshine.decoder import RowCache, TokenDecoder
 
@@ -111,7 +111,7 @@ class MoonshineModel:
 
     def __init__(self, files: ModelFiles) -> None:
         self.tokenizer = Tokenizer(files.tokenizer)
-        self._encoder = _session(files.encoder)
+        self._encoder = onnx.session(files.encoder, threads=0)
         self.decoder = TokenDecoder(weights.read(files.decoder))
         if self.decoder.vocabulary != len(self.tokenizer):
             raise ValueError("the vocabulary is that of another model")
@@ -163,15 +163,3 @@ class MoonshineModel:
         normal = highest + np.log(np.exp(logits - highest[:, None]).sum(-1))
         logprobs: list[float] = (logits[np.arange(len(logits)), chosen] - normal).tolist()
         return chosen.tolist(), logprobs
-
-
-def _session(graph: Path) -> Any:
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # set before the import: builds of it send telemetry otherwise
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    # Waiting threads that spin would take CPU time from the decoder and from all other processes.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # An arena would never free the memory that the longest clip has needed.
-    options.enable_cpu_mem_arena = False
-    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])

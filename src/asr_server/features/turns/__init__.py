@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.core import onnx
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.environment import prefer
 from asr_server.core.setting_types import Endpointing
 from asr_server.engine.feature import END_OF_TURN, Asked, Feature
 from asr_server.engine.protocol import Option
@@ -59,13 +59,7 @@ def _mels() -> LogMel:
 
 @functools.cache
 def _session() -> onnxruntime.InferenceSession:
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # other cores are busy with the recogniser
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(WEIGHTS), options, providers=["CPUExecutionProvider"])
+    return onnx.session(WEIGHTS)
 
 
 def _options(asked: Asked) -> Iterator[Option]:

@@ -32,17 +32,6 @@ _MEMBERS = np.array([[k in chosen for k in range(LOCAL_SPEAKERS)] for chosen in 
 CLASSES = len(_SETS)
 
 
-def session(model: bytes | str) -> onnxruntime.InferenceSession:
-    """Return a model in ONNX's or ONNX Runtime's format, as bytes or a path. Raises what onnxruntime raises."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    # The arena keeps the largest activations of the past: 200 MB here.
-    options.enable_cpu_mem_arena = False
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
 class Segmentation:
     """Speech of up to three people in a window of 10 s. Who is first, second and third differs between windows."""
 

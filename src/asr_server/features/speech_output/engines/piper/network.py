@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.environment import prefer
+from asr_server.core import onnx
 from asr_server.core.errors import ModelUnavailable
 from asr_server.features.speech_output.engines.piper import graph
 from asr_server.features.speech_output.engines.piper.voice import END, PAD, START, PiperVoice
@@ -83,18 +83,11 @@ def _run(part: onnxruntime.InferenceSession, values: dict[str, NDArray[Any]]) ->
 
 
 def session(model: bytes) -> onnxruntime.InferenceSession:
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or onnxruntime's builds report to their maker
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # other cores are busy with the recogniser
-    options.enable_cpu_mem_arena = False  # it would keep the memory that the longest sentence took
-    options.log_severity_level = 3
     # Read from a file, since a session that gets bytes keeps them for as long as it lives.
     file = os.memfd_create("piper")
     try:
         with open(file, "wb", closefd=False) as written:
             written.write(model)
-        return onnxruntime.InferenceSession(f"/proc/self/fd/{file}", options, providers=["CPUExecutionProvider"])
+        return onnx.session(f"/proc/self/fd/{file}")
     finally:
         os.close(file)
