@@ -10,14 +10,6 @@ const STEP_S = 5;
 const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.5, 3];
 const KEPT_SPEED = "speed";
 
-const cut = new WeakMap(); // row -> its cues
-
-function cuesIn(row) {
-  const words = row.words?.map(({ text, start, end }) => ({ word: text, start, end }));
-  if (!cut.has(row)) cut.set(row, cuesOf([{ start: row.start, end: row.end, text: row.text, words }]));
-  return cut.get(row);
-}
-
 export class Player {
   #media = make("video", { playsInline: true, preload: "metadata" });
   #subtitle = make("p", { className: "subtitle", hidden: true, dir: "auto" });
@@ -161,7 +153,7 @@ export class Player {
   /** Show the words of this row that are spoken now over the picture, as subtitles are cut. */
   subtitle(row, seconds) {
     if (this.#screen.hidden) return;
-    const cues = row ? cuesIn(row) : [];
+    const cues = row ? cuesOf([row]) : [];
     const cue = cues[lastBefore(cues, seconds)];
     const text = cue && seconds < cue.end ? cue.text : "";
     if (this.#subtitle.textContent !== text) this.#subtitle.textContent = text;

@@ -1,7 +1,7 @@
 // Segments of a transcript to subtitle cues, and cues to SRT and WebVTT.
 //
 // A segment is {start, end, text, words?}, a cue {start, end, text, voice?}; all times are seconds. Rows of a transcript are such
-// segments. A word is {word or text, start, end}. Where a segment has no word times, the time of a word is estimated from
+// segments. A word is {text, start, end}. Where a segment has no word times, the time of a word is estimated from
 // its length.
 
 const COLUMNS = 42; // of a line
@@ -89,7 +89,7 @@ function timed({ text, words }) {
   const found = [];
   let at = 0;
   for (const word of words) {
-    const core = (word.word ?? word.text).trim();
+    const core = word.text.trim();
     const from = text.indexOf(core, at);
     // The words do not match the text, so their times do not apply.
     if (from < 0) return null;

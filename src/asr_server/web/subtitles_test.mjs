@@ -61,20 +61,20 @@ test("marks take no columns, emoji two", () => {
 });
 
 test("known word times are kept, and spaces and marks stay with their words", () => {
-  const words = [{ word: "Turn", start: 1, end: 1.2 }, { word: "on", start: 1.5, end: 1.6 }, { word: "lights", start: 1.7, end: 2 }];
+  const words = [{ text: "Turn", start: 1, end: 1.2 }, { text: "on", start: 1.5, end: 1.6 }, { text: "lights", start: 1.7, end: 2 }];
   const found = pieces({ text: "Turn on, lights!", start: 0, end: 3, words });
   assert.deepEqual(found, [{ text: "Turn ", start: 1, end: 1.2 }, { text: "on, ", start: 1.5, end: 1.6 }, { text: "lights!", start: 1.7, end: 2 }]);
   assert.deepEqual(cuesOf([{ text: "Turn on, lights!", start: 0, end: 3, words }]), [{ start: 1, end: 2, text: "Turn on, lights!" }]);
 });
 
 test("where word times of two segments overlap, the first cue gives way", () => {
-  const heard = (word, start, end) => ({ text: word, start, end, words: [{ word, start, end }] });
+  const heard = (word, start, end) => ({ text: word, start, end, words: [{ text: word, start, end }] });
   const cues = cuesOf([heard("one", 0, 2.5), heard("two", 2, 3)]);
   assert.deepEqual(cues.map(({ start, end }) => [start, end]), [[0, 2], [2, 3]]);
 });
 
 test("word times that are not of this text are not used", () => {
-  const [first] = pieces({ text: "hello you", start: 2, end: 4, words: [{ word: "other", start: 9, end: 10 }] });
+  const [first] = pieces({ text: "hello you", start: 2, end: 4, words: [{ text: "other", start: 9, end: 10 }] });
   assert.equal(first.start, 2);
 });
 
@@ -127,7 +127,7 @@ test("with a segment more only that one is cut into cues", () => {
 });
 
 test("cues end at pauses, behind a sentence also at short ones", () => {
-  const words = [["Yes.", 0, 1], ["No,", 1.5, 2], ["well", 2.9, 3.2], ["then", 4.2, 5]].map(([word, start, end]) => ({ word, start, end }));
+  const words = [["Yes.", 0, 1], ["No,", 1.5, 2], ["well", 2.9, 3.2], ["then", 4.2, 5]].map(([text, start, end]) => ({ text, start, end }));
   const cues = cuesOf([{ start: 0, end: 5, text: "Yes. No, well then", words }]);
   assert.deepEqual(cues.map(({ text }) => text), ["Yes.", "No, well", "then"]);
 });
