@@ -61,7 +61,7 @@ export async function leftOf(store, transcript) {
 /** Remove the rows of `found` that its sound will give again: those behind the last final. */
 export async function dropUnfinished(store, found) {
   const again = found.rows.filter(({ n }) => n > found.lines * LINE_STEP).map(({ n }) => n);
-  if (again.length) await store.removeRows(found.transcript.id, again);
+  if (again.length) await store.changeRows(found.transcript.id, again, []);
 }
 
 async function soundBytes(store, id) {

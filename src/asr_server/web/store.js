@@ -5,7 +5,7 @@
 // list(), get(id)              transcripts, newest first; one of them, or null
 // create(metadata), update(id, changes)   the transcript as it is then, or null if it is gone; `changes` may be a function
 //                              of the transcript as it is now, which no other tab changes meanwhile
-// rows(id), rowsAt(id, ns), putRows(id, rows), removeRows(id, ns), changeRows(id, ns to remove, rows to put)
+// rows(id), rowsAt(id, ns), putRows(id, rows), changeRows(id, ns to remove, rows to put)
 // putSound(id, file), appendSound(id, blob), sound(id) -> Blob | null    a playable WAV of PCM pieces (16 kHz, 16 bit, mono)
 // remove(...ids)               -> undo(); really removed after UNDO_S
 // firstRow(id), damaged        for lists: the first row, or undefined; how many stored transcripts cannot be read
@@ -124,10 +124,6 @@ export class Store {
 
   putRows(id, rows) {
     return this.changeRows(id, [], rows);
-  }
-
-  removeRows(id, ns) {
-    return this.changeRows(id, ns, []);
   }
 
   /** Both in one step, so that no crash leaves half of an edit. */
