@@ -3,7 +3,8 @@
 // sparkline(measured, most, label) a line over time; `most` is the top of the chart, `label` says it in words
 // bar(parts, total, label)         parts [{value, kind}] of a total beside each other; `kind` becomes the class of the part
 
-const SVG = "http://www.w3.org/2000/svg";
+import { shape } from "./dom.js";
+
 const [WIDTH, HEIGHT] = [240, 48];
 
 export function sparkline(measured, most, label) {
@@ -29,13 +30,6 @@ export function bar(parts, total, label) {
 }
 
 function chart(name, label, height, shapes) {
-  const drawing = shape("svg", { class: name, viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label });
-  drawing.append(...shapes);
-  return drawing;
-}
-
-function shape(tag, attributes) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return element;
+  const attributes = { class: name, viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label };
+  return shape("svg", attributes, ...shapes);
 }

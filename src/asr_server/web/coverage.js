@@ -4,7 +4,7 @@
 // unheard(transcript)                        the parts {start, end} that were not heard
 // outcomes(parts)                            for tests
 
-import { clock, find, make } from "./dom.js";
+import { clock, find, make, shape } from "./dom.js";
 import { t } from "./i18n.js";
 import { addGap } from "./transcript.js";
 
@@ -23,7 +23,6 @@ const LABELS = {
 };
 const KINDS = ["words", "silence", "sound", "unheard"];
 const MOST_PLACES = 200; // that are listed for one reason
-const SVG = "http://www.w3.org/2000/svg";
 
 export function showCoverage(transcript, lengthS, playAt) {
   const parts = partsOf(transcript);
@@ -58,10 +57,7 @@ export function outcomes(parts) {
 }
 
 function drawn(kind, parts) {
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("class", kind);
-  path.setAttribute("d", parts.map(({ start, end }) => `M${start} 0H${end}V1H${start}Z`).join(""));
-  return path;
+  return shape("path", { class: kind, d: parts.map(({ start, end }) => `M${start} 0H${end}V1H${start}Z`).join("") });
 }
 
 function item({ kind, reason, seconds, places }, playAt) {

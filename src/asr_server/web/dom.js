@@ -15,14 +15,17 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+/** An element of SVG with attributes and children. */
+export function shape(tag, attributes, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
 /** The drawing `i-NAME` of index.html, hidden from screen readers: the button around it has an aria-label. */
 export function icon(name) {
-  const drawing = document.createElementNS(SVG, "svg");
-  const use = document.createElementNS(SVG, "use");
-  use.setAttribute("href", `#i-${name}`);
-  drawing.setAttribute("aria-hidden", "true");
-  drawing.append(use);
-  return drawing;
+  return shape("svg", { "aria-hidden": "true" }, shape("use", { href: `#i-${name}` }));
 }
 
 /** Set text only where it changed: a live region is read out when it is touched. Without text it is hidden. */
