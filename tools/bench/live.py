@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from E2Etest.drive import recordings
-from E2Etest.drive.process import running
+from E2Etest.drive.process import ready
 from E2Etest.drive.session import TIMEOUT_S, data, open_session, pcm_of, receive
 from tools.bench.engines import percentiles
 
@@ -42,11 +42,7 @@ class Talk:
 def measure(speed: float = 1.0, continuous_s: float = 1800.0) -> dict[str, object]:
     """Figures of live against offline; `speed` is times real time, so 1 is a person speaking. Takes 40 minutes."""
     chosen = [c for c in recordings.clips() if c.kind in {"phrase", "digits", "dense"}]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(Path(folder) / "log", PRELOAD="true", IDLE_TIMEOUT="0") as server,
-    ):
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with tempfile.TemporaryDirectory() as folder, ready(Path(folder) / "log") as server:
         by_speakers = {f"speakers_{n}": _figures(_stream_all(server, chosen, n, speed)) for n in SPEAKERS}
         without_pause = _without_pause(server, speed, continuous_s)
         offline = [server.transcribe(c.path.read_bytes()).json()["text"] for c in chosen]

@@ -21,7 +21,7 @@ from asr_server.engine import capabilities, core
 from asr_server.engine.protocol import Utterance
 from asr_server.features.moonshine import package
 from E2Etest.drive import recordings
-from E2Etest.drive.process import running
+from E2Etest.drive.process import ready
 from tools.bench.engines import percentiles, run
 from tools.bench.live import talk
 
@@ -54,11 +54,7 @@ def measure(speed: float = 1.0) -> dict[str, object]:
     resolved = feature_list.resolve(settings.load(model_id=package.MODEL_ID), capabilities.probe())
     engine = core.build_engine(resolved)
     engine.load()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(Path(folder) / "log", MODEL_ID=package.MODEL_ID, PRELOAD="true", IDLE_TIMEOUT="0") as server,
-    ):
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with tempfile.TemporaryDirectory() as folder, ready(Path(folder) / "log", MODEL_ID=package.MODEL_ID) as server:
         found = {name: _singles(engine, server, parts) for name, parts in (("clips", clips), ("scenes", scenes))}
         for minutes in MINUTES:
             found[f"joined_{minutes}_min"] = _joined(engine, server, clips, minutes)

@@ -24,7 +24,7 @@ import numpy as np
 
 from asr_server.features.moonshine import package
 from E2Etest.drive import recordings
-from E2Etest.drive.process import ServerProcess, running
+from E2Etest.drive.process import ServerProcess, ready
 from E2Etest.speakers.conversations import Conversation, Sound, Speech, SpokenWord, usual
 from E2Etest.speakers.measures import diarization_error, speaker_words
 from E2Etest.speakers.voices import SENTENCES
@@ -117,11 +117,7 @@ def transcribed_words(server: ServerProcess, talk: Conversation, **fields: objec
 
 
 def _words(talks: Sequence[Conversation]) -> dict[str, object]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running(Path(folder) / "log", MODEL_ID=package.MODEL_ID, PRELOAD="true", IDLE_TIMEOUT="0") as server,
-    ):
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with tempfile.TemporaryDirectory() as folder, ready(Path(folder) / "log", MODEL_ID=package.MODEL_ID) as server:
         total = reduce(add, (speaker_words(talk.words, transcribed_words(server, talk)) for talk in talks))
     return {
         "spoken": sum(len(talk.words) for talk in talks),
