@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from E2Etest.drive.process import until
+from E2Etest.drive.procfs import family, until
 
 # Without fsync the data survives the end of the processes, which is the only fault of the tests.
 _SETTINGS = {"listen_addresses": "", "fsync": "off", "max_connections": "60"}
@@ -51,8 +51,7 @@ class Postgres:
 
     def kill(self) -> None:
         """Send SIGKILL to all processes of the server."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        for pid in (self.process.pid, *map(int, children)):
+        for pid in family(self.process.pid):
             with suppress(ProcessLookupError):  # it has just ended
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(timeout=30)

@@ -31,6 +31,7 @@ from asr_server.engine.core import NOBODY, EngineCore
 from asr_server.engine.protocol import Utterance
 from asr_server.schedule.job import Priority
 from E2Etest.drive import recordings
+from E2Etest.drive.procfs import family
 
 ROWS, ROUNDS = 300, 12
 SPANS, SPAN_S = 24, 5.0  # of the demonstration model, together
@@ -113,20 +114,15 @@ async def _rows(cores: dict[str, EngineCore], audio_s: float, priority: Priority
 async def _together(core: EngineCore) -> tuple[float, float]:
     """Return the seconds for spans that come at once, and those of the processor."""
     engine, audio = EngineClient(core.thread), _speech(SPAN_S)
-    began_s, processor_s = time.monotonic(), _processor_s(_family())
+    began_s, processor_s = time.monotonic(), _processor_s(family(os.getpid()))
     spans = (engine.transcribe(Utterance(audio), priority=Priority.INTERACTIVE) for _ in range(SPANS))
     await asyncio.gather(*spans)
-    return time.monotonic() - began_s, _processor_s(_family()) - processor_s
+    return time.monotonic() - began_s, _processor_s(family(os.getpid())) - processor_s
 
 
 def _speech(seconds: float) -> NDArray[np.float32]:
     # Not that of `engines`, which imports torch: the engine sets first how torch's threads wait.
     return np.resize(recordings.samples(), int(seconds * SAMPLE_RATE)).astype(np.float32) / 32768
-
-
-def _family() -> list[int]:
-    own = os.getpid()
-    return [own, *map(int, Path(f"/proc/{own}/task/{own}/children").read_text().split())]
 
 
 def _processor_s(processes: list[int]) -> float:

@@ -171,11 +171,8 @@ def _figures(spoken: list[tuple[recordings.Clip, Talk]]) -> dict[str, object]:
 
 def _error_rate(clips, texts) -> float:
     pairs = [
-        (_words(clip.text, clip.language), _words(text, clip.language)) for clip, text in zip(clips, texts, strict=True)
+        (recordings.units(clip.text, clip.language), recordings.units(text, clip.language))
+        for clip, text in zip(clips, texts, strict=True)
     ]
     errors = sum(recordings.word_errors(said, heard) for said, heard in pairs)
     return round(100 * errors / sum(len(said) for said, _ in pairs), 2)
-
-
-def _words(text: str, language: str) -> list[str]:
-    return list(text.replace(" ", "")) if language == "Chinese" else text.lower().split()

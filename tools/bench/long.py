@@ -12,6 +12,8 @@ import numpy as np
 
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ServerProcess
+from E2Etest.drive.procfs import resident_mb
+from E2Etest.drive.session import pcm_of
 
 
 def measure(hours: float = 2.0) -> dict[str, object]:
@@ -23,12 +25,12 @@ def measure(hours: float = 2.0) -> dict[str, object]:
         try:
             server.wait_until_live()
             server.transcribe(recordings.sample()[0])
-            loaded_mb, loaded_all_mb = _own_mb(server), server.resident_mb()
+            loaded_mb, loaded_all_mb = resident_mb(server.process.pid), server.resident_mb()
             peaks, done = [(loaded_mb, loaded_all_mb)], threading.Event()
 
             def watch() -> None:
                 while not done.wait(0.25):
-                    peaks.append((_own_mb(server), server.resident_mb()))
+                    peaks.append((resident_mb(server.process.pid), server.resident_mb()))
 
             watcher = threading.Thread(target=watch)
             watcher.start()
@@ -55,14 +57,9 @@ def measure(hours: float = 2.0) -> dict[str, object]:
             server.stop()
 
 
-def _own_mb(server: ServerProcess) -> float:
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
-
-
 def _write(path: Path, seconds: float) -> float:
     """All held-out clips in turn with pauses of 0.2 to 1.5 s, until that long. Returns the seconds written."""
-    clips = [_samples(clip.path) for clip in recordings.clips()]
+    clips = [pcm_of(clip.path) for clip in recordings.clips()]
     pauses, written = np.random.default_rng(0), 0
     with av.open(str(path), "w", format="flac") as output:
         stream = output.add_stream("flac", rate=16_000, layout="mono")
@@ -75,9 +72,3 @@ def _write(path: Path, seconds: float) -> float:
                 written += len(pcm)
         output.mux(stream.encode(None))
     return written / 16_000
-
-
-def _samples(path: Path) -> np.ndarray:
-    with av.open(str(path)) as file:
-        resample = av.AudioResampler(format="s16", layout="mono", rate=16_000)
-        return np.concatenate([p.to_ndarray()[0] for frame in file.decode(audio=0) for p in resample.resample(frame)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -17,6 +16,7 @@ import numpy as np
 
 from E2Etest.drive import recordings
 from E2Etest.drive.process import ServerProcess, ready
+from E2Etest.drive.procfs import cpu_s
 from E2Etest.drive.session import TIMEOUT_S, act, data, open_session, upto_flush
 
 ROUNDS, LIVE_ROUNDS = 100, 200
@@ -131,12 +131,7 @@ def _live_cpu(server: ServerProcess) -> float:
             act(socket, "flush")
             upto_flush(socket)
 
-    began_s, before_s = time.perf_counter(), _cpu_s(server.process.pid)
+    began_s, before_s = time.perf_counter(), cpu_s(server.process.pid)
     with ThreadPoolExecutor(SESSIONS) as talkers:
         list(talkers.map(talk, range(SESSIONS)))
-    return (_cpu_s(server.process.pid) - before_s) / (time.perf_counter() - began_s)
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (cpu_s(server.process.pid) - before_s) / (time.perf_counter() - began_s)
