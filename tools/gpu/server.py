@@ -21,6 +21,7 @@ from websockets.exceptions import WebSocketException
 
 from E2Etest.drive import recordings
 from E2Etest.drive.process import LOAD_TIMEOUT_S, ServerProcess
+from E2Etest.drive.wire import form
 from tools.bench import engines
 from tools.bench.engines import percentiles
 from tools.gpu import engine_time
@@ -36,7 +37,6 @@ PROCESSES = 4
 WARM_UP_S = 1.5
 _CHUNK_SAMPLES = engines.RATE // 10
 _TIMES = "engine-times"
-_BOUNDARY = "a-boundary-that-is-nowhere-in-the-audio"
 
 
 def recordings_of_callers(rig: Rig) -> dict[str, object]:
@@ -230,17 +230,10 @@ def _address(number: int) -> tuple[str, int]:
 
 
 def _request(seconds: float) -> bytes:
-    audio = recordings.wav((32_767 * engines.speech(seconds)).astype(np.int16))
-    fields = {"model": "whisper-1"}
-    parts = [
-        f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
-        for name, value in fields.items()
-    ]
-    head = f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'.encode()
-    body = b"".join([*parts, head, audio, f"\r\n--{_BOUNDARY}--\r\n".encode()])
+    body = form(recordings.wav((32_767 * engines.speech(seconds)).astype(np.int16)), model="whisper-1")
     return (
         "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        f"Content-Type: multipart/form-data; boundary={_BOUNDARY}\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode() + body
 
 
