@@ -78,21 +78,13 @@ class _Learner:
     def of(cls, network: Network, rng: random.Random) -> _Learner:
         width = network.model.config.thinker_config.audio_config.d_model
         head = nn.Linear(width, len(network.processor.tokenizer) + 1)
-        # Two groups, because gradients are clipped per group: a new head has much larger gradients.
-        groups = [{"params": list(part.parameters())} for part in (network.model, head)]
-        optimiser = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=0.02, fused=True)
-        return cls(network, head, optimiser, rng)
+        return cls(network, head, optimiser_of(network.model, head), rng)
 
     def step(self, items: Sequence[Utterance], rate: float, alone: bool) -> tuple[float, ...]:
         """Take one step at learning rate `rate`. `alone`: the CTC loss reaches only its head. Returns all losses."""
         with torch.autocast("cpu", torch.bfloat16):  # about three times faster than float32 on a CPU with AMX
             response, guidance, alignment = self._losses(items, alone)
-        self.optimiser.zero_grad()
-        (response + GUIDANCE_WEIGHT * guidance + CTC_WEIGHT * alignment).backward()
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-            nn.utils.clip_grad_norm_(group["params"], 1.0)
-        self.optimiser.step()
+        learn(self.optimiser, response + GUIDANCE_WEIGHT * guidance + CTC_WEIGHT * alignment, rate)
         return response.item(), guidance.item(), alignment.item()
 
     def _losses(self, items: Sequence[Utterance], alone: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,6 +144,23 @@ class Trainer:
     def _log(self, line: str) -> None:
         with open(self.out.with_suffix(".log"), "a") as file:
             file.write(line + "\n")
+
+
+def optimiser_of(*parts: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimiser of the model and of new heads, which have much larger gradients: each is a group, and
+    gradients are clipped per group."""
+    groups = [{"params": list(part.parameters())} for part in parts]
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=0.02, fused=True)
+
+
+def learn(optimiser: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
+    """Take one step at learning rate `rate`."""
+    optimiser.zero_grad()
+    loss.backward()
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+        nn.utils.clip_grad_norm_(group["params"], 1.0)
+    optimiser.step()
 
 
 def batches(maker: UtteranceMaker, rng: random.Random, batch_s: float) -> Iterator[list[Utterance]]:

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from asr_training.acoustics import audio_tokens
 from asr_training.alignment.auxiliary_losses import TOKENS_PER_S, AuxiliaryHeads
 from asr_training.alignment.losses import MIDDLE, WORD_HEADS
 from asr_training.alignment.network import AlignerNetwork, Row
 from asr_training.guided_attention import record_attention_inputs
-from asr_training.training import Schedule
+from asr_training.training import Schedule, learn
 from asr_training.utterances import UtteranceMaker
 
 RATE, WARMUP_STEPS = 2e-3, 50
@@ -49,12 +49,7 @@ def pretrain_positions(
             ):
                 aligner.states(rows)
                 loss = auxiliary.places(recorded[MIDDLE].states, rows)
-            optimiser.zero_grad()
-            loss.backward()
-            for group in optimiser.param_groups:
-                group["lr"] = schedule.rate(step, elapsed_s)
-            nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimiser.step()
+            learn(optimiser, loss, schedule.rate(step, elapsed_s))
             step += 1
     return loss.item()
 

@@ -11,7 +11,6 @@ from itertools import count
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from asr_training.acoustics import audio_tokens
 from asr_training.alignment.auxiliary_losses import AuxiliaryHeads
@@ -19,7 +18,7 @@ from asr_training.alignment.boundary_errors import BoundaryErrors, predicted_bou
 from asr_training.alignment.losses import Losses, aligner_losses
 from asr_training.alignment.network import AlignerNetwork
 from asr_training.alignment.position_pretraining import pretrain_positions
-from asr_training.training import Schedule, batches, masked
+from asr_training.training import Schedule, batches, learn, masked, optimiser_of
 from asr_training.utterances import Utterance, UtteranceMaker
 
 
@@ -49,9 +48,7 @@ class AlignerTrainer:
         auxiliary = AuxiliaryHeads(self.aligner.thinker.lm_head.in_features)
         loss = pretrain_positions(self.aligner, auxiliary, self.maker, rng, self.places_minutes)
         self._log(f"positions pretrained: {loss:.3f}")
-        # Two groups, because gradients are clipped per group: new heads have much larger gradients.
-        groups = [{"params": list(part.parameters())} for part in (self.aligner.network.model, auxiliary)]
-        optimiser = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=0.02, fused=True)
+        optimiser = optimiser_of(self.aligner.network.model, auxiliary)
         started = checked = time.monotonic()
         best = self._keep_if_better(math.inf, "before")
         phrases = batches(self.phrases, rng, self.schedule.batch_s)
@@ -60,10 +57,8 @@ class AlignerTrainer:
             elapsed_s = time.monotonic() - started
             easy = elapsed_s < self.easy_share * self.schedule.minutes * 60
             items = next(phrases if easy else all_kinds)
-            for group in optimiser.param_groups:
-                group["lr"] = self.schedule.rate(step, elapsed_s)
             losses = self._losses(auxiliary, [item for item in items if item.words], rng)
-            self._learn(optimiser, losses)
+            learn(optimiser, losses.total, self.schedule.rate(step, elapsed_s))
             where = f"step {step}, {elapsed_s:.0f} s"
             if step % 50 == 0:
                 self._log(f"{where}: {losses}")
@@ -85,13 +80,6 @@ class AlignerTrainer:
                 for item, part, frames in zip(items, audio, features.frames, strict=True)
             ]
             return aligner_losses(self.aligner, items, rows, auxiliary)
-
-    def _learn(self, optimiser: torch.optim.Optimizer, losses: Losses) -> None:
-        optimiser.zero_grad()
-        losses.total.backward()
-        for group in optimiser.param_groups:
-            nn.utils.clip_grad_norm_(group["params"], 1.0)
-        optimiser.step()
 
     def _keep_if_better(self, best: float, where: str) -> float:
         model = self.aligner.network.model
