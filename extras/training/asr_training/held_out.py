@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_training.augmentation import augment, background
@@ -38,16 +39,27 @@ class EvaluationItem:
 
 
 @dataclass(frozen=True)
-class HeldOutSets:
-    """All sets of one seed; each method draws the same utterances every time."""
+class HeldOut:
+    """The held-out voices. With the same seed, each method draws the same utterances every time."""
 
     voices: Corpus
     seed: int
 
     @classmethod
-    def open(cls, work: Path, seed: int) -> HeldOutSets:
+    def open(cls, work: Path, seed: int) -> Self:
         """Open the held-out phrase corpus in `work`, or make it if it is missing. Raises `SynthesisUnavailable`."""
         return cls(open_corpus(work / "held-out", Role.HELD_OUT, seed, takes_share=0.34), seed)
+
+    def _rng(self, name: str) -> random.Random:
+        return random.Random(f"{self.seed}/{name}")
+
+    def _maker(self, engine: Engine) -> UtteranceMaker:
+        takes = tuple(take for take in self.voices.takes if take.voice.engine is engine)
+        return UtteranceMaker(replace(self.voices, takes=takes), UNCUT)
+
+
+class HeldOutSets(HeldOut):
+    """All sets of one seed."""
 
     def sets(self) -> dict[str, tuple[EvaluationItem, ...]]:
         """Every set by name."""
@@ -66,13 +78,6 @@ class HeldOutSets:
             found[f"dense {seconds} s, espeak-ng"], found[f"dense {seconds} s, festival"] = items[::2], items[1::2]
         found["prefix"] = self._prefixes(80, (espeak, festival))
         return found
-
-    def _rng(self, name: str) -> random.Random:
-        return random.Random(f"{self.seed}/{name}")
-
-    def _maker(self, engine: Engine) -> UtteranceMaker:
-        takes = tuple(take for take in self.voices.takes if take.voice.engine is engine)
-        return UtteranceMaker(replace(self.voices, takes=takes), UNCUT)
 
     def _short(self, name: str, maker: UtteranceMaker, count: int) -> tuple[EvaluationItem, ...]:
         rng = self._rng(name)

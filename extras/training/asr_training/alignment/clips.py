@@ -13,9 +13,10 @@ import numpy as np
 import soundfile
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.alignment.held_out import PAUSE_S, UNCUT
+from asr_training.alignment.held_out import PAUSE_S
 from asr_training.alignment.words import FUSED
 from asr_training.corpus import Corpus, open_corpus
+from asr_training.held_out import UNCUT
 from asr_training.speech import Speech, SynthesisUnavailable
 from asr_training.utterances import UtteranceMaker
 from asr_training.vocabulary import Language, joined

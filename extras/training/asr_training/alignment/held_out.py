@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_training.augmentation import augment
-from asr_training.corpus import Corpus, open_corpus
-from asr_training.utterances import Mixture, Utterance, UtteranceMaker
+from asr_training.held_out import HeldOut
+from asr_training.utterances import Utterance, UtteranceMaker
 from asr_training.vocabulary import Language
-from asr_training.voices import Engine, Role
+from asr_training.voices import Engine
 
-UNCUT = Mixture(nothing=0.0, mandarin=0.0, span=0.0, cut=0.0, context=0.0, augmented=0.0)
 PAUSE_S = 0.4
 FEWEST_WORDS = 2
 
 
-@dataclass(frozen=True)
-class AlignerSets:
-    """All sets of one seed; the same utterances every time."""
-
-    voices: Corpus
-    seed: int
-
-    @classmethod
-    def open(cls, work: Path, seed: int) -> AlignerSets:
-        """Open the held-out phrase corpus in `work`, or make it if it is missing. Raises `SynthesisUnavailable`."""
-        return cls(open_corpus(work / "held-out", Role.HELD_OUT, seed, takes_share=0.34), seed)
+class AlignerSets(HeldOut):
+    """All sets of one seed."""
 
     def sets(self) -> Iterator[tuple[str, tuple[Utterance, ...]]]:
         """Every set with its name."""
@@ -38,25 +26,21 @@ class AlignerSets:
         yield "phrases, espeak-ng", self._drawn("phrases", espeak, 120)
         yield "phrases, festival", self._drawn("phrases", festival, 60)
         noisy = self._drawn("noisy", espeak, 80)
-        rng = random.Random(f"{self.seed}/noise")
+        rng = self._rng("noise")
         yield "phrases, noise and room", tuple(replace(item, samples=augment(item.samples, rng)) for item in noisy)
         for seconds, count in ((7, 40), (15, 30), (28, 20)):
             yield f"spans of {seconds} s, espeak-ng", self._spans(espeak, english, seconds, count)
         yield "spans of 15 s, festival", self._spans(festival, english, 15, 20)
         yield "mandarin, 7 s", self._spans(espeak, chinese, 7, 40)
 
-    def _maker(self, engine: Engine) -> UtteranceMaker:
-        takes = tuple(take for take in self.voices.takes if take.voice.engine is engine)
-        return UtteranceMaker(replace(self.voices, takes=takes), UNCUT)
-
     def _drawn(self, name: str, maker: UtteranceMaker, count: int) -> tuple[Utterance, ...]:
-        rng = random.Random(f"{self.seed}/{name}")
+        rng = self._rng(name)
         drawn = (maker.draw(rng) for _ in iter(int, 1))
         chosen = (item for item in drawn if len(item.words) >= FEWEST_WORDS)
         return tuple(item for item, _ in zip(chosen, range(count), strict=False))
 
     def _spans(self, maker: UtteranceMaker, language: Language, seconds: int, count: int) -> tuple[Utterance, ...]:
-        rng = random.Random(f"{self.seed}/{language}/{seconds}")
+        rng = self._rng(f"{language}/{seconds}")
         spans = []
         for _ in range(count):
             speech = maker.flow(rng, language, seconds - 2.0, PAUSE_S)
