@@ -3,13 +3,11 @@
 // notice(panel, problem)   show a Problem at the head of `panel`; null removes it
 // dismiss(code)            remove the notices with this code from all panels
 
-import { find } from "./dom.js";
+import { find, say } from "./dom.js";
 
 export function notice(panel, problem) {
   const element = find(`${panel}-notice`);
-  const text = problem ? (problem.text ?? String(problem)) : "";
-  if (element.textContent !== text) element.textContent = text;
-  element.hidden = !text;
+  say(element, problem ? (problem.text ?? String(problem)) : "");
   element.dataset.code = problem?.code ?? "";
 }
 

@@ -1,6 +1,6 @@
 // The player of a recording: its picture, if it has one, and own controls, which look the same in every browser.
 
-import { clock, icon, make } from "./dom.js";
+import { clock, icon, make, say } from "./dom.js";
 import { name } from "./i18n.js";
 import { cuesOf } from "./subtitles.js";
 import { lastBefore } from "./transcript.js";
@@ -155,9 +155,7 @@ export class Player {
     if (this.#screen.hidden) return;
     const cues = row ? cuesOf([row]) : [];
     const cue = cues[lastBefore(cues, seconds)];
-    const text = cue && seconds < cue.end ? cue.text : "";
-    if (this.#subtitle.textContent !== text) this.#subtitle.textContent = text;
-    this.#subtitle.hidden = !text;
+    say(this.#subtitle, cue && seconds < cue.end ? cue.text : "");
   }
 
   #fullScreen() {

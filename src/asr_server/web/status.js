@@ -5,7 +5,7 @@
 
 import { key } from "./api.js";
 import { bar, sparkline } from "./charts.js";
-import { clock, find, make } from "./dom.js";
+import { clock, find, make, say } from "./dom.js";
 import { watch } from "./health.js";
 import { i18n, t, text } from "./i18n.js";
 import { notice } from "./notice.js";
@@ -62,8 +62,7 @@ function show({ health, problem }) {
 function draw(health) {
   const [name, values] = sentence(health);
   text(find("status-sentence"), name, values);
-  find("status-reason").textContent = health.model_error;
-  find("status-reason").hidden = !health.model_error;
+  say(find("status-reason"), health.model_error);
   find("status-model").textContent = [health.model_id, health.gpu_name || (health.cuda ? "GPU" : "CPU")].join(" · ");
   find("status-charts").replaceChildren(work(health), memory(health));
   find("status-facts").replaceChildren(...facts(health).flatMap(([title, rows]) => group(title, rows)));
