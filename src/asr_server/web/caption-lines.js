@@ -5,6 +5,8 @@
 //     add what the line lacks of the text; the text begins with what it has.
 // lines.isEmpty
 
+import { make } from "./dom.js";
+
 const MOST = 40; // far more than fit on a screen
 
 export class CaptionLines {
@@ -27,12 +29,8 @@ export class CaptionLines {
   }
 
   #added(utterance, language) {
-    const paragraph = document.createElement("p");
     const line = document.createTextNode("");
-    paragraph.dir = "auto";
-    if (language) paragraph.lang = language;
-    paragraph.append(line);
-    this.#element.append(paragraph);
+    this.#element.append(make("p", { dir: "auto", ...(language && { lang: language }) }, line));
     this.#shown.set(utterance, line);
     if (this.#shown.size > MOST) {
       const [oldest, removed] = this.#shown.entries().next().value;
