@@ -298,7 +298,7 @@ def _language_error(text: str, error: InvalidInput) -> argparse.ArgumentTypeErro
 
 
 def count(text: str) -> int:
-    if not text.isdigit() or not int(text):
+    if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
 
@@ -316,7 +316,7 @@ def _known_speaker(text: str) -> tuple[str, Path]:
 
 
 def within(text: str, least: int, most: int) -> int:
-    if not text.isdigit() or not least <= int(text) <= most:
+    if not text.isdecimal() or not least <= int(text) <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
     return int(text)
 

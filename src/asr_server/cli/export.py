@@ -18,7 +18,7 @@ exit codes: 0 done; 1 not exported; 2 wrong arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     actions = parser.add_subparsers(required=True, metavar="FORMAT")
     onnx = actions.add_parser("onnx", help="for ONNX Runtime; ENCODER_PATH loads it")
     onnx.add_argument("--model", required=True, metavar="ID|DIR", help="as MODEL_ID")

@@ -64,6 +64,7 @@ REFUSED = {
     "translate none.wav --to de --format text,srt": "vtt",
     "transcribe none.wav https://a.example/b.mp3": "curl -L https://a.example/b.mp3 | asr-server transcribe -",
     "transcribe a.wav --num-speakers 2": "--num-speakers needs --speakers",
+    "transcribe a.wav --speakers --num-speakers ²": "1 to 40",
     "transcribe a.wav --known-speaker Ann=/dev/null": "--known-speaker needs --speakers",
     "transcribe a.wav --speakers --num-speakers 2 --min-speakers 1": "exact",
     "transcribe a.wav --speakers --min-speakers 3 --max-speakers 2": "more than",

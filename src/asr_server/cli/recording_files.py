@@ -309,7 +309,7 @@ def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
     if _is_kept(target, replace=replace):
         raise exists(target)
     _make_directory(target)
-    whole = target.resolve()
+    whole = Path(os.path.realpath(target))  # `resolve` raises where links form a loop
     # Not named after the target: its name may have the maximum length already.
     part = whole.with_name(f".{secrets.token_hex(8)}.part")
     try:

@@ -209,6 +209,10 @@ def test_force_replaces_what_a_link_leads_to(tmp_path):
     filed.deliver(A, _text("new\n"))
     assert link.is_symlink()
     assert real.read_text() == "new\n"
+    loop = tmp_path / "loop.txt"
+    loop.symlink_to(loop)
+    FileSink({A: _text(loop)}, replace=True).deliver(A, _text("new\n"))
+    assert loop.read_text() == "new\n"
 
 
 def test_a_new_file_has_the_rights_of_any_new_file(tmp_path):

@@ -135,7 +135,7 @@ def result(content: bytes, headers: Mapping[str, str]) -> Result:
         content,
         media_type=headers.get("Content-Type", ""),
         time_source=headers.get("X-Subtitle-Timing"),
-        untranslated=int(untranslated) if untranslated.isdigit() else None,
+        untranslated=int(untranslated) if untranslated.isdecimal() else None,
         translation_error=headers.get("X-Translation-Error"),
         duration_s=float(duration) if duration.replace(".", "", 1).isdecimal() else None,
     )
@@ -177,7 +177,7 @@ def error_of(answer: httpx.Response) -> FileError:
     except (ValueError, KeyError, TypeError):  # a proxy, or another server at this address
         code, message = f"http_{answer.status_code}", f"The server answered {answer.status_code} without a reason."
     wait_s = answer.headers.get("Retry-After", "")
-    return FileError(code, message, retry_after_s=float(wait_s) if wait_s.isdigit() else None)
+    return FileError(code, message, retry_after_s=float(wait_s) if wait_s.isdecimal() else None)
 
 
 _DATA = b"data: "

@@ -160,7 +160,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
             code="unsupported_content_type",
         )
     _check_encoding(request)
-    if length.isdigit() and int(length) > max_bytes:
+    if length.isdecimal() and int(length) > max_bytes:
         raise too_large(max_bytes)
     limited = Request(request.scope, BodyReader(request.receive, max_bytes))
     try:

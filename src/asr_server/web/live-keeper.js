@@ -179,7 +179,7 @@ export class Keeper {
   }
 
   #queue(work) {
-    this.#writing = this.#writing.then(work);
+    this.#writing = this.#writing.then(() => this.#store.attempt(work));
   }
 }
 

@@ -56,6 +56,20 @@ test("a page that goes away at any byte has lost none of them at its next visit"
   }
 });
 
+test("a read of the storage that fails is reported, and ends the sound but not the rows", async () => {
+  const { store, id, keeper } = await begun();
+  const codes = [];
+  store.onproblem((code) => codes.push(code));
+  store.usage = () => Promise.reject(new Error("closed"));
+  store.rowsAt = async (_, ns) => ns.map(() => JSON.parse("damaged"));
+  record(keeper, SECOND);
+  for (const text of ["one", "one", "two"]) keeper.line(line(text, 0, 1, text));
+  await keeper.settle();
+  assert.equal(keeper.full, true);
+  assert.ok(codes.length > 1 && codes.every((code) => code === "storage_failed"));
+  assert.equal((await store.rows(id)).at(-1).text, "two");
+});
+
 test("tabs that are closed together keep the tail of each recording, and leave other names alone", async () => {
   const [one, two] = [await begun(), await begun()];
   const kept = new LocalStorage();

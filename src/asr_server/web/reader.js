@@ -152,8 +152,9 @@ function showPlayer(on) {
 async function drawPeaks() {
   const mine = turn;
   waveform.show({ durationS: player.durationS });
-  const sound = await store.sound(transcript.id);
-  const peaks = sound && (await peaksOf(sound, transcript.peaks, leaving.signal));
+  const { id, peaks: known } = transcript;
+  const sound = await store.sound(id);
+  const peaks = mine === turn && sound && (await peaksOf(sound, known, leaving.signal));
   if (mine === turn && peaks) waveform.show({ peaks });
 }
 

@@ -15,6 +15,7 @@
 // onproblem(listener)          listener(code): "storage_full" or "storage_failed". Both return a function that ends it.
 //
 // Writing methods never throw: they resolve to false (or null) if nothing was written, and tell the cause to `onproblem`.
+// attempt(work)                does the same for work of several steps, which may also read
 // A transcript in state "open" belongs to the tab that made it so; when that tab is gone, its state becomes "cut".
 
 import { Claims } from "./claims.js";
@@ -149,17 +150,24 @@ export class Store {
 
   // -- sound ----------------------------------------------------------------------------------------------------------
 
-  async putSound(id, file) {
-    return (await this.#accepts(id, file.size)) && this.#write(["media"], () => [["media", [id, 0], file]]);
+  putSound(id, file) {
+    return this.#putSound("media", id, 0, file);
   }
 
-  async appendSound(id, blob) {
-    const before = this.#pieces.get(id) ?? this.#count(id);
+  appendSound(id, blob) {
     // The number is taken at once, so that pieces stay in the order of the calls.
-    const mine = before.catch(() => 0);
-    this.#pieces.set(id, mine.then((n) => n + 1));
-    const n = await mine;
-    return (await this.#accepts(id, blob.size)) && this.#write(["pcm"], () => [["pcm", [id, n], blob]]);
+    const mine = this.#pieces.get(id) ?? this.#count(id);
+    const next = mine.then((n) => n + 1);
+    next.catch(() => this.#pieces.delete(id)); // the next call counts again
+    this.#pieces.set(id, next);
+    return this.#putSound("pcm", id, mine, blob);
+  }
+
+  #putSound(table, id, number, blob) {
+    return this.attempt(async () => {
+      const n = await number;
+      return (await this.#accepts(id, blob.size)) && this.#database.change([table], () => [[table, [id, n], blob]]);
+    });
   }
 
   async #count(id) {
@@ -253,9 +261,13 @@ export class Store {
     for (const listener of this.#changes) listener({ ...message, here: false });
   }
 
-  async #write(tables, work) {
+  #write(tables, work) {
+    return this.attempt(() => this.#database.change(tables, work));
+  }
+
+  async attempt(work) {
     try {
-      return await this.#database.change(tables, work);
+      return await work();
     } catch (error) {
       this.#report(error.name === "QuotaExceededError" ? "storage_full" : "storage_failed");
       return false;

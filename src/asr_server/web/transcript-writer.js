@@ -58,7 +58,7 @@ export class Writer {
   }
 
   #queue(work) {
-    this.#writing = this.#writing.then(work);
+    this.#writing = this.#writing.then(() => this.#store.attempt(work));
   }
 }
 

@@ -133,7 +133,7 @@ MENDABLE: dict[str, Script] = {
     "broken-lines": _each(lambda _, text: text.replace(" ", "\r\n\r\n") + "\u2028"),
     "marked-up": _each(lambda _, text: f"<i>{text}</i>{{\\an8}}"),
     "no-formats": lambda call: refusal(400, "response_format is not supported") if call.form else right(call),
-    "no-temperature": lambda call: refusal(400, "no temperature") if "temperature" in call.body else right(call),
+    "no-temperature": lambda call: refusal(400, "Temperature must be 1") if "temperature" in call.body else right(call),
     "no-system": lambda call: refusal(400, "no system role") if len(call.body["messages"]) > 1 else right(call),
     "not-implemented": lambda call: refusal(501, "response_format") if call.form else right(call),
     "broken-once": once(refusal(500)),

@@ -48,7 +48,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_ASKED_S = 0.5, 8.0, 60.0
 # Parts of a request that an endpoint may not support, and how its error messages name them. Gemma's chat templates, for
 # instance, have no system role. Messages often do not name response formats, which are left out in this order.
 _OPTIONAL = {
-    "temperature": re.compile("temperature"),
+    "temperature": re.compile("temperature", re.IGNORECASE),
     "system": re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE),
 }
 _FORMATS = ("json_schema", "json_object")
