@@ -6,6 +6,7 @@ import asyncio
 import re
 import unicodedata
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -17,7 +18,7 @@ from asr_server.core.errors import InvalidInput
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Enrolment
 from asr_server.features.speakers.recording_speakers import speaker_step
-from asr_server.features.speakers.session_speakers import LiveSpeakerOption
+from asr_server.features.speakers.session_speakers import read_opening
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
 from asr_server.features.speakers.voices import VoiceStore
 from asr_server.net import body
@@ -183,7 +184,7 @@ def _build(core: CoreParts) -> FeatureParts:
     enrolment = Enrolment(
         client or core.plan.reason("speakers"), core.decoder, voices, time_limit_s=settings.request_timeout
     )
-    parts = FeatureParts((voices, enrolment), read_opening=LiveSpeakerOption(client, voices).read_opening)
+    parts = FeatureParts((voices, enrolment), read_opening=partial(read_opening, client, voices))
     if client is None:
         return parts
     step = speaker_step(client, core.decoder, voices)

@@ -50,24 +50,18 @@ class SpeakersLost(PartMessage):
         return MESSAGE_BYTES + CHARACTER_BYTES * len(self.message)
 
 
-@dataclass(frozen=True, slots=True)
-class LiveSpeakerOption:
-    """The option `speakers` of `WS /ws/transcribe`."""
+def read_opening(source: SpeakerClient | None, voices: VoiceStore, socket: WebSocket, query: Query) -> MakePart | None:
+    """Return the factory of a new session's speakers, or None if the session does not request them.
 
-    source: SpeakerClient | None  # None if the server does not distinguish speakers
-    voices: VoiceStore
-
-    def read_opening(self, socket: WebSocket, query: Query) -> MakePart | None:
-        """Return the factory of a new session's speakers, or None if not requested. Raises as `requested`."""
-        caller: Caller = socket.state.caller
-        return self.requested(caller.owner) if query.speakers and not query.session_id else None
-
-    def requested(self, owner: str) -> MakePart:
-        """Return the factory of the speakers of a session of this owner. Raises `unsupported_value`."""
-        if (source := self.source) is None:
-            raise InvalidInput("This server does not distinguish speakers.", code="unsupported_value", param="speakers")
-        voices = functools.partial(asyncio.to_thread, self.voices.comparable, owner, source.voice_model)
-        return lambda session_id, send: SessionSpeakers(source, voices, send)
+    Raises `unsupported_value` if the server does not distinguish speakers: then `source` is None.
+    """
+    if not query.speakers or query.session_id:
+        return None
+    if source is None:
+        raise InvalidInput("This server does not distinguish speakers.", code="unsupported_value", param="speakers")
+    caller: Caller = socket.state.caller
+    comparable = functools.partial(asyncio.to_thread, voices.comparable, caller.owner, source.voice_model)
+    return lambda session_id, send: SessionSpeakers(source, comparable, send)
 
 
 class SessionSpeakers(SessionPart):

@@ -13,7 +13,7 @@ from asr_server.features.speakers import session_speakers as module
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
-from asr_server.features.speakers.session_speakers import LiveSpeakerOption, SessionSpeakers
+from asr_server.features.speakers.session_speakers import SessionSpeakers, read_opening
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.live.conftest import Scripted, opened, until
 from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, ResetDone
@@ -23,7 +23,8 @@ _NO_VOICES = VoiceStore(Path("/nonexistent"))
 
 
 def _parts(source, voices=_NO_VOICES, owner=""):
-    return (LiveSpeakerOption(source, voices).requested(owner),)
+    socket = Mock(**{"state.caller.owner": owner})
+    return (read_opening(source, voices, socket, Mock(speakers=True, session_id="")),)
 
 
 def _runs(speakers):
