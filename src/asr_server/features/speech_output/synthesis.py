@@ -248,7 +248,7 @@ class SpeechProcessor:
             raise InvalidInput("The text has nothing to speak: no letter and no digit.", param="input")
         return SpeechScript(how, len(text), spans, share)
 
-    async def speak(self, prepared: SpeechScript, emit: Emit) -> SpeechDone:
+    async def speak(self, prepared: SpeechScript, emit: Emit) -> None:
         """Emit the audio as it is made, and `SpeechDone` at the end. Cancelling cancels all work.
 
         Raises `Overloaded`, `DeadlineExceeded`, `SpeechFailed`, `EncoderUnavailable` and what loading raises.
@@ -263,10 +263,9 @@ class SpeechProcessor:
         finally:
             answer.queue.stop()
             self.queues.remove(answer.queue)
-        encoded, first_audio_ms = spoken.encoded, 1000 * spoken.first_audio_s
-        done = SpeechDone(prepared.characters, spoken.sentences, encoded.samples, spoken.cut_short, first_audio_ms)
+        samples, first_audio_ms = spoken.encoded.samples, 1000 * spoken.first_audio_s
+        done = SpeechDone(prepared.characters, spoken.sentences, samples, spoken.cut_short, first_audio_ms)
         await answer.emit(done)
-        return done
 
     async def speak_file(
         self, queue: SpeechQueue, emit: EmitOfFile, limit: AbstractAsyncContextManager[object] | None = None
