@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
@@ -310,7 +309,7 @@ class _Answer:
         self.queue = SpeechQueue(admission, hold, lambda clock: self.deadline_s(), prepared.priority)
         self._emit = emit
         self._clock = prepared.how.client.clock
-        self._limit_s = self._clock.now_s() + (timeout_s or math.inf)
+        self._limit_s = self._clock.now_s() + timeout_s
         self._waits_since_s: float | None = None
         self._is_slow = False  # the reader
         self._first: SentenceBegun | None = None
