@@ -263,9 +263,6 @@ class SpeechSessions:
         self._processor = processor
         self._open: set[SpeechSession] = set()
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     def open(self, send: Send, share: str = "") -> SpeechSession:
         """Open a session. `share`: its key or address, for fairness. Raises `speech_unavailable` and `ShuttingDown`."""
         self._processor.check_open()

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from babel import Locale
 
-MAX_NUMBER = 10**12 - 1
-
 
 @dataclass(frozen=True, slots=True)
 class _Language:
@@ -74,7 +72,7 @@ def knows(language: str) -> bool:
 
 
 class NumberWords:
-    """The words of one language for 0 to `MAX_NUMBER`. None: the words depend on the noun that is counted."""
+    """The words of one language for numbers of at most 12 digits. None: they depend on the noun that is counted."""
 
     def __init__(self, language: str) -> None:
         self.language = language
