@@ -163,7 +163,7 @@ class SpeechQueue:
                     queued.how.row(queued.span.text),
                     priority=self.priority,
                     duration_s=queued.duration_s,
-                    deadline_s=self._deadline_s(client.clock),
+                    deadline_s=self._deadline_s(client.thread.request_clock),
                 )
 
     def _hold_all(self, how: Delivery) -> None:

@@ -17,7 +17,7 @@ from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits, SpokenSentence, VoiceSample
 from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechOptions
 from asr_server.features.speech_output.spoken_form import primary_language, spoken_form
-from asr_server.schedule.job import DEFAULT, Job, Priority, RequestClock, SchedulerObserver
+from asr_server.schedule.job import DEFAULT, Job, Priority, SchedulerObserver
 from asr_server.schedule.model import ModelState, ModelStatus
 from asr_server.text import languages
 from asr_server.text.scripts import UNSPACED, letter_names
@@ -84,15 +84,11 @@ class SpeechEngineClient:
     model: str = DEFAULT  # its name on the thread
     observer: SchedulerObserver | None = None  # of its sentences
 
-    @property
-    def clock(self) -> RequestClock:
-        return self.thread.request_clock
-
     def speak(self, sentence: Sentence, *, priority: Priority, duration_s: float, deadline_s: float) -> SpeechStream:
         """Queue the sentence at once and return its samples as they come. `duration_s`: its estimated length.
 
-        Reading the stream raises `TimeoutError` at `deadline_s` by `clock`. Raises `ShuttingDown` when no new work is
-        taken, and `EngineFailed`.
+        Reading the stream raises `TimeoutError` at `deadline_s` by the thread's `request_clock`. Raises `ShuttingDown`
+        when no new work is taken, and `EngineFailed`.
         """
         job = Job[SpokenSentence](sentence, priority, duration_s, deadline_s, self.model, observer=self.observer)
         return SpeechStream(self.thread, job)

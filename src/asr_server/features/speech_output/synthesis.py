@@ -257,7 +257,7 @@ class SpeechProcessor:
         try:
             answer.queue.add(prepared.spans, prepared.how)
             answer.queue.put(QueueMark.END)
-            limit = until(prepared.how.client.clock, answer.deadline_s)
+            limit = until(prepared.how.client.thread.request_clock, answer.deadline_s)
             spoken = await self.speak_file(answer.queue, answer.emit, limit=limit)
         finally:
             answer.queue.stop()
@@ -308,7 +308,7 @@ class _Answer:
         hold = partial(admission.hold, time_limit_s=timeout_s, bulk=bulk, share=prepared.share)
         self.queue = SpeechQueue(admission, hold, lambda clock: self.deadline_s(), prepared.priority)
         self._emit = emit
-        self._clock = prepared.how.client.clock
+        self._clock = prepared.how.client.thread.request_clock
         self._limit_s = self._clock.now_s() + timeout_s
         self._waits_since_s: float | None = None
         self._is_slow = False  # the reader
