@@ -107,7 +107,7 @@ class SpeakerLabels:
         self.names = LiveNames()
         self._turns: list[Turn] = []
         self._settled_ms = 0
-        self._lost = False
+        self.lost = False
         self._utterances: dict[int, _Utterance] = {}
 
     def on_text(self, message: Partial | Final) -> UtteranceSpeakers:
@@ -154,7 +154,7 @@ class SpeakerLabels:
         for utterance in self._utterances.values():
             utterance.fixed = list(utterance.sent.runs)
             utterance.fixed_chars = sum(len(run.text) for run in utterance.fixed)
-        self._lost = True
+        self.lost = True
         return self._changes()
 
     def discard(self, utterance: int) -> None:
@@ -193,7 +193,7 @@ class SpeakerLabels:
         return UtteranceSpeakers(utterance.sent.utterance, tuple(runs), settled)
 
     def _is_settled(self, word: Word) -> bool:
-        return self._lost or word.end_ms <= self._settled_ms
+        return self.lost or word.end_ms <= self._settled_ms
 
     def _word(self, utterance: _Utterance, start: int, end: int) -> Word:
         """Return the word at these characters, with its times."""
@@ -217,7 +217,7 @@ class SpeakerLabels:
         return heard[-1][1]
 
     def _speakers(self, spoken: Sequence[Word]) -> list[int | None]:
-        if self._lost or not self._turns:
+        if self.lost or not self._turns:
             return [None] * len(spoken)
         found = zip(spoken, assignment.speakers(spoken, self._turns), strict=True)
         return [who if self._is_near_a_turn(word) else None for word, who in found]

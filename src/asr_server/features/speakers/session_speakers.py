@@ -78,14 +78,13 @@ class SessionSpeakers(SessionPart):
         self._voices = voices
         self._send = send
         self.labels = SpeakerLabels()
-        self.lost = False
         self._waiting: list[Samples] = []
         self._waiting_samples = 0
         self._enough = asyncio.Event()
         self._task = asyncio.create_task(self._run(source))
 
     def hello(self) -> Json:
-        return {"speakers": not self.lost}
+        return {"speakers": not self.labels.lost}
 
     def completed(self, outgoing: Outgoing) -> Outgoing:
         """Return the message, with speakers if it is a text or words."""
@@ -100,7 +99,7 @@ class SessionSpeakers(SessionPart):
 
     def on_frame(self, frame: Frame) -> None:
         """Take the next audio. If too much waits, speakers are not told apart any more."""
-        if self.lost:
+        if self.labels.lost:
             return
         self._waiting.append(frame.samples)
         self._waiting_samples += len(frame.samples)
@@ -151,9 +150,9 @@ class SessionSpeakers(SessionPart):
             self.labels.names.recognise(voice_prints, voices)
 
     def _lose(self, reason: str) -> None:
-        self.lost = True
+        updates = self.labels.lose()
         self._waiting.clear()
         self._waiting_samples = 0
         self._send(SpeakersLost(f"Speakers are not told apart any more: {reason}"))
-        for update in self.labels.lose():
+        for update in updates:
             self._send(update)
