@@ -190,7 +190,6 @@ class FinalWordTimes:
         self, engine_of: Callable[[str], EngineClient], how: WordTimes, send: Callable[[WordTimestamps], None]
     ) -> None:
         self._engine_of = engine_of
-        self._model = ""
         self._how = how
         self._send = send
         self._utterance = 0
@@ -201,7 +200,7 @@ class FinalWordTimes:
         """Keep the audio of a request, which begins where its utterance or part begins."""
         if self._how is not WordTimes.NONE:
             if request.utterance != self._utterance:
-                self._utterance, self._model, self._asked = request.utterance, request.model, {}
+                self._utterance, self._asked = request.utterance, {}
             self._asked[request.start_samples] = request
 
     def on_final(self, final: Final) -> None:
@@ -232,11 +231,11 @@ class FinalWordTimes:
 
     async def _find(self, final: Final, spoken: list[tuple[str, Transcribe]]) -> None:
         words: list[Word] = []
-        engine = self._engine_of(self._model)
         try:
             for text, request in spoken:
                 regions = (request.speech,) if request.speech else ()
                 span = SpeechSpan(request.start_samples, request.end_samples, request.audio, 1.0, regions)
+                engine = self._engine_of(request.model)
                 words += await time_words(engine, span, text, final.language, self._how, priority=Priority.INTERACTIVE)
         except AsrError:  # the server shuts down; the text has been sent
             return
