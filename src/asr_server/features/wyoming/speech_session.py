@@ -71,22 +71,21 @@ class SpeechAnswer:
         self.ended = False
         self._streamed = streamed
         self._started = False
-        self._partial = b""
-        self._before_next = b""
+        self._held = b""  # written before the next samples: half a sample, or a pause
 
     def audio(self, data: bytes, write: Write) -> None:
         """Add the next bytes of the samples, cut anywhere."""
         if not self._started:
             self._start(write)
-        data = self._before_next + self._partial + data
+        data = self._held + data
         whole = len(data) - len(data) % _SAMPLE_BYTES
-        self._before_next, self._partial = b"", data[whole:]
+        self._held = data[whole:]
         for at in range(0, whole, _CHUNK_BYTES):
             write(AudioChunk(audio=data[at : min(at + _CHUNK_BYTES, whole)], **_SHAPE))
 
     def sentence_ended(self) -> None:
         """Note the end of a sentence: if another follows, there is a pause before it."""
-        self._before_next, self._partial = _PAUSE, b""
+        self._held = _PAUSE
 
     def end(self, write: Write, error: Error | None = None) -> None:
         """End the answer. `error`: why nothing follows."""
