@@ -117,13 +117,13 @@ class SpeechRequests:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streamed: SpeechAnswer | None = None  # the answer to a text that is still arriving
 
-    def handle(self, event: Event) -> bool:
-        """Handle an event. Returns False if it does not ask for speech. Blocks while too much waits to be spoken."""
+    def handle(self, event: Event) -> None:
+        """Handle an event if it asks for speech. Blocks while too much waits to be spoken."""
         if not any(kind.is_type(event.type) for kind in _EVENTS):
-            return False
+            return
         is_whole = Synthesize.is_type(event.type)
         if is_whole and self._streamed is not None:
-            return True  # Home Assistant sends the whole of a streamed text too
+            return  # Home Assistant sends the whole of a streamed text too
         if SynthesizeStart.is_type(event.type) and self._streamed is not None:
             self._end(self._streamed)
         answer = self._streamed or SpeechAnswer(speech_fields(None, self._target.language), streamed=not is_whole)
@@ -136,7 +136,6 @@ class SpeechRequests:
             self._fail(answer, "invalid_event", f"The fields of this event are not Wyoming's: {event.type[:40]}.")
         if is_whole or SynthesizeStop.is_type(event.type):
             self._end(answer)
-        return True
 
     def close(self) -> None:
         """Cancel all work, on the server too."""
