@@ -78,7 +78,7 @@ class ServerMonitor:
 def look(server: str, token: str) -> ServerState:
     """Ask the server now."""
     try:
-        with httpx.Client(**{**client_options(server, token), "timeout": _TIMEOUT_S}) as client:
+        with httpx.Client(**client_options(server, token, _TIMEOUT_S)) as client:
             answer = client.get("/health")
             body = answer.json()
             if answer.status_code == 200:
