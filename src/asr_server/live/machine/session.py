@@ -384,14 +384,11 @@ class LiveMachine:
             self._part.add(frame)
 
     def _extend(self) -> None:
-        self._current_part().endpoint_samples = None
-        self._forget_pause()
-        self._add(self._frame)
-
-    def _add(self, frame: Frame) -> None:
         part = self._current_part()
-        part.add(frame)
-        self._fresh_samples += len(frame.samples)
+        part.endpoint_samples = None
+        self._forget_pause()
+        part.add(self._frame)
+        self._fresh_samples += len(self._frame.samples)
         if self._fresh_samples >= self._config.partial_every_samples:
             self._fresh_samples = 0
             self._requests.request_partial(part)
