@@ -223,7 +223,7 @@ class LiveMachine:
             return 0
         ended = self._requests.first_without_final
         part = ended if ended and ended.utterance is utterance else self._part
-        has_text = (part is not None and part.text) or any(each.text for each in utterance.parts)
+        has_text = (part is not None and part.agreement.text) or any(each.text for each in utterance.parts)
         return self.clock_samples - utterance.start_samples if has_text else 0
 
     # -- events ------------------------------------------------------------------------------------------------------

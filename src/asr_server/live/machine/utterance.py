@@ -206,17 +206,9 @@ class Part:
 
     # -- text --------------------------------------------------------------------------------------------------------
 
-    @property
-    def committed(self) -> str:
-        return self.agreement.committed
-
-    @property
-    def text(self) -> str:
-        return self.agreement.text
-
     def on_result(self, result: TranscribeResult, samples: int, kind: ResultKind, *, may_commit: bool = True) -> None:
         """Take a hypothesis made from the first `samples`."""
-        if not self.committed:  # then the language of its committed words stays
+        if not self.agreement.committed:  # then the language of its committed words stays
             self.language = result.language or self.language
         quiet_samples = samples - sum(end - begin for begin, end in self.speech(samples))
         self.agreement.on_result(result, samples, quiet_samples=quiet_samples, may_commit=may_commit)
@@ -460,8 +452,8 @@ class RequestScheduler:
                 peak_probability=part.peak_probability,
                 speech=(part.start_samples + speech[0][0], part.start_samples + speech[-1][1]) if speech else None,
                 model=part.utterance.rules.model,
-                committed=part.committed,
-                text=part.text,
+                committed=part.agreement.committed,
+                text=part.agreement.text,
                 written_language=part.language,
             )
         )
