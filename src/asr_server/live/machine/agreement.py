@@ -73,14 +73,13 @@ class Agreement:
         self.committed = ""
 
     def on_result(
-        self, result: TranscribeResult, end_samples: int, *, quiet_samples: int = 0, may_commit: bool = True
+        self, result: TranscribeResult, end_samples: int, speech_samples: int, *, may_commit: bool = True
     ) -> None:
-        """Add the next hypothesis, made from the audio up to `end_samples`. Of this audio, `quiet_samples` are pauses,
-        in which words do not age. `may_commit`: whether its words may be committed. The hypotheses of a less accurate
+        """Add the next hypothesis, made from the audio up to `end_samples`. Of this audio, `speech_samples` are speech:
+        words do not age in pauses. `may_commit`: whether its words may be committed. The hypotheses of a less accurate
         engine only show for how long a word has stood."""
         words = _words(result.text)
         folded = [word.folded for word in words]
-        speech_samples = end_samples - quiet_samples
         since = math.inf if end_samples > self._rules.latest_samples else speech_samples
         self._shown.follow(folded, since)
         if may_commit:

@@ -77,17 +77,17 @@ _MIXED = replace(_RULES, held_words=1, held_characters=3)
 def test_words_are_committed_on_which_hypotheses_agree_for_long_enough(hypotheses, how, committed):
     known = Agreement(how.get("rules", _RULES))
     for place, heard in enumerate(hypotheses):
-        known.on_result(heard, place * how.get("step", 1_000))
+        known.on_result(heard, end := place * how.get("step", 1_000), end)
     assert known.committed == committed
 
 
 def test_a_word_does_not_age_while_nothing_is_said():
     """The model hears the same speech again in a pause, and agrees with itself."""
     known = Agreement(_RULES)
-    known.on_result(_ABC, 1_000)
-    known.on_result(_ABC, 9_000, quiet_samples=8_000)
+    known.on_result(_ABC, 1_000, 1_000)
+    known.on_result(_ABC, 9_000, 1_000)
     assert known.committed == ""
-    known.on_result(_ABC, 10_000, quiet_samples=8_000)
+    known.on_result(_ABC, 10_000, 2_000)
     assert known.committed == "a b"
 
 

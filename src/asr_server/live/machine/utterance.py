@@ -210,8 +210,8 @@ class Part:
         """Take a hypothesis made from the first `samples`."""
         if not self.agreement.committed:  # then the language of its committed words stays
             self.language = result.language or self.language
-        quiet_samples = samples - sum(end - begin for begin, end in self.speech(samples))
-        self.agreement.on_result(result, samples, quiet_samples=quiet_samples, may_commit=may_commit)
+        speech_samples = sum(end - begin for begin, end in self.speech(samples))
+        self.agreement.on_result(result, samples, speech_samples, may_commit=may_commit)
         if may_commit:
             self.confirmed_samples = samples
         self.result_samples, self.result_kind, self.result_truncated = samples, kind, result.truncated
