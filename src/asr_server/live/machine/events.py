@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from asr_server.core.transcript import Token
 
 Samples = NDArray[np.float32]
+NO_SAMPLES: Samples = np.zeros(0, np.float32)
 
 
 class ResultKind(Enum):

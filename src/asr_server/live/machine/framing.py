@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from asr_server.live.machine.events import Samples
+from asr_server.live.machine.events import NO_SAMPLES, Samples
 
 if TYPE_CHECKING:
     from asr_server.audio.resample import Resampler
@@ -26,7 +26,6 @@ INPUT_RATES_HZ = (8_000, 16_000, 24_000, 44_100, 48_000)
 
 _BLOCKS_PER_S = 50  # 20 ms: a whole number of samples at every input rate
 _SCALE = np.float32(1 / 32_768)
-_NONE: Samples = np.zeros(0, np.float32)
 
 
 def to_samples(pcm: bytes) -> Samples:
@@ -67,7 +66,7 @@ class Framing:
         self.rate_hz = input_rate_hz
         self._samples = FRAME_SAMPLES if input_rate_hz == SAMPLE_RATE else input_rate_hz // _BLOCKS_PER_S  # of a block
         self._rest = b""  # less than a block
-        self._ready: Samples = _NONE  # resampled, less than a frame
+        self._ready: Samples = NO_SAMPLES  # resampled, less than a frame
         self._resampler: Resampler | None = None
 
     def push(self, pcm: bytes) -> Block | None:

@@ -11,11 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from asr_server.audio.segmentation import MIN_SPEECH_MS, Hysteresis
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
 from asr_server.live.machine.events import (
+    NO_SAMPLES,
     Action,
     Audio,
     Checkpoint,
@@ -63,7 +62,6 @@ _WORD_END_FRAMES = ms_to_frames(150)
 
 _LONGEST_DOUBT_MS = 500  # after this much quiet a click is forgotten, however long a pause may be
 
-_NO_SAMPLES = np.zeros(0, np.float32)
 _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.CLOSE}
 
 
@@ -118,11 +116,11 @@ class LiveMachine:
         self._utterance: OpenUtterance | None = None
         self._part: Part | None = None  # of the open utterance; None in a long pause
         self._prefix_audio: deque[Frame] = deque()
-        self._frame = Frame(_NO_SAMPLES, 0.0)
+        self._frame = Frame(NO_SAMPLES, 0.0)
         self._ending = Ending.PAUSE
         self._fresh_samples = 0  # speech since the last partial was requested
         self._margin_frames = -(-config.margin_samples // FRAME_SAMPLES)
-        self._pause = _NO_SAMPLES  # the end of the last utterance, which the next one gets again as its margin
+        self._pause = NO_SAMPLES  # the end of the last utterance, which the next one gets again as its margin
         self._end_of_turn: float | None = None  # as estimated in the current pause
         self._asked_samples: int | None = None  # the position of the estimate requested in the current pause
         self.clock_samples = self._pause_start = self._number = 0
@@ -236,7 +234,7 @@ class LiveMachine:
             self._step(Signal.FULL)
         # A frame that a part has taken is a view of all its audio, which may be minutes. It would keep that memory
         # until the next frame or, after the client has left, until the session cannot be resumed any more.
-        self._frame = Frame(_NO_SAMPLES, 0.0)
+        self._frame = Frame(NO_SAMPLES, 0.0)
 
     def _count(self, frame: Frame) -> None:
         self.clock_samples += len(frame.samples)
@@ -358,7 +356,7 @@ class LiveMachine:
     def _trim(self, frames: float) -> None:
         while len(self._prefix_audio) > frames:
             self._in_silence += len(self._prefix_audio.popleft().samples)
-            self._pause = _NO_SAMPLES
+            self._pause = NO_SAMPLES
 
     def _open(self) -> None:
         self._prefix_audio.append(self._frame)
@@ -369,7 +367,7 @@ class LiveMachine:
         self._prefix_audio.clear()
         self._fresh_samples = self._endpointer.frames * FRAME_SAMPLES
 
-    def _start(self, frames: list[Frame], lead: Samples = _NO_SAMPLES) -> None:
+    def _start(self, frames: list[Frame], lead: Samples = NO_SAMPLES) -> None:
         """Begin a part with the last frames received; with it an utterance, if none is open."""
         begin = self.clock_samples - sum(len(frame.samples) for frame in frames)
         if self._utterance is None:
@@ -377,7 +375,7 @@ class LiveMachine:
             self._utterance = OpenUtterance(self._number, begin, self._rules)
             self._out.append(UtteranceStarted(self._number, begin))
         self._part = Part(self._utterance, begin, self._commit, lead)
-        self._pause = _NO_SAMPLES
+        self._pause = NO_SAMPLES
         self._fresh_samples = 0
         self._forget_pause()
         for frame in frames:
@@ -477,7 +475,7 @@ class LiveMachine:
             self._requests.drop(self._utterance)
             self._utterance = self._part = None
         self._prefix_audio.clear()
-        self._pause = _NO_SAMPLES
+        self._pause = NO_SAMPLES
         self._endpointer.reset()
 
     @property

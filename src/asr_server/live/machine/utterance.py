@@ -18,6 +18,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import Token
 from asr_server.live.machine.agreement import Agreement, CommitRules, following
 from asr_server.live.machine.events import (
+    NO_SAMPLES,
     Action,
     CancelRequest,
     Ending,
@@ -36,7 +37,6 @@ from asr_server.text import scripts
 from asr_server.text.words import ends_sentence
 
 _SAMPLE_BYTES = 4
-_NO_SAMPLES = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +119,7 @@ class Part:
     """A part of an utterance, which is transcribed on its own: between two long pauses, or the whole utterance."""
 
     def __init__(
-        self, utterance: OpenUtterance, start_samples: int, commit: CommitRules, lead: Samples = _NO_SAMPLES
+        self, utterance: OpenUtterance, start_samples: int, commit: CommitRules, lead: Samples = NO_SAMPLES
     ) -> None:
         """`lead`: the audio before the start, which belongs to the previous utterance and is transcribed again."""
         self.utterance = utterance
