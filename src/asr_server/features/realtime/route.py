@@ -52,18 +52,17 @@ async def realtime(socket: WebSocket) -> None:
         await websocket_io.reject_websocket(socket, error)
         return
     await socket.accept(subprotocol=selected_subprotocol(socket))
-    connection = _RealtimeConnection(socket, services, config, caller.owner)
+    connection = _RealtimeConnection(socket, services, defaults, config)
     await websocket_io.serve(socket, connection.run(), connection.conversation.error)
 
 
 class _RealtimeConnection:
     """The state that the reader and the writer of one connection share."""
 
-    def __init__(self, socket: WebSocket, services: Services, config: Config, owner: str) -> None:
+    def __init__(self, socket: WebSocket, services: Services, defaults: ServerDefaults, config: Config) -> None:
         self._socket = socket
         self._services = services
-        self._defaults = ServerDefaults.of(services)
-        self._owner = owner
+        self._defaults = defaults
         self._config = config
         expires_at = int(time.time() + SESSION_S)
         self.conversation = Conversation(self._config, f"sess_{secrets.token_hex(12)}", expires_at)
@@ -72,9 +71,8 @@ class _RealtimeConnection:
 
     async def run(self) -> None:
         """Serve until the client leaves. Raises the `AsrError` that ended the session, if one did."""
-        options = LiveSessionOptions(
-            self._defaults.rules_of(self._config), self._config.input.format.rate_hz, owner=self._owner
-        )
+        rules, owner = self._defaults.rules_of(self._config), self._socket.state.caller.owner
+        options = LiveSessionOptions(rules, self._config.input.format.rate_hz, owner=owner)
         connection = await self._services.live.open(options)
         clean: bool | None = False
         try:
