@@ -153,10 +153,9 @@ class TelephonyBridge:
             except ConnectionClosed:
                 raise GivenUp("peer_gone") from None
 
-        knows = self._knows if protocol == "twilio" else _anyone
         # Twilio and Asterisk accept no text except their own commands.
         answers = self._options.answers and protocol == "freeswitch"
-        self.serve(_Peer(protocol, events, close, knows, answer if answers else None))
+        self.serve(_Peer(protocol, events, close, answer if answers else None))
 
     def _end(self, closed: ConnectionClosed) -> str:
         if closed.sent is not None and not closed.rcvd_then_sent:
@@ -174,9 +173,9 @@ class TelephonyBridge:
         """Serve a connection until its call has ended and its last words have been reported."""
         has_place = False
 
-        def admit(secret: str) -> None:
+        def admit(secret: str | None) -> None:
             nonlocal has_place
-            if not peer.knows(secret):
+            if secret is not None and not self._knows(secret):
                 raise BadMessage("invalid_secret", "The secret of this bridge is missing or wrong.")
             if not self._places.acquire(blocking=False):
                 raise BadMessage("too_many_calls", "The bridge serves as many calls as it may.")
@@ -197,10 +196,6 @@ class TelephonyBridge:
                 self._places.release()
 
 
-def _anyone(_secret: str) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class _Peer:
     """The connection of a call."""
@@ -208,7 +203,6 @@ class _Peer:
     protocol: str
     events: Callable[[float], Iterable[Event]]  # as `Call.follow` takes it
     close: Callable[[str, str], None]  # with the code and the sentence of the reason
-    knows: Callable[[str], bool] = _anyone  # whether the secret that comes with the start of the call is right
     answer: Callable[[Message], None] | None = None  # sends a message back
 
 

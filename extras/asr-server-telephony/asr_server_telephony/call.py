@@ -41,7 +41,7 @@ class Call:
     is wrong, and if there are too many calls."""
 
     def __init__(
-        self, protocol: str, options: BridgeOptions, queues: Sequence[MessageQueue], admit: Callable[[str], None]
+        self, protocol: str, options: BridgeOptions, queues: Sequence[MessageQueue], admit: Callable[[str | None], None]
     ) -> None:
         self._protocol, self._options = protocol, options
         self._queues, self._admit = queues, admit

@@ -40,7 +40,7 @@ class CallStarted:
     call: str  # the name that the telephone system gives it
     parties: tuple[str, ...]  # whose audio comes
     details: Mapping[str, Any] = field(default_factory=dict)  # what the telephone system says about the call
-    secret: str = ""  # the secret that it sent
+    secret: str | None = None  # the secret that it sent; None for a protocol that does not send it here
 
 
 @dataclass(frozen=True, slots=True)
