@@ -126,7 +126,7 @@ class TelephonyBridge:
         protocol, query = _path(connection.request)
         try:
             reader = WEBSOCKET_READERS[protocol](query)
-            begin = list(reader.begin())
+            begin = list(reader.begin)
         except BadMessage as error:
             logger.warning("call refused", code=error.code, protocol=protocol)
             connection.close(CloseCode.POLICY_VIOLATION, str(error))

@@ -79,12 +79,10 @@ Event = CallStarted | CallAudio | Digit | Metadata | Stopped
 class TwilioReader:
     """Media Streams: only JSON, with mu-law at 8 kHz in base64. With both tracks, each is a party."""
 
+    begin: Iterable[Event] = ()  # the call is unknown before the message `start`
+
     def __init__(self, _query: Mapping[str, str]) -> None:
         self._tracks: tuple[str, ...] = ()
-
-    def begin(self) -> Iterable[Event]:
-        """Return nothing: the call is unknown before the message `start`."""
-        return ()
 
     def read(self, message: str | bytes) -> Iterable[Event]:
         try:
@@ -131,13 +129,11 @@ CALLER, CALLEE = "caller", "callee"
 class AsteriskReader:
     """chan_websocket: events in text frames, plain or as JSON, and media of the channel's format in binary frames."""
 
+    begin: Iterable[Event] = ()  # the call is unknown before MEDIA_START
+
     def __init__(self, query: Mapping[str, str]) -> None:
         self._call = query.get("call", "")
         self._format = ""
-
-    def begin(self) -> Iterable[Event]:
-        """Return nothing: the call is unknown before MEDIA_START."""
-        return ()
 
     def read(self, message: str | bytes) -> Iterable[Event]:
         """Return the events of a message."""
@@ -178,16 +174,13 @@ class FreeswitchReader:
     """
 
     def __init__(self, query: Mapping[str, str]) -> None:
-        self._call = query.get("call") or str(uuid.uuid4())
         rate, channels = query.get("rate", "8000"), query.get("channels", "1")
         if rate not in {"8000", "16000"} or channels not in {"1", "2"}:
             raise BadMessage("invalid_query", "The address has rate=8000 or 16000, and channels=1 or 2.")
         self._rate_hz = int(rate)
         self._parties = (CALLER, CALLEE)[: int(channels)]
-
-    def begin(self) -> Iterable[Event]:
-        """Return the start of the call, which the address describes completely."""
-        return [CallStarted(_name(self._call), self._parties)]
+        # The start of the call, which the address describes completely.
+        self.begin: Iterable[Event] = [CallStarted(_name(query.get("call") or str(uuid.uuid4())), self._parties)]
 
     def read(self, message: str | bytes) -> Iterable[Event]:
         """Return the events of a message."""
