@@ -14,12 +14,11 @@ from loguru import logger
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.wyoming.pcm import PcmFormat, PcmStream
+from asr_server.live.machine.framing import INPUT_RATES_HZ
 from asr_server.text import languages
 
 Tell = Callable[[dict[str, Any]], None]
 
-# Rates that the server accepts; audio at any other rate is resampled here.
-_SERVER_HZ = {8_000, 16_000, 24_000, 44_100, 48_000}
 # The most audio that waits for a session. During one, the live client holds what has not arrived, up to its own limit.
 _WAITING_S = 120
 # Longer than the default of WS_RESUME_S: a restarted server gets the audio without a final in a new session.
@@ -49,7 +48,7 @@ class PartySession:
     def __init__(self, target: SessionTarget, party: str, rate_hz: int, tell: Tell) -> None:
         self.rate_hz = rate_hz
         self._target, self._party, self._tell = target, party, tell
-        self._resampler = None if rate_hz in _SERVER_HZ else PcmStream()
+        self._resampler = None if rate_hz in INPUT_RATES_HZ else PcmStream()  # the server refuses other rates
         self._sent_hz = SAMPLE_RATE if self._resampler else rate_hz
         # The condition, and all state that the telephone's thread and the two threads of this class share.
         self._changed = threading.Condition()
