@@ -18,14 +18,6 @@ _BROKEN = "The connection to the server broke."
 _RESUME_WITHIN_S = 5.0
 
 
-class UtteranceError(Exception):
-    """The utterance cannot be transcribed. `code` is stable; for an error of the server it is the server's code."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class GrowingText:
     """Joins the lines of a live session into one text that only grows. All returned pieces joined are `text`."""
 
@@ -49,7 +41,7 @@ class GrowingText:
 
 
 class UtteranceSession:
-    """Opens the session at once, so that the server works while audio arrives. All errors are `UtteranceError`.
+    """Opens the session at once, so that the server works while audio arrives. All errors are `LiveError`.
 
     The caller's thread sends; a thread of this class reads the lines, and resumes the session if its connection breaks.
     The next call raises its error.
@@ -110,7 +102,7 @@ class UtteranceSession:
                 if self._all_sent.is_set():  # the flush may not have arrived; a second one does no harm
                     with suppress(ConnectionClosed):
                         self._client.flush()
-            except (OSError, LiveError, UtteranceError) as error:
+            except (OSError, LiveError) as error:
                 self._error = error
                 return
 
@@ -120,16 +112,16 @@ class UtteranceSession:
                 self._on_words(certain)
             if line.ending == "flush":
                 return
-        raise UtteranceError("connection_lost", _BROKEN)
+        raise LiveError("connection_lost", _BROKEN)
 
 
-def _utterance_error(error: Exception, server: str) -> UtteranceError:
+def _utterance_error(error: Exception, server: str) -> LiveError:
     """Return the error as a code and a message for users."""
-    if isinstance(error, UtteranceError | LiveError):
-        return UtteranceError(error.code, str(error))
+    if isinstance(error, LiveError):
+        return LiveError(error.code, str(error))
     if isinstance(error, InvalidStatus):
         status = error.response.status_code
-        return UtteranceError(f"http_{status}", f"The server at {server} answered {status} to the live socket.")
+        return LiveError(f"http_{status}", f"The server at {server} answered {status} to the live socket.")
     if isinstance(error, ConnectionClosed):
-        return UtteranceError("connection_lost", _BROKEN)
-    return UtteranceError("server_unreachable", f"No server answers at {server}.")
+        return LiveError("connection_lost", _BROKEN)
+    return LiveError("server_unreachable", f"No server answers at {server}.")

@@ -32,12 +32,12 @@ from wyoming.ping import Ping, Pong
 
 from asr_server import __version__
 from asr_server.client.connection import FileError, client_options
-from asr_server.client.live import LiveOptions
+from asr_server.client.live import LiveError, LiveOptions
 from asr_server.client.speech import VOICES_ROUTE, SpeakingVoice, voices_of
 from asr_server.features.wyoming.home_names import fitting
 from asr_server.features.wyoming.pcm import PcmFormat, UnknownFormat
 from asr_server.features.wyoming.speech_session import ServerTarget, SpeechRequests
-from asr_server.features.wyoming.utterance_session import UtteranceError, UtteranceSession
+from asr_server.features.wyoming.utterance_session import UtteranceSession
 from asr_server.features.wyoming.voice_names import distinct, language_tags, voice_name
 from asr_server.text import languages
 
@@ -202,7 +202,7 @@ class _Connection(socketserver.StreamRequestHandler):
         """Handle an event. Returns False when the connection is to be closed."""
         try:
             return self._dispatch(event)
-        except UtteranceError as error:
+        except LiveError as error:
             return self._fail(error.code, str(error), event)
         except UnknownFormat as error:
             return self._fail("invalid_audio", str(error), event)
