@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import InvalidHandshake, InvalidURI
 
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
 from asr_server.features.wyoming.pcm import PcmFormat, PcmStream
@@ -119,9 +119,6 @@ def _utterance_error(error: Exception, server: str) -> LiveError:
     """Return the error as a code and a message for users."""
     if isinstance(error, LiveError):
         return LiveError(error.code, str(error))
-    if isinstance(error, InvalidStatus):
-        status = error.response.status_code
-        return LiveError(f"http_{status}", f"The server at {server} answered {status} to the live socket.")
     if isinstance(error, ConnectionClosed):
         return LiveError("connection_lost", _BROKEN)
     return LiveError("server_unreachable", f"No server answers at {server}.")
