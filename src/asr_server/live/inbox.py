@@ -101,7 +101,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def wait_for_room(self, event: Event | Disconnected | RefusedAction) -> None:
+    async def wait_for_room(self, event: Event | RefusedAction) -> None:
         """Wait until the event may be put. An empty inbox takes any event.
 
         Waits only for progress of this inbox, never for other inboxes to free room.

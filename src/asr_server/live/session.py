@@ -104,7 +104,7 @@ class LiveConnection(Outbox):
         super().__init__(lacked)
         self.session = session
 
-    async def send(self, event: Event | RefusedAction | Disconnected) -> None:
+    async def send(self, event: Event | RefusedAction) -> None:
         """Give the session an event of the client. Waits while the session's inbox is full.
 
         Raises `session_taken`, also if another connection took the session during the wait. The new connection was sent
@@ -187,7 +187,7 @@ class LiveSession:
     def is_current(self, connection: LiveConnection) -> bool:
         return self._connection is connection
 
-    async def take(self, event: Event | RefusedAction | Disconnected, connection: LiveConnection) -> None:
+    async def take(self, event: Event | RefusedAction, connection: LiveConnection) -> None:
         """Take an event from a connection, as described in its `send`."""
         if self.is_current(connection):
             await self.inbox.wait_for_room(event)
@@ -197,7 +197,7 @@ class LiveSession:
         if isinstance(event, Audio):
             self.received_bytes += len(event.pcm)
             self._received_s += _seconds(event, self.input_rate_hz)
-        elif not isinstance(event, Disconnected):
+        else:
             self.received_actions += 1
         if isinstance(event, Configure):
             self.rules = event.rules
