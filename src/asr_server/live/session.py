@@ -266,8 +266,7 @@ class LiveSession:
             case Audio(pcm=pcm):
                 await self._process_audio(pcm, incoming.arrived_s)
             case Disconnected(clean=clean):
-                is_open = self.machine.state not in (State.LISTENING, State.CLOSED)
-                event = Flush() if clean and is_open else Interrupted()
+                event = Flush() if clean and self.machine.state is not State.LISTENING else Interrupted()
                 self._feed(event, await self._frames(event))
             case RefusedAction():
                 pass
