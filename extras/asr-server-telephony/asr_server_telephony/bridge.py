@@ -182,7 +182,7 @@ class TelephonyBridge:
             has_place = True
 
         answers = [MessageQueue("socket", peer.answer)] if peer.answer is not None else []
-        call = Call(peer.protocol, self._options, [*self._options.queues, *answers], admit)
+        call = Call(peer.protocol, self._options.target, [*self._options.queues, *answers], admit)
         code, reason = "internal_error", ""
         try:
             code, reason = call.follow(peer.events)

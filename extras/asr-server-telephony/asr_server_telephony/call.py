@@ -18,6 +18,7 @@ from asr_server_telephony.protocols import BadMessage, CallAudio, CallStarted, D
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _BEGIN_WITHIN_S = 10.0  # from the connection to the start of the call
+_IDLE_S = 120.0  # the longest time without a message; then the call is ended
 _LAST_WORDS_WITHIN_S = 20.0  # from the end of the call
 # Ends that are nobody's fault.
 _IN_ORDER = {"hangup", "shutdown"}
@@ -33,7 +34,6 @@ class BridgeOptions:
     secret: str = ""  # which the peers of the WebSocket must send
     allowed: Sequence[Network] = ()  # from which AudioSocket may connect; all if empty
     max_calls: int = 50
-    idle_s: float = 120.0  # the longest time without a message; then the call is ended
 
 
 class Call:
@@ -41,9 +41,9 @@ class Call:
     is wrong, and if there are too many calls."""
 
     def __init__(
-        self, protocol: str, options: BridgeOptions, queues: Sequence[MessageQueue], admit: Callable[[str | None], None]
+        self, protocol: str, target: SessionTarget, queues: Sequence[MessageQueue], admit: Callable[[str | None], None]
     ) -> None:
-        self._protocol, self._options = protocol, options
+        self._protocol, self._target = protocol, target
         self._queues, self._admit = queues, admit
         self._name = ""
         self._parties: dict[str, PartySession] = {}
@@ -86,7 +86,7 @@ class Call:
 
     def _wait_s(self) -> float:
         if self._name:
-            return self._options.idle_s
+            return _IDLE_S
         wait_s = self._begin_s + _BEGIN_WITHIN_S - time.monotonic()
         if wait_s <= 0:  # other messages came, but not the start of the call
             raise TimeoutError
@@ -110,7 +110,7 @@ class Call:
     def _session(self, audio: CallAudio) -> PartySession:
         session = self._parties.get(audio.party)
         if session is None:
-            session = PartySession(self._options.target, audio.party, audio.rate_hz, self._tell)
+            session = PartySession(self._target, audio.party, audio.rate_hz, self._tell)
             self._parties[audio.party] = session
         if session.rate_hz != audio.rate_hz:
             raise BadMessage("invalid_audio", "The rate of the audio changed during the call.")
