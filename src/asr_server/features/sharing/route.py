@@ -116,7 +116,7 @@ async def shared_events(
 )
 async def shared_captions(token: str, services: ServicesDep) -> Response:
     """Return the finals that are kept as WebVTT. Times count from the start of the session."""
-    finals = tuple(services.of(Sharing).link(token).captions.finals)
+    finals = tuple(services.of(Sharing).link(token).part.captions.finals)
     # In a thread: the first request makes the cues of all finals.
     file = await in_thread(vtt, finals)
     return Response(file, media_type="text/vtt; charset=utf-8", headers={"Cache-Control": "no-store"})

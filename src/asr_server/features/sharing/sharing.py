@@ -42,10 +42,6 @@ class Link:
     readers: set[Reader] = field(default_factory=set)
     is_ended: bool = False  # its session has ended
 
-    @property
-    def captions(self) -> Captions:
-        return self.part.captions
-
     def close(self, reason: EndReason) -> None:
         """End the streams of its readers."""
         self.expiry.cancel()
@@ -104,20 +100,20 @@ class Sharing:
         """
         link = self.link(token)
         refusal = Overloaded("The session has as many readers as it may; try again later.", retry_after_s=_RETRY_S)
-        of_session = link.captions.readers
-        if len(of_session) >= _MAX_READERS_OF_SESSION:
+        captions = link.part.captions
+        if len(captions.readers) >= _MAX_READERS_OF_SESSION:
             raise refusal
-        reader = Reader(link.captions, after)
+        reader = Reader(captions, after)
         if link.is_ended:
             reader.end(EndReason.SESSION)
         with self._readers.taken_now(link.part.owner, refusal):
             link.readers.add(reader)
-            of_session.add(reader)
+            captions.readers.add(reader)
             try:
                 yield reader
             finally:
                 link.readers.remove(reader)
-                of_session.remove(reader)
+                captions.readers.remove(reader)
 
     def end(self, part: SharedPart) -> None:
         """End the links of a session that has ended. They can still be read for a minute."""
