@@ -35,10 +35,9 @@ def word(found: Word, speakers: Speakers) -> Json:
     return {**listed, "speaker": speakers.setdefault(found.speaker, len(speakers))}
 
 
-def alternative(text: str, words: Iterable[Word], speakers: Speakers | None = None) -> Json:
+def alternative(text: str, words: Iterable[Word], speakers: Speakers) -> Json:
     """Return the transcript with its words. Its confidence is the mean of the words' confidences."""
-    numbers = {} if speakers is None else speakers
-    listed = [word(each, numbers) for each in words]
+    listed = [word(each, speakers) for each in words]
     confidence = fmean(each["confidence"] for each in listed) if listed else 0.0
     return {"transcript": text, "confidence": round(confidence, 4), "words": listed}
 
@@ -52,7 +51,7 @@ def results(text: str, words: Sequence[Word], span_s: tuple[float, float], meta:
         "start": round(start_s, 3),
         "duration": round(end_s - start_s, 3),
         **flags,
-        "channel": {"alternatives": [alternative(text, words)]},
+        "channel": {"alternatives": [alternative(text, words, {})]},
         "metadata": meta,
     }
 

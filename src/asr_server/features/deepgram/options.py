@@ -26,7 +26,6 @@ _NOT_SERVED = (
 # Supported only for recordings: live text cannot be taken back.
 _NOT_LIVE = ("diarize", "redact", "profanity_filter", "numerals")
 _OFF = ("", "false", "0")
-_ANY_LANGUAGE = ("multi", "")
 _LISTS = ("keyterm", "keywords", "redact")
 # Deepgram's names of the personal data that can be found by its form, and this server's names.
 REDACTED = {
@@ -61,7 +60,7 @@ class ListenOptions(BaseModel):
     @property
     def asked_language(self) -> str:
         """The language to transcribe in, "" if it is detected."""
-        return "" if self.detect_language or self.language.lower() in _ANY_LANGUAGE else self.language
+        return "" if self.detect_language or self.language.lower() == "multi" else self.language
 
     @property
     def text_fields(self) -> list[tuple[str, str]]:
