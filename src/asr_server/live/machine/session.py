@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from asr_server.audio.segmentation import MIN_SPEECH_MS, Hysteresis
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
+from asr_server.live.machine.agreement import CommitRules
 from asr_server.live.machine.events import (
     NO_SAMPLES,
     Action,
@@ -110,7 +110,7 @@ class LiveMachine:
         self._out: list[Action] = []
         self._requests = RequestScheduler(config, self._out)
         # The utterance may be cut after this place, and a committed word cannot move to the next utterance.
-        self._commit = replace(config.commit, latest_samples=2 * config.max_utterance_samples // 3)
+        self._commit = CommitRules(latest_samples=2 * config.max_utterance_samples // 3)
         self._framing = Framing(config.input_rate_hz)
         self.state = State.LISTENING
         self._utterance: OpenUtterance | None = None

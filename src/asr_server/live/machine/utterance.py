@@ -54,7 +54,6 @@ class LiveMachineConfig:
     max_utterance_samples: int = 30 * SAMPLE_RATE
     max_pause_samples: int = 36_800  # an utterance with a longer pause is transcribed in parts
     margin_samples: int = 4_800  # before and after the speech of an utterance or part, as far as the pause goes
-    commit: CommitRules = field(default_factory=CommitRules)
     # Partials of the default model come from a less accurate engine than finals. They never serve as a final or commit
     # a word. After `confirm_every_samples` without a pause, the next request goes to the engine of the finals.
     separate_final_engine: bool = False
