@@ -137,8 +137,7 @@ class Webhook:
 
     def _post(self, message: Message) -> str | None:
         """Post once. Return the code of the failure, None for success. The body of the answer is not read."""
-        # A peer may send half a surrogate pair.
-        content, headers = encoded(message).encode(errors="replace"), {"Content-Type": "application/json"}
+        content, headers = encoded(message).encode(), {"Content-Type": "application/json"}
         try:
             with self._client.stream("POST", self._url, content=content, headers=headers) as answer:
                 return None if answer.is_success else f"http_{answer.status_code}"
@@ -147,4 +146,5 @@ class Webhook:
 
 
 def encoded(message: Message) -> str:
-    return json.dumps(message, ensure_ascii=False)
+    # A peer may send half a surrogate pair, which UTF-8 has no bytes for.
+    return json.dumps(message, ensure_ascii=False).encode(errors="replace").decode()

@@ -87,7 +87,7 @@ class TwilioReader:
     def read(self, message: str | bytes) -> Iterable[Event]:
         try:
             return self._read(_object(message))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise BadMessage("invalid_message", "A field of this message is missing or is not Twilio's.") from error
 
     def _read(self, body: dict[str, Any]) -> Iterable[Event]:

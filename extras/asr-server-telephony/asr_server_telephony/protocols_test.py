@@ -59,10 +59,11 @@ _MEDIA = phones.twilio_media("inbound", 1, bytes(160))
         (TwilioReader({}), [*_START, json.dumps(_MEDIA).replace("=", "!")], "invalid_message"),
         (TwilioReader({}), [*_START, json.dumps(phones.twilio_media("outbound", 1, b"a"))], "invalid_message"),
         (TwilioReader({}), [*_START, _START[1]], "invalid_message"),
+        (TwilioReader({}), [_START[0], _START[1].replace("8000", "1e999")], "invalid_message"),
         (AsteriskReader({}), [bytes(320)], "invalid_message"),
         (FreeswitchReader({"channels": "2"}), [bytes(322)], "invalid_audio"),
     ],
-    ids=["binary", "no base64", "track not announced", "second start", "media first", "half a frame"],
+    ids=["binary", "no base64", "track not announced", "second start", "no number", "media first", "half a frame"],
 )
 def test_a_message_that_nobody_sends_is_refused(reader, messages, code):
     *before, last = messages

@@ -19,8 +19,8 @@ from asr_server.recordings.requests import Result
 _CONNECT_TIMEOUT_S = 10.0
 # No limit for answers: the server limits how long a recording may take.
 _TIMEOUT = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
-# The proxies of the environment are not used for this machine.
-_LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+# The proxies of the environment are not used for these hosts, this machine. Beside each is httpx's name for it.
+LOOPBACK = {"127.0.0.1": "all://127.0.0.1", "localhost": "all://localhost", "::1": "all://[::1]"}
 
 Recording = str | Path | BinaryIO
 # One TLS context for all clients: reading the certificates takes longer than many requests.
@@ -51,7 +51,7 @@ def client_options(server: str, key: str, timeout_s: float | None = None) -> dic
         "base_url": server,
         "timeout": _TIMEOUT if timeout_s is None else timeout_s,
         "headers": {"Authorization": f"Bearer {key}"} if key else {},
-        "mounts": dict.fromkeys(_LOOPBACK),
+        "mounts": dict.fromkeys(LOOPBACK.values()),
         "verify": _tls(),
     }
 

@@ -21,12 +21,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus, WebSocketException
 from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect
 
+from asr_server.client.connection import LOOPBACK
 from asr_server.client.live_input import LiveInput
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
@@ -139,6 +140,7 @@ def _opened(url: str, options: LiveOptions, **more: str) -> tuple[ClientConnecti
             max_size=None,
             compression=None,
             open_timeout=_OPEN_TIMEOUT_S,
+            proxy=None if urlsplit(url).hostname in LOOPBACK else True,
         )
     except InvalidStatus as rejected:
         # The HTTP answer with which the server rejected the socket.

@@ -238,3 +238,9 @@ def test_a_resume_is_tried_again_until_its_time_is_over():
         with pytest.raises(ConnectionClosed):
             client.resume_within(0.0)
         client.resume_within(20)
+
+
+def test_a_server_on_this_machine_is_reached_without_the_proxy_of_the_environment(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with servers(says(text(1, "on"))) as url, LiveClient(url) as client:
+        assert next(client.lines()).text == "on"

@@ -260,9 +260,9 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
-def json_of(model: type[BaseModel]) -> dict[str, Any]:
+def json_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """Return the OpenAPI description of a request with this model as JSON."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(model)}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema_of(model)}}}}
 
 
 def _check_values(data: bytes) -> None:

@@ -198,14 +198,10 @@ class SecretBody(BaseModel):
 _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 404, 413)}
 
 
-def _takes(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.get("properties", {}).get("expires_after", {}).pop("$ref", None)
-    schema.pop("$defs", None)
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+_TAKES = body.json_of(SecretRequest, required=False)
 
 
-@router.post("/v1/realtime/client_secrets", responses=_ERRORS, openapi_extra=_takes(SecretRequest))
+@router.post("/v1/realtime/client_secrets", responses=_ERRORS, openapi_extra=_TAKES)
 async def create_client_secret(request: Request, services: ServicesDep, caller: CallerDep) -> SecretBody:
     """Make an ephemeral key for `WS /v1/realtime`, to be given to a browser."""
     wanted = body.validated(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))

@@ -11,11 +11,12 @@ from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import Asked, Feature, OnProgress, SharedModel
 from asr_server.engine.protocol import Option
-from asr_server.engine.qwen_asr import checkpoint
+from asr_server.engine.qwen_asr.checkpoint import Wanted, is_hub_id
 from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.protocol import FAKE
+from asr_server.features.speech_output.engines.qwen_tts.checkpoint import local
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def conflicts(asked: Asked) -> Iterator[str]:
         if not speech.active:
             yield f"SPEECH={speech.value}: {speech.reason}; or unset it."
     elif wanted not in (OFF, AUTO, *NAMES):
-        yield from _qwen_conflicts(f"SPEECH={wanted}", wanted, asked.capabilities)
+        yield from _qwen_conflicts(Wanted("SPEECH", wanted), asked.capabilities)
     if clone and clone != FAKE:
-        yield from _qwen_conflicts(f"SPEECH_CLONE_MODEL={clone}", clone, asked.capabilities)
+        yield from _qwen_conflicts(Wanted("SPEECH_CLONE_MODEL", clone), asked.capabilities, imitates=True)
     if clone and not speech.active:
         yield f"SPEECH_CLONE_MODEL={clone} needs an engine for the other voices, and SPEECH={wanted} has none."
 
@@ -75,14 +76,20 @@ def models(asked: Asked) -> dict[str, SharedModel]:
     }
 
 
-def _qwen_conflicts(setting: str, model: str, capabilities: Capabilities) -> Iterator[str]:
-    if not os.path.isdir(model) and not checkpoint.is_hub_id(model):
+def _qwen_conflicts(wanted: Wanted, capabilities: Capabilities, *, imitates: bool = False) -> Iterator[str]:
+    model = wanted.value
+    if not os.path.isdir(model) and not is_hub_id(model):
         yield (
-            f"{setting}: there is no such directory, and it is no hub id (owner/name); otherwise set it to "
+            f"{wanted}: there is no such directory, and it is no hub id (owner/name); otherwise set it to "
             f"{AUTO}, {OFF} or {ESPEAK}."
         )
     elif not capabilities.qwen or "qwen-tts" not in capabilities.packages:
-        yield f"{setting}: the packages of Qwen3-TTS are not installed: run `make speech`, or unset it."
+        yield f"{wanted}: the packages of Qwen3-TTS are not installed: run `make speech`, or unset it."
+    else:
+        files, other = local(wanted), "-customvoice" if imitates else "-base"
+        # Only its name tells the kind of a checkpoint that is not on this machine yet.
+        if files.traits.imitates != imitates if files else model.lower().endswith(other):
+            yield f"{wanted}: SPEECH takes a checkpoint with voices of its own, SPEECH_CLONE_MODEL a Base checkpoint."
 
 
 def _speech(settings: Settings) -> Iterator[Option]:

@@ -72,6 +72,12 @@ def test_what_cannot_run_is_refused(monkeypatch, chosen, said):
         resolved(**chosen)
 
 
+@pytest.mark.parametrize("chosen", [{"speech": "Qwen/X-Base"}, {"speech_clone_model": "Qwen/X-CustomVoice"}])
+def test_a_checkpoint_of_the_other_kind_is_refused(chosen):
+    with pytest.raises(plan.PlanError, match="SPEECH_CLONE_MODEL a Base checkpoint"):
+        resolved(WITH_SDK, **chosen)
+
+
 def test_models_that_speak_run_as_the_recogniser_does():
     """Speech models run in its formats and on its threads, each with a part of the memory; models other than the
     default have no voice."""

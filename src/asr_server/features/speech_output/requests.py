@@ -199,6 +199,6 @@ def markdown_chapters(text: str) -> tuple[Chapter, ...]:
 
 
 def _without_closing_signs(title: str) -> str:
-    title = title.rstrip(" \t")
+    title = title.rstrip(" \t\r")
     words = title.rstrip("#")
     return words.rstrip(" \t") if words.endswith((" ", "\t")) else title

@@ -19,3 +19,4 @@ def test_what_cannot_be_spoken_is_no_chapter():
     assert markdown_chapters("No heading.") == (Chapter(text="No heading."),)
     assert markdown_chapters("\n\n# Only a title") == (Chapter(title="Only a title", text="Only a title\n\n"),)
     assert markdown_chapters(" \n* * *\n") == ()
+    assert markdown_chapters("# One #\r\nTwo.") == (Chapter(title="One", text="One\n\nTwo."),)

@@ -12,7 +12,7 @@ from asr_server.core.errors import AsrError, InvalidInput
 from asr_server.engine.catalog import Catalog
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.requests import SpeechOptions, StreamedFormat, Text
-from asr_server.features.speech_output.session import SpeechSession, SpeechSessions
+from asr_server.features.speech_output.session import Send, SpeechSession, SpeechSessions
 from asr_server.net import body, websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import CodedError, Json, error_body
@@ -131,7 +131,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
     caller: Caller = socket.state.caller
     session = services.of(SpeechSessions).open(send, caller.share)
     try:
-        if await websocket_io.read_and_write(_read(socket, session, services.catalog), session.run()) is None:
+        if await websocket_io.read_and_write(_read(socket, session, send, services.catalog), session.run()) is None:
             await websocket_io.close(socket, 1000, "")
     except (AsrError, TimeoutError) as error:
         # The client may not read. Report the connection as ended only after this: at shutdown the server waits for it.
@@ -142,7 +142,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
         await services.of(SpeechSessions).close(session, caller.owner)
 
 
-async def _read(socket: WebSocket, session: SpeechSession, catalog: Catalog) -> bool:
+async def _read(socket: WebSocket, session: SpeechSession, send: Send, catalog: Catalog) -> bool:
     """Hand every message to the session. Returns True when the client has left."""
     while True:
         frame = await socket.receive()
@@ -152,7 +152,7 @@ async def _read(socket: WebSocket, session: SpeechSession, catalog: Catalog) -> 
         try:
             await _act(session, parse(frame.get("text")), catalog)
         except InvalidInput as error:
-            await socket.send_json(error_message(error))
+            await send(error_message(error))
 
 
 async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog) -> None:

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from websockets.exceptions import InvalidHandshake, InvalidURI
-
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
 from asr_server.features.wyoming.pcm import PcmFormat, PcmStream
 from asr_server.text import languages
@@ -57,7 +55,7 @@ class UtteranceSession:
         self._server = server
         try:
             self._client = LiveClient(server, options)
-        except (OSError, LiveError, ConnectionClosed, InvalidHandshake, InvalidURI, ValueError) as error:
+        except (OSError, LiveError, WebSocketException, ValueError) as error:
             raise _utterance_error(error, server) from error
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
