@@ -71,9 +71,9 @@ class FollowUps:
     async def begin_due(self) -> None:
         """Begin to send the requests that are due, as long as slots are free."""
         while len(self.under_way) < _AT_ONCE:
+            # While a slot is free, at most one owner is at its limit.
             owners = Counter(self.under_way.values()).items()
-            full = [owner for owner, count in owners if count >= _AT_ONCE_EACH]
-            busy = (full[0] if full else _NOBODY, full[-1] if full else _NOBODY)  # the store takes two owners
+            busy = next((owner for owner, count in owners if count >= _AT_ONCE_EACH), _NOBODY)
             if (claim := await self._store.claim_follow_up(busy)) is None:
                 return
             task = asyncio.create_task(self._one(claim))

@@ -104,11 +104,11 @@ WHERE remove_at < asr_now() OR state = 'arriving' AND lease_until < asr_now() OR
 """
 # The request of an ended job is due once `lease_until` has passed: the wait, or the lease, of the last attempt.
 _CLAIM_FOLLOW_UP = """
-UPDATE asr_jobs SET claim = claim + 1, server = $4, lease_until = asr_now() + $5
+UPDATE asr_jobs SET claim = claim + 1, server = $3, lease_until = asr_now() + $4
 WHERE id = (
     SELECT id FROM asr_jobs AS job
     WHERE state IN ('succeeded', 'failed', 'cancelled') AND lease_until <= asr_now() AND version <= $1
-      AND owner NOT IN ($2, $3)
+      AND owner <> $2
     ORDER BY lease_until LIMIT 1 {locked}
 )
 RETURNING id, state, record, version, claim, lost, started_at
@@ -328,11 +328,11 @@ class JobStore:
             with suppress(JobsUnavailable):  # the other jobs are removed anyway
                 await self.remove(row["id"], row["owner"])
 
-    async def claim_follow_up(self, busy: tuple[str, str]) -> Claim | None:
-        """Claim the ended job whose request has been due longest, or return None. Passes over owners who are `busy`.
+    async def claim_follow_up(self, busy: str) -> Claim | None:
+        """Claim the ended job whose request has been due longest, or return None. Passes over the owner who is `busy`.
         Nobody else can claim the job during an attempt."""
         statement = _CLAIM_FOLLOW_UP.format(locked=self.database.locked)
-        rows = await self._run(statement, VERSION, *busy, self._server, ATTEMPT_LEASE_S)
+        rows = await self._run(statement, VERSION, busy, self._server, ATTEMPT_LEASE_S)
         return Claim(self._record(rows[0]), rows[0]["claim"]) if rows else None
 
     async def keep_follow_up(self, claim: Claim, record: JobRecord, wait_s: float | None) -> None:

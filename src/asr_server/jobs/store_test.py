@@ -17,7 +17,7 @@ from asr_server.jobs.store import ClaimLost, JobLimits, JobStore
 from asr_server.recordings.requests import TranscriptionRequest
 
 LEASE_S, TTL_S = 60.0, 110.0
-NOBODY = (" ", " ")
+NOBODY = " "
 
 
 def limits(**others):
@@ -152,23 +152,23 @@ async def test_one_server_at_a_time_sends_the_request_of_an_ended_job(jobs, serv
         await jobs.end(claim, claim.record.succeeded(RESULT, 1.0))
     first = await jobs.claim_follow_up(NOBODY)
     assert (first.record.owner, first.record.state) == ("ann", RecordState.SUCCEEDED)
-    assert await jobs.claim_follow_up(("ben", " ")) is None
+    assert await jobs.claim_follow_up("ben") is None
     assert (await jobs.claim_follow_up(NOBODY)).record.owner == "ben"
     assert await jobs.claim_follow_up(NOBODY) is None
     await server.pass_time(store.ATTEMPT_LEASE_S + 1)
-    again = await jobs.claim_follow_up(("ben", "cem"))
+    again = await jobs.claim_follow_up("ben")
     assert again.id == first.id
     with pytest.raises(ClaimLost):
         await jobs.keep_follow_up(first, first.record, 0.0)
     tried = replace(again.record, follow_up=replace(again.record.follow_up, attempts=1))
     await jobs.keep_follow_up(again, tried, 5.0)
-    assert await jobs.claim_follow_up(("cem", "ben")) is None
+    assert await jobs.claim_follow_up("ben") is None
     await server.pass_time(6.0)
-    last = await jobs.claim_follow_up(("ben", " "))
+    last = await jobs.claim_follow_up("ben")
     assert last.record.follow_up.attempts == 1
     await jobs.keep_follow_up(last, last.record, None)
     await server.pass_time(TTL_S / 2)
-    assert await jobs.claim_follow_up(("ben", " ")) is None
+    assert await jobs.claim_follow_up("ben") is None
 
 
 async def test_after_an_outage_nothing_is_taken_over_at_once(jobs, server):
