@@ -75,14 +75,9 @@ def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
         speakers = ["", *(unit.speaker for unit in found)]
         for i, (before, unit) in enumerate(zip(speakers, found, strict=False)):
             if unit.speaker not in ("", before):
-                found[i] = leave_room(unit, unit.speaker)
+                columns, wide = measure(named(unit.speaker, unit.text))
+                found[i] = replace(unit, columns=columns, wide=wide)
     return found
-
-
-def leave_room(unit: Unit, speaker: str) -> Unit:
-    """Return the unit with a width that includes the name shown before it."""
-    columns, wide = measure(named(speaker, unit.text))
-    return replace(unit, columns=columns, wide=wide)
 
 
 def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
@@ -174,11 +169,9 @@ def relayout(text: str, rules: CueConfig, speaker: str = "") -> str:
 
     `speaker`: the name that will be shown before the text.
     """
-    passage = Passage(text, [Word(word, 0, 0, TimeSource.ESTIMATED) for word in words.split(text)])
-    units = [_merged(group) for run in _runs(list(_single([passage])), rules) for group in _groups(run, rules)]
-    if units and speaker:
-        units[0] = leave_room(units[0], speaker)
-    return lines(units, rules)
+    # The words follow each other without a pause.
+    spoken = [Word(word, at, at + 1, TimeSource.ESTIMATED) for at, word in enumerate(words.split(text))]
+    return lines(units([Passage(text, spoken, speaker)], rules), rules)
 
 
 def lines(units: Sequence[Unit], rules: CueConfig) -> str:
