@@ -196,7 +196,7 @@ class ListedHosts:
     def of(cls, listed: str) -> ListedHosts:
         """Return the hosts of a comma-separated list. Raises `ValueError`, also for a network with host bits set."""
         patterns, networks = set(), []
-        for item in filter(None, (part.strip().lower() for part in listed.split(","))):
+        for item in _listed(listed.lower()):
             if "/" in item or item.count(":") > 1 or item.replace(".", "").isdecimal():
                 networks.append(ip_network(item))
             elif _HOST_PATTERN.fullmatch(item):
@@ -251,8 +251,8 @@ class OutgoingSettings(BaseModel):
 
 def _webhook_keys(secret: SecretStr) -> tuple[bytes, ...]:
     """Return the keys. Raises `ValueError` if one is not base64."""
-    listed = (part.strip() for part in secret.get_secret_value().split(","))
-    return tuple(base64.b64decode(key.removeprefix("whsec_"), validate=True) for key in listed if key)
+    keys = _listed(secret.get_secret_value())
+    return tuple(base64.b64decode(key.removeprefix("whsec_"), validate=True) for key in keys)
 
 
 class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, BaseSettings):
