@@ -121,10 +121,9 @@ def parse(
 def _check_speakers(plan: Plan) -> None:
     """Raise `unsupported_value` if voices cannot be distinguished. Channels need no model."""
     if not plan.is_active("speakers"):
-        reason = next((option.reason for option in plan.options if option.name == "speakers"), "")
         raise InvalidInput(
-            f"This server does not tell speakers apart by their voices ({reason}), only by channel, with "
-            "channel_mode=split and without known speakers.",
+            f"This server does not tell speakers apart by their voices ({plan.reason('speakers')}), only by channel, "
+            "with channel_mode=split and without known speakers.",
             code="unsupported_value",
             param="speakers",
         )
