@@ -10,7 +10,6 @@ from asr_server.cli.formats import CUE_FORMATS, Format
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.recordings.render import render
 from asr_server.recordings.requests import TranscriptionRequest
-from asr_server.subtitle.cues import CueConfig
 
 TEXT = "Turn on the lights"
 WORDS = tuple(Word(text, 1000 * i, 1000 * i + 700, TimeSource.ALIGNED) for i, text in enumerate(TEXT.split()))
@@ -28,7 +27,7 @@ SPEAKER_FORMATS = [one for one in Format if one is not Format.JSON and not one.i
 
 
 def _answer(request, transcript=SPEECH):
-    return render(transcript, request, CueConfig()).content.decode()
+    return render(transcript, request).content.decode()
 
 
 def _chosen(given=None, output=None, allowed=formats.FORMATS):

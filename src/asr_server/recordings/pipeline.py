@@ -24,7 +24,7 @@ from asr_server.core.errors import DeadlineExceeded, InvalidInput, TranslationUn
 from asr_server.core.transcript import Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import EngineClient, until
 from asr_server.processes.caller_work import in_thread
-from asr_server.recordings.render import Paragraph, cue_config, paragraphs_of, render, time_source
+from asr_server.recordings.render import Paragraph, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
     ChannelMode,
@@ -550,7 +550,7 @@ class RequestProcessor:
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
             return render(transcript, request)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        result = await in_thread(render, transcript, request, cue_config(request))
+        result = await in_thread(render, transcript, request)
         if isinstance(request, SubtitleRequest):
             name = f"subtitles.{request.response_format.value}"
             return replace(result, file_name=name, time_source=time_source(transcript.segments))

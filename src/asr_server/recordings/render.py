@@ -29,8 +29,8 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 
-def render(transcript: Transcript, request: RecordingRequest, config: CueConfig | None = None) -> Result:
-    """Render the transcript in the requested format, which must not be a document. `config` is for cues."""
+def render(transcript: Transcript, request: RecordingRequest) -> Result:
+    """Render the transcript in the requested format, which must not be a document."""
     match request.response_format:
         case ResponseFormat.JSON:
             return Result(dump(plain(transcript, request)), JSON)
@@ -40,14 +40,14 @@ def render(transcript: Transcript, request: RecordingRequest, config: CueConfig 
                 words = "word" in request.listed
                 content["paragraphs"] = [one.listed(words=words) for one in paragraphs_of(transcript)]
             if "cue" in request.listed:
-                content["cues"] = _listed(cues(transcript, config or CueConfig()))
+                content["cues"] = _listed(cues(transcript, cue_config(request)))
             return Result(dump(content), JSON)
         case ResponseFormat.TEXT:
             return Result(f"{text(transcript)}\n".encode(), TEXT)
         case ResponseFormat.DIARIZED_JSON:
             return Result(dump(_diarized(transcript)), JSON)
         case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
-            return Result(render_cues(cues(transcript, config or CueConfig()), subtitle_format), TEXT)
+            return Result(render_cues(cues(transcript, cue_config(request)), subtitle_format), TEXT)
         case document:
             raise ValueError(f"{document} is written by `WriteDocument`")
 

@@ -25,7 +25,7 @@ def test_a_segment_says_why_it_was_heard_again_and_its_language_where_several_ar
     segments = replace(ALIGNED, repaired=RepairReason.LOOP), replace(ESTIMATED, language=language)
     wanted = TranscriptionRequest(response_format=ResponseFormat.VERBOSE_JSON)
     transcript = Transcript("a b c", "English", 1_200, segments)
-    found = json.loads(rendering.render(transcript, wanted, CueConfig()).content)["segments"]
+    found = json.loads(rendering.render(transcript, wanted).content)["segments"]
     assert [one.get("language") for one in found] == listed
     assert [(one.get("repaired"), one["complete"]) for one in found] == [("loop", True), (None, True)]
 
