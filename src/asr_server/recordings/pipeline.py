@@ -394,7 +394,6 @@ class _Assembly:
     """
 
     def __init__(self, emit: Emit, on_done: Callable[[float], None], options: RunOptions) -> None:
-        self.begun_s = 0.0  # when the first span or the end was found, on the monotonic clock
         self._created_s = time.monotonic()
         self._emit = emit
         self._on_done = on_done
@@ -416,7 +415,7 @@ class _Assembly:
         """Process all spans in the channel. Raises the error that ended the recording or a span after the spans before
         it, or the error of the last span if all were left out."""
         task = await producer.next()
-        self.begun_s = time.monotonic()
+        self._timings = Timings(decode_ms=1000 * (time.monotonic() - self._created_s))
         await self._emit(Started(producer.progress.claimed_s))
         while task is not None:
             await self._add(task, producer.steps)
@@ -445,7 +444,7 @@ class _Assembly:
             language=main_language(spoken) or asked_language or "",
             duration_ms=duration_ms,
             segments=spoken,
-            timings=replace(self._timings, decode_ms=1000 * (self.begun_s - self._created_s)),
+            timings=self._timings,
         )
 
     async def _add(self, task: SpanTask, steps: Sequence[RecordingStep]) -> None:
