@@ -2,6 +2,7 @@
 Tests set their clocks."""
 
 import asyncio
+import io
 import math
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -52,7 +53,7 @@ class Work:
             await self.go.wait()
         elif isinstance(step, Exception):
             raise step
-        return JobOutcome(RESULT, 2 * recording, 9.0, transcript_dumped(TRANSCRIPT))
+        return JobOutcome(RESULT, io.BytesIO(2 * recording), 9.0, transcript_dumped(TRANSCRIPT))
 
 
 @asynccontextmanager

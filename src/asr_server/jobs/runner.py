@@ -74,7 +74,7 @@ class JobOutcome:
     """The result of a job."""
 
     result: Result
-    content: bytes | BinaryIO  # of the result
+    content: BinaryIO  # of the result
     duration_s: float  # of the audio
     transcript: bytes = b""  # stored; other formats of the result are made from it
 
@@ -115,7 +115,7 @@ class RecordingJobs:
         work = partial(self._processor.process, run.recording, request, options, _reporting(run))
         result, transcript = await when_there_is_room(work)
         kept = await asyncio.to_thread(transcript_dumped, transcript) if keeps else b""
-        return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000, kept)
+        return JobOutcome(replace(result, content=b""), BytesIO(result.content), transcript.duration_ms / 1000, kept)
 
 
 def _reporting(run: JobRun) -> Emit:
@@ -465,8 +465,7 @@ class JobRunner:
             failure = kind.unexpected_error("The server failed on this job; its log has the details.")
         else:
             ended = claim.record.succeeded(outcome.result, outcome.duration_s)
-            content = BytesIO(outcome.content) if isinstance(outcome.content, bytes) else outcome.content
-            return await self._end(claim, ended, content, outcome.transcript)
+            return await self._end(claim, ended, outcome.content, outcome.transcript)
         return await self._end(claim, self._running[claim.id].claim.record.failed(failure))
 
     async def _opened(self, claim: Claim, files: ExitStack) -> JobRun:

@@ -45,7 +45,7 @@ async def test_a_recording_reports_how_far_it_is(claimed_s, reported, monkeypatc
     )
     outcome = await jobs.process(run)
     assert found == reported
-    assert (outcome.content, outcome.result.content, outcome.duration_s) == (b"words", b"", 12.5)
+    assert (outcome.content.read(), outcome.result.content, outcome.duration_s) == (b"words", b"", 12.5)
     assert seen == [RunOptions(Priority.BULK, 50.0, caller="ann", owner="ann", keeps_words=True)] * 3
     assert len(pauses_s) == 2
     assert min(pauses_s) > 0

@@ -45,7 +45,7 @@ class _Ends:
             await end
         finally:
             self.waiting.remove(end)
-        return JobOutcome(RESULT, b"words", 9.0)
+        return JobOutcome(RESULT, io.BytesIO(b"words"), 9.0)
 
 
 class JobsMachine(RuleBasedStateMachine):
