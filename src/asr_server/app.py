@@ -311,7 +311,7 @@ def _jobs(settings: Settings, recordings: JobKind, features: Sequence[FeaturePar
     url, max_bytes = settings.jobs_database_url.get_secret_value(), int(settings.jobs_database_mb * 2**20)
     database = Postgres(url, settings.state_dir, max_bytes) if url else Sqlite(settings.state_dir, limits.ttl_s)
     store = JobStore(database, limits, records)
-    return JobRunner(kinds, limits, store, next((parts.follow_ups for parts in features if parts.follow_ups), None))
+    return JobRunner(kinds, store, next((parts.follow_ups for parts in features if parts.follow_ups), None))
 
 
 async def _make_ready(services: Services) -> None:

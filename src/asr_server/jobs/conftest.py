@@ -60,7 +60,7 @@ class Work:
 async def serving(database, *kinds, sender=None, lease_s=LEASE_S, **limits):
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 9, **limits})
     store = JobStore(database, wanted, RECORDS, lease_s)
-    jobs = JobRunner(kinds, wanted, store, sender)
+    jobs = JobRunner(kinds, store, sender)
     jobs.store = store
     await jobs.start()
     try:

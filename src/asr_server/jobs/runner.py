@@ -45,7 +45,7 @@ from asr_server.jobs.record import (
     transcript_loaded,
     with_clips,
 )
-from asr_server.jobs.store import AT_ONCE, Claim, ClaimLost, JobLimits, JobStore
+from asr_server.jobs.store import AT_ONCE, Claim, ClaimLost, JobStore
 from asr_server.processes.caller_work import FairShares, current_caller, in_thread
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result, TranslationRequest
@@ -201,10 +201,8 @@ class JobRunner:
     An owner finds only its own jobs. Every method raises `JobsUnavailable` while the store cannot be used.
     """
 
-    def __init__(
-        self, kinds: tuple[JobKind, ...], limits: JobLimits, store: JobStore, sender: FollowUpSender | None = None
-    ) -> None:
-        self._kinds, self._limits, self._store = kinds, limits, store
+    def __init__(self, kinds: tuple[JobKind, ...], store: JobStore, sender: FollowUpSender | None = None) -> None:
+        self._kinds, self._store = kinds, store
         self.is_shared = store.database.is_shared  # other servers have the same jobs
         self._look = asyncio.Event()  # set when there may be something to begin
         self.follow_ups = FollowUps(sender, store, self._look.set)
@@ -258,7 +256,7 @@ class JobRunner:
         exists. Called before the recording arrives."""
         if key and await self._store.get(id_of(owner, key), owner) is not None:
             return
-        self._limits.check_jobs(await self._store.unfinished(), owner)
+        self._store.limits.check_jobs(await self._store.unfinished(), owner)
 
     @asynccontextmanager
     async def room_for_text(self, owner: str = "", caller: str = "", key: str = "") -> AsyncIterator[None]:
@@ -480,7 +478,7 @@ class JobRunner:
             with_clips(record.request, [voice.read() for voice in voices]),
             recording,
             lambda: files.enter_context(tempfile.TemporaryFile(dir=database.directory)),
-            self._limits.timeout_s,
+            self._store.limits.timeout_s,
             partial(self._report, claim.id),
         )
 
@@ -531,4 +529,4 @@ class JobRunner:
                 with suppress(JobsUnavailable):
                     await self._store.expire()
                     self._look.set()  # count the remaining jobs
-            await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))
+            await asyncio.sleep(min(_SWEEP_S, max(1.0, self._store.limits.ttl_s)))

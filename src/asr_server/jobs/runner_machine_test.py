@@ -69,7 +69,7 @@ class JobsMachine(RuleBasedStateMachine):
         self.ends = _Ends()
         limits = JobLimits(TTL_S, 50, 100)
         store = JobStore(FastSqlite(Path(self.directory.name), TTL_S), limits, RECORDS)
-        self.jobs = JobRunner((self.ends,), limits, store)
+        self.jobs = JobRunner((self.ends,), store)
         self._do(self.jobs.start())
         self._settle()
 

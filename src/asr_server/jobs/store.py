@@ -178,7 +178,7 @@ class JobStore:
         self, database: Sqlite | Postgres, limits: JobLimits, records: RecordFormat, lease_s: float = LEASE_S
     ) -> None:
         self.database = database
-        self._limits, self._format, self._lease_s = limits, records, lease_s
+        self.limits, self._format, self._lease_s = limits, records, lease_s
         self._server = secrets.token_hex(8)
         self.counts: Counter[RecordState] = Counter()  # on all servers, at the last count
         self.waiting_follow_ups = 0  # ended jobs with requests that no other server will send
@@ -298,7 +298,7 @@ class JobStore:
 
     async def _store_end(self, run: Run, number: int, ended: JobRecord, size_bytes: int) -> None:
         due_s = 0.0 if ended.follow_up else None
-        values = str(ended.state), self._format.dumped(ended), VERSION, size_bytes, self._limits.ttl_s, due_s
+        values = str(ended.state), self._format.dumped(ended), VERSION, size_bytes, self.limits.ttl_s, due_s
         await run(_DROP_CHUNKS, ended.id, *_kept(ended))
         await run(_END, ended.id, number, *values)
 
@@ -348,10 +348,10 @@ class JobStore:
 
     async def _check_room(self, rows: list[Any], owner: str, size_bytes: int) -> None:
         shares = {row["owner"]: row for row in rows}
-        self._limits.check_jobs(Counter({one: row["unfinished"] for one, row in shares.items()}), owner)
+        self.limits.check_jobs(Counter({one: row["unfinished"] for one, row in shares.items()}), owner)
         kept = size_bytes + (shares[owner]["bytes"] if owner in shares else 0)
         total, reserved = (sum(row[name] for row in rows) + size_bytes for name in ("bytes", "reserved"))
-        self._limits.check_bytes(kept, await self.database.free_bytes(total, reserved), owner)
+        self.limits.check_bytes(kept, await self.database.free_bytes(total, reserved), owner)
 
     async def _write_end(self, claim: Claim, name: str, source: BinaryIO) -> int:
         held = partial(self._held, claim)
