@@ -269,7 +269,7 @@ def machinery(
     translator = next(translators, TranscriptTranslator())
     writers = (parts.write_document for parts in features if parts.write_document is not None)
     write_document = next(writers, refuse_document)
-    processor = RequestProcessor(pipeline, settings, thread.request_clock, translator, write_document)
+    processor = RequestProcessor(pipeline, translator, write_document)
     return Machinery(core.infos, thread, clients, drafting, admission, decoder, features, pipeline, processor)
 
 

@@ -55,12 +55,11 @@ from asr_server.recordings.span import (
     SpanTask,
     main_language,
 )
-from asr_server.schedule.job import Priority, RequestClock
+from asr_server.schedule.job import Priority
 from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.audio.segmentation import SpeechSpan
-    from asr_server.core.settings import Settings
     from asr_server.schedule.admission import Admission, AdmissionTicket
 
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
@@ -191,7 +190,7 @@ class RecordingPipeline:
     """
 
     def __init__(self, resources: PipelineResources) -> None:
-        self._resources = resources
+        self.resources = resources
 
     async def transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
@@ -204,7 +203,7 @@ class RecordingPipeline:
         """
         limit_s = options.timeout_s
         deadline = Deadline(
-            self._resources.engine.clock, limit_s or self._resources.timeout_s, limit_s or self._resources.longest_s
+            self.resources.engine.clock, limit_s or self.resources.timeout_s, limit_s or self.resources.longest_s
         )
         transcript = await self._transcribe(source, request, options, emit, deadline)
         # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
@@ -215,7 +214,7 @@ class RecordingPipeline:
     async def _transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit, deadline: Deadline
     ) -> Transcript:
-        resources = self._resources
+        resources = self.resources
         # Any name that is not another model's means the default model.
         engine = resources.others.get(request.model, resources.engine)
         # A format that cannot report a failed span would silently lack its words, so the failure is an error there.
@@ -509,14 +508,10 @@ class RequestProcessor:
     def __init__(
         self,
         pipeline: RecordingPipeline,
-        settings: Settings,
-        clock: RequestClock,
         translator: TranscriptTranslator,
         write_document: WriteDocument = refuse_document,
     ) -> None:
         self._pipeline = pipeline
-        self._settings = settings
-        self._clock = clock
         self.translator = translator
         self._write_document = write_document
 
@@ -529,11 +524,12 @@ class RequestProcessor:
         Raises what the pipeline, the translator and `write_document` raise; cancelling cancels all work.
         """
         options = options or RunOptions()
-        began_s = self._clock.now_s()
+        resources = self._pipeline.resources
+        clock, left_s = resources.engine.clock, resources.timeout_s
+        began_s = clock.now_s()
         transcript = await self._pipeline.transcribe(source, request, options, emit)
-        left_s = self._settings.request_timeout
         if options.timeout_s is not None:
-            left_s = max(0.0, began_s + options.timeout_s - self._clock.now_s())
+            left_s = max(0.0, began_s + options.timeout_s - clock.now_s())
         return await self.answer(transcript, request, left_s), transcript
 
     async def answer(self, transcript: Transcript, request: Request, limit_s: float) -> Result:

@@ -21,7 +21,6 @@ from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.audio.segmentation import SpeechSpan
 from asr_server.core.conftest import counts, until
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ModelUnavailable, TranscriptionFailed
-from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
@@ -420,5 +419,6 @@ async def test_a_translation_has_what_is_left_of_the_time():
 
 
 def _processor(transcript, translator=None):
-    transcribed = SimpleNamespace(transcribe=AsyncMock(return_value=transcript))
-    return pipeline.RequestProcessor(transcribed, Settings(_env_file=None), RequestClock(), translator)
+    resources = SimpleNamespace(engine=SimpleNamespace(clock=RequestClock()), timeout_s=300.0)
+    transcribed = SimpleNamespace(transcribe=AsyncMock(return_value=transcript), resources=resources)
+    return pipeline.RequestProcessor(transcribed, translator)
