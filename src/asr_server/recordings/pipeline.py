@@ -516,14 +516,13 @@ class RequestProcessor:
         self._write_document = write_document
 
     async def process(
-        self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
+        self, source: Source, request: Request, options: RunOptions, emit: Emit = ignore
     ) -> tuple[Result, Transcript]:
         """Return the answer, and the transcript that it was made from. `emit` gets the events of the transcription.
 
         A time limit in `options` covers all work. Otherwise the server's limit is for the answer after the transcript.
         Raises what the pipeline, the translator and `write_document` raise; cancelling cancels all work.
         """
-        options = options or RunOptions()
         resources = self._pipeline.resources
         clock, left_s = resources.engine.clock, resources.timeout_s
         began_s = clock.now_s()

@@ -400,7 +400,7 @@ async def test_long_recordings_are_rendered_beside_the_event_loop():
     words = tuple(Word("words,", 300 * n, 300 * n + 300, TimeSource.ALIGNED) for n in range(6_000))
     segment = Segment(0, 1_800_000, "words, " * 6_000, "English", (), 0.0, 0.0, words=words)
     transcript = Transcript("", "English", 1_800_000, (segment,))
-    made = asyncio.create_task(_processor(transcript).process(io.BytesIO(), requests.SubtitleRequest()))
+    made = asyncio.create_task(_processor(transcript).process(io.BytesIO(), requests.SubtitleRequest(), RunOptions()))
     turns = 0
     while not made.done():
         await asyncio.sleep(0.001)
