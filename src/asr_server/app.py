@@ -21,7 +21,6 @@ from asr_server import __version__, feature_list
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core import idle
-from asr_server.core import settings as settings_module
 from asr_server.core.idle import end_when_idle
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import core as engine_core
@@ -79,13 +78,12 @@ _REFUSALS = {
 SERVER_FEATURES = feature_list.server_features()
 
 
-def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda error: None) -> FastAPI:
-    """Return the app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`.
+def create_app(settings: Settings, on_failure: OnFailure = lambda error: None) -> FastAPI:
+    """Return the app for these settings. Raises `PlanError`.
 
     When the engine has failed for good, its thread calls `on_failure`, before any caller gets the error: the process
     has to end.
     """
-    settings = settings or settings_module.load()
     resolved = feature_list.resolve(settings)
     rules = AccessRules.of(settings, feature_list.open_paths())
 
