@@ -1,7 +1,7 @@
 """The hooks by which features add to the server: routes, health, and parts that are built together with it.
 
-`Feature.server` names the module whose `SERVER` is the `ServerFeature`. That module is imported only when a server, or
-a command that runs without a server, is built: resolving a plan imports no routes.
+`Feature.server` names the module whose `SERVER` is the `ServerFeature`. That module is imported only when a server is
+built: resolving a plan imports no routes.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class FeatureParts:
-    """The parts of one feature in a running server or command."""
+    """The parts of one feature in a running server."""
 
     services: Sequence[object] = ()  # the objects that its routes call; `Services.of` finds them by class
     steps: Mapping[str, PrepareStep] = field(
@@ -81,8 +81,7 @@ class FeatureParts:
 
 @dataclass
 class Machinery:
-    """The parts that turn recordings into text and texts into speech, without any protocol. They are the core of a
-    server, and all that a command needs to run without one."""
+    """The parts that turn recordings into text and texts into speech, without any protocol: the core of a server."""
 
     infos: Callable[[], Mapping[str, EngineInfo]]  # of the engines, by the names of their models, "" for the default
     thread: Scheduler

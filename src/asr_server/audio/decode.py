@@ -246,7 +246,7 @@ class Progress:
 
     def take(self, note: DecodeNote) -> None:
         """Note a message of a child, which is not trusted: a file may have taken the child over."""
-        if note.claim_s:
+        if 0 < note.claim_s < math.inf:
             self.claimed_s = note.claim_s
         if note.channels and not self.decoded_samples:
             self.file_channels = max(1, note.channels)

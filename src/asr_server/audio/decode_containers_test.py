@@ -105,12 +105,13 @@ async def test_another_track_is_heard_where_the_first_cannot_be_decoded(decoder)
         await decoded(decoder, file)
 
 
-async def test_names_from_a_child_are_text():
+async def test_names_from_a_child_are_text_and_lengths_numbers():
     """A file may have taken over the child that sends them."""
     progress = Progress()
+    progress.take(DecodeNote(claim_s=float("nan")))
     progress.take(DecodeNote(source=("\r\n<b>\xff{x}", "a\0b" + "c" * 60, 3)))
     assert progress.warnings == ("sound in ab" + "c" * 29 + " cannot be decoded: track 3 is heard instead",)
-    assert progress.container == "bx"
+    assert (progress.container, progress.claimed_s) == ("bx", 0)
 
 
 PCM = pcm16(tone(4.0, SAMPLE_RATE))

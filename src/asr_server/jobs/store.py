@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -226,22 +226,18 @@ class JobStore:
                 found[row["id"]] = self._record(row)
         return found
 
-    async def size_bytes(self, identity: str, name: str = RESULT) -> int:
-        """Return the size of a job's result, or of another file. Raises `job_not_found` if it was removed."""
-        try:
-            return await self.database.size_bytes(identity, name)
-        except FileNotFoundError:
-            raise InvalidInput("The job was removed.", code="job_not_found", param="job_id") from None
-        except OSError as error:
-            raise JobsUnavailable(f"The result cannot be read ({error.strerror}).") from error
+    async def size_bytes(self, identity: str) -> int:
+        """Return the size of a job's result. Raises `job_not_found` if it was removed."""
+        with _reading():
+            return await self.database.size_bytes(identity, RESULT)
 
     async def transcript(self, identity: str) -> bytes:
         """Return the stored transcript of a job's result, or b"" if there is none."""
         try:
-            await self.size_bytes(identity, TRANSCRIPT)
+            with _reading():
+                return b"".join([piece async for piece in self.database.pieces(identity, TRANSCRIPT)])
         except InvalidInput:
             return b""
-        return b"".join([piece async for piece in self.database.pieces(identity, TRANSCRIPT)])
 
     async def claim(self, started_at: float) -> Claim | None:
         """Claim the next job, or return None. Owners with `AT_ONCE_EACH` jobs on this server are passed over."""
@@ -389,6 +385,16 @@ class JobStore:
             if not await run(_HOLD, claim.id, claim.number, self._lease_s):
                 raise ClaimLost
             yield run
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise InvalidInput("The job was removed.", code="job_not_found", param="job_id") from None
+    except OSError as error:
+        raise JobsUnavailable(f"The result cannot be read ({error.strerror}).") from error
 
 
 def _kept(ended: JobRecord) -> tuple[str, str]:

@@ -96,6 +96,9 @@ async def test_what_is_stored_comes_back(jobs, monkeypatch):
     assert files == [b"", b"", b"", b"words and words"]
     await jobs.remove(record.id, "")
     assert await jobs.transcript(record.id) == await content(jobs, record.id) == b""
+    monkeypatch.setattr(jobs.database, "pieces", Mock(side_effect=PermissionError(13, "No.")))
+    with pytest.raises(JobsUnavailable):
+        await jobs.transcript(record.id)
 
 
 async def test_a_recording_that_breaks_off_leaves_nothing(jobs, server):

@@ -93,9 +93,13 @@ class Edge:
             }
         if scope["type"] == "http":
             with logged(scope, send) as send_logged:
+                served = scope
                 if scope["method"] == "HEAD":
-                    scope, receive, send_logged = _as_get(scope, send_logged)
-                await self._cors(scope, receive, _with_browser_headers(scope, send_logged))
+                    served, receive, send_logged = _as_get(scope, send_logged)
+                try:
+                    await self._cors(served, receive, _with_browser_headers(served, send_logged))
+                finally:
+                    scope["route"] = served.get("route")  # for the log
         elif scope["type"] == "websocket":
             await self._enter(scope, receive, _with_browser_headers(scope, send))
         else:

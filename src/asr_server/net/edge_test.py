@@ -133,7 +133,7 @@ def test_the_schema_has_the_doors_answers(keys):
 
 async def test_a_route_that_thinks_before_its_head_is_not_told_that_the_reader_left():
     """The app would give up its work, and there would be no head."""
-    left, sent = [], asyncio.Queue()
+    left, sent, asked = [], asyncio.Queue(), _request("/", method="HEAD")
 
     async def thinking(scope, receive, send):
         waiting = asyncio.create_task(receive())
@@ -141,9 +141,10 @@ async def test_a_route_that_thinks_before_its_head_is_not_told_that_the_reader_l
         left.append(waiting.done())
         await send({"type": "http.response.start", "status": 200, "headers": []})
         assert (await waiting)["type"] == "http.disconnect"
+        scope["route"] = "its own"
 
-    await asyncio.wait_for(Edge(thinking, RULES)(_request("/", method="HEAD"), asyncio.Event().wait, sent.put), 5)
-    assert left == [False]
+    await asyncio.wait_for(Edge(thinking, RULES)(asked, asyncio.Event().wait, sent.put), 5)
+    assert (left, asked["route"]) == ([False], "its own")  # which is logged
     assert [sent.get_nowait()["type"] for _ in range(sent.qsize())] == ["http.response.start", "http.response.body"]
 
 
