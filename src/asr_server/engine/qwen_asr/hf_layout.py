@@ -30,37 +30,23 @@ def is_aligner(config: dict[str, Any]) -> bool:
 
 
 def sdk_config(config: dict[str, Any], processor: dict[str, Any]) -> dict[str, Any]:
-    """Return config.json in the SDK's layout. `processor`: the content of processor_config.json."""
+    """Return the part of config.json that the server reads, in the SDK's layout. `processor`: the content of
+    processor_config.json."""
     text = dict(config["text_config"])
     rope = text.pop("rope_parameters", None) or {}
     text["rope_theta"] = rope.get("rope_theta", text.get("rope_theta", 1_000_000.0))
-    # The three parts of a position are equal for text and audio, so any division of the frequencies is the same.
-    head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
-    third, rest = divmod(head_dim // 2, 3)
-    text["rope_scaling"] = {
-        "rope_type": "default",
-        "mrope_interleaved": True,
-        "mrope_section": [third + rest, third, third],
-    }
-    text["model_type"] = "qwen3_asr_text"
+    # The three parts of a position are equal for text and audio, so it does not matter how they divide the frequencies.
+    text["rope_scaling"] = None
     thinker = {
-        "model_type": "qwen3_asr_thinker",
-        "audio_config": {**config["audio_config"], "model_type": "qwen3_asr_audio_encoder"},
+        "audio_config": config["audio_config"],
         "text_config": text,
         "audio_token_id": config["audio_token_id"],
-        "tie_word_embeddings": config.get("tie_word_embeddings", True),
     }
-    found = {
-        "model_type": "qwen3_asr",
-        "architectures": ["Qwen3ASRForConditionalGeneration"],
+    if is_aligner(config):
+        thinker["classify_num"] = len(config.get("id2label") or ()) or config.get("num_labels", 2)
+    return {
         "thinker_config": thinker,
-        "tie_word_embeddings": thinker["tie_word_embeddings"],
         "timestamp_token_id": config.get("timestamp_token_id"),
         "timestamp_segment_time": processor.get("timestamp_segment_time"),
         "support_languages": config.get("support_languages"),
     }
-    if is_aligner(config):
-        labels = len(config.get("id2label") or ()) or config.get("num_labels", 2)
-        thinker |= {"model_type": "qwen3_forced_aligner", "classify_num": labels, "tie_word_embeddings": False}
-        found["tie_word_embeddings"] = False
-    return found
