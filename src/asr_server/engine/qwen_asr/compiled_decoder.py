@@ -64,8 +64,8 @@ class CompiledDecoder(Rows):
         found = self._choose(ended, [row.proposed for row in ended], following)
         self._note_prompts(parts, found)
 
-    def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
-        rows = rows or tuple(self.decoding)
+    def step(self, *, ahead: bool = False) -> None:
+        rows = self.decoding
         fed, ids = self._next_ids(rows)
         spans = [_span(row, 1 + len(own)) for row, own in zip(rows, fed, strict=True)]
         following = self.model(self.model.embed(ids), spans, range(len(ids)))

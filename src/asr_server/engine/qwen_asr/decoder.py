@@ -211,12 +211,12 @@ class ArenaDecoder(Rows):
         hidden = self._hidden(aim)
         return hidden, choose(self._head, hidden, self._no_speech_id, likeliest=self._likeliest)
 
-    def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
+    def step(self, *, ahead: bool = False) -> None:
         seated = set(self.rows)
         while self._queued and seated.isdisjoint(self._queued[0].rows):
             del self._queued[0]
         if not self._queued:
-            self._launch(rows or tuple(self.decoding))
+            self._launch(self.decoding)
         launched = self._queued[0]
         try:
             if ahead and len(self._queued) == 1:

@@ -185,12 +185,12 @@ class Rows(ABC):
         """
 
     @abstractmethod
-    def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
-        """Run one pass for the given rows, which decode and are unfinished, or for all such rows: one new token for
-        each row, more if a draft proves right. A pass that fails has moved no row.
+    def step(self, *, ahead: bool = False) -> None:
+        """Run one pass for all rows that decode: one new token for each row, more if a draft proves right. A pass that
+        fails has moved no row.
 
-        `ahead`: the next pass of all rows may be queued before the results of this one are read, if the device computes
-        while the host reads.
+        `ahead`: the next pass may be queued before the results of this one are read, if the device computes while the
+        host reads.
         """
 
     def _ready(self, parts: Sequence[tuple[AnswerRow, int]]) -> Embeddings:

@@ -218,11 +218,11 @@ class Runtime:
             self.decoder.prefill(parts, ahead=ahead)
         self.prefill_policy.note_prefill(sum(count for _, count in parts), time.perf_counter() - began_s)
 
-    def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
-        """Run one forward pass for the given rows, or for all that decode; see `Rows.step`."""
+    def step(self, *, ahead: bool = False) -> None:
+        """Run one forward pass for all rows that decode; see `Rows.step`."""
         began_s = time.perf_counter()
         with self.decoder.computing():
-            self.decoder.step(*rows, ahead=ahead)
+            self.decoder.step(ahead=ahead)
         self.prefill_policy.note_step(time.perf_counter() - began_s)
 
     def drop(self, row: AnswerRow) -> None:
