@@ -245,7 +245,7 @@ class EngineProcess:
 
     def disconnect(self) -> bool:
         """End the connection. Returns False if there is none."""
-        if self._connection is None or self._connection.transport is None:
+        if self._connection is None:
             return False
         self._connection.transport.abort()
         return True
@@ -325,9 +325,8 @@ class EngineProcess:
 
     def _send(self, message: wire.Message, samples: Samples | None = None) -> None:
         """Write a message if a process is connected. Otherwise the next one gets all rows and leases from `_use`."""
-        connection = self._connection
-        if connection is not None and connection.transport is not None and not connection.transport.is_closing():
-            connection.send(message, samples)
+        if self._connection is not None and not self._connection.transport.is_closing():
+            self._connection.send(message, samples)
 
     def _send_row(self, row: SentRow) -> None:
         job, item = row.job, row.item()

@@ -190,7 +190,7 @@ class ServerConnection(wire.Frames):
 
     def send(self, message: wire.Message, samples: Samples | None = None) -> None:
         """Write a message, unless the connection has ended. A server that does not read loses its connection."""
-        if self.transport is None or self.transport.is_closing():
+        if self.transport.is_closing():
             return
         if self.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
             logger.error("a server does not read what the engine sends")
@@ -229,7 +229,6 @@ class ServerConnection(wire.Frames):
             raise ValueError(type(message).__name__)
 
     def _greet(self, message: wire.Message) -> None:
-        assert self.transport is not None
         if self.transport.is_closing():
             return
         if not isinstance(message, wire.Hello):

@@ -170,9 +170,10 @@ class Frames(asyncio.BufferedProtocol):
     is called once, when the connection has ended.
     """
 
+    transport: asyncio.Transport  # set by `connection_made`, which asyncio calls first
+
     def __init__(self, on_message: Callable[[Message, Samples], None], on_lost: Callable[[], None]) -> None:
         self._on_message, self._on_lost = on_message, on_lost
-        self.transport: asyncio.Transport | None = None
         self.broken: Exception | None = None  # the error with which this side ended the connection
         self._buffer = bytearray(_STAGE_BYTES)  # begins with a frame that is not complete yet
         self._filled = 0  # its received bytes
@@ -185,7 +186,6 @@ class Frames(asyncio.BufferedProtocol):
 
     def send(self, message: Message, samples: Samples | None = None) -> None:
         """Write a message. The transport keeps unread bytes, which the sender has to bound."""
-        assert self.transport is not None
         self.transport.writelines(frame(message, samples))
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -197,7 +197,6 @@ class Frames(asyncio.BufferedProtocol):
             self._take_frames()
         except Exception as error:  # of an invalid message or of `on_message`: both end the connection
             self.broken = error
-            assert self.transport is not None
             self.transport.abort()
 
     def _take_frames(self) -> None:
