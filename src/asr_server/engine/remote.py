@@ -400,9 +400,7 @@ class EngineProcess:
         if job.key in self._rows:
             self._forget(job)
             self._send(wire.CancelRow(job.key))
-            # The caller cancels the job at its deadline: the metrics count it as late, not as cancelled.
-            expired = job.expired(self.request_clock.now_s())
-            self._observe_failure(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
+            self._observe_failure(job, job.why_cancelled(self.request_clock.now_s()))
 
     def _forget(self, job: AnyJob) -> None:
         del self._rows[job.key]

@@ -74,9 +74,12 @@ class Job(Generic[R]):
     def waited_s(self) -> float:
         return self.started_s - self.queued_s - self.load_s
 
-    def expired(self, now_s: float) -> bool:
+    def why_cancelled(self, now_s: float) -> JobEnd:
+        """Return how the metrics count a cancelled job: its caller also cancels it at the deadline, and then it is
+        late."""
         deadline_s = self.deadline_s() if callable(self.deadline_s) else self.deadline_s
-        return deadline_s is not None and now_s >= deadline_s
+        is_late = deadline_s is not None and now_s >= deadline_s
+        return JobEnd.EXPIRED if is_late else JobEnd.CANCELLED
 
     # The caller may cancel at any moment, from another thread. `set_running_or_notify_cancel` decides who was first:
     # after it returned True the future can no longer be cancelled, so setting its result cannot fail.

@@ -362,9 +362,7 @@ class EngineThread:
             self._note_cancelled(job)
 
     def _note_cancelled(self, job: AnyJob) -> None:
-        # A caller cancels its job at the deadline: the metrics count such a job as late, not as given up.
-        expired = job.expired(self.request_clock.now_s())
-        (job.observer or self._watch).ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
+        (job.observer or self._watch).ended(job, job.why_cancelled(self.request_clock.now_s()))
 
     def _has_recordings(self) -> bool:
         return self._queue.has(live=False) or any(not job.priority.is_live for job in self._models.rows)
