@@ -33,6 +33,7 @@ from asr_server.engine.protocol import (
     Written,
     in_tokens,
 )
+from asr_server.engine.row import accepted
 from asr_server.schedule.model import Outcome, RowDelta, RowDone, RowFailed
 from asr_server_fake.script import FakeScript, Rule, Scripted, ScriptSource, strike
 
@@ -230,7 +231,7 @@ class FakeEngine(Scripted):
         known = 0
         if row.passes == 0:
             draft = row.utterance.draft if row.utterance.temperature == 0 else ()
-            known = max(len(row.utterance.prefix), _common(draft, whole))
+            known = max(len(row.utterance.prefix), accepted(draft, whole))
         row.passes += 1
         new = whole[row.given : row.given + known + 1]
         # The end of an answer is a token of its own, as in a real model, unless the row is stopped before.
@@ -334,10 +335,6 @@ def _sampled(pieces: Sequence[_Piece], item: Utterance) -> list[_Piece]:
     """Replace some words: more at a higher temperature, and always the same words for one seed."""
     chance = random.Random(item.seed)
     return [replace(p, text=_HESITATION) if chance.random() < item.temperature / 4 else p for p in pieces]
-
-
-def _common(draft: Sequence[int], ids: Sequence[int]) -> int:
-    return next((n for n, (a, b) in enumerate(zip(draft, ids, strict=False)) if a != b), min(len(draft), len(ids)))
 
 
 def _named(rule: Rule, item: Utterance) -> str:
