@@ -49,22 +49,33 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FaultRule:
+    """The conditions and the fault that rules for utterances and for sentences have in common."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    call: int = 0  # it is the `call`-th utterance or sentence of the engine, counted from 1; 0 is any
+    times: int = 0  # how often the rule applies; 0 is without limit
+
+    fault: Fault | None = None  # happens once to each row; None for no fault
+    at: Literal["admission", "step"] = "step"  # "admission" of the row, or a "step"
+    hang_s: float = 0.0  # how long a hang lasts
+    hang_file: Path | None = None  # is created when the hang begins; to end it, delete the file
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(FaultRule):
     """A rule for utterances: conditions, all of which must hold, then an answer and a fault.
 
     An answer that ends as a `loop` repeats its last word in the deltas, as a real one does.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
     model: str = ""  # name of the model that is asked
     context: str = ""  # part of the utterance's context
     min_s: float = 0.0  # seconds of its audio at least
     max_s: float = math.inf  # seconds of its audio at most
-    call: int = 0  # it is the `call`-th utterance of the engine, counted from 1; 0 is any
     sampled: bool | None = None  # temperature above 0, or not
     live: bool | None = None  # it belongs to a live session, or not
-    times: int = 0  # how often the rule applies; 0 is without limit
     # The rule applies only while this file is not there, and creates it: once for all processes that share the script.
     once_file: Path | None = None
 
@@ -75,11 +86,7 @@ class Rule:
     language_logprob: float | None = None  # of the token that names the language; None: by its id, as for others
     no_speech_prob: float | None = None  # unless it is set, 0.02 for an answer with text and 0.98 for one without
 
-    fault: Fault | None = None  # happens once to each row; None for no fault
-    at: Literal["admission", "step"] = "step"  # "admission" of the row, or a "step"
-    after_tokens: int = 0  # tokens that the row was given before that step; 0 is the first one, the prefill
-    hang_s: float = 0.0  # how long a hang lasts
-    hang_file: Path | None = None  # is created when the hang begins; to end it, delete the file
+    after_tokens: int = 0  # tokens that the row was given before the step of a fault; 0 is the first one, the prefill
 
     def matches(self, utterance: Utterance, audio_s: float, call: int) -> bool:
         """True if its conditions hold for this utterance, the `call`-th. The engine checks `model`, `times` and
@@ -94,22 +101,12 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechRule:
+class SpeechRule(FaultRule):
     """A rule for sentences to speak: conditions, all of which must hold, then how they end and a fault."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
     text: str = ""  # part of the sentence
-    call: int = 0  # it is the `call`-th sentence of the engine, counted from 1; 0 is any
-    times: int = 0  # how often the rule applies; 0 is without limit
-
     finish: Literal["end", "budget"] = "end"  # a sentence that ends at its budget has half of its samples
-
-    fault: Fault | None = None  # happens once to each row; None for no fault
-    at: Literal["admission", "step"] = "step"  # "admission" of the row, or a "step"
-    after_blocks: int = 0  # blocks of samples that the row was given before that step
-    hang_s: float = 0.0  # how long a hang lasts
-    hang_file: Path | None = None  # is created when the hang begins; to end it, delete the file
+    after_blocks: int = 0  # blocks of samples that the row was given before the step of a fault
 
     def matches(self, text: str, call: int) -> bool:
         """True if its conditions hold for this sentence, the `call`-th. The engine checks `times`."""
@@ -159,7 +156,7 @@ class ScriptError(ValueError):
 
 
 _JSON = TypeAdapter(FakeScript)
-R = TypeVar("R", Rule, SpeechRule)
+R = TypeVar("R", bound=FaultRule)
 
 
 def read(path: Path) -> FakeScript:
@@ -207,7 +204,7 @@ class Scripted:
     def __init__(self, source: FakeScript | Path) -> None:
         self.scripts = ScriptSource(source)
         self.loads = self.steps = self.calls = 0
-        self._applied: Counter[Rule | SpeechRule] = Counter()
+        self._applied: Counter[FaultRule] = Counter()
         self._changes = self.scripts.changes
 
     def script(self) -> FakeScript:
@@ -235,7 +232,7 @@ class Scripted:
         return None
 
 
-def strike(rule: Rule | SpeechRule, failure: AsrError, no_memory: EngineOutOfMemory) -> AsrError | None:
+def strike(rule: FaultRule, failure: AsrError, no_memory: EngineOutOfMemory) -> AsrError | None:
     """Act out the fault of a row's rule: break the step, fail for good, hang, or return one of the given errors for the
     row. Return None if the row continues."""
     match rule.fault:
@@ -252,7 +249,7 @@ def strike(rule: Rule | SpeechRule, failure: AsrError, no_memory: EngineOutOfMem
     return None
 
 
-def _hang(rule: Rule | SpeechRule) -> None:
+def _hang(rule: FaultRule) -> None:
     """Wait for `hang_s` seconds, or create `hang_file` and wait until it is deleted."""
     if rule.hang_file is None:
         time.sleep(rule.hang_s)
