@@ -88,7 +88,6 @@ class PrefixCache:
     limit_bytes: int  # of all states together
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
     held_bytes: int = 0  # bytes that are held now
-    evictions: int = 0  # states evicted for lack of room so far
     _cached: OrderedDict[Key, SessionState] = field(default_factory=OrderedDict)
     _used_s: dict[Key, float] = field(default_factory=dict)
     # The last prompts that were computed and not cached. Most never come again, and their copies would displace other
@@ -128,7 +127,6 @@ class PrefixCache:
         while self.held_bytes > self.limit_bytes:
             prompts = (key for key in self._cached if not isinstance(key, str))
             self.forget(next(prompts, next(iter(self._cached))))
-            self.evictions += 1
 
     def forget_unused(self) -> None:
         """Drop sessions that were not used in the last minute, and prompts that were not used in the last 15

@@ -25,11 +25,8 @@ def _held(store, *keys):
     return [key for key in keys if store.get(key) is not None]
 
 
-@pytest.mark.parametrize(
-    ("events", "kept", "evictions"),
-    [("abcAd", "acd", 1), ("abcAde", "ade", 2), ("abca", "abc", 0), ("abcad", "acd", 1)],
-)
-def test_the_least_recently_used_session_leaves_first(store, events, kept, evictions):
+@pytest.mark.parametrize(("events", "kept"), [("abcAd", "acd"), ("abcAde", "ade"), ("abca", "abc"), ("abcad", "acd")])
+def test_the_least_recently_used_session_leaves_first(store, events, kept):
     """A letter puts a state of that session, a capital asks for it. A new state takes the place of the old one."""
     for event in events:
         if event.islower():
@@ -37,7 +34,6 @@ def test_the_least_recently_used_session_leaves_first(store, events, kept, evict
         else:
             store.get(event.lower())
     assert _held(store, *"abcde") == list(kept)
-    assert store.evictions == evictions
 
 
 def _put_prompt(store, ids):
