@@ -44,29 +44,32 @@ class SessionState(Protocol):
         """Bytes of its arrays."""
 
 
-@dataclass(slots=True, eq=False)
-class CachedPrefix:
-    """The state of a session after a partial."""
+@dataclass(frozen=True, slots=True, eq=False)
+class SessionPrefix:
+    """The part of a session's state that does not depend on the encoder."""
 
     before: tuple[int, ...]  # the prompt's token ids ahead of the audio
-    samples: int  # how many samples are in the closed windows
-    reach: int  # how many later samples their frames depend on
-    probe: NDArray[np.float32]  # the last samples of the closed part
+    samples: int  # how many samples the encoded frames cover
+    probe: NDArray[np.float32]  # the last of these samples
+    kv: KeptTokens  # keys and values of `before` and of these samples
+
+    def continues(self, audio: NDArray[np.float32], before: tuple[int, ...], reach: int = 0) -> bool:
+        """True if `audio` is the same recording, at least `reach` samples longer, after the same prompt."""
+        long_enough = len(audio) >= self.samples + reach
+        return before == self.before and long_enough and np.array_equal(probe(audio, self.samples), self.probe)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedPrefix(SessionPrefix):
+    """The state of a session after a partial: its closed windows."""
+
     log10_mel: Frames  # of the closed windows, (128, T), not clamped
     lowest: float  # the smallest value of `log10_mel`
     floor: float  # the clamp that the windows were encoded with
-    windows: int  # how many windows are closed
-    kv: KeptTokens  # keys and values of `before` and of the closed windows
 
     @property
     def nbytes(self) -> int:
         return self.probe.nbytes + self.log10_mel.nbytes + self.kv.nbytes
-
-    def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
-        """True if `audio` is the same recording, continued, after the same prompt."""
-        tail = audio[max(0, self.samples - len(self.probe)) : self.samples]
-        long_enough = len(audio) >= self.samples + self.reach
-        return before == self.before and long_enough and np.array_equal(tail, self.probe)
 
     def exact_under(self, floor: float) -> bool:
         """True if the closed windows would be encoded the same with another clamp."""

@@ -11,7 +11,7 @@ STATE_BYTES = 4_000
 
 def _state(nbytes=STATE_BYTES):
     nothing, kept = np.zeros(0, np.float32), KeptTokens(1, np.zeros(nbytes, np.uint8))
-    return CachedPrefix((), 0, 0, nothing, nothing, lowest=0.0, floor=0.0, windows=1, kv=kept)
+    return CachedPrefix((), 0, nothing, kept, nothing, lowest=0.0, floor=0.0)
 
 
 @pytest.fixture

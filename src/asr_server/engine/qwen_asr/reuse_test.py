@@ -75,7 +75,7 @@ def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch)
     for windows in (1, 2, 3):
         closed = int((8 * windows + 0.5) * RATE)
         run(engine, [Utterance(even[:closed], session="windows")])
-        assert runtime.prefix_cache.get("windows").windows == windows
+        assert runtime.prefix_cache.get("windows").samples == 8 * windows * RATE
         growing = Utterance(even[: closed + RATE], session="windows")
         prefilled.append(runtime.tokens(runtime.prepare(0, growing, 32)))
     assert len(set(prefilled)) == 1

@@ -132,7 +132,7 @@ class WindowedAudio:
         """Return the clip. It reuses the frames of closed windows from the session's last partial, and their keys and
         values if these are still exact."""
         cached = self._cache.get(work.session) if work.session is not None else None
-        if not isinstance(cached, CachedPrefix) or not cached.continues(work.audio, before):
+        if not isinstance(cached, CachedPrefix) or not cached.continues(work.audio, before, self._mel.reach):
             cached = None
         log10_mel = self._mel.log10_mel(work.audio, cached.log10_mel.shape[1] if cached is not None else 0)
         if cached is not None:
@@ -148,19 +148,17 @@ class WindowedAudio:
         assert work.session is not None
         closed_samples = self._encoder.window_frames * self._mel.hop
         windows = max(0, len(work.audio) - self._mel.reach) // closed_samples
-        if windows == 0 or (clip.cached is not None and windows == clip.cached.windows):
-            return
         samples = windows * closed_samples
+        if windows == 0 or (clip.cached is not None and samples == clip.cached.samples):
+            return
         log10_mel = self._mel.join([clip.log10_mel[:, : windows * self._encoder.window_frames]])
         cached = CachedPrefix(
             before=before,
             samples=samples,
-            reach=self._mel.reach,
             probe=prefix_cache.probe(work.audio, samples),
             log10_mel=log10_mel,
             lowest=float(log10_mel.min()),
             floor=float(clip.clamp),
-            windows=windows,
             kv=copy(len(before) + windows * self._encoder.window_tokens),
         )
         self._cache.put(work.session, cached)

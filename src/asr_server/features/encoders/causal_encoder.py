@@ -23,7 +23,7 @@ from asr_server.engine.qwen_asr import prefix_cache
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder, attention_inputs, layer_output
 from asr_server.engine.qwen_asr.frontend import MIN_SAMPLES, RANGE, Frames, LogMel, MelSettings
 from asr_server.engine.qwen_asr.loading import Parts
-from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
+from asr_server.engine.qwen_asr.prefix_cache import PrefixCache, SessionPrefix
 from asr_server.engine.qwen_asr.windows import Clip, CopyKv, LoadedEncoder, Window
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch.linear import MakeLinear, plain, strided
@@ -48,24 +48,15 @@ class EncoderState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CausalPrefix:
+class CausalPrefix(SessionPrefix):
     """The state of a session after a partial."""
 
-    before: tuple[int, ...]  # the prompt's token ids ahead of the audio
-    samples: int  # how many samples the encoded frames depend on
-    probe: NDArray[np.float32]  # the last of these samples
     loudest: float  # the largest log10_mel so far
     state: EncoderState  # the encoder's
-    kv: KeptTokens  # of `before` and of all tokens so far
 
     @property
     def nbytes(self) -> int:
         return self.probe.nbytes + self.state.nbytes + self.kv.nbytes
-
-    def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
-        """True if `audio` is the same recording, continued, after the same prompt."""
-        same = np.array_equal(prefix_cache.probe(audio, self.samples), self.probe)
-        return before == self.before and len(audio) >= self.samples and same
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +121,7 @@ class CausalAudio:
         samples = (clip.state.frames - 1) * self._mel.hop + self._mel.reach
         probe = prefix_cache.probe(work.audio, samples)
         kv = copy(len(before) + clip.tokens)
-        self._cache.put(work.session, CausalPrefix(before, samples, probe, clip.loudest, clip.state, kv))
+        self._cache.put(work.session, CausalPrefix(before, samples, probe, kv, clip.loudest, clip.state))
 
 
 def load(parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:
