@@ -22,7 +22,7 @@ from openvino import opset13 as ops
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from asr_server.engine.weights import StoredWeights, Weight
+from asr_server.engine.weights import Floats, StoredWeights, Weight
 
 # The folder in STATE_DIR, with one folder for each checkpoint.
 FOLDER = "converted-weights"
@@ -55,43 +55,42 @@ class Kept:
     release: Callable[[], None] = lambda: None  # gives memory back into which the file was read; see `StoredWeights`
 
 
-def integers(weights: Sequence[Weight]) -> Integers:
-    """Return weights (out, in), concatenated, as one matrix in 8 bits."""
-    parts = []
-    for weight in weights:
-        for begin in range(0, weight.shape[0], OUTPUTS):
-            exact = weight.floats(begin, begin + OUTPUTS)
-            largest = np.maximum(np.abs(exact).max(1, keepdims=True), np.finfo(np.float32).tiny * _LARGEST)
-            scale = largest / np.float32(_LARGEST)
-            exact /= scale
-            parts.append((np.rint(exact, out=exact).astype(np.int8), scale))
+def converted(weights: Sequence[Weight], convert: Callable[[Floats], Integers]) -> Integers:
+    """Return weights (out, in), concatenated, as one matrix. `convert`: `integers` or `halves`."""
+    parts = [
+        convert(weight.floats(begin, begin + OUTPUTS))
+        for weight in weights
+        for begin in range(0, weight.shape[0], OUTPUTS)
+    ]
     whole, scales = zip(*parts, strict=True)
     return np.concatenate(whole), np.concatenate(scales)
 
 
-def halves(weights: Sequence[Weight]) -> Integers:
-    """Return weights (out, in), concatenated, as one matrix in 4 bits. `in` is a multiple of 64.
+def integers(exact: Floats) -> Integers:
+    """Return some outputs of a matrix in 8 bits. Overwrites `exact`."""
+    largest = np.maximum(np.abs(exact).max(1, keepdims=True), np.finfo(np.float32).tiny * _LARGEST)
+    scale = largest / np.float32(_LARGEST)
+    exact /= scale
+    return np.rint(exact, out=exact).astype(np.int8), scale
+
+
+def halves(exact: Floats) -> Integers:
+    """Return some outputs of a matrix in 4 bits. The number of its inputs is a multiple of 64.
 
     For each group, the scale with the least squared error of several is taken. It may clip the group's largest weight.
     """
-    parts = []
-    for weight in weights:
-        for begin in range(0, weight.shape[0], OUTPUTS):
-            exact = weight.floats(begin, begin + OUTPUTS)
-            exact = exact.reshape(len(exact), -1, GROUP)
-            widest = np.maximum(np.abs(exact).max(2, keepdims=True), np.finfo(np.float32).tiny * _LARGEST)
-            best, scale, least = np.zeros_like(exact), widest, np.full_like(widest, np.inf)
-            for largest in _LARGEST_HALVES:
-                tried = widest / np.float32(largest)
-                rounded = np.clip(np.rint(exact / tried), -8, 7)
-                error = ((rounded * tried - exact) ** 2).sum(2, keepdims=True)
-                better = error < least
-                best, scale = np.where(better, rounded, best), np.where(better, tried, scale)
-                least = np.minimum(least, error)
-            pairs = best.astype(np.int8).view(np.uint8).reshape(len(exact), -1, 2) & 15
-            parts.append((pairs[..., 0] | (pairs[..., 1] << 4), scale[..., 0]))
-    whole, scales = zip(*parts, strict=True)
-    return np.concatenate(whole), np.concatenate(scales)
+    exact = exact.reshape(len(exact), -1, GROUP)
+    widest = np.maximum(np.abs(exact).max(2, keepdims=True), np.finfo(np.float32).tiny * _LARGEST)
+    best, scale, least = np.zeros_like(exact), widest, np.full_like(widest, np.inf)
+    for largest in _LARGEST_HALVES:
+        tried = widest / np.float32(largest)
+        rounded = np.clip(np.rint(exact / tried), -8, 7)
+        error = ((rounded * tried - exact) ** 2).sum(2, keepdims=True)
+        better = error < least
+        best, scale = np.where(better, rounded, best), np.where(better, tried, scale)
+        least = np.minimum(least, error)
+    pairs = best.astype(np.int8).view(np.uint8).reshape(len(exact), -1, 2) & 15
+    return pairs[..., 0] | (pairs[..., 1] << 4), scale[..., 0]
 
 
 def node(matrix: Integers) -> ov.Node:

@@ -27,7 +27,7 @@ def checkpoint(tmp_path):
 def made():
     def make():
         weights = np.random.default_rng(1).standard_normal((2, 40, 24), np.float32)
-        return {str(n): few_bits.integers([Weight(own, "F32")]) for n, own in enumerate(weights)}, {"matrices": 2}
+        return {str(n): few_bits.integers(own) for n, own in enumerate(weights)}, {"matrices": 2}
 
     return Mock(side_effect=make)
 
@@ -42,7 +42,7 @@ def test_four_bits_are_off_by_half_a_step_of_their_group(monkeypatch):
     exact = np.random.default_rng(3).standard_normal((7, 192), np.float32)
     exact[2, 70] *= 100
     exact[5, :64] = 0
-    whole, scale = few_bits.halves([Weight(exact[:4], "F32"), Weight(exact[4:], "F32")])
+    whole, scale = few_bits.converted([Weight(exact[:4], "F32"), Weight(exact[4:], "F32")], few_bits.halves)
     assert (whole.dtype, whole.shape, scale.shape) == (np.uint8, (7, 96), (7, 3))
     numbers = np.stack([whole & 15, whole >> 4], axis=-1).reshape(7, 192).astype(np.int8)
     numbers[numbers > 7] -= 16

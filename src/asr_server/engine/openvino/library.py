@@ -99,7 +99,7 @@ def matrices(
         for number, name in enumerate(parts):
             on_progress(number / len(parts))
             layer = formats.bits == 4 and name in few
-            converted[name] = (few_bits.halves if layer else few_bits.integers)(given(name))
+            converted[name] = few_bits.converted(given(name), few_bits.halves if layer else few_bits.integers)
             largest = max(largest, _difference(formats, given(name)[0], converted[name]))
             weights.release()
         return converted, {"matrices": len(converted), "largest_difference": largest}
