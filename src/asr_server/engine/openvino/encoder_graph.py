@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.openvino.text_graph import Matrix, Parts, linear
+from asr_server.engine.openvino.text_graph import Matrix, Parts, linear, parameter
 from asr_server.engine.weights import StoredWeights
 
 _PREFIX = "thinker.audio_tower."
@@ -64,8 +64,8 @@ class EncoderWeights:
 def pieces(encoder: EncoderWeights, matrix: Matrix) -> ov.Model:
     """Return the graph that computes the states (n, t, d_model) of pieces of equal length from `mel` (n, 1, bins, T)
     and `positions` (t, d_model), t = ceil(T / 8)."""
-    mel = _input("mel", [-1, 1, encoder.bins, -1])
-    positions = _input("positions", [-1, encoder.width])
+    mel = parameter("mel", [-1, 1, encoder.bins, -1])
+    positions = parameter("positions", [-1, encoder.width])
     x = mel
     for name in _CONVOLUTIONS:
         kernel, bias = (encoder.weights[f"{_PREFIX}{name}.{part}"].floats() for part in ("weight", "bias"))
@@ -82,7 +82,7 @@ def pieces(encoder: EncoderWeights, matrix: Matrix) -> ov.Model:
 def windows(encoder: EncoderWeights, matrix: Matrix) -> ov.Model:
     """Return the graph that computes embeddings (W, n, output_dim) from `states` (W, n, d_model) and `mask`
     (W or 1, 1, 1, n), which is added to the scores."""
-    states, mask = _input("states", [-1, -1, encoder.width]), _input("mask", [-1, 1, 1, -1])
+    states, mask = parameter("states", [-1, -1, encoder.width]), parameter("mask", [-1, 1, 1, -1])
     parts, weights = encoder.matrices(), encoder.weights
 
     def product(x: ov.Node, name: str) -> ov.Node:
@@ -111,9 +111,3 @@ def windows(encoder: EncoderWeights, matrix: Matrix) -> ov.Model:
         x = ops.add(x, product(up, f"{number}.down"))
     x = product(ops.gelu(product(norm(x, "ln_post"), "proj1"), "erf"), "proj2")
     return ov.Model([x], [states, mask], "windows")
-
-
-def _input(name: str, shape: list[int]) -> ov.Node:
-    found = ops.parameter(ov.PartialShape(shape), ov.Type.f32, name)
-    found.output(0).set_names({name})
-    return found

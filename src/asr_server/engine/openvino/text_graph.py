@@ -100,6 +100,13 @@ def own_format(parts: Sequence[Weight]) -> ov.Node:
     return ops.convert(ov.op.Constant(own, shared_memory=False), "f32")
 
 
+def parameter(name: str, shape: Sequence[int], kind: ov.Type = ov.Type.f32) -> ov.Node:
+    """Return an input of a graph."""
+    found = ops.parameter(ov.PartialShape(list(shape)), kind, name)
+    found.output(0).set_names({name})
+    return found
+
+
 def linear(x: ov.Node, matrix: ov.Node, weights: StoredWeights, names: Sequence[str]) -> ov.Node:
     """Return the product of rows of `x` with the matrix of some layers, and add the layers' biases."""
     y = ops.matmul(x, matrix, False, True)
@@ -145,10 +152,8 @@ class _Graph:
         self._longest = self._input("max_context_len", [], ov.Type.i32)
 
     def _input(self, name: str, shape: Sequence[int], kind: ov.Type) -> ov.Node:
-        found = ops.parameter(ov.PartialShape(list(shape)), kind, name)
-        found.output(0).set_names({name})
-        self.parameters.append(found)
-        return found
+        self.parameters.append(parameter(name, shape, kind))
+        return self.parameters[-1]
 
     def layer(self, number: int, x: ov.Node) -> ov.Node:
         """Return the states (n, d) after a layer."""
