@@ -28,6 +28,9 @@ Parts = dict[str, tuple[str, ...]]
 Matrix = Callable[[str], ov.Node]
 
 HEAD = "head"
+# The names of weights. A head without its own weights uses the weights of the embeddings.
+_HEAD, _EMBEDDINGS = "thinker.lm_head.weight", "thinker.model.embed_tokens.weight"
+_LAYERS, _NORM = "thinker.model.layers.", "thinker.model.norm.weight"
 _OWN = {"BF16": ov.Type.bf16, "F16": ov.Type.f16}
 
 
@@ -36,7 +39,6 @@ class TextWeights:
     """The sizes and the weights of a language model and of its head."""
 
     weights: StoredWeights
-    prefix: str  # the beginning of the names of all weights but the head
     head: str  # the name of the head
     layers: int
     heads: int  # of queries
@@ -47,7 +49,7 @@ class TextWeights:
     theta: float  # the base of rotary frequencies
 
     @classmethod
-    def of(cls, config: dict[str, Any], weights: StoredWeights, prefix: str, head: str) -> TextWeights:
+    def of(cls, config: dict[str, Any], weights: StoredWeights) -> TextWeights:
         """Read the sizes from a configuration. Raises `ModelUnavailable` if this graph cannot compute the model."""
         activation, rope = config.get("hidden_act", "silu"), config.get("rope_scaling") or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
@@ -56,8 +58,7 @@ class TextWeights:
         heads = int(config["num_attention_heads"])
         return cls(
             weights,
-            prefix,
-            head,
+            _HEAD if _HEAD in weights else _EMBEDDINGS,
             layers=int(config["num_hidden_layers"]),
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
@@ -70,10 +71,7 @@ class TextWeights:
     @property
     def embedding(self) -> Weight:
         """Return the embeddings of all tokens, (vocabulary, d)."""
-        return self.weights[f"{self.prefix}embed_tokens.weight"]
-
-    def layer(self, number: int) -> str:
-        return f"{self.prefix}layers.{number}."
+        return self.weights[_EMBEDDINGS]
 
     @property
     def layer_matrices(self) -> set[str]:
@@ -83,7 +81,7 @@ class TextWeights:
         """Return the weights of each matrix. Layers that read the same input are one matrix."""
         found: Parts = {HEAD: (self.head,)}
         for number in range(self.layers):
-            attention, mlp = f"{self.layer(number)}self_attn.", f"{self.layer(number)}mlp."
+            attention, mlp = f"{_LAYERS}{number}.self_attn.", f"{_LAYERS}{number}.mlp."
             found[f"{number}.qkv"] = tuple(f"{attention}{one}_proj.weight" for one in "qkv")
             found[f"{number}.out"] = (f"{attention}o_proj.weight",)
             found[f"{number}.gate_up"] = (f"{mlp}gate_proj.weight", f"{mlp}up_proj.weight")
@@ -128,7 +126,7 @@ def build(text: TextWeights, best: int, matrix: Matrix) -> ov.Model:
     x = graph.embeds
     for number in range(text.layers):
         x = graph.layer(number, x)
-    x = graph.norm(ops.gather(x, graph.places, _int64(0)), f"{text.prefix}norm.weight")
+    x = graph.norm(ops.gather(x, graph.places, _int64(0)), _NORM)
     logits = ops.matmul(x, matrix(HEAD), False, True)
     likeliest = ops.topk(logits, _int64(best), -1, "max", "value", "i32")
     largest = ops.reduce_max(logits, _int64(-1), True)
@@ -157,7 +155,7 @@ class _Graph:
 
     def layer(self, number: int, x: ov.Node) -> ov.Node:
         """Return the states (n, d) after a layer."""
-        text, prefix = self._text, self._text.layer(number)
+        text, prefix = self._text, f"{_LAYERS}{number}."
         qkv = self._linear(self.norm(x, f"{prefix}input_layernorm.weight"), f"{number}.qkv")
         widths = [text.heads * text.dim, *[text.kv_heads * text.dim] * 2]
         q, k, v = ops.variadic_split(qkv, _int64(-1), ops.constant(np.array(widths))).outputs()

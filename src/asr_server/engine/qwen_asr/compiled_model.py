@@ -23,9 +23,6 @@ from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.engine.qwen_asr.runtime import Runtime, aligner_bytes
 from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
 
-_TEXT, _HEAD = "thinker.model.", "thinker.lm_head.weight"
-# A head without its own weights uses the weights of the embeddings.
-_TIED = f"{_TEXT}embed_tokens.weight"
 _BITS = {"": 0, Quantization.INT8: 8, Quantization.INT4: 4}
 # Bytes of one number in the aligner's weights.
 _EIGHT_BITS, _FLOAT32 = 1, 4
@@ -64,8 +61,7 @@ def graphs(
     with files.failures(found.directory):
         weights = found.weights()
         audio = found.thinker["audio_config"]
-        head = _HEAD if _HEAD in weights else _TIED
-        text = TextWeights.of(found.thinker["text_config"], weights, _TEXT, head)
+        text = TextWeights.of(found.thinker["text_config"], weights)
         encoder = EncoderWeights.of(audio, weights)
         parts = {**text.matrices(), **(encoder.matrices() if with_encoder else {})}
         few = text.layer_matrices
