@@ -184,6 +184,7 @@ class ArenaDecoder(Rows):
             raise
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record steps, before any row is seated, and return how many. `on_each` is called before each."""
         shapes = self._shapes
         self._graphs = PassGraphs(
             self.arena, lambda aim, _: self.greedy(aim), shapes.steps(), shapes.step, capture, on_each

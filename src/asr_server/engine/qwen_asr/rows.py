@@ -6,13 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from asr_server.engine.memory import Capacity
 from asr_server.engine.row import KeptTokens, Row, accepted
-
-if TYPE_CHECKING:
-    from asr_server.engine.torch.passes import Capture
 
 # A numpy array or a tensor (n, d).
 Embeddings = Any
@@ -224,10 +221,6 @@ class Rows(ABC):
     @abstractmethod
     def drop(self, row: AnswerRow) -> None:
         """Take a row out."""
-
-    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record passes, before any row is seated, and return how many. `on_each` is called before each."""
-        return 0
 
     @property
     def decoding(self) -> list[AnswerRow]:

@@ -79,7 +79,7 @@ class Runtime:
     decoder: Rows
     capacity: memory.Capacity
     options: tuple[Option, ...] = ()  # the plan's options, completed by loading
-    recorders: tuple[Recorder, ...] = ()  # record further passes besides the decoder's
+    recorders: tuple[Recorder, ...] = ()  # if passes can be recorded; the first one records the decoder's steps
     # frees file contents that the first passes have read and copied
     release: Callable[[], None] = lambda: None
 
@@ -88,7 +88,7 @@ class Runtime:
         self.prompts = PromptBuilder(files.tokenizer, ChatTemplate.load(files.directory), files.audio_id)
         self.answers = answer.AnswerReader(files.tokenizer)
         self.prefill_policy = memory.PrefillPolicy()
-        self._refused = False  # the device cannot record the decoder's passes
+        self._refused = False  # the device cannot record the decoder's steps
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
         self._audio = self.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)
 
@@ -202,11 +202,11 @@ class Runtime:
         def record(recorder: Recorder) -> None:
             counts.append(recorder(capture, on_each))
 
-        for recorder in (self.decoder.record, *self.recorders):
+        for recorder in self.recorders:
             failure = self.attempt(partial(record, recorder))
             if failure is not None:
                 logger.opt(exception=failure.__cause__).warning("passes are not recorded", reason=failure.message)
-                self._refused |= recorder == self.decoder.record
+                self._refused |= recorder == self.recorders[0]
         took_s = round(time.perf_counter() - began_s, 1)
         logger.info("passes are recorded as CUDA graphs", count=sum(counts), took_s=took_s)
 

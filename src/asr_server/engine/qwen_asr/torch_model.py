@@ -57,7 +57,7 @@ def load(directory: Path, plan: Plan) -> Runtime:
             *encoder.options,
             *layers.options(),
         ),
-        (decoder.record_prompts, encoder.encoder.record),
+        (decoder.record, decoder.record_prompts, encoder.encoder.record),
     )
 
 
