@@ -16,6 +16,8 @@ _ANCHOR = 2
 _REACH = 24
 # Most tokens verified at once after a re-join: a wrong guess then costs little more than a plain step.
 MAX_PROPOSAL = 12
+# Sampling is greedy long before this temperature. Logits divided by a lower one would overflow.
+COLDEST = 1e-4
 # Search for loops after every eighth token: after each token, it took a twentieth of the host's time in a step.
 _SEARCHED = 8
 

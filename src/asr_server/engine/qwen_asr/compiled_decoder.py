@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from asr_server.engine.memory import Capacity
 from asr_server.engine.openvino.compiled_text import CompiledText, NextLogits, Pages, PageSpan, page_count
-from asr_server.engine.qwen_asr.rows import COLDEST, AnswerRow, Choice, Rows, known_tokens, note
-from asr_server.engine.row import KeptTokens
+from asr_server.engine.qwen_asr.rows import AnswerRow, Choice, Rows, known_tokens, note
+from asr_server.engine.row import COLDEST, KeptTokens
 
 Floats = NDArray[np.float32]
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from asr_server.engine.memory import Capacity, NoRoom
-from asr_server.engine.qwen_asr.rows import COLDEST, AnswerRow, Choice, Known, Rows, known_tokens, note
-from asr_server.engine.row import KeptTokens
+from asr_server.engine.qwen_asr.rows import AnswerRow, Choice, Known, Rows, known_tokens, note
+from asr_server.engine.row import COLDEST, KeptTokens
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.language_model import LanguageModel

@@ -13,8 +13,6 @@ from asr_server.engine.row import KeptTokens, Row, accepted
 
 # A numpy array or a tensor (n, d).
 Embeddings = Any
-# Sampling is greedy long before this temperature. Logits divided by a lower one would overflow.
-COLDEST = 1e-4
 # Once an answer is longer than expected, it gets room for this many tokens at a time.
 _GROWTH = 64
 

@@ -12,7 +12,7 @@ from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.feature import Plan
 from asr_server.engine.loops import token_budget, without_loop
-from asr_server.engine.memory import free_bytes
+from asr_server.engine.memory import MIB, free_bytes
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.row import Draft, Row, accepted
 from asr_server.features.moonshine import package
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 # English speech has at most about 6.5 of this model's tokens a second; an answer with more is not a transcript.
 _TOKENS_PER_S = 6.5
 # Memory that a loaded model takes: the whole server has about 330 MB after one recording.
-_LOADED_BYTES = 256 * 1024 * 1024
+_LOADED_BYTES = 256 * MIB
 # Without KV_BUDGET_MB, keys and values may take this share of the memory that is free after loading.
 _MEMORY_SHARE = 0.25
-_MIB = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -107,13 +106,13 @@ class MoonshineEngine:
         gc.freeze()
         samples = s_to_samples(self._plan.traits.max_audio_s)
         row_bytes = model.decoder.row_bytes(samples // SAMPLES_PER_STATE + 1, token_budget(samples, _TOKENS_PER_S))
-        budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE / self._plan.shares)
+        budget = self._plan.kv_budget_mb * MIB or int(free_bytes() * _MEMORY_SHARE / self._plan.shares)
         self._slots = max(1, min(self._plan.max_batch, budget // row_bytes))
         self._info = replace(
             self._unloaded_info,
             slots=self._slots,
-            kv_budget_mb=budget // _MIB,
-            kv_cache_mb=self._slots * row_bytes // _MIB,
+            kv_budget_mb=budget // MIB,
+            kv_cache_mb=self._slots * row_bytes // MIB,
         )
 
     def unload(self) -> None:

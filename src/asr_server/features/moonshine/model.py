@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asr_server.core import onnx
+from asr_server.engine.row import COLDEST
 from asr_server.features.moonshine import weights
 from asr_server.features.moonshine.decoder import RowCache, TokenDecoder
 
@@ -100,10 +101,6 @@ def entries(content: bytes) -> list[bytes]:
     return found
 
 
-# Sampling is greedy long before this temperature. Logits divided by a lower one would overflow.
-_COLDEST = 1e-4
-
-
 class MoonshineModel:
     """Loads all three files. Raises `ValueError`, `KeyError` or what ONNX Runtime raises if one is damaged."""
 
@@ -152,7 +149,7 @@ class MoonshineModel:
         """Return the tokens after a row's queries and their log-probabilities. `logits`: (n, vocabulary)."""
         chosen = logits.argmax(-1)
         if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
-            scaled = (logits[-1] / max(row.temperature, _COLDEST)).astype(np.float64)
+            scaled = (logits[-1] / max(row.temperature, COLDEST)).astype(np.float64)
             odds = np.exp(scaled - scaled.max())
             # Seed by the place in the answer: a row needs no state, and the same seed gives the same answer.
             chance = np.random.default_rng((seed, len(row.ids)))
