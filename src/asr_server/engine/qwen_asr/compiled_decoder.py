@@ -60,14 +60,15 @@ class CompiledDecoder(Rows):
             for place in range(end - len(row.proposed) - 1, end)
         ]
         # Request the logits of at least one token: a graph cannot return none.
-        following = self.model(self._ready(parts), [_span(row, count) for row, count in parts], places or [0])
+        spans = [PageSpan(row.pages, row.length, count) for row, count in parts]
+        following = self.model(self._ready(parts), spans, places or [0])
         found = self._choose(ended, [row.proposed for row in ended], following)
         self._note_prompts(parts, found)
 
     def step(self, *, ahead: bool = False) -> None:
         rows = self.decoding
         fed, ids = self._next_ids(rows)
-        spans = [_span(row, 1 + len(own)) for row, own in zip(rows, fed, strict=True)]
+        spans = [PageSpan(row.pages, row.length, 1 + len(own)) for row, own in zip(rows, fed, strict=True)]
         following = self.model(self.model.embed(ids), spans, range(len(ids)))
         found = self._choose(rows, fed, following)
         for row in rows:
@@ -107,10 +108,6 @@ class CompiledDecoder(Rows):
         watched = following.logits[:, self._no_speech_id] - following.lse
         found = [Choice(*one) for one in zip(tokens.tolist(), logprobs.tolist(), watched.tolist(), strict=True)]
         return [found[begin:end] for begin, end in pairwise(begins)]
-
-
-def _span(row: AnswerRow, count: int) -> PageSpan:
-    return PageSpan(row.pages, row.length, count)
 
 
 def _drawn(row: AnswerRow, logits: NDArray[np.float32], only: NDArray[np.int64] | None) -> int:
