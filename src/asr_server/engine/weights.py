@@ -87,6 +87,8 @@ class _File:
             if not 0 < length <= min(_LONGEST_HEADER, size - _LENGTH):
                 raise ValueError(f"{file.name} is damaged")
             self._header = json.loads(source.read(length))
+            if not isinstance(self._header, dict):
+                raise ValueError(f"{file.name} is damaged")
             # A private mapping, since libraries ask for writable memory. Nobody writes to it.
             self.mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_COPY)
         self._name, self._begins, self._size = file.name, _LENGTH + length, size

@@ -36,7 +36,7 @@ def test_numbers_are_those_of_the_file(tensors, tmp_path):
     np.testing.assert_array_equal(weight.rows(np.array([7, 7, 0])), exact[[7, 7, 0]])
 
 
-@pytest.mark.parametrize("damage", ["cut", "no header", "endless header", "beyond the end", "empty"])
+@pytest.mark.parametrize("damage", ["cut", "no header", "a list", "endless header", "beyond the end", "empty"])
 def test_damaged_files_are_refused(tensors, tmp_path, damage):
     """Nothing is read beyond the end of a file."""
     file = tmp_path / "model.safetensors"
@@ -50,6 +50,7 @@ def test_damaged_files_are_refused(tensors, tmp_path, damage):
         {
             "cut": data[:-16],
             "no header": data[:8] + b"{" * length,
+            "a list": data[:8] + b"[]".ljust(length) + data[8 + length :],
             "endless header": (1 << 40).to_bytes(8, "little") + data[8:],
             "beyond the end": len(moved).to_bytes(8, "little") + moved + data[8 + length :],
             "empty": b"",

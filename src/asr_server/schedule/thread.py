@@ -362,7 +362,10 @@ class EngineThread:
             self._note_cancelled(job)
 
     def _note_cancelled(self, job: AnyJob) -> None:
-        (job.observer or self._watch).ended(job, job.why_cancelled(self.request_clock.now_s()))
+        (job.observer or self._watch).ended(job, self._end_of(job, JobEnd.CANCELLED))
+
+    def _end_of(self, job: AnyJob, otherwise: JobEnd) -> JobEnd:
+        return job.why_cancelled(self.request_clock.now_s()) if job.cancelled else otherwise
 
     def _has_recordings(self) -> bool:
         return self._queue.has(live=False) or any(not job.priority.is_live for job in self._models.rows)
@@ -435,7 +438,7 @@ class EngineThread:
                 job.hand_out(value)
             case RowDone(value=value):
                 self._remove(job)
-                (job.observer or self._watch).ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
+                (job.observer or self._watch).ended(job, self._end_of(job, JobEnd.DONE), value)
                 job.succeed(value)
             case RowFailed(error=error):
                 self._remove(job)
@@ -445,7 +448,7 @@ class EngineThread:
         if isinstance(error, EngineFailed):
             self._note_failure(error)
         if job.item is not None:
-            (job.observer or self._watch).ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
+            (job.observer or self._watch).ended(job, self._end_of(job, JobEnd.FAILED))
         job.fail(error)
 
     def _note_failure(self, error: EngineFailed) -> None:

@@ -62,7 +62,7 @@ class TextWeights:
             layers=int(config["num_hidden_layers"]),
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
-            dim=int(config.get("head_dim") or config["hidden_size"] // heads),
+            dim=int(config.get("head_dim") or 128),
             width=int(config["hidden_size"]),
             eps=float(config.get("rms_norm_eps", 1e-6)),
             theta=float(config["rope_theta"]),

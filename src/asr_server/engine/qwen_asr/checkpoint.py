@@ -96,7 +96,7 @@ def is_hub_id(name: str) -> bool:
 def at_revision(name: str) -> tuple[str, str]:
     """Split `owner/name@revision`. The revision is "" if there is none, or if `name` is not a hub id."""
     model_id, _, revision = name.partition("@")
-    return (model_id, revision) if is_hub_id(name) and not Path(name).is_dir() else (name, "")
+    return (model_id, revision) if is_hub_id(name) and not os.path.isdir(name) else (name, "")
 
 
 def check(directory: Path, name: str) -> None:

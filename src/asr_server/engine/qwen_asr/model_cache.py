@@ -103,7 +103,7 @@ def verify(stored: CachedModel) -> Weights | None:
 
 def remove(model_id: str) -> int:
     """Delete a model from the hub's cache and return how many bytes that freed. Raises `ModelUnavailable`."""
-    repo = None if model_id == checkpoint.DEMO or Path(model_id).is_dir() else _cached_repo(model_id)
+    repo = None if model_id == checkpoint.DEMO or os.path.isdir(model_id) else _cached_repo(model_id)
     if repo is None:
         raise ModelUnavailable(f"{model_id} is not in the hub's cache; only what was downloaded there is removed.")
     from huggingface_hub import scan_cache_dir

@@ -72,6 +72,8 @@ class RemoteEngine:
     def load(self) -> None:
         """Start the server if it is our child process, and request its list of models. Raises `ModelUnavailable`."""
         before = self._process
+        if before is not None:
+            before.expect_again()
         try:
             endpoint = self._connect()
         except ModelUnavailable:

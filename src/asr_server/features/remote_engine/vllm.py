@@ -20,8 +20,8 @@ from loguru import logger
 from asr_server.core.environment import process_environment
 from asr_server.core.errors import ModelUnavailable
 
-# Time to start, with a download of the model and compilation for its shapes; time to shut down.
-_START_S, _END_S = 3600.0, 20.0
+# Time to start, with a download of the model and compilation for its shapes; to answer again; to shut down.
+_START_S, _AGAIN_S, _END_S = 3600.0, 60.0, 20.0
 _POLL_S = 0.5
 _KEPT_LINES, _SHOWN_CHARS = 20, 300
 # Sends SIGTERM to the command when the thread that started it ends, also if this process is killed.
@@ -53,6 +53,10 @@ class VllmProcess:
         self._reader = threading.Thread(target=self._read, name="vllm-log", daemon=True)
         self._reader.start()
 
+    def expect_again(self) -> None:
+        """Note that a server that was ready did not answer: `wait` gives it a minute, however long ago it started."""
+        self._give_up_s = time.monotonic() + _AGAIN_S
+
     def wait(self) -> None:
         """Wait a moment for the server to start. Raises `ModelUnavailable` if it has ended or takes too long."""
         try:
@@ -61,7 +65,7 @@ class VllmProcess:
             if time.monotonic() < self._give_up_s:
                 return
             self.end()
-            raise ModelUnavailable(f"USE_VLLM: vllm was not ready within {_START_S / 60:.0f} minutes.") from None
+            raise ModelUnavailable("USE_VLLM: vllm was not ready in time.") from None
         self._reader.join(_END_S)
         last = next((line for line in reversed(self._lines) if "Error" in line), "its output is in the log (DEBUG)")
         raise ModelUnavailable(f"USE_VLLM: vllm ended with code {code}: {last[-_SHOWN_CHARS:]}")

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.conftest import ends
 from asr_server.engine.protocol import Utterance
+from asr_server.features.remote_engine import vllm
 from asr_server.features.remote_engine.conftest import SLIM
 from asr_server.schedule.model import RowDone
 from E2Etest.drive.procfs import until, wait_until_gone
@@ -25,18 +28,20 @@ open("{pids}", "a").write(f"{{os.getpid()}}\\n")
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
-        if b"crash" in self.rfile.read(int(self.headers["content-length"] or 0)):
+        asked = self.rfile.read(int(self.headers["content-length"] or 0))
+        if b"crash" in asked:
             self.server.socket.close()
             self.connection.shutdown(2)
             time.sleep(0.3)
             os._exit(1)
+        Handler.stalled = 2 if b"stall" in asked else max(0, Handler.stalled - 1)
         allowed = self.headers["authorization"] == "Bearer " + os.environ["VLLM_API_KEY"]
-        self.send_response(200 if allowed else 401)
+        self.send_response(503 if self.stalled else 200 if allowed else 401)
         self.end_headers()
         models = [{{"id": sys.argv[2], "owned_by": "vllm"}}]
         self.wfile.write(json.dumps({{"data": models, "text": " ".join(sys.argv[1:])}}).encode())
 
-    do_POST, log_message = do_GET, lambda *_: None
+    do_POST, log_message, stalled = do_GET, lambda *_: None, 0
 
 host, port = sys.argv[sys.argv.index("--host") + 1], int(sys.argv[-1].removeprefix("--port="))
 HTTPServer((host, port), Handler).serve_forever()
@@ -63,7 +68,7 @@ def _end(engine, utterance=AUDIO):
 
 
 @pytest.mark.slow("starts processes and waits for them")
-def test_it_runs_while_the_model_is_loaded_and_again_after_a_crash(tmp_path, engine_for):
+def test_it_runs_while_the_model_is_loaded_and_again_after_a_crash(tmp_path, engine_for, monkeypatch):
     """The child has a secret key, and a port that no connection can get before it listens."""
     path, pids = _command(tmp_path, "time.sleep(1)")
     engine = engine_for(path)
@@ -72,6 +77,10 @@ def test_it_runs_while_the_model_is_loaded_and_again_after_a_crash(tmp_path, eng
     first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     assert arguments == "serve owner/model --max-num-seqs=3 --host 127.0.0.1"
     assert 1024 < int(port) < first
+    monkeypatch.setattr(vllm, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 7200))
+    assert isinstance(_end(engine, Utterance(AUDIO.audio, context="stall")).error, ModelUnavailable)
+    engine.load()
+    assert len(pids.read_text().split()) == 1  # though it began long ago
     assert isinstance(_end(engine, Utterance(AUDIO.audio, context="crash")).error, ModelUnavailable)
     assert not engine.loaded
     engine.load()
