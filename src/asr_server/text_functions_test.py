@@ -1,7 +1,5 @@
 """Every function over a text that a caller sends takes linear time, whatever the text is."""
 
-from __future__ import annotations
-
 import time
 import unicodedata
 from contextlib import suppress

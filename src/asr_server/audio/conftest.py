@@ -1,7 +1,5 @@
 """Clips for the tests of this package, encoded on the fly into anonymous files."""
 
-from __future__ import annotations
-
 import os
 import struct
 from contextlib import aclosing

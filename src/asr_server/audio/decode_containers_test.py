@@ -1,7 +1,5 @@
 """Files with several tracks, wrong sizes and unsupported codecs, and files that the decoder refuses, and how soon."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

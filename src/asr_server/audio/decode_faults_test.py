@@ -1,7 +1,5 @@
 """Faults that the decoder survives: killed processes, limits, cancelled decodes. Nothing is left after them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Plain WAV files against the decoder: the same samples, or none."""
 
-from __future__ import annotations
-
 import io
 import struct
 

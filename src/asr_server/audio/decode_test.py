@@ -1,7 +1,5 @@
 """Formats that the decoder reads, and the samples that come out."""
 
-from __future__ import annotations
-
 import io
 from contextlib import aclosing
 

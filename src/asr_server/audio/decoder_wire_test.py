@@ -1,7 +1,5 @@
 """The limits of a file by its size."""
 
-from __future__ import annotations
-
 from asr_server.audio.decoder_wire import DecodeLimits
 
 MIB = 1024 * 1024

@@ -1,7 +1,5 @@
 """Recordings whose channels are kept apart."""
 
-from __future__ import annotations
-
 from contextlib import aclosing
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The resampler: which frequencies pass, and how long the result is."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

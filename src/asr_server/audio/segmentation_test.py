@@ -1,7 +1,5 @@
 """Invariants of cutting: order, cover, length, and that neither chunking nor a slow reader changes a span."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 

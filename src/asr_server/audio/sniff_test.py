@@ -1,7 +1,5 @@
 """Recognising a container by its content."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 

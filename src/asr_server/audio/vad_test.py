@@ -1,7 +1,5 @@
 """Speech probability, by Silero VAD."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

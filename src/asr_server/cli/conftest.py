@@ -1,7 +1,5 @@
 """A fake terminal, and a TLS certificate, which the tests in E2Etest use too."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 from pathlib import Path

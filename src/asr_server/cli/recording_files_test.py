@@ -1,7 +1,5 @@
 """The recordings that are found, and the places of their results."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The runners of several servers with one database, in one process, with scripted work."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The abilities that a sandboxed process has lost."""
 
-from __future__ import annotations
-
 import ast
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Requests to a process, a script here: their order, and those that are cancelled, fail or get no answer."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

@@ -1,7 +1,5 @@
 """The account of a recording: every millisecond has one kind, and what cannot be told is unheard."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The requests that forms make, and what is refused."""
 
-from __future__ import annotations
-
 import base64
 import json
 from urllib.parse import parse_qsl

@@ -1,7 +1,5 @@
 """Paragraphs of transcripts."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The pipeline of a recording, with a scripted engine: answers that loop, fail or never come are injected here."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import time

@@ -1,7 +1,5 @@
 """How long a recording may take: its limit counts from its last progress, and what is finished is not lost."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

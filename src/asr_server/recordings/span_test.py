@@ -1,7 +1,5 @@
 """A span at work: the second try, the times and the probabilities of its words, the language of its recording."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from dataclasses import replace

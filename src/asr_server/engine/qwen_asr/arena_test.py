@@ -1,7 +1,5 @@
 """Where rows are in an arena: whatever comes, grows and leaves, each keeps its keys and values and has its room."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from types import SimpleNamespace
 

@@ -4,8 +4,6 @@ Both are done in processes of their own, as the environment says when Triton's f
 folder of its own (`make .venv/.kernels`). Torch passes tensors in shared memory: what a kernel writes is seen here.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

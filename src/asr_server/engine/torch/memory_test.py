@@ -1,7 +1,5 @@
 """Weights that lie in memory, and those that are mapped from their files."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Passes that are recorded: their shapes, what is replayed, and what cannot be."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from unittest.mock import Mock
