@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter
 
-from asr_server.audio.decode import Decoder, Progress, Samples, Source
 from asr_server.audio.segmentation import (
     SegmentationConfig,
     SpanCutter,
@@ -30,6 +29,7 @@ from asr_server.core.transcript import CoverageKind, CoveragePart, RepairReason,
 from asr_server.recordings.requests import ChunkingStrategy, VoiceDetection
 
 if TYPE_CHECKING:
+    from asr_server.audio.decode import Decoder, Progress, Samples, Source
     from asr_server.engine.protocol import EngineTraits
 
 
@@ -163,12 +163,16 @@ class SpanSegmenter(Protocol):
         """Take the next samples and return the spans that are now final; with `is_last`, all remaining spans."""
 
 
+def _mixed(decoder: Decoder, source: Source, progress: Progress, caller: str) -> AsyncGenerator[Samples, None]:
+    return decoder.stream(source, progress, caller)
+
+
 @dataclass(frozen=True, slots=True)
 class RecordingSignal:
     """The signal that is transcribed: the recording's mixed channels. Features make other signals of the channels."""
 
     # the blocks of the recording: mono (n,), or (channels, n) where it is split
-    stream: Callable[[Decoder, Source, Progress, str], AsyncGenerator[Samples, None]] = Decoder.stream
+    stream: Callable[[Decoder, Source, Progress, str], AsyncGenerator[Samples, None]] = _mixed
     # makes the segmenter for these blocks
     segmenter: Callable[[SegmentationConfig, SoundLevels, VoiceDetection], SpanSegmenter] = Segmenter
     is_split: bool = False  # each voice has spans of its own, which name its speaker
