@@ -41,7 +41,7 @@ ONLY_IN = {
     "uvicorn": {"cli", "net", "features.host"},
     "granian": {"features.host"},
     "av": {"audio", "features.speech_output.encoding", "features.live_opus"},
-    "onnxruntime": {"core.onnx", "audio", "features.speech_output.engines.piper"}
+    "onnxruntime": {"core.environment", "audio", "features.speech_output.engines.piper"}
     | {f"features.{name}" for name in ("speakers", "turns", "moonshine", "encoders")},
     "openvino": {"engine.openvino"},
     "onnx": {"features.encoders.onnx_export"},

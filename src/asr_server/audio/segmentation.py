@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core import onnx
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, MAX_GAP_S, PAD_MS, ms_to_frames
+from asr_server.core.environment import onnx_session
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -384,4 +384,4 @@ def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Sam
 @functools.cache
 def load_voice_detector() -> onnxruntime.InferenceSession:
     """Load the network once a process. Several threads may call its `run` at once."""
-    return onnx.session(GRAPH)  # a call takes 3 ms: more threads would cost more
+    return onnx_session(GRAPH)  # a call takes 3 ms: more threads would cost more

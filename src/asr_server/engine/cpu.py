@@ -44,33 +44,31 @@ def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShar
     # The CPUs of the core of each logical CPU.
     siblings = {cpu: root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list" for cpu in allowed}
     cores = len({_text(file) or str(cpu) for cpu, file in siblings.items()})
-    quotas = (quota for directory in cgroups("cpu", root) for quota in _quota(directory))
-    quota = min(quotas, default=float(cores))
+    quota = min(_quotas(root), default=float(cores))
     if quota < cores:
         return CpuShare(max(1, int(quota)), f"the control group's quota is {quota:g} CPUs")
     return CpuShare(cores, f"one for each core that this process may use ({len(allowed)} logical CPUs)")
 
 
-def cgroups(controller: str, root: Path = _ROOT) -> Iterator[Path]:
-    """Yield the directories of this process' control group and its parents, in both versions of the interface.
+def _quotas(root: Path) -> Iterator[float]:
+    """Yield the quotas, in CPUs, of this process' control group and its parents, in both versions of the interface.
 
     A container often sees its own group as the root, while /proc names it as the host does. So the root is always read.
     """
     file = root / "proc/self/cgroup"
     for line in file.read_text().splitlines() if file.is_file() else ():
         _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
+        if controllers and "cpu" not in controllers.split(","):
             continue
-        for mount in (controllers, controller, "") if controllers else ("", "unified"):
+        for mount in (controllers, "cpu", "") if controllers else ("", "unified"):
             base = root / "sys/fs/cgroup" / mount
             place = base / path.lstrip("/")
             for directory in (place, *place.parents):
                 if directory.is_relative_to(base):
-                    yield directory
+                    yield from _quota(directory)
 
 
 def _quota(directory: Path) -> Iterator[float]:
-    """Yield the quota of a group in CPUs, if it has one."""
     second, _, period_us = _text(directory / "cpu.max").partition(" ")  # microseconds; the quota may be `max`
     first = _text(directory / "cpu.cfs_quota_us"), _text(directory / "cpu.cfs_period_us")  # -1 is no quota
     for quota, period in ((second, period_us), first):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server.core import idle
-from asr_server.engine.cpu import cgroups
 from asr_server.engine.weights import StoredWeights
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 # Activations of a pass of the released models in 16 bits.
 PASS_BYTES = 512 * MIB
+CGROUP = Path("/sys/fs/cgroup")
 
 
 class NoRoom(MemoryError):
@@ -35,18 +35,18 @@ def free_bytes(device: str = "cpu") -> int:
 
         return int(torch.cuda.mem_get_info(device)[0])
     rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(min(int(rows["MemAvailable"].split()[0]) * 1024, *map(_left_bytes, cgroups("memory"))))
+    return int(min(int(rows["MemAvailable"].split()[0]) * 1024, _left_bytes()))
 
 
-def _left_bytes(group: Path) -> float:
-    """Return the bytes that a control group's limit leaves; files that the kernel caches for it count as free."""
-    limit = group / "memory.max"
+def _left_bytes() -> float:
+    """Return the bytes that a container's limit leaves; files that the kernel caches for it count as free."""
+    limit = CGROUP / "memory.max"
     text = limit.read_text().strip() if limit.is_file() else "max"
     if text == "max":
         return math.inf
-    used = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    used = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
     cached = int(used["active_file"]) + int(used["inactive_file"])
-    return max(0, int(text) - int((group / "memory.current").read_text()) + cached)
+    return max(0, int(text) - int((CGROUP / "memory.current").read_text()) + cached)
 
 
 def would_fit(device: str, dtype: str, directory: Path, *, quantize: str = "", in_float32: Path | None = None) -> bool:

@@ -15,5 +15,5 @@ def test_a_containers_limit_counts_and_its_file_cache_does_not(tmp_path, monkeyp
     (tmp_path / "memory.current").write_text(f"{900 * KIB}\n")
     stat = f"anon {700 * KIB}\nfile {200 * KIB}\nactive_file {150 * KIB}\ninactive_file {50 * KIB}\n"
     (tmp_path / "memory.stat").write_text(stat)
-    monkeypatch.setattr(memory, "cgroups", lambda controller: [tmp_path / "of a service", tmp_path])
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
     assert memory.free_bytes() == free or (free is None and memory.free_bytes() > 1024 * KIB)

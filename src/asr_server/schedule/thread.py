@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import ref
 
 from asr_server.core.errors import EngineFailed, ShuttingDown
@@ -326,7 +326,7 @@ class EngineThread:
         for job in [j for j in self._models.rows if j.cancelled]:
             self._remove(job)
             self._models[job.model].batch.drop(job.key)
-            self._note_cancelled(job)
+            self._note_end(job, JobEnd.CANCELLED)
 
     def _admit(self) -> None:
         while (job := self._next_job()) is not None:
@@ -359,13 +359,12 @@ class EngineThread:
                 job = job or self._queue.pop(live=False, models=recordings)
             if job is None or not job.cancelled:
                 return job
-            self._note_cancelled(job)
+            self._note_end(job, JobEnd.CANCELLED)
 
-    def _note_cancelled(self, job: AnyJob) -> None:
-        (job.observer or self._watch).ended(job, self._end_of(job, JobEnd.CANCELLED))
-
-    def _end_of(self, job: AnyJob, otherwise: JobEnd) -> JobEnd:
-        return job.why_cancelled(self.request_clock.now_s()) if job.cancelled else otherwise
+    def _note_end(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
+        if job.cancelled:
+            end = job.why_cancelled(self.request_clock.now_s())
+        (job.observer or self._watch).ended(job, end, value)
 
     def _has_recordings(self) -> bool:
         return self._queue.has(live=False) or any(not job.priority.is_live for job in self._models.rows)
@@ -438,7 +437,7 @@ class EngineThread:
                 job.hand_out(value)
             case RowDone(value=value):
                 self._remove(job)
-                (job.observer or self._watch).ended(job, self._end_of(job, JobEnd.DONE), value)
+                self._note_end(job, JobEnd.DONE, value)
                 job.succeed(value)
             case RowFailed(error=error):
                 self._remove(job)
@@ -448,7 +447,7 @@ class EngineThread:
         if isinstance(error, EngineFailed):
             self._note_failure(error)
         if job.item is not None:
-            (job.observer or self._watch).ended(job, self._end_of(job, JobEnd.FAILED))
+            self._note_end(job, JobEnd.FAILED)
         job.fail(error)
 
     def _note_failure(self, error: EngineFailed) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from asr_server.core import onnx
+from asr_server.core.environment import onnx_session
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.files import CheckpointFiles
@@ -176,14 +176,14 @@ class OnnxEncoder(ExportedEncoder):
     def __init__(self, file: Path, tower: Any, target: Target) -> None:
         super().__init__(file, tower, target)
         self.most_windows = 1 if target.device.type == "cpu" else _GPU_WINDOWS
-        self._session, self.origin = onnx_session(file, target)
+        self._session, self.origin = open_encoder(file, target)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         (rows,) = self._session.run(None, {name: own.numpy() for name, own in zip(INPUTS, inputs, strict=True)})
         return memory.upload(torch.from_numpy(rows).to(self.target.dtype), self.target.device)
 
 
-def onnx_session(file: Path, target: Target = CPU) -> tuple[Any, Origin]:
+def open_encoder(file: Path, target: Target = CPU) -> tuple[Any, Origin]:
     """Open a file, and return the session and the origin that the file states. Raises `ModelUnavailable`."""
     with failures(file):
         providers: list[Any] = ["CPUExecutionProvider"]
@@ -191,7 +191,7 @@ def onnx_session(file: Path, target: Target = CPU) -> tuple[Any, Origin]:
             # TF32 would round the inputs of products to 10 bits.
             device = {"device_id": str(target.device.index or 0), "use_tf32": "0"}
             providers.insert(0, ("CUDAExecutionProvider", device))
-        session = onnx.session(file, threads=target.threads, providers=providers)
+        session = onnx_session(file, threads=target.threads, providers=providers)
         if len(session.get_providers()) < len(providers):
             raise RuntimeError("ONNX Runtime cannot use the GPU here")
     try:

@@ -82,7 +82,7 @@ def export(onnx_file: Path, output: Path, *, max_windows: int) -> None:
     """Build the engine; takes minutes. Raises `ModelUnavailable`, `ImportError` if tensorrt is missing."""
     import tensorrt
 
-    _, origin = exported_encoder.onnx_session(onnx_file)
+    _, origin = exported_encoder.open_encoder(onnx_file)
     if origin.format != "float32":
         raise ModelUnavailable(f"{onnx_file} is in {origin.format}: TensorRT needs one that was made without --int8.")
     logger = tensorrt.Logger(tensorrt.Logger.WARNING)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.core import onnx
+from asr_server.core.environment import onnx_session
 from asr_server.engine.row import COLDEST
 from asr_server.features.moonshine import weights
 from asr_server.features.moonshine.decoder import RowCache, TokenDecoder
@@ -108,7 +108,7 @@ class MoonshineModel:
 
     def __init__(self, files: ModelFiles) -> None:
         self.tokenizer = Tokenizer(files.tokenizer)
-        self._encoder = onnx.session(files.encoder, threads=0)
+        self._encoder = onnx_session(files.encoder, threads=0)
         self.decoder = TokenDecoder(weights.read(files.decoder))
         if self.decoder.vocabulary != len(self.tokenizer):
             raise ValueError("the vocabulary is that of another model")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core import onnx
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.environment import onnx_session
 from asr_server.core.setting_types import Endpointing
 from asr_server.engine.feature import END_OF_TURN, Asked, Feature
 from asr_server.engine.protocol import Option
@@ -59,7 +59,7 @@ def _mels() -> LogMel:
 
 @functools.cache
 def _session() -> onnxruntime.InferenceSession:
-    return onnx.session(WEIGHTS)
+    return onnx_session(WEIGHTS)
 
 
 def _options(asked: Asked) -> Iterator[Option]:

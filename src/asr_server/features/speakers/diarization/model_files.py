@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core import onnx
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.environment import onnx_session
 from asr_server.features.speakers.diarization import embedded_weights
 from asr_server.features.speakers.diarization.clustering import Plda
 from asr_server.features.speakers.diarization.embedded_weights import WeightsError
@@ -52,7 +52,7 @@ def load(source: str) -> SpeakerModels:
     """Load the models. `source`: `embedded` or a directory. Raises `WeightsError`."""
     if source == EMBEDDED:
         segmentation, voice, plda = embedded_weights.read()
-        return SpeakerModels(Segmentation(onnx.session(segmentation)), Embedding(onnx.session(voice)), plda)
+        return SpeakerModels(Segmentation(onnx_session(segmentation)), Embedding(onnx_session(voice)), plda)
     if reason := missing_file(source):
         raise WeightsError(reason)
     embedding, dimensions = _embedding(first_of(source, EMBEDDINGS))
@@ -121,7 +121,7 @@ def _network(path: str, last: tuple[int | None, int | None]) -> onnxruntime.Infe
     """Return the model, whose first input must have three dimensions. `last`: the required sizes of the last two, None
     for any size."""
     try:
-        network = onnx.session(path)
+        network = onnx_session(path)
     except Exception as error:  # onnxruntime's errors have no common class
         raise _unusable(path, error) from error
     shape = network.get_inputs()[0].shape

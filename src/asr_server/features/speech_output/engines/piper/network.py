@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core import onnx
+from asr_server.core.environment import onnx_session
 from asr_server.core.errors import ModelUnavailable
 from asr_server.features.speech_output.engines.piper import graph
 from asr_server.features.speech_output.engines.piper.voice import END, PAD, START, PiperVoice
@@ -88,6 +88,6 @@ def session(model: bytes) -> onnxruntime.InferenceSession:
     try:
         with open(file, "wb", closefd=False) as written:
             written.write(model)
-        return onnx.session(f"/proc/self/fd/{file}")
+        return onnx_session(f"/proc/self/fd/{file}")
     finally:
         os.close(file)
