@@ -221,7 +221,6 @@ class QwenEngine:
         self._work.clear()
         gc.unfreeze()
         gc.collect()
-        gc.freeze()  # what the server and other models keep
         memory.give_back()
         self._publish()
 

@@ -122,7 +122,6 @@ class MoonshineEngine:
         self._info = self._unloaded_info
         gc.unfreeze()
         gc.collect()
-        gc.freeze()  # what the server and other models keep
         idle.trim_heap()
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
