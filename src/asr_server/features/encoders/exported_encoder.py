@@ -191,7 +191,7 @@ def open_encoder(file: Path, target: Target = CPU) -> tuple[Any, Origin]:
             # TF32 would round the inputs of products to 10 bits.
             device = {"device_id": str(target.device.index or 0), "use_tf32": "0"}
             providers.insert(0, ("CUDAExecutionProvider", device))
-        session = onnx_session(file, threads=target.threads, providers=providers)
+        session = onnx_session(file, threads=target.threads, providers=providers, keeps_memory=True)
         if len(session.get_providers()) < len(providers):
             raise RuntimeError("ONNX Runtime cannot use the GPU here")
     try:
