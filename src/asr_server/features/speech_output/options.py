@@ -86,9 +86,12 @@ def _qwen_conflicts(wanted: Wanted, capabilities: Capabilities, *, imitates: boo
     elif not capabilities.qwen or "qwen-tts" not in capabilities.packages:
         yield f"{wanted}: the packages of Qwen3-TTS are not installed: run `make speech`, or unset it."
     else:
-        files, other = local(wanted), "-customvoice" if imitates else "-base"
-        # Only its name tells the kind of a checkpoint that is not on this machine yet.
-        if files.traits.imitates != imitates if files else model.lower().endswith(other):
+        files = local(wanted)
+        if files is not None:
+            fits = files.traits.imitates == imitates
+        else:  # only the name of a checkpoint that is not on this machine yet tells its kind
+            fits = not model.lower().endswith("-customvoice" if imitates else "-base")
+        if not fits:
             yield f"{wanted}: SPEECH takes a checkpoint with voices of its own, SPEECH_CLONE_MODEL a Base checkpoint."
 
 

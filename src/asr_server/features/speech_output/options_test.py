@@ -1,12 +1,14 @@
 """The options `speech` and `speech_clone_model`: what is chosen, and what is refused by name."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
+from asr_server.features.speech_output import options
 from asr_server.features.speech_output.engines import piper
 from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.options import FEATURE
@@ -76,6 +78,16 @@ def test_what_cannot_run_is_refused(monkeypatch, chosen, said):
 def test_a_checkpoint_of_the_other_kind_is_refused(chosen):
     with pytest.raises(plan.PlanError, match="SPEECH_CLONE_MODEL a Base checkpoint"):
         resolved(WITH_SDK, **chosen)
+
+
+@pytest.mark.parametrize(("option", "imitates"), [("speech", True), ("speech_clone_model", False)])
+def test_a_checkpoint_on_this_machine_is_known_by_its_files(monkeypatch, option, imitates):
+    """Not by its name, which may be anything."""
+    monkeypatch.setattr(options, "local", lambda wanted: Mock(traits=Mock(imitates=imitates)))
+    with pytest.raises(plan.PlanError, match="SPEECH_CLONE_MODEL a Base checkpoint"):
+        resolved(WITH_SDK, **{option: "o/mine"})
+    monkeypatch.setattr(options, "local", lambda wanted: Mock(traits=Mock(imitates=not imitates)))
+    assert resolved(WITH_SDK, **{option: "o/mine"}).value(option) == "o/mine"
 
 
 def test_models_that_speak_run_as_the_recogniser_does():
